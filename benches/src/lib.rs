@@ -1,0 +1,1 @@
+//! What the benchmarks share: workloads, limits and the printed row.

@@ -1,0 +1,1 @@
+//! Rollout workers and staged writers.

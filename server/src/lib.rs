@@ -1,0 +1,1 @@
+//! A store seen over HTTP.

@@ -1,0 +1,1 @@
+//! An embedded experience store for reinforcement learning of language-model agents.

@@ -1,0 +1,3 @@
+//! The `forebay` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Tables, extents, log, claims and steps: the engine.

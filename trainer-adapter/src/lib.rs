@@ -1,0 +1,1 @@
+//! The reference policy, its devices and its gradient cache.
