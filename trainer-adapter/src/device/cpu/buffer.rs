@@ -1,0 +1,88 @@
+//! A flat run of f32 in host memory, aligned to cache lines.
+
+use std::ops::{Deref, DerefMut};
+
+use super::simd::LANES;
+use crate::device::{Matrix, MatrixMut};
+
+const ALIGNMENT: usize = 64;
+
+/// A flat run of f32 whose first value lies on a cache line, so that vector loads do not straddle two.
+///
+/// The allocation is a lane group longer than asked for and is never moved or grown; `start` is where the aligned part
+/// begins.
+#[derive(Debug)]
+pub struct CpuBuffer {
+    values: Vec<f32>,
+    start: usize,
+    length: usize,
+}
+
+impl CpuBuffer {
+    /// `length` zeros.
+    pub fn zeros(length: usize) -> Self {
+        let values = vec![0.0; length + LANES];
+        let start = values.as_ptr().align_offset(ALIGNMENT).min(LANES);
+        Self { values, start, length }
+    }
+}
+
+impl Deref for CpuBuffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.values[self.start..self.start + self.length]
+    }
+}
+
+impl DerefMut for CpuBuffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.values[self.start..self.start + self.length]
+    }
+}
+
+/// Rows in host memory: what kernels read.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    pub(super) fn row(&self, row: usize) -> &'a [f32] {
+        &self.values[row * self.stride..][..self.columns]
+    }
+}
+
+impl<'a> From<Matrix<'a, CpuBuffer>> for Rows<'a> {
+    fn from(matrix: Matrix<'a, CpuBuffer>) -> Self {
+        assert_eq!(matrix.column_stride, 1, "kernels read rows");
+        let Matrix { rows, columns, row_stride: stride, .. } = matrix;
+        Self { values: &matrix.buffer[matrix.offset..], rows, columns, stride }
+    }
+}
+
+/// Rows in host memory: what kernels write.
+pub(super) struct RowsMut<'a> {
+    pub(super) values: &'a mut [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) stride: usize,
+}
+
+impl RowsMut<'_> {
+    #[inline(always)]
+    pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
+        &mut self.values[row * self.stride..][..self.columns]
+    }
+}
+
+impl<'a> From<MatrixMut<'a, CpuBuffer>> for RowsMut<'a> {
+    fn from(matrix: MatrixMut<'a, CpuBuffer>) -> Self {
+        let MatrixMut { rows, columns, row_stride: stride, .. } = matrix;
+        Self { values: &mut matrix.buffer[matrix.offset..], rows, columns, stride }
+    }
+}

@@ -1,0 +1,239 @@
+//! The seam between the model and what computes it.
+//!
+//! Model, generation and trainer are written against [`Device`] and its flat buffers of f32; a second device is a
+//! second implementation of this trait, not a second model. [`CpuDevice`] is the one there is.
+//!
+//! Conventions
+//! - Matrices are row-major views into a buffer ([`Matrix`], [`MatrixMut`]); a *row* is one token.
+//! - Token ids, positions and row indices are host slices: they are small and the host makes them.
+//! - A view outside its buffer, or shapes that do not fit, is a bug of the caller inside this crate and panics. What a
+//!   user can cause is checked before a device is called.
+//! - Every operation has one order of summation, fixed by the shapes of its arguments.
+
+mod attention;
+pub mod cpu;
+mod matrix;
+
+pub use attention::{AttentionHeads, Branch, CacheRow, Family, SharedAttention};
+pub use cpu::CpuDevice;
+pub use matrix::{Linear, Matrix, MatrixMut};
+
+/// Which way a rotation or an update goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// As in the forward pass.
+    Forward,
+    /// The transposed operation, as in the backward pass.
+    Backward,
+}
+
+/// How the rows of a product may be computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowRule {
+    /// All rows in one multiplication: fastest; a row's bits may depend on how many rows there are.
+    Together,
+    /// A row's bits are a function of that row alone. Input and output have room for the number of rows rounded up to
+    /// a multiple of [`Device::ROW_TILE`].
+    Alone,
+}
+
+/// The numbers of one AdamW update, bias corrections already worked out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamWStep {
+    /// What the gradient is multiplied by first (one over the denominator, times the clip factor).
+    pub gradient_scale: f32,
+    /// Step length over `1 - beta1^t`.
+    pub rate: f32,
+    /// `1 - learning rate * weight decay`.
+    pub keep: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// `1 - beta1`.
+    pub one_minus_beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// `1 - beta2`.
+    pub one_minus_beta2: f32,
+    /// `1 / sqrt(1 - beta2^t)`.
+    pub second_scale: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+}
+
+/// The arithmetic of the reference policy.
+///
+/// A handle: cheap to clone, shared by trainer and rollout threads.
+pub trait Device: Clone + Send + Sync + 'static {
+    /// A flat run of f32 in the device's memory.
+    type Buffer: Send + Sync;
+    /// A version's weight matrices in the form that the device multiplies fastest by.
+    type Prepared: Send + Sync;
+
+    /// Rows per tile of a product under [`RowRule::Alone`].
+    const ROW_TILE: usize;
+
+    /// A buffer of `length` zeros.
+    fn allocate(&self, length: usize) -> Self::Buffer;
+    /// How many values the buffer has room for.
+    fn length(&self, buffer: &Self::Buffer) -> usize;
+    /// Copies host values into the buffer from `offset` on.
+    fn upload(&self, values: &[f32], buffer: &mut Self::Buffer, offset: usize);
+    /// Copies values from `offset` on into host memory.
+    fn download(&self, buffer: &Self::Buffer, offset: usize, values: &mut [f32]);
+    /// Copies all of `source` to the start of `target`.
+    fn copy(&self, source: &Self::Buffer, target: &mut Self::Buffer);
+    /// Sets `length` values from `offset` on to zero.
+    fn clear(&self, buffer: &mut Self::Buffer, offset: usize, length: usize);
+
+    /// Calls `work` once for each index below `count`, in any order, on the device's threads.
+    ///
+    /// Used for whole units only, so that the number of threads changes no sum.
+    fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync));
+
+    /// Lays the matrices named by `linears` out for [`Self::linear`].
+    fn prepare(&self, parameters: &Self::Buffer, linears: &[Linear]) -> Self::Prepared;
+    /// `output = input . W^T` with the prepared matrix `index`; `input` is `[rows, in]`, `output` is `[rows, out]`.
+    fn linear(
+        &self,
+        prepared: &Self::Prepared,
+        index: usize,
+        input: Matrix<'_, Self::Buffer>,
+        output: MatrixMut<'_, Self::Buffer>,
+        rule: RowRule,
+    );
+    /// `output = alpha . left . right + beta . output`; transposes are taken by [`Matrix::transposed`].
+    fn multiply(
+        &self,
+        alpha: f32,
+        left: Matrix<'_, Self::Buffer>,
+        right: Matrix<'_, Self::Buffer>,
+        beta: f32,
+        output: MatrixMut<'_, Self::Buffer>,
+    );
+
+    /// `matrix[row] += vector` for each row; the vector is one row.
+    fn add_row(&self, vector: Matrix<'_, Self::Buffer>, matrix: MatrixMut<'_, Self::Buffer>);
+    /// `vector[column] = sum of matrix[.., column]`, summed from the first row to the last.
+    fn sum_rows(&self, matrix: Matrix<'_, Self::Buffer>, vector: MatrixMut<'_, Self::Buffer>);
+    /// `target += source`, value by value.
+    fn add(&self, source: Matrix<'_, Self::Buffer>, target: MatrixMut<'_, Self::Buffer>);
+    /// `output[i] = source[rows[i]]`.
+    fn gather(&self, source: Matrix<'_, Self::Buffer>, rows: &[u32], output: MatrixMut<'_, Self::Buffer>);
+    /// `target[rows[i]] += source[i]`, in the order of `i`.
+    fn scatter_add(
+        &self,
+        source: Matrix<'_, Self::Buffer>,
+        rows: &[u32],
+        target: MatrixMut<'_, Self::Buffer>,
+    );
+
+    /// `output = input / sqrt(mean(input^2) + epsilon) * weight` by row. `scales[row]` receives the inverse root.
+    fn rms_norm(
+        &self,
+        input: Matrix<'_, Self::Buffer>,
+        weight: Matrix<'_, Self::Buffer>,
+        epsilon: f32,
+        output: MatrixMut<'_, Self::Buffer>,
+        scales: &mut Self::Buffer,
+    );
+    /// Adds the gradient of the input to `input_gradient` and stores that of the weight.
+    fn rms_norm_backward(
+        &self,
+        input: Matrix<'_, Self::Buffer>,
+        weight: Matrix<'_, Self::Buffer>,
+        scales: &Self::Buffer,
+        output_gradient: Matrix<'_, Self::Buffer>,
+        input_gradient: MatrixMut<'_, Self::Buffer>,
+        weight_gradient: MatrixMut<'_, Self::Buffer>,
+    );
+    /// Turns each head of each row by the angles of the row's position, in the half-split form.
+    ///
+    /// `table` is `[positions, head_dim]`: the cosines of a position, then its sines.
+    fn rotary(
+        &self,
+        matrix: MatrixMut<'_, Self::Buffer>,
+        positions: &[u32],
+        table: Matrix<'_, Self::Buffer>,
+        direction: Direction,
+    );
+    /// `output = silu(gate) * up`, where a row of `gate_up` is the gates and then the ups.
+    fn swiglu(&self, gate_up: Matrix<'_, Self::Buffer>, output: MatrixMut<'_, Self::Buffer>);
+    /// The gradient of `gate_up`, from that of the output.
+    fn swiglu_backward(
+        &self,
+        gate_up: Matrix<'_, Self::Buffer>,
+        output_gradient: Matrix<'_, Self::Buffer>,
+        gate_up_gradient: MatrixMut<'_, Self::Buffer>,
+    );
+
+    /// Causal attention over families of sequences that share a prompt.
+    ///
+    /// `qkv` has the queries of all heads, then the keys, then the values in each row. `weights` receives the attention
+    /// weights (`SharedAttention::weights_length` values) for the backward pass.
+    fn attention(
+        &self,
+        shape: &SharedAttention,
+        qkv: Matrix<'_, Self::Buffer>,
+        weights: &mut Self::Buffer,
+        output: MatrixMut<'_, Self::Buffer>,
+    );
+    /// The gradient of `qkv`. `scratch` is as long as one head's weights of the largest family.
+    fn attention_backward(
+        &self,
+        shape: &SharedAttention,
+        qkv: Matrix<'_, Self::Buffer>,
+        weights: &Self::Buffer,
+        output_gradient: Matrix<'_, Self::Buffer>,
+        scratch: &mut Self::Buffer,
+        qkv_gradient: MatrixMut<'_, Self::Buffer>,
+    );
+    /// Puts the keys and values of each row into the cache at its place.
+    fn cache_store(
+        &self,
+        heads: AttentionHeads,
+        rows: &[CacheRow],
+        qkv: Matrix<'_, Self::Buffer>,
+        cache: &mut Self::Buffer,
+    );
+    /// Attention of each row over its prompt's and its own places in the cache. A row's bits depend on that row and its
+    /// cache alone.
+    fn cache_attention(
+        &self,
+        heads: AttentionHeads,
+        rows: &[CacheRow],
+        qkv: Matrix<'_, Self::Buffer>,
+        cache: &Self::Buffer,
+        output: MatrixMut<'_, Self::Buffer>,
+    );
+
+    /// Per row: log-probability of the target, entropy of the distribution (both in nats) and log of the normaliser.
+    fn token_statistics(
+        &self,
+        logits: Matrix<'_, Self::Buffer>,
+        targets: &[u32],
+        statistics: MatrixMut<'_, Self::Buffer>,
+    );
+    /// Turns logits into the gradient of `sum_i log_prob_weights[i] . log p_i + entropy_weights[i] . H_i`.
+    fn token_gradient(
+        &self,
+        logits: MatrixMut<'_, Self::Buffer>,
+        targets: &[u32],
+        statistics: Matrix<'_, Self::Buffer>,
+        log_prob_weights: &[f32],
+        entropy_weights: &[f32],
+    );
+
+    /// `target += source` over whole buffers of the same length.
+    fn accumulate(&self, source: &Self::Buffer, target: &mut Self::Buffer);
+    /// The sum of squares, by fixed blocks in 64 bits.
+    fn sum_of_squares(&self, buffer: &Self::Buffer) -> f64;
+    /// One AdamW update, in place.
+    fn adamw(
+        &self,
+        step: &AdamWStep,
+        gradient: &Self::Buffer,
+        parameters: &mut Self::Buffer,
+        first_moments: &mut Self::Buffer,
+        second_moments: &mut Self::Buffer,
+    );
+}

@@ -1,0 +1,137 @@
+//! What can go wrong, and what the caller does about it.
+
+/// What the caller does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Mend the call: a value in it is wrong and would be refused again.
+    Input,
+    /// The call is legal but not at this moment; the message names the state and the way out.
+    State,
+    /// Stored bytes are damaged or belong to something else: read another copy.
+    Corrupt,
+}
+
+/// A refused call. Nothing has changed when one is returned.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A field of a configuration has a value that no policy or trainer can have.
+    #[error("{field} = {value}: {reason}")]
+    Config {
+        /// The field's name.
+        field: &'static str,
+        /// Its value, as written.
+        value: String,
+        /// What it has to be.
+        reason: &'static str,
+    },
+    /// A token is outside the vocabulary.
+    #[error("sequence {row}: token {token} is outside the vocabulary of {vocab_size}")]
+    Token {
+        /// Which sequence of the call, from 0.
+        row: usize,
+        /// The token.
+        token: u32,
+        /// The size of the vocabulary.
+        vocab_size: usize,
+    },
+    /// A prompt is empty: the first token has nothing that it could follow.
+    #[error("sequence {row} has an empty prompt")]
+    EmptyPrompt {
+        /// Which sequence of the call, from 0.
+        row: usize,
+    },
+    /// A sequence is longer than the policy's positions.
+    #[error("sequence {row} needs {length} positions, the policy has {limit}")]
+    TooLong {
+        /// Which sequence of the call, from 0.
+        row: usize,
+        /// The positions that it needs.
+        length: usize,
+        /// `max_position_embeddings`.
+        limit: usize,
+    },
+    /// An advantage is not a finite number.
+    #[error("sequence {row} has advantage {advantage}")]
+    Advantage {
+        /// Which sequence of the unit, from 0.
+        row: usize,
+        /// Its advantage.
+        advantage: f32,
+    },
+    /// A unit without rows.
+    #[error("unit {position} has no rows")]
+    EmptyUnit {
+        /// Its planned position.
+        position: usize,
+    },
+    /// A unit of another policy: a gradient cache never mixes policies.
+    #[error("unit {position} belongs to policy {found:?}, this trainer trains {expected:?}")]
+    OtherPolicy {
+        /// Its planned position.
+        position: usize,
+        /// The trainer's policy.
+        expected: String,
+        /// The unit's policy.
+        found: String,
+    },
+    /// A unit that was generated under another version of the policy.
+    #[error("unit {position} is of version {found}, the policy is at {current}")]
+    OtherVersion {
+        /// Its planned position.
+        position: usize,
+        /// The version of the trainer's policy.
+        current: u64,
+        /// The version of the unit.
+        found: u64,
+    },
+    /// The position has a unit already: drop the cache to start the step over.
+    #[error("position {position} of this step is accumulated already")]
+    PositionTaken {
+        /// The planned position.
+        position: usize,
+    },
+    /// There is nothing to apply: accumulate first.
+    #[error("the gradient cache is empty, there is no update to apply")]
+    EmptyCache,
+    /// The step's gradient is not finite. The cache is kept; drop it and lower the learning rate, or leave units out.
+    #[error("the gradient's norm is {norm}; the weights were left as they are")]
+    NotFinite {
+        /// The norm found.
+        norm: f64,
+    },
+    /// The bytes are not a safetensors payload.
+    #[error("not a safetensors payload: {reason}")]
+    Payload {
+        /// What the reader said.
+        reason: String,
+    },
+    /// A tensor is missing, too many, or has another type or shape than the configuration says.
+    #[error("tensor {name}: {reason}")]
+    Tensor {
+        /// The tensor's name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// What the caller does next.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Config { .. }
+            | Self::Token { .. }
+            | Self::EmptyPrompt { .. }
+            | Self::TooLong { .. }
+            | Self::Advantage { .. }
+            | Self::EmptyUnit { .. }
+            | Self::OtherPolicy { .. } => ErrorKind::Input,
+            Self::OtherVersion { .. }
+            | Self::PositionTaken { .. }
+            | Self::EmptyCache
+            | Self::NotFinite { .. } => ErrorKind::State,
+            Self::Payload { .. } | Self::Tensor { .. } => ErrorKind::Corrupt,
+        }
+    }
+}

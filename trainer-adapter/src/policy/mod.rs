@@ -1,0 +1,165 @@
+//! A policy: configuration, flat parameters, and the model that they are the weights of.
+//!
+//! A [`Policy`] is one version of the weights and never changes; an update makes a new one. Rollout threads hold an
+//! `Arc` of the version that they sample from, so publishing is handing over a pointer.
+
+mod activations;
+mod backward;
+mod config;
+mod forward;
+mod layout;
+mod safetensors;
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+pub(crate) use activations::{Activations, Batch, logit_stride};
+pub use config::PolicyConfig;
+pub(crate) use forward::TokenStatistics;
+pub(crate) use layout::{LinearIndex, Vector};
+pub use layout::{ParameterLayout, Tensor};
+pub use safetensors::StoredType;
+pub(crate) use safetensors::tensor_bytes;
+
+use crate::device::{Device, Matrix};
+use crate::error::Error;
+use crate::random;
+
+/// What all versions of a policy share.
+pub(crate) struct Shape<D: Device> {
+    pub(crate) config: PolicyConfig,
+    pub(crate) layout: ParameterLayout,
+    /// `[positions, head_dim]`: the cosines of a position, then its sines.
+    rotary: D::Buffer,
+}
+
+/// One version of a policy's weights. Immutable.
+pub struct Policy<D: Device> {
+    pub(crate) shape: Arc<Shape<D>>,
+    pub(crate) parameters: D::Buffer,
+    pub(crate) prepared: D::Prepared,
+    version: u64,
+}
+
+impl<D: Device> std::fmt::Debug for Policy<D> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Policy")
+            .field("config", &self.shape.config)
+            .field("parameters", &self.shape.layout.length())
+            .field("version", &self.version)
+            .finish()
+    }
+}
+
+impl<D: Device> Policy<D> {
+    /// Fresh weights, version 0: matrices normal with `initializer_range`, biases 0, norms 1.
+    ///
+    /// A pure function of configuration and seed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the configuration is not valid.
+    pub fn initialise(device: &D, config: &PolicyConfig, seed: u64) -> Result<Self, Error> {
+        config.validate()?;
+        let layout = ParameterLayout::new(config);
+        let mut values = vec![0.0; layout.length()];
+        for (stream, tensor) in layout.tensors().iter().enumerate() {
+            let part = &mut values[tensor.offset..tensor.offset + tensor.length()];
+            if tensor.shape.len() == 2 {
+                for (index, value) in part.iter_mut().enumerate() {
+                    *value = config.initializer_range * random::normal(seed, stream as u32, index as u64);
+                }
+            } else if tensor.name.ends_with("norm.weight") {
+                part.fill(1.0);
+            }
+        }
+        Self::from_values(device, config, &values, 0)
+    }
+
+    /// A policy of the given parameters, in the order of [`ParameterLayout`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the configuration is not valid, [`Error::Tensor`] if there are too few or too many values.
+    pub fn from_values(
+        device: &D,
+        config: &PolicyConfig,
+        values: &[f32],
+        version: u64,
+    ) -> Result<Self, Error> {
+        config.validate()?;
+        let layout = ParameterLayout::new(config);
+        if values.len() != layout.length() {
+            let reason = format!("{} values, the configuration has {}", values.len(), layout.length());
+            return Err(Error::Tensor { name: "parameters".into(), reason });
+        }
+        let table = rotary_table(config);
+        let mut rotary = device.allocate(table.len());
+        device.upload(&table, &mut rotary, 0);
+        let mut parameters = device.allocate(values.len());
+        device.upload(values, &mut parameters, 0);
+        let shape = Arc::new(Shape { config: config.clone(), layout, rotary });
+        Ok(Self::from_parameters(device, shape, parameters, version))
+    }
+
+    /// The next version of a policy.
+    pub(crate) fn from_parameters(
+        device: &D,
+        shape: Arc<Shape<D>>,
+        parameters: D::Buffer,
+        version: u64,
+    ) -> Self {
+        let prepared = device.prepare(&parameters, &shape.layout.linears());
+        Self { shape, parameters, prepared, version }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &PolicyConfig {
+        &self.shape.config
+    }
+
+    /// Where each tensor lies.
+    pub fn layout(&self) -> &ParameterLayout {
+        &self.shape.layout
+    }
+
+    /// How many updates these weights have seen.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The parameters, in the order of [`ParameterLayout`].
+    pub fn values(&self, device: &D) -> Vec<f32> {
+        let mut values = vec![0.0; self.shape.layout.length()];
+        device.download(&self.parameters, 0, &mut values);
+        values
+    }
+
+    /// SHA-256 of the parameters as little-endian f32 in the order of [`ParameterLayout`], in lower-case hex.
+    pub fn sha256(&self, device: &D) -> String {
+        let digest = Sha256::digest(tensor_bytes(&self.values(device)));
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(crate) fn vector(&self, vector: Vector) -> Matrix<'_, D::Buffer> {
+        Matrix::new(&self.parameters, vector.offset, 1, vector.length)
+    }
+
+    pub(crate) fn rotary(&self) -> Matrix<'_, D::Buffer> {
+        let config = &self.shape.config;
+        Matrix::new(&self.shape.rotary, 0, config.max_position_embeddings, config.head_dim)
+    }
+}
+
+/// Angles `position . theta^(-2j / D)` (Su et al. 2021), worked out in 64 bits.
+fn rotary_table(config: &PolicyConfig) -> Vec<f32> {
+    let half = config.head_dim / 2;
+    let mut table = Vec::with_capacity(config.max_position_embeddings * config.head_dim);
+    for position in 0..config.max_position_embeddings {
+        let angle =
+            |j: usize| position as f64 * config.rope_theta.powf(-(2.0 * j as f64) / config.head_dim as f64);
+        table.extend((0..half).map(|j| angle(j).cos() as f32));
+        table.extend((0..half).map(|j| angle(j).sin() as f32));
+    }
+    table
+}

@@ -1,0 +1,235 @@
+//! The trainer: units in, one update out.
+//!
+//! Between updates the weights do not move: a unit's gradient joins the cache as an unnormalised numerator, and
+//! [`Trainer::apply`] sums the cache, divides by the step's denominator, clips, and makes one AdamW update. Applying
+//! makes a new [`Policy`]; who holds an older version keeps it.
+//!
+//! One thread owns a trainer. Within a call the device's threads each take whole units.
+
+mod options;
+mod report;
+mod state;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use options::{AdamW, TrainerOptions};
+pub use report::{CacheReport, StepReport};
+
+use crate::device::{AdamWStep, Device};
+use crate::error::Error;
+use crate::gradient::{GradientCache, Plan, Unit, UnitReport, UnitTotals};
+use crate::policy::{Activations, Policy};
+
+/// Trains one policy.
+pub struct Trainer<D: Device> {
+    device: D,
+    options: TrainerOptions,
+    policy: Arc<Policy<D>>,
+    first_moments: D::Buffer,
+    second_moments: D::Buffer,
+    /// Updates that the moments have seen.
+    updates: u64,
+    cache: GradientCache<D>,
+    /// Buffers of the forward and backward pass that no thread is using.
+    activations: Mutex<Vec<Activations<D>>>,
+}
+
+/// A unit's result: its report, and its gradient if it has one.
+type Computed<D> = (UnitReport, Option<<D as Device>::Buffer>);
+
+impl<D: Device> Trainer<D> {
+    /// A trainer that begins at `policy`, with moments of zero.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if an option is not valid.
+    pub fn new(device: &D, policy: Policy<D>, options: TrainerOptions) -> Result<Self, Error> {
+        options.validate()?;
+        let length = policy.layout().length();
+        Ok(Self {
+            first_moments: device.allocate(length),
+            second_moments: device.allocate(length),
+            updates: 0,
+            cache: GradientCache::new(length),
+            activations: Mutex::default(),
+            device: device.clone(),
+            options,
+            policy: Arc::new(policy),
+        })
+    }
+
+    /// The current weights, to sample from. A later update leaves them as they are.
+    pub fn policy(&self) -> Arc<Policy<D>> {
+        Arc::clone(&self.policy)
+    }
+
+    /// How many updates the policy has seen.
+    pub fn version(&self) -> u64 {
+        self.policy.version()
+    }
+
+    /// The options.
+    pub fn options(&self) -> &TrainerOptions {
+        &self.options
+    }
+
+    /// Changes the learning rate from the next update on (a schedule).
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it is not 0 or more.
+    pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<(), Error> {
+        let mut options = self.options.clone();
+        options.adamw.learning_rate = learning_rate;
+        options.validate()?;
+        self.options = options;
+        Ok(())
+    }
+
+    /// SHA-256 of the current weights; see [`Policy::sha256`].
+    pub fn weights_sha256(&self) -> String {
+        self.policy.sha256(&self.device)
+    }
+
+    /// Computes a unit's gradient and adds it to the cache. The weights stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::OtherPolicy`], [`Error::OtherVersion`], [`Error::PositionTaken`] if the unit does not belong here;
+    /// [`Error::EmptyUnit`], [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`], [`Error::Advantage`] if a row
+    /// cannot be computed. The cache is then as before.
+    pub fn accumulate(&mut self, unit: &Unit<'_>) -> Result<UnitReport, Error> {
+        let mut reports = self.accumulate_many(std::slice::from_ref(unit))?;
+        Ok(reports.swap_remove(0))
+    }
+
+    /// The same for several units, shared out over the device's threads. All are added or none.
+    ///
+    /// # Errors
+    /// As [`Self::accumulate`], for the first unit that has one.
+    pub fn accumulate_many(&mut self, units: &[Unit<'_>]) -> Result<Vec<UnitReport>, Error> {
+        let plans = self.plan(units)?;
+        let work: Vec<Mutex<Option<D::Buffer>>> = plans
+            .iter()
+            .map(|plan| (!plan.is_flat()).then(|| self.cache.buffer(&self.device)).into())
+            .collect();
+        let done: Vec<Mutex<Option<Computed<D>>>> = plans.iter().map(|_| Mutex::default()).collect();
+        self.device.for_each(plans.len(), &|index| {
+            let gradient = locked(&work[index]).take();
+            *locked(&done[index]) = Some(self.compute(&plans[index], gradient));
+        });
+        let mut reports = Vec::with_capacity(units.len());
+        for (unit, done) in units.iter().zip(done) {
+            let computed = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let (report, gradient) = computed.expect("for_each calls every index");
+            let totals = UnitTotals { rows: report.rows, tokens: report.tokens };
+            self.cache.add(&self.device, unit.position, totals, gradient)?;
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    /// Checks the units and lays out their rows.
+    fn plan(&self, units: &[Unit<'_>]) -> Result<Vec<Plan>, Error> {
+        let mut plans = Vec::with_capacity(units.len());
+        for (index, unit) in units.iter().enumerate() {
+            let position = unit.position;
+            if unit.policy != self.options.policy {
+                let (expected, found) = (self.options.policy.clone(), unit.policy.to_owned());
+                return Err(Error::OtherPolicy { position, expected, found });
+            }
+            if unit.version != self.version() {
+                return Err(Error::OtherVersion { position, current: self.version(), found: unit.version });
+            }
+            self.cache.check_free(position)?;
+            if units[..index].iter().any(|earlier| earlier.position == position) {
+                return Err(Error::PositionTaken { position });
+            }
+            let TrainerOptions { loss_form, entropy_coefficient, .. } = self.options;
+            plans.push(Plan::new(unit, self.policy.config(), loss_form, entropy_coefficient)?);
+        }
+        Ok(plans)
+    }
+
+    /// Forward, and backward into `gradient` where there is one. Runs on one thread.
+    fn compute(&self, plan: &Plan, mut gradient: Option<D::Buffer>) -> Computed<D> {
+        let spare = locked(&self.activations).pop();
+        let mut kept = spare.unwrap_or_else(|| Activations::new(&self.device, self.policy.config()));
+        let statistics = self.policy.forward(&self.device, &plan.batch, &mut kept);
+        if let Some(gradient) = &mut gradient {
+            let (log_probs, entropies) = (&plan.log_prob_weights, &plan.entropy_weights);
+            self.policy.backward(&self.device, &plan.batch, log_probs, entropies, &mut kept, gradient);
+        }
+        locked(&self.activations).push(kept);
+        (plan.report(&statistics), gradient)
+    }
+
+    /// What is in the cache.
+    pub fn cache(&self) -> CacheReport {
+        let UnitTotals { rows, tokens } = self.cache.totals();
+        let bytes = (self.cache.buffers() * self.policy.layout().length() * size_of::<f32>()) as u64;
+        CacheReport { positions: self.cache.positions().iter().copied().collect(), rows, tokens, bytes }
+    }
+
+    /// Forgets the units of this step.
+    pub fn drop_cache(&mut self) {
+        self.cache.clear();
+    }
+
+    /// Makes one update of everything in the cache, and empties it.
+    ///
+    /// # Errors
+    /// [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`] if the gradient is not finite. Weights,
+    /// moments and cache are then as before.
+    pub fn apply(&mut self) -> Result<StepReport, Error> {
+        let units = self.cache.positions().len() as u64;
+        if units == 0 {
+            return Err(Error::EmptyCache);
+        }
+        let UnitTotals { rows, tokens } = self.cache.totals();
+        let denominator = self.options.loss_form.denominator(rows, tokens).max(1.0);
+        let zero;
+        let gradient = match self.cache.sum(&self.device) {
+            Some(gradient) => gradient,
+            None => {
+                zero = self.device.allocate(self.policy.layout().length());
+                &zero
+            }
+        };
+        let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
+        if !norm.is_finite() {
+            return Err(Error::NotFinite { norm });
+        }
+        let clipped = norm > self.options.clip_norm;
+        let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
+        let step = update_numbers(&self.options.adamw, self.updates + 1, scale / denominator);
+        let mut parameters = self.device.allocate(self.policy.layout().length());
+        self.device.copy(&self.policy.parameters, &mut parameters);
+        let (first, second) = (&mut self.first_moments, &mut self.second_moments);
+        self.device.adamw(&step, gradient, &mut parameters, first, second);
+        let (shape, version) = (Arc::clone(&self.policy.shape), self.version() + 1);
+        self.updates += 1;
+        self.policy = Arc::new(Policy::from_parameters(&self.device, shape, parameters, version));
+        self.cache.clear();
+        Ok(StepReport { gradient_norm: norm, clipped, units, rows, tokens, denominator, version })
+    }
+}
+
+/// A panic while the lock was held loses the buffer inside, nothing else: the lock stays usable.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The factors of update `t` (from 1), worked out in 64 bits.
+fn update_numbers(options: &AdamW, t: u64, gradient_scale: f64) -> AdamWStep {
+    let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } = *options;
+    let exponent = t as f64;
+    AdamWStep {
+        gradient_scale: gradient_scale as f32,
+        rate: (learning_rate / (1.0 - beta1.powf(exponent))) as f32,
+        keep: (1.0 - learning_rate * weight_decay) as f32,
+        beta1: beta1 as f32,
+        one_minus_beta1: (1.0 - beta1) as f32,
+        beta2: beta2 as f32,
+        one_minus_beta2: (1.0 - beta2) as f32,
+        second_scale: (1.0 / (1.0 - beta2.powf(exponent)).sqrt()) as f32,
+        epsilon: epsilon as f32,
+    }
+}

@@ -1,0 +1,85 @@
+//! How a policy is trained: plain data.
+
+use crate::error::Error;
+use crate::gradient::LossForm;
+
+/// AdamW (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019), as PyTorch computes it.
+///
+/// `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`, then
+/// `w = w (1 - learning_rate weight_decay) - learning_rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)`.
+/// The decay works on every parameter alike.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamW {
+    /// Step length. Default 3e-4.
+    pub learning_rate: f64,
+    /// Decay of the first moment, in [0, 1). Default 0.9.
+    pub beta1: f64,
+    /// Decay of the second moment, in [0, 1). Default 0.99.
+    pub beta2: f64,
+    /// Added to the root of the second moment. Default 1e-8.
+    pub epsilon: f64,
+    /// Share of a parameter, times the step length, that each update takes away. Default 0.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamW {
+    fn default() -> Self {
+        Self { learning_rate: 3e-4, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0 }
+    }
+}
+
+/// How a policy is trained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainerOptions {
+    /// Name of the policy: units of any other are refused. Default `policy`.
+    pub policy: String,
+    /// The optimiser.
+    pub adamw: AdamW,
+    /// Greatest norm of the step's gradient, over all parameters; a longer one is scaled down to it. Infinity turns
+    /// clipping off. Default 1.
+    pub clip_norm: f64,
+    /// What the loss is divided by. Default [`LossForm::TokenMean`].
+    pub loss_form: LossForm,
+    /// What the entropy at each token is rewarded with. Default 0.
+    pub entropy_coefficient: f32,
+}
+
+impl Default for TrainerOptions {
+    fn default() -> Self {
+        Self {
+            policy: "policy".into(),
+            adamw: AdamW::default(),
+            clip_norm: 1.0,
+            loss_form: LossForm::default(),
+            entropy_coefficient: 0.0,
+        }
+    }
+}
+
+impl TrainerOptions {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`Error::Config`] names the first field with a value that cannot be trained with.
+    pub fn validate(&self) -> Result<(), Error> {
+        let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } = self.adamw;
+        let at_least_zero = |value: f64| value.is_finite() && value >= 0.0;
+        let entropy = f64::from(self.entropy_coefficient);
+        let length =
+            if let LossForm::ConstantLength(length) = self.loss_form { f64::from(length) } else { 1.0 };
+        let checks = [
+            ("learning_rate", learning_rate, at_least_zero(learning_rate), "has to be 0 or more"),
+            ("beta1", beta1, (0.0..1.0).contains(&beta1), "has to be in [0, 1)"),
+            ("beta2", beta2, (0.0..1.0).contains(&beta2), "has to be in [0, 1)"),
+            ("epsilon", epsilon, epsilon.is_finite() && epsilon > 0.0, "has to be positive"),
+            ("weight_decay", weight_decay, at_least_zero(weight_decay), "has to be 0 or more"),
+            ("clip_norm", self.clip_norm, self.clip_norm > 0.0, "has to be positive"),
+            ("entropy_coefficient", entropy, entropy.is_finite(), "has to be finite"),
+            ("loss_form.constant_length", length, length > 0.0, "has to be positive"),
+        ];
+        match checks.into_iter().find(|&(.., valid, _)| !valid) {
+            Some((field, value, _, reason)) => Err(Error::Config { field, value: value.to_string(), reason }),
+            None => Ok(()),
+        }
+    }
+}
