@@ -1,1 +1,70 @@
-//! Tables, extents, log, claims and steps: the engine.
+//! The Forebay engine: tables of samples that are written column by column, and handed to trainers in exact, complete,
+//! current micro-batches.
+//!
+//! Start with [`Store`], whose example is a whole life in twenty lines. The words:
+//!
+//! - A [`Table`] holds the samples of one agent. A *row* is one sample, named by policy version and [`SampleId`].
+//! - A *cell* is written once, when its value is known; a row is *staged*: prompt first, reward last.
+//! - A [`Consumer`] is a declared class of readers. Once a row's required cells are final (and its group is complete),
+//!   the row is ready and whoever waits is woken. Nothing polls and nothing scans.
+//! - A [`Claim`] is a leased micro-batch. A [`Step`] takes the claims of a global batch and commits them at once,
+//!   together with the new versions of the policies that they trained.
+//!
+//! # What it promises
+//! An acknowledged call has been handed to the kernel (level `logged`): it survives any end of the process. Opening a
+//! store replays its log; a record that is damaged is an error that names file and offset, never skipped.
+//!
+//! # Layout
+//! What a newcomer should read, in this order: [`store`](Store) (threads and locks), `state` (a pure function of the
+//! log), `table`, `consumer`, `claim`, `step` (the parts of the state), `log` and `extent` (where things lie), and the
+//! seams: [`Clock`], [`Disk`], [`Randomness`].
+//!
+//! This crate knows files, memory and Arrow arrays. It starts no thread and no async runtime, and knows no SQL, no
+//! network and no device.
+
+mod batch;
+mod claim;
+mod clock;
+mod consumer;
+mod directory;
+mod disk;
+mod error;
+mod extent;
+mod log;
+mod object;
+mod options;
+mod policy;
+mod randomness;
+mod sample_id;
+mod schema;
+mod snapshot;
+mod state;
+mod stats;
+mod step;
+mod store;
+mod table;
+mod value;
+
+pub use batch::{NewRow, WriteBatch};
+pub use claim::{Claim, ClaimInfo, ClaimProgress};
+pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
+pub use consumer::{Consumer, ConsumerHandle, ConsumerKind, GroupBy, MicroBatch, Wait};
+pub use directory::FORMAT_VERSION;
+pub use disk::{Disk, DiskFile, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk};
+pub use error::{Cause, Error, Kind, Result};
+pub use extent::ValueBytes;
+pub use object::ObjectRef;
+pub use options::Options;
+pub use policy::PolicyInfo;
+pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
+pub use sample_id::SampleId;
+pub use schema::{
+    ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Schema, StorageClass,
+};
+pub use snapshot::{ScanOrder, Snapshot, TableSnapshot};
+pub use state::ConsumerInfo;
+pub use stats::Stats;
+pub use step::{CommittedStep, PolicyUpdate, Step, StepInfo, StepPlan, StepProgress};
+pub use store::Store;
+pub use table::{CHUNK_ROWS, Cell, Purpose, Row, Table, TableCounts};
+pub use value::Value;

@@ -1,0 +1,243 @@
+//! Batches of changes: all or none, in one record.
+
+use crate::error::{Cause, Result};
+use crate::extent::{ValueOwner, View};
+use crate::log::record::{CellRecord, Event, Operation, StoredValue};
+use crate::sample_id::SampleId;
+use crate::schema::{Schema, StorageClass};
+use crate::state::{Insertion, Request, State};
+use crate::store::{Shared, Store};
+use crate::table::{Purpose, Row, Table};
+use crate::value::{Encoded, Value};
+
+/// A new row: its identity, and what is known of it from the start.
+///
+/// ```
+/// use forebay_store::{NewRow, Purpose};
+/// let row = NewRow::new(3, "q17_1_0")?.parent("solver/q17_0_0").token(17);
+/// # Ok::<(), forebay_store::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NewRow {
+    pub(crate) sample: SampleId,
+    policy_version: u64,
+    agent: Option<String>,
+    purpose: Purpose,
+    origin: String,
+    parent: String,
+    weights: String,
+    token: u128,
+    next_attempt: bool,
+}
+
+impl NewRow {
+    /// A row of the policy version that its rollout starts under.
+    ///
+    /// # Errors
+    /// `input` when the sample id does not parse.
+    pub fn new(policy_version: u64, sample_id: &str) -> Result<Self> {
+        Ok(Self::of(policy_version, sample_id.parse()?))
+    }
+
+    /// As [`NewRow::new`], from a sample id that is parsed already.
+    pub fn of(policy_version: u64, sample: SampleId) -> Self {
+        NewRow {
+            sample,
+            policy_version,
+            agent: None,
+            purpose: Purpose::Train,
+            origin: String::new(),
+            parent: String::new(),
+            weights: String::new(),
+            token: 0,
+            next_attempt: false,
+        }
+    }
+
+    /// The agent that the row belongs to. Default: the table's name.
+    pub fn agent(mut self, agent: &str) -> Self {
+        self.agent = Some(agent.to_owned());
+        self
+    }
+
+    /// What the row is for. Default: [`Purpose::Train`].
+    pub fn purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
+        self
+    }
+
+    /// Where the row comes from, when it is not from this run: a peer and its round.
+    pub fn origin(mut self, origin: &str) -> Self {
+        self.origin = origin.to_owned();
+        self
+    }
+
+    /// The row that this one continues, as `TABLE/SAMPLE_ID`.
+    pub fn parent(mut self, parent: &str) -> Self {
+        self.parent = parent.to_owned();
+        self
+    }
+
+    /// The fingerprint of the weights that the rollout runs on.
+    pub fn weights(mut self, fingerprint: &str) -> Self {
+        self.weights = fingerprint.to_owned();
+        self
+    }
+
+    /// Makes the insert safe to repeat: a row that was inserted with the same token is returned as it is. 0 is no token.
+    pub fn token(mut self, token: u128) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// The row is the next attempt of the one with this identity, which is left out as `superseded`.
+    pub fn next_attempt(mut self) -> Self {
+        self.next_attempt = true;
+        self
+    }
+}
+
+/// Changes over any tables that happen all or not at all, and in one record of the log.
+///
+/// Values go to their extents as they are added; nothing is visible before [`WriteBatch::commit`].
+#[derive(Debug)]
+#[must_use = "a batch does nothing until it is committed"]
+pub struct WriteBatch<'a> {
+    store: &'a Store,
+    requests: Vec<Request>,
+}
+
+impl<'a> WriteBatch<'a> {
+    pub(crate) fn new(store: &'a Store) -> Self {
+        WriteBatch { store, requests: Vec::new() }
+    }
+
+    /// Adds a row, with the cells that are known already.
+    pub fn insert<'v>(
+        &mut self,
+        table: &Table,
+        row: NewRow,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<()> {
+        let owner =
+            ValueOwner { row_key: Row::key(row.policy_version, &row.sample), table: table.id(), column: 0 };
+        let cells = self.store.0.store_cells(table.schema(), owner, cells)?;
+        let NewRow { sample, policy_version, agent, purpose, origin, parent, weights, token, next_attempt } =
+            row;
+        self.requests.push(Request::Insert(Insertion {
+            table: table.id(),
+            sample,
+            policy_version,
+            next_attempt,
+            agent,
+            purpose: purpose as u8,
+            origin,
+            parent,
+            weights,
+            token,
+            cells,
+        }));
+        Ok(())
+    }
+
+    /// Turns cells of a row final.
+    pub fn write<'v>(
+        &mut self,
+        table: &Table,
+        row: Row,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<()> {
+        table.check_row(row)?;
+        let cells = self.store.0.store_cells(table.schema(), row.owner(0), cells)?;
+        self.requests.push(Request::Write { row, cells });
+        Ok(())
+    }
+
+    /// Leaves a row out for good, with the reason that people will see.
+    pub fn exclude(&mut self, row: Row, reason: &str) -> Result<()> {
+        if reason.is_empty() {
+            let reason = "it is empty; say in a few words why the row is left out".to_owned();
+            return Err(Cause::Argument { what: "reason", reason }.into());
+        }
+        self.requests.push(Request::Exclude { row, reason: reason.to_owned() });
+        Ok(())
+    }
+
+    pub(crate) fn append(&mut self, row: Row, column: u16, view: View) {
+        self.requests.push(Request::Append { row, column, view });
+    }
+
+    pub(crate) fn finalize(&mut self, row: Row, column: u16, fragments: usize, value: StoredValue) {
+        self.requests.push(Request::Finalize { row, column, fragments, value });
+    }
+
+    /// Makes all changes of the batch at once. Gives the rows that were inserted, in the order of their insertion (for
+    /// one whose token was seen before, the row that is there).
+    ///
+    /// # Errors
+    /// The first change that cannot be made; then none was.
+    pub fn commit(self) -> Result<Vec<Row>> {
+        let shared = &self.store.0;
+        shared.submit_if(|state| {
+            let (operations, rows) = shared.decide(state, self.requests)?;
+            let event = (!operations.is_empty()).then_some(Event::Written { operations });
+            Ok((event, rows))
+        })
+    }
+
+    /// Completes a task's claim together with the changes of the batch.
+    pub(crate) fn finish(self, claim: u64) -> Result<Vec<Row>> {
+        let shared = &self.store.0;
+        shared.submit(|state| {
+            state.check_claim(claim, &["leased"])?;
+            let (operations, rows) = shared.decide(state, self.requests)?;
+            Ok((Event::Finished { claim, operations }, rows))
+        })
+    }
+}
+
+impl Shared {
+    fn decide(&self, state: &State, requests: Vec<Request>) -> Result<(Vec<Operation>, Vec<Row>)> {
+        state.decide_writes(requests, &|table, column, old, new| {
+            let data_type = &state.tables[table as usize].schema.data_columns()[column as usize].data_type;
+            self.same_bytes(data_type.storage_class(), old, new)
+        })
+    }
+
+    /// Whether two stored values are equal: by length first, then by their bytes.
+    fn same_bytes(&self, class: StorageClass, old: StoredValue, new: StoredValue) -> Result<bool> {
+        let (StoredValue::View(a), StoredValue::View(b)) = (old, new) else { return Ok(old == new) };
+        let (a, b) = (View(a), View(b));
+        Ok(a.length() == b.length() && *self.extents.resolve(a, class)? == *self.extents.resolve(b, class)?)
+    }
+
+    /// Checks cells against a schema and brings their values where they belong.
+    pub(crate) fn store_cells<'v>(
+        &self,
+        schema: &Schema,
+        owner: ValueOwner,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<Vec<CellRecord>> {
+        self.check_writable("write to it")?;
+        let mut records: Vec<CellRecord> = Vec::new();
+        for (name, value) in cells {
+            let index = schema.index_of(name)?;
+            if records.iter().any(|record| usize::from(record.column) == index) {
+                return Err(Cause::ColumnTwice { column: name.to_owned() }.into());
+            }
+            let column = &schema.data_columns()[index];
+            let value = match value.encode(column)? {
+                Encoded::Null => StoredValue::Null,
+                Encoded::Inline(bits) => StoredValue::Inline(bits),
+                Encoded::Bytes(bytes) => {
+                    let owner = ValueOwner { column: index as u32, ..owner };
+                    StoredValue::View(
+                        self.values.write(&[&bytes], column.data_type.storage_class(), owner)?.0,
+                    )
+                }
+            };
+            records.push(CellRecord { column: index as u16, value });
+        }
+        Ok(records)
+    }
+}

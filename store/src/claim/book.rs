@@ -1,0 +1,170 @@
+//! What the engine knows of claims.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+
+/// How far a claim has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClaimProgress {
+    /// In the hands of its holder until its deadline.
+    Leased,
+    /// Its gradient is in the policy's cache; no deadline.
+    Accumulated,
+    /// Its step was committed.
+    Consumed,
+    /// Its task was completed.
+    Finished,
+    /// Given back by its holder.
+    Released,
+    /// Taken back at its deadline.
+    Expired,
+    /// Returned because the cache that held its gradient was dropped.
+    Returned,
+    /// Its process ended.
+    Lost,
+}
+
+impl ClaimProgress {
+    /// The word for this state, in messages and SQL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ClaimProgress::Leased => "leased",
+            ClaimProgress::Accumulated => "accumulated",
+            ClaimProgress::Consumed => "consumed",
+            ClaimProgress::Finished => "finished",
+            ClaimProgress::Released => "released",
+            ClaimProgress::Expired => "expired",
+            ClaimProgress::Returned => "returned",
+            ClaimProgress::Lost => "lost",
+        }
+    }
+
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self, ClaimProgress::Leased | ClaimProgress::Accumulated)
+    }
+}
+
+/// One claim.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimState {
+    pub(crate) consumer: usize,
+    pub(crate) table: u32,
+    pub(crate) rows: Vec<u32>,
+    pub(crate) owner: Arc<str>,
+    pub(crate) incarnation: u64,
+    pub(crate) granted_at: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) accumulated_at: Option<Timestamp>,
+    pub(crate) ended_at: Option<Timestamp>,
+    pub(crate) step: u64,
+    pub(crate) sequence_in_step: u32,
+    pub(crate) progress: ClaimProgress,
+}
+
+/// A claim as it is shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimInfo {
+    /// Number of the claim; the second half of its epoch.
+    pub claim: u64,
+    /// Incarnation of the store; the first half of its epoch.
+    pub incarnation: u64,
+    /// The consumer that it belongs to.
+    pub consumer: String,
+    /// The table that its rows are in.
+    pub table: String,
+    /// Who holds or held it.
+    pub owner: String,
+    /// How far it has come.
+    pub progress: ClaimProgress,
+    /// How many rows it has.
+    pub rows: u64,
+    /// The step that it belongs to.
+    pub step: Option<u64>,
+    /// Its place among the step's claims of its consumer, from 0.
+    pub sequence_in_step: u32,
+    /// When its rows were handed out.
+    pub granted_at: Timestamp,
+    /// When its lease ends or would have ended.
+    pub deadline: Timestamp,
+    /// When its gradient was in the cache.
+    pub accumulated_at: Option<Timestamp>,
+    /// When it ended, however it did.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// All live claims, and the last ones that ended.
+#[derive(Debug)]
+pub(crate) struct ClaimBook {
+    claims: BTreeMap<u64, ClaimState>,
+    deadlines: BTreeSet<(Timestamp, u64)>,
+    ended: VecDeque<u64>,
+    kept: usize,
+    next: u64,
+}
+
+impl ClaimBook {
+    /// A book that remembers `kept` ended claims.
+    pub(crate) fn new(kept: usize) -> Self {
+        ClaimBook {
+            claims: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            ended: VecDeque::new(),
+            kept,
+            next: 1,
+        }
+    }
+
+    /// The number that the next claim gets.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn grant(&mut self, number: u64, claim: ClaimState) {
+        self.deadlines.insert((claim.deadline, number));
+        self.claims.insert(number, claim);
+        self.next = self.next.max(number + 1);
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&ClaimState> {
+        self.claims.get(&number)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &ClaimState)> {
+        self.claims.iter().map(|(number, claim)| (*number, claim))
+    }
+
+    /// The numbers of live claims, oldest first.
+    pub(crate) fn live(&self) -> Vec<u64> {
+        self.iter().filter(|(_, claim)| claim.progress.is_live()).map(|(number, _)| number).collect()
+    }
+
+    /// Leased claims whose deadline has come.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<u64> {
+        self.deadlines.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect()
+    }
+
+    /// The nearest deadline of a leased claim.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Moves a claim on. Its rows are the caller's affair.
+    pub(crate) fn advance(&mut self, number: u64, to: ClaimProgress, now: Timestamp) {
+        let Some(claim) = self.claims.get_mut(&number) else { return };
+        self.deadlines.remove(&(claim.deadline, number));
+        claim.progress = to;
+        if to == ClaimProgress::Accumulated {
+            claim.accumulated_at = Some(now);
+            return;
+        }
+        claim.ended_at = Some(now);
+        self.ended.push_back(number);
+        if self.ended.len() > self.kept
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.claims.remove(&oldest);
+        }
+    }
+}

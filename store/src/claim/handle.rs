@@ -1,0 +1,193 @@
+//! What a holder has of its claim.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::book::ClaimProgress;
+use crate::batch::WriteBatch;
+use crate::consumer::ConsumerKind;
+use crate::error::{Cause, Result};
+use crate::log::record::{ClaimRecord, Event, ReturnReason};
+use crate::sample_id::SampleId;
+use crate::snapshot::{ColumnSet, gather_rows};
+use crate::state::State;
+use crate::store::Store;
+use crate::table::Row;
+
+/// A leased micro-batch: rows of one table, in sample-id order, that nobody else of this consumer can have.
+///
+/// Dropping it gives the rows back. A task ends it with [`finish`](Claim::finish), a trainer with
+/// [`accumulated`](Claim::accumulated). A holder that comes after its deadline is refused with `state`: its rows have
+/// gone to somebody else.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped gives its rows back"]
+pub struct Claim {
+    store: Store,
+    number: u64,
+    incarnation: u64,
+    table: String,
+    table_id: u32,
+    kind: ConsumerKind,
+    step: u64,
+    sequence_in_step: u32,
+    indexes: Arc<[u32]>,
+    rows: Vec<Row>,
+    samples: Vec<SampleId>,
+    settled: bool,
+}
+
+impl Claim {
+    pub(crate) fn new(store: Store, state: &State, record: &ClaimRecord, kind: ConsumerKind) -> Self {
+        let table = &state.tables[record.table as usize];
+        let samples: Vec<SampleId> = record.rows.iter().map(|&row| table.meta(row).sample.clone()).collect();
+        let versions = record.rows.iter().map(|&row| table.meta(row).policy_version);
+        let named = record.rows.iter().zip(versions).zip(&samples);
+        Claim {
+            store,
+            number: record.claim,
+            incarnation: state.incarnation,
+            table: table.name.to_string(),
+            table_id: record.table,
+            kind,
+            step: record.step,
+            sequence_in_step: record.sequence_in_step,
+            indexes: record.rows.as_slice().into(),
+            rows: named
+                .map(|((&row, version), sample)| Row::new(record.table, row, version, sample))
+                .collect(),
+            samples,
+            settled: false,
+        }
+    }
+
+    /// The claim's epoch: incarnation of the store, and number in it.
+    pub fn epoch(&self) -> (u64, u64) {
+        (self.incarnation, self.number)
+    }
+
+    /// The table of the rows. A micro-batch never mixes tables.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The step that the claim belongs to, for a trainer's.
+    pub fn step(&self) -> Option<u64> {
+        (self.step != 0).then_some(self.step)
+    }
+
+    /// The claim's place among its step's claims of the same consumer, from 0.
+    pub fn sequence_in_step(&self) -> u32 {
+        self.sequence_in_step
+    }
+
+    /// The rows, in sample-id order.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The rows' sample ids, in the same order.
+    pub fn sample_ids(&self) -> &[SampleId] {
+        &self.samples
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no rows. A granted claim has at least one.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Columns of the rows as Arrow arrays: meta, data or status columns, by name. Cells that are not final are null.
+    ///
+    /// # Errors
+    /// `input` when a column is unknown.
+    pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
+        let rows = {
+            let state = self.store.0.state.lock();
+            let table = &state.tables[self.table_id as usize];
+            gather_rows(table, &self.indexes, ColumnSet::named(&table.schema, names)?)
+        };
+        rows.into_batch(&self.store.0.extents)
+    }
+
+    /// Starts the batch that [`finish`](Claim::finish) completes the claim with.
+    pub fn batch(&self) -> WriteBatch<'_> {
+        self.store.batch()
+    }
+
+    /// Completes a task: the changes of `write` and the end of the claim are one record.
+    ///
+    /// # Errors
+    /// `state` when the claim's lease has ended or it is a trainer's; otherwise as for the changes themselves. After an
+    /// error the rows go back.
+    pub fn finish(mut self, write: impl FnOnce(&mut WriteBatch<'_>) -> Result<()>) -> Result<Vec<Row>> {
+        if self.kind == ConsumerKind::Trainer {
+            let (consumer, found) = (self.table.clone(), self.kind.as_str());
+            let hint = "report the micro-batch as accumulated and commit its step";
+            return Err(Cause::ConsumerKind { consumer, found, hint }.into());
+        }
+        let store = self.store.clone();
+        let mut batch = store.batch();
+        write(&mut batch)?;
+        let rows = batch.finish(self.number)?;
+        self.settled = true;
+        Ok(rows)
+    }
+
+    /// Says that the gradient of these rows is in their policy's cache. From now on only the step's commit, or the loss
+    /// of the cache, ends the claim.
+    ///
+    /// # Errors
+    /// `state` when the lease has ended, the step is closed or the claim is a task's. The caller must then take the
+    /// gradient of these rows out of its cache, that is, drop the cache.
+    pub fn accumulated(mut self) -> Result<()> {
+        let (number, step) = (self.number, self.step);
+        if self.kind == ConsumerKind::Task {
+            let (consumer, found) = (self.table.clone(), self.kind.as_str());
+            return Err(Cause::ConsumerKind {
+                consumer,
+                found,
+                hint: "finish its claims with what they wrote",
+            }
+            .into());
+        }
+        self.store.0.submit(|state| {
+            if state.open_step() != Some(step) {
+                return Err(Cause::StepClosed { step }.into());
+            }
+            state.check_claim(number, &["leased"])?;
+            Ok((Event::Accumulated { claim: number }, ()))
+        })?;
+        self.settled = true;
+        Ok(())
+    }
+
+    /// Gives the rows back, to be claimed again.
+    pub fn release(mut self) -> Result<()> {
+        self.settled = true;
+        self.give_back()
+    }
+
+    fn give_back(&self) -> Result<()> {
+        let number = self.number;
+        self.store.0.submit_if(|state| {
+            let live = state.claims.get(number).is_some_and(|claim| claim.progress == ClaimProgress::Leased);
+            let event = Event::Returned { claims: vec![number], why: ReturnReason::Released };
+            Ok((live.then_some(event), ()))
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.settled
+            && let Err(error) = self.give_back()
+        {
+            tracing::debug!(claim = self.number, %error, "a dropped claim was not given back; its lease or the store ends it");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The clock seam: what time it is, and how a thread waits.
+//!
+//! Nothing in the engine asks the operating system for the time. A store built with [`SimulatedClock`] lives in a
+//! time that only moves when told to (or when somebody waits), so every deadline can be tested without sleeping.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use event_listener::{EventListener, Listener};
+
+/// A moment: microseconds since the Unix epoch, UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// This moment and `duration` more.
+    pub fn after(self, duration: Duration) -> Self {
+        Timestamp(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long after `earlier` this moment is; zero when it is not after it.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06} s", self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000))
+    }
+}
+
+/// Tells the time and waits.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+
+    /// Waits until `listener` is notified or, when given, `deadline` has come. True when notified.
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(0).after(since_epoch)
+    }
+
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
+        match deadline {
+            None => {
+                listener.wait();
+                true
+            }
+            Some(deadline) => listener.wait_deadline(Instant::now() + deadline.since(self.now())).is_some(),
+        }
+    }
+}
+
+/// A clock that moves only when [`advance`](SimulatedClock::advance)d, or when a caller waits: a wait that nobody
+/// ends takes no real time and moves the clock to its deadline.
+#[derive(Debug)]
+pub struct SimulatedClock(AtomicI64);
+
+impl SimulatedClock {
+    /// A clock that stands at `start`.
+    pub fn new(start: Timestamp) -> Self {
+        SimulatedClock(AtomicI64::new(start.0))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, duration: Duration) {
+        self.0.store(self.now().after(duration).0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
+        let Some(deadline) = deadline else {
+            listener.wait();
+            return true;
+        };
+        if listener.wait_timeout(Duration::ZERO).is_some() {
+            return true;
+        }
+        self.0.fetch_max(deadline.0, Ordering::SeqCst);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use event_listener::Event;
+
+    use super::*;
+
+    #[test]
+    fn a_simulated_wait_moves_to_its_deadline_at_once() {
+        let clock = SimulatedClock::new(Timestamp(5));
+        let event = Event::new();
+        let deadline = clock.now().after(Duration::from_secs(170));
+        assert!(!clock.wait(event.listen(), Some(deadline)));
+        assert_eq!(clock.now(), deadline);
+    }
+
+    #[test]
+    fn a_notified_wait_leaves_the_simulated_clock_alone() {
+        let clock = SimulatedClock::new(Timestamp(5));
+        let event = Event::new();
+        let listener = event.listen();
+        event.notify(1);
+        assert!(clock.wait(listener, Some(Timestamp(1_000))));
+        assert_eq!(clock.now(), Timestamp(5));
+    }
+}

@@ -1,0 +1,148 @@
+//! What callers hold of a consumer.
+
+use std::time::Duration;
+
+use event_listener::EventListener;
+
+use super::declaration::{ConsumerKind, MicroBatch};
+use super::state::Shortage;
+use crate::claim::Claim;
+use crate::clock::Timestamp;
+use crate::error::{Cause, Result};
+use crate::log::record::{ClaimRecord, Event};
+use crate::store::Store;
+
+/// How long a call waits for something to become ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// At most this long, on the store's clock.
+    For(Duration),
+    /// As long as it takes.
+    Forever,
+}
+
+/// A declared consumer. Handles are cheap to clone and may be used from any thread.
+#[derive(Clone, Debug)]
+pub struct ConsumerHandle {
+    store: Store,
+    index: usize,
+    name: String,
+    kind: ConsumerKind,
+}
+
+/// What one look at the ready queue led to.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// Rows were claimed.
+    Claimed(Claim),
+    /// Nothing now; ask again when woken.
+    NotReady,
+    /// Nothing any more.
+    Complete,
+}
+
+impl ConsumerHandle {
+    pub(crate) fn new(store: Store, index: usize, name: String, kind: ConsumerKind) -> Self {
+        ConsumerHandle { store, index, name, kind }
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The consumer's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The store that the consumer reads from.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Claims rows for a task. `None` when nothing became ready in time.
+    ///
+    /// # Errors
+    /// `state` for a trainer: its rows are claimed through [`Step::next`](crate::Step::next). `closed` when the store is.
+    pub fn claim(&self, rule: MicroBatch, owner: &str, wait: Wait) -> Result<Option<Claim>> {
+        if self.kind == ConsumerKind::Trainer {
+            let (consumer, found) = (self.name.clone(), self.kind.as_str());
+            let hint = "begin a step and take its micro-batches";
+            return Err(Cause::ConsumerKind { consumer, found, hint }.into());
+        }
+        self.claim_when_ready(wait, || self.attempt(rule, owner, None))
+    }
+
+    /// A listener for the next change that may make something ready. Ask first, listen, ask again, then wait: for
+    /// threads, and as a future for any async runtime.
+    pub fn listen(&self) -> EventListener {
+        self.store.0.wake_up(self.index).listen()
+    }
+
+    /// Repeats `attempt` until it succeeds, nothing more can come, or the wait is over.
+    pub(crate) fn claim_when_ready(
+        &self,
+        wait: Wait,
+        mut attempt: impl FnMut() -> Result<Attempt>,
+    ) -> Result<Option<Claim>> {
+        let clock = self.store.clock();
+        let until = match wait {
+            Wait::For(time) => Some(clock.now().after(time)),
+            Wait::No | Wait::Forever => None,
+        };
+        loop {
+            // Listening before looking: a change in between ends the wait at once.
+            let listener = self.listen();
+            match attempt()? {
+                Attempt::Claimed(claim) => return Ok(Some(claim)),
+                Attempt::Complete => return Ok(None),
+                Attempt::NotReady if wait == Wait::No || until.is_some_and(|until| clock.now() >= until) => {
+                    return Ok(None);
+                }
+                Attempt::NotReady => {}
+            }
+            clock.wait(listener, earliest(until, self.next_lease_end()));
+        }
+    }
+
+    /// When the next lease ends, so that a waiting claimer takes over from a dead one without anybody's help.
+    fn next_lease_end(&self) -> Option<Timestamp> {
+        self.store.0.state.lock().claims.next_deadline()
+    }
+
+    /// One look at the ready queue.
+    pub(crate) fn attempt(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
+        let shared = &self.store.0;
+        shared.expire()?;
+        let deadline = shared.options.clock.now().after(shared.options.lease);
+        shared.submit_if(|state| {
+            if let Some(number) = step.filter(|number| state.open_step() != Some(*number)) {
+                return Err(Cause::StepClosed { step: number }.into());
+            }
+            let (selection, sequence_in_step) = match state.decide_claim(self.index, rule, step) {
+                Ok(decided) => decided,
+                Err(Shortage::NotReady) => return Ok((None, Attempt::NotReady)),
+                Err(Shortage::Complete) => return Ok((None, Attempt::Complete)),
+            };
+            let number = state.claims.next_number();
+            let record = ClaimRecord {
+                claim: number,
+                consumer: self.index as u32,
+                table: selection.table,
+                rows: selection.rows,
+                owner: owner.to_owned(),
+                deadline: deadline.0,
+                step: step.unwrap_or(0),
+                sequence_in_step,
+            };
+            let claim = Claim::new(self.store.clone(), state, &record, self.kind);
+            Ok((Some(Event::Claimed(record)), Attempt::Claimed(claim)))
+        })
+    }
+}
+
+fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
+}

@@ -1,0 +1,323 @@
+//! A consumer as the engine holds it: which of its rows are ready, and in what order.
+//!
+//! Every change of a row's [`Progress`] for this consumer happens here, so the queue, the groups and the words in the
+//! table always agree.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::declaration::{ConsumerKind, GroupBy, MicroBatch};
+use super::group::{Group, GroupKey};
+use super::queue::{Entry, Queue};
+use crate::table::{Progress, Purpose, TableState};
+
+/// One consumer.
+#[derive(Debug)]
+pub(crate) struct ConsumerState {
+    pub(crate) name: Arc<str>,
+    pub(crate) kind: ConsumerKind,
+    pub(crate) tables: Vec<ConsumedTable>,
+    pub(crate) group: Option<(GroupBy, u32)>,
+    queues: BTreeMap<(u32, u64), Queue>,
+    groups: HashMap<GroupKey, Group>,
+    next_ticket: u64,
+}
+
+/// A consumer's view of one of its tables.
+#[derive(Clone, Debug)]
+pub(crate) struct ConsumedTable {
+    pub(crate) table: u32,
+    /// Columns that must be final, a bit each.
+    pub(crate) required: u64,
+    /// Which of the table's consumers this is.
+    pub(crate) slot: usize,
+}
+
+/// Rows that can be claimed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selection {
+    pub(crate) table: u32,
+    pub(crate) rows: Vec<u32>,
+}
+
+/// Why nothing can be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// Not enough is ready; more may come.
+    NotReady,
+    /// All that was planned has been handed out.
+    Complete,
+}
+
+impl ConsumerState {
+    pub(crate) fn new(
+        name: Arc<str>,
+        kind: ConsumerKind,
+        tables: Vec<ConsumedTable>,
+        group: Option<(GroupBy, u32)>,
+    ) -> Self {
+        let (queues, groups) = (BTreeMap::new(), HashMap::new());
+        ConsumerState { name, kind, tables, group, queues, groups, next_ticket: 0 }
+    }
+
+    fn consumed(&self, table: &TableState) -> Option<&ConsumedTable> {
+        self.tables.iter().find(|consumed| consumed.table == table.id)
+    }
+
+    fn slot(&self, table: &TableState) -> usize {
+        self.consumed(table).map_or(0, |consumed| consumed.slot)
+    }
+
+    fn key_of(&self, table: &TableState, row: u32) -> Option<GroupKey> {
+        let (by, _) = self.group?;
+        let meta = table.meta(row);
+        let key = by.key(&meta.sample).into();
+        Some(GroupKey { table: table.id, version: meta.policy_version, key })
+    }
+
+    /// A row has come, or one of its cells has turned final. True when something became claimable.
+    pub(crate) fn row_changed(&mut self, table: &mut TableState, row: u32) -> bool {
+        let Some(consumed) = self.consumed(table).cloned() else { return false };
+        if table.word(consumed.slot, row).progress != Progress::Waiting
+            || table.status(row).excluded.is_some()
+        {
+            return false;
+        }
+        if self.kind == ConsumerKind::Trainer && table.meta(row).purpose != Purpose::Train {
+            table.set_word(consumed.slot, row, Progress::Out, 0);
+            return false;
+        }
+        if consumed.required & !table.status(row).finals != 0 {
+            return false;
+        }
+        self.make_ready(table, row)
+    }
+
+    fn make_ready(&mut self, table: &mut TableState, row: u32) -> bool {
+        let slot = self.slot(table);
+        let ticket = self.next_ticket;
+        let Some(key) = self.key_of(table, row) else {
+            self.next_ticket += 1;
+            table.set_word(slot, row, Progress::Ready, ticket);
+            let version = table.meta(row).policy_version;
+            self.queues.entry((table.id, version)).or_default().insert(ticket, Entry::Row(row), 1);
+            return true;
+        };
+        table.set_word(slot, row, Progress::Ready, 0);
+        self.unqueue(&key); // a group that is queued already is queued anew, with this member
+        self.group_mut(&key).ready.push(row);
+        self.queue_if_complete(&key)
+    }
+
+    fn group_mut(&mut self, key: &GroupKey) -> &mut Group {
+        let expected = self.group.map_or(1, |(_, members)| members);
+        self.groups.entry(key.clone()).or_insert_with(|| Group { expected, ..Group::default() })
+    }
+
+    fn queue_if_complete(&mut self, key: &GroupKey) -> bool {
+        let Some(group) = self.groups.get_mut(key) else { return false };
+        if group.ticket.is_some() || !group.is_complete() {
+            return false;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        group.ticket = Some(ticket);
+        let rows = group.ready.len() as u32;
+        self.queues.entry((key.table, key.version)).or_default().insert(
+            ticket,
+            Entry::Group(key.clone()),
+            rows,
+        );
+        true
+    }
+
+    fn unqueue(&mut self, key: &GroupKey) {
+        let Some(ticket) = self.groups.get_mut(key).and_then(|group| group.ticket.take()) else { return };
+        self.unqueue_ticket(key.table, key.version, ticket);
+    }
+
+    fn unqueue_ticket(&mut self, table: u32, version: u64, ticket: u64) {
+        if let Some(queue) = self.queues.get_mut(&(table, version)) {
+            queue.remove(ticket);
+            if queue.is_empty() {
+                self.queues.remove(&(table, version));
+            }
+        }
+    }
+
+    /// A row was handed to the holder of `claim`.
+    pub(crate) fn row_leased(&mut self, table: &mut TableState, row: u32, claim: u64) {
+        let slot = self.slot(table);
+        let word = table.word(slot, row);
+        if let Some(key) = self.key_of(table, row) {
+            self.unqueue(&key);
+            let group = self.group_mut(&key);
+            group.ready.retain(|&member| member != row);
+            group.held += 1;
+        } else {
+            self.unqueue_ticket(table.id, table.meta(row).policy_version, word.ticket_or_claim);
+        }
+        table.set_word(slot, row, Progress::Leased, claim);
+    }
+
+    /// A held row moves on: from leased to accumulated, or to done.
+    pub(crate) fn row_advanced(&mut self, table: &mut TableState, row: u32, claim: u64, to: Progress) {
+        let slot = self.slot(table);
+        if table.word(slot, row).progress == Progress::Out {
+            return; // left out while it was held
+        }
+        table.set_word(slot, row, to, claim);
+        if to != Progress::Done {
+            return;
+        }
+        let Some(key) = self.key_of(table, row) else { return };
+        let group = self.group_mut(&key);
+        group.done += 1;
+        if group.done >= group.expected && self.kind == ConsumerKind::Task {
+            self.groups.remove(&key); // a trainer's groups are kept until their version is over: steps count them
+        }
+    }
+
+    /// A held row is claimable again. True when something became claimable.
+    pub(crate) fn row_returned(&mut self, table: &mut TableState, row: u32, claim: u64) -> bool {
+        let slot = self.slot(table);
+        let word = table.word(slot, row);
+        let held = matches!(word.progress, Progress::Leased | Progress::Accumulated);
+        if !held || word.ticket_or_claim != claim {
+            return false;
+        }
+        if let Some(key) = self.key_of(table, row) {
+            let group = self.group_mut(&key);
+            group.held = group.held.saturating_sub(1);
+        }
+        self.make_ready(table, row)
+    }
+
+    /// A row is left out for good. `superseded` says that its next attempt takes its place in the group. True when
+    /// something became claimable.
+    pub(crate) fn row_excluded(&mut self, table: &mut TableState, row: u32, superseded: bool) -> bool {
+        let slot = self.slot(table);
+        let word = table.word(slot, row);
+        table.set_word(slot, row, Progress::Out, 0);
+        if word.progress == Progress::Out {
+            return false;
+        }
+        let Some(key) = self.key_of(table, row) else {
+            if word.progress == Progress::Ready {
+                self.unqueue_ticket(table.id, table.meta(row).policy_version, word.ticket_or_claim);
+            }
+            return false;
+        };
+        if word.progress == Progress::Done && !self.groups.contains_key(&key) {
+            if superseded {
+                self.group_mut(&key).expected = 1; // the group went by already: the next attempt comes alone
+            }
+            return false;
+        }
+        self.unqueue(&key);
+        let group = self.group_mut(&key);
+        match word.progress {
+            Progress::Ready => group.ready.retain(|&member| member != row),
+            Progress::Leased | Progress::Accumulated => group.held = group.held.saturating_sub(1),
+            Progress::Done => {
+                (group.held, group.done) = (group.held.saturating_sub(1), group.done.saturating_sub(1));
+            }
+            Progress::Waiting | Progress::Out => {}
+        }
+        if !superseded {
+            group.expected = group.expected.saturating_sub(1);
+        }
+        if group.expected == group.done {
+            if self.kind == ConsumerKind::Task {
+                self.groups.remove(&key);
+            }
+            return false;
+        }
+        self.queue_if_complete(&key)
+    }
+
+    /// A row that had been left out gets another attempt: its group is as large again as it was.
+    pub(crate) fn row_comes_back(&mut self, table: &TableState, row: u32) {
+        let Some(key) = self.key_of(table, row) else { return };
+        self.unqueue(&key);
+        let known = self.groups.contains_key(&key);
+        let group = self.group_mut(&key);
+        group.expected = if known { group.expected + 1 } else { 1 };
+    }
+
+    /// Forgets the groups of versions that are over.
+    pub(crate) fn forget_before(&mut self, table: u32, version: u64) {
+        self.groups.retain(|key, _| key.table != table || key.version >= version);
+    }
+
+    /// Rows on the ready queue of a table at a version.
+    pub(crate) fn ready_rows(&self, table: u32, version: u64) -> usize {
+        self.queues.get(&(table, version)).map_or(0, Queue::rows)
+    }
+
+    /// Picks what the next claim takes: the oldest entries of the table whose oldest entry is oldest. `versions` gives
+    /// the version that counts for each table. `flush` says that no more rows will come, so fewer than asked for will
+    /// do; `planned` limits the choice to named groups.
+    pub(crate) fn select(
+        &self,
+        versions: impl Fn(u32) -> u64,
+        rule: MicroBatch,
+        planned: Option<&HashSet<Arc<str>>>,
+        flush: bool,
+    ) -> Option<Selection> {
+        let mut queues: Vec<(u32, &Queue)> = self
+            .tables
+            .iter()
+            .filter_map(|c| Some((c.table, self.queues.get(&(c.table, versions(c.table)))?)))
+            .collect();
+        queues.sort_by_key(|(_, queue)| queue.first_ticket());
+        queues.into_iter().find_map(|(table, queue)| self.select_from(table, queue, rule, planned, flush))
+    }
+
+    fn select_from(
+        &self,
+        table: u32,
+        queue: &Queue,
+        rule: MicroBatch,
+        planned: Option<&HashSet<Arc<str>>>,
+        flush: bool,
+    ) -> Option<Selection> {
+        let mut rows = Vec::new();
+        let mut full = false;
+        for (entry, count) in queue.iter() {
+            if let (Entry::Group(key), Some(planned)) = (entry, planned)
+                && !planned.contains(&key.key)
+            {
+                continue;
+            }
+            if !rows.is_empty() && rows.len() + count > rule.rows {
+                full = true;
+                continue;
+            }
+            match entry {
+                Entry::Row(row) => rows.push(*row),
+                Entry::Group(key) => {
+                    rows.extend(self.groups.get(key).into_iter().flat_map(|group| &group.ready));
+                }
+            }
+            full |= rows.len() >= rule.rows;
+            if rows.len() >= rule.rows {
+                break;
+            }
+        }
+        let enough = !rows.is_empty() && (full || flush || !rule.exact);
+        enough.then_some(Selection { table, rows })
+    }
+
+    /// How many members of a group are still to be handed out, and how many of those are ready.
+    pub(crate) fn outstanding(&self, table: u32, version: u64, key: &Arc<str>) -> (usize, usize) {
+        let key = GroupKey { table, version, key: key.clone() };
+        match self.groups.get(&key) {
+            Some(group) => {
+                let open = group.expected.saturating_sub(group.held) as usize;
+                (open, if group.ticket.is_some() { group.ready.len() } else { 0 })
+            }
+            None => (self.group.map_or(1, |(_, members)| members as usize), 0),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The machine's own file system.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use super::{Disk, DiskFile, HeldLock, LockKind, Mapping};
+
+/// Files of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalDisk;
+
+#[derive(Debug)]
+struct LocalFile {
+    file: File,
+    writable: bool,
+}
+
+/// An advisory `flock`, which the kernel drops with the last descriptor of its owner.
+#[derive(Debug)]
+struct LocalLock {
+    _file: File,
+}
+
+impl HeldLock for LocalLock {}
+
+impl DiskFile for LocalFile {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.file).write_all(bytes)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
+            // A file system that cannot reserve (some network and memory ones) still gets a file of the right length.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(length),
+            other => Ok(other?),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn map(&self, length: usize) -> io::Result<Arc<Mapping>> {
+        Mapping::file(&self.file, length, self.writable).map(Arc::new)
+    }
+}
+
+impl Disk for LocalDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
+        Ok(Box::new(LocalFile { file, writable: true }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(LocalFile { file: File::open(path)?, writable: false }))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut paths: Vec<PathBuf> =
+            fs::read_dir(path)?.map(|entry| entry.map(|e| e.path())).collect::<io::Result<_>>()?;
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn lock(&self, path: &Path, kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>> {
+        let exclusive = kind == LockKind::Exclusive;
+        let file =
+            OpenOptions::new().create(exclusive).read(true).write(exclusive).truncate(false).open(path)?;
+        let operation = match kind {
+            LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            LockKind::Shared => FlockOperation::NonBlockingLockShared,
+        };
+        match rustix::fs::flock(&file, operation) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            other => other?,
+        }
+        if exclusive {
+            file.set_len(0)?;
+            file.write_all_at(note.as_bytes(), 0)?;
+        }
+        Ok(Some(Box::new(LocalLock { _file: file })))
+    }
+}

@@ -1,0 +1,111 @@
+//! Shared bytes: a mapped file, or the memory that stands for one on a simulated disk.
+//!
+//! Rules
+//! 1. The bytes live as long as the `Mapping`; whoever hands out a pointer into them keeps it alive.
+//! 2. [`Mapping::write`] may run beside reads and writes of *other* ranges. The extent writer is the only caller, owns
+//!    its file for life and never writes a range twice.
+//! 3. [`Mapping::stable`] is for ranges that will not be written again.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// Bytes shared with other threads, and possibly with other processes.
+pub struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+    // Keeps the bytes at `start` in place.
+    _backing: Backing,
+}
+
+enum Backing {
+    File { _map: MmapRaw },
+    Memory { _words: Box<[u64]> },
+}
+
+#[allow(unsafe_code, reason = "plain bytes; rules 2 and 3 of the module head keep every access apart")]
+// SAFETY: a `Mapping` is an address range without thread affinity; concurrent use follows the rules above.
+unsafe impl Send for Mapping {}
+#[allow(unsafe_code, reason = "as for Send")]
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a file, shared. `writable` asks for write access too.
+    pub(super) fn file(file: &std::fs::File, length: usize, writable: bool) -> std::io::Result<Self> {
+        let mut options = MmapOptions::new();
+        options.len(length);
+        let map = if writable { options.map_raw(file)? } else { options.map_raw_read_only(file)? };
+        let start =
+            NonNull::new(map.as_mut_ptr()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
+        Ok(Mapping { start, length, _backing: Backing::File { _map: map } })
+    }
+
+    /// Zeroed memory that stands for a mapped file.
+    pub(crate) fn memory(length: usize) -> Self {
+        let mut words = vec![0_u64; length.div_ceil(8).max(1)].into_boxed_slice();
+        let start = NonNull::from(&mut words[0]).cast();
+        Mapping { start, length, _backing: Backing::Memory { _words: words } }
+    }
+
+    /// No bytes at all: what stands for a file that a crash left too short to map.
+    pub(crate) fn empty() -> Self {
+        Mapping { length: 0, ..Mapping::memory(1) }
+    }
+
+    /// How many bytes are mapped.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether no byte is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// When the range does not lie in the mapping: the caller reserved it wrongly.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(
+            offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length),
+            "write outside the mapping"
+        );
+        #[allow(unsafe_code, reason = "a store into shared memory")]
+        // SAFETY: the range was just checked to lie inside the mapping, which lives as long as `self`; rule 2 says that
+        // no one else reads or writes this range now, and `bytes` cannot overlap it, for nobody holds a reference to a
+        // range that is still being written.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len());
+        }
+    }
+
+    /// The bytes of a range that will not be written again (rule 3); `None` when it does not lie in the mapping.
+    pub(crate) fn stable(&self, offset: usize, length: usize) -> Option<&[u8]> {
+        if offset.checked_add(length)? > self.length {
+            return None;
+        }
+        #[allow(unsafe_code, reason = "a view of shared memory that has stopped changing")]
+        // SAFETY: the range lies inside the mapping, lives as long as `self`, and by rule 3 nobody writes it any more:
+        // values are written once by the extent's only writer, before the record that names them.
+        Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) })
+    }
+
+    /// The address of `offset`, for Arrow buffers that keep the mapping alive themselves.
+    pub(crate) fn address(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.length, "address outside the mapping");
+        #[allow(unsafe_code, reason = "pointer arithmetic inside one mapping")]
+        // SAFETY: `offset` is at most the mapping's length, so the result stays within (or one past) the allocation.
+        unsafe {
+            self.start.add(offset)
+        }
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mapping({} bytes)", self.length)
+    }
+}

@@ -1,0 +1,105 @@
+//! The disk seam: files, directories, locks and mappings.
+//!
+//! The engine touches storage through [`Disk`] only. [`LocalDisk`] is the machine's file system. [`SimulatedDisk`]
+//! keeps files in memory and fails at a chosen operation, so that a test can stop the engine at every point where a
+//! process may die and open what is left.
+//!
+//! Bytes of a [`Mapping`] are shared between whoever maps the file; nothing here hands them out as `&[u8]`. The extent
+//! modules do so for ranges that are written once and never change again.
+
+mod local;
+mod mapping;
+mod simulated;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use local::LocalDisk;
+pub use mapping::Mapping;
+pub use simulated::SimulatedDisk;
+
+/// Which lock to take on a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// One holder, nobody beside it.
+    Exclusive,
+    /// Any number of holders, no exclusive one beside them.
+    Shared,
+}
+
+/// A lock that is held until it is dropped, or until its process ends.
+pub trait HeldLock: Send + Sync + fmt::Debug {}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + fmt::Debug {
+    /// Appends all of `bytes`. On an error a prefix of them may be there.
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Fills `buffer` from `offset` on; fewer bytes than asked for is an `UnexpectedEof`.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// The file's length in bytes.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Makes the file `length` bytes long with space reserved for all of them, so that a full disk is an error here
+    /// and not a signal on the first store into a mapping.
+    fn allocate(&self, length: u64) -> io::Result<()>;
+
+    /// Returns once what was written is on stable storage.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Maps `length` bytes from the start of the file, shared, for reading and, where the file was opened so, writing.
+    fn map(&self, length: usize) -> io::Result<Arc<Mapping>>;
+}
+
+/// A file system.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Creates a new file for reading and writing; one that is there already is an error.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens a file for reading.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Creates a directory and its parents; one that is there already is fine.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a directory, sorted.
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
+
+    /// Whether something is at `path`.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Puts a file in the place of another, at once.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes a lock on the file at `path`, made when it is missing; `None` when somebody holds it. An exclusive holder
+    /// leaves `note` in the file for others to read.
+    fn lock(&self, path: &Path, kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>>;
+}
+
+impl dyn Disk + '_ {
+    /// The whole of a file.
+    pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let file = self.open(path)?;
+        let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// Writes a whole file so that either all of `parts`, one after the other, or nothing is seen at `path`.
+    pub fn write_atomically(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        if self.exists(&temporary) {
+            self.remove(&temporary)?;
+        }
+        let file = self.create(&temporary)?;
+        parts.iter().try_for_each(|part| file.append(part))?;
+        self.rename(&temporary, path)
+    }
+}

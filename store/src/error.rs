@@ -1,0 +1,257 @@
+//! What can go wrong, on two levels.
+//!
+//! Outside there is one [`Error`] with six [`Kind`]s; a kind says what the caller does next. Inside there is a
+//! precise [`Cause`] that carries the offending value and the way out. Two causes that the caller treats alike
+//! share a kind; messages are rich and free to change, kinds are not.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller of a failed call does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Try the same call again later: nothing was changed.
+    Retry,
+    /// Mend the call: an argument is wrong, and will be wrong tomorrow. Nothing was changed.
+    Input,
+    /// A legal call at the wrong moment. The message names the state and the way out. Nothing was changed.
+    State,
+    /// Out of room: free some, or raise the limit that the message names. Nothing was changed.
+    Capacity,
+    /// Stored bytes are not what was written. The message names file and offset. Retrying cannot help.
+    Corrupt,
+    /// The store no longer accepts calls: reopen it. What was in flight is whole or absent.
+    Closed,
+}
+
+impl Kind {
+    /// The word that stands for this kind in messages, metrics and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Retry => "retry",
+            Kind::Input => "input",
+            Kind::State => "state",
+            Kind::Capacity => "capacity",
+            Kind::Corrupt => "corrupt",
+            Kind::Closed => "closed",
+        }
+    }
+}
+
+/// Why a call of the store failed.
+///
+/// Match on [`Error::kind`] to decide what to do; print the error to tell a person; look at [`Error::cause`] only
+/// where one precise case is handled differently from its kind.
+pub struct Error(Box<Cause>);
+
+impl Error {
+    /// What to do next.
+    pub fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    /// The precise cause.
+    pub fn cause(&self) -> &Cause {
+        &self.0
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Error(Box::new(cause))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.kind().as_str(), self.0)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}
+
+/// The precise reasons, each with the value that caused it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(
+    missing_docs,
+    reason = "each variant's message is its documentation; fields are named for what they hold"
+)]
+pub enum Cause {
+    // Input.
+    #[error("sample id {id:?} is not INPUT_TURN_TRAJECTORY: {reason}")]
+    SampleId { id: String, reason: &'static str },
+    #[error(
+        "{what} {name:?} is not a legal name: use 1 to 64 of a-z, A-Z, 0-9, '_', '-', '.', starting with a letter"
+    )]
+    Name { what: &'static str, name: String },
+    #[error("no {what} is named {name:?}{}", suggestion(.close))]
+    Unknown { what: &'static str, name: String, close: Option<String> },
+    #[error("{what} {name:?} exists already; open it by its name instead")]
+    Exists { what: &'static str, name: String },
+    #[error("column {column:?} holds {expected}, the value is {found}")]
+    TypeMismatch { column: String, expected: String, found: String },
+    #[error("column {column:?} is named twice in one call; write each cell once")]
+    ColumnTwice { column: String },
+    #[error("column name {column:?} is taken by the engine; choose another")]
+    ColumnReserved { column: String },
+    #[error("a table has at most {limit} {what}; this one would have {found}")]
+    TooMany { what: &'static str, limit: usize, found: usize },
+    #[error(
+        "a value of {bytes} bytes is larger than the greatest extent of {limit} bytes; split it over several cells"
+    )]
+    ValueTooLarge { bytes: usize, limit: usize },
+    #[error("{what}: {reason}")]
+    Argument { what: &'static str, reason: String },
+
+    // State.
+    #[error(
+        "row {sample_id} of version {version} exists already in table {table:?}; give the insert an idempotency token \
+         to repeat it safely, or open the row's next attempt"
+    )]
+    DuplicateRow { table: String, sample_id: String, version: u64 },
+    #[error(
+        "policy version {version} is stale: policy {policy:?} is at {current}; start the rollout again on the current weights"
+    )]
+    Stale { policy: String, version: u64, current: u64 },
+    #[error("cell {column:?} of row {row} is final and holds other bytes; a final cell never changes")]
+    CellFinal { column: String, row: u64 },
+    #[error("cell {column:?} of row {row} is partial; close it with finalize, or append to it")]
+    CellPartial { column: String, row: u64 },
+    #[error("cell {column:?} of row {row} is {found}; only a partial cell can be {verb}")]
+    CellNotPartial { column: String, row: u64, found: &'static str, verb: &'static str },
+    #[error("row {row} was excluded ({reason}); its late writes are refused, start the row's next attempt")]
+    RowExcluded { row: u64, reason: String },
+    #[error("row {row} was trained on in step {step}; it can no longer be {verb}")]
+    RowConsumed { row: u64, step: u64, verb: &'static str },
+    #[error("claim {claim} is {found}, not {expected}; its rows are no longer this holder's, claim again")]
+    ClaimFenced { claim: u64, found: &'static str, expected: &'static str },
+    #[error("step {step} is open since {since}; commit it or drop its handle before another begins")]
+    StepOpen { step: u64, since: String },
+    #[error("step {step} is no longer open; begin another")]
+    StepClosed { step: u64 },
+    #[error(
+        "claim {claim} of consumer {consumer:?} is leased and not accumulated; accumulate or drop it, then commit"
+    )]
+    StepUnfinished { claim: u64, consumer: String },
+    #[error(
+        "policy {policy:?} has no accumulated rows in step {step}; leave it out of the commit, its version stays {version}"
+    )]
+    PolicyIdle { policy: String, step: u64, version: u64 },
+    #[error(
+        "policy {policy:?} has {rows} accumulated rows in step {step} but no update; name it in the commit or drop its cache"
+    )]
+    PolicyMissing { policy: String, step: u64, rows: usize },
+    #[error("consumer {consumer:?} is a {found}; {hint}")]
+    ConsumerKind { consumer: String, found: &'static str, hint: &'static str },
+    #[error("the store at {} is opened read-only; open it without `read_only` to {verb}", path.display())]
+    ReadOnly { path: PathBuf, verb: &'static str },
+    #[error(
+        "the store at {} is in use by process {pid}; stop that process, or ask it for what you need (a second writer \
+         is never let in)",
+        path.display()
+    )]
+    Locked { path: PathBuf, pid: u32 },
+    #[error("{} holds no Forebay store; give the directory of a run, or create a store there first", path.display())]
+    NotAStore { path: PathBuf },
+    #[error("{} is not empty and holds no Forebay store; give an empty or a new directory", path.display())]
+    DirectoryTaken { path: PathBuf },
+    #[error(
+        "{} has on-disk format {found}, this program reads format {expected}; use the release that wrote it, nothing \
+         was changed",
+        path.display()
+    )]
+    FormatVersion { path: PathBuf, found: u32, expected: u32 },
+
+    // Capacity and the disk.
+    #[error("no room to {verb} {}", path.display())]
+    DiskFull { verb: &'static str, path: PathBuf, source: io::Error },
+    #[error("could not {verb} {}", path.display())]
+    Io { verb: &'static str, path: PathBuf, source: io::Error },
+
+    // Corrupt.
+    #[error("{} is damaged at offset {offset}: {reason}; nothing was changed, restore the file from a copy", path.display())]
+    Corrupt { path: PathBuf, offset: u64, reason: String },
+
+    // Closed.
+    #[error("the store is closed: {reason}; open it again")]
+    Closed { reason: String },
+}
+
+impl Cause {
+    /// The outward kind that this cause folds into.
+    pub fn kind(&self) -> Kind {
+        use Cause::*;
+        match self {
+            SampleId { .. } | Name { .. } | Unknown { .. } | Exists { .. } | TypeMismatch { .. } => {
+                Kind::Input
+            }
+            ColumnTwice { .. } | ColumnReserved { .. } | TooMany { .. } | ValueTooLarge { .. } => Kind::Input,
+            Argument { .. } => Kind::Input,
+            DuplicateRow { .. } | Stale { .. } | CellFinal { .. } | CellPartial { .. } => Kind::State,
+            CellNotPartial { .. } | RowExcluded { .. } | RowConsumed { .. } | ClaimFenced { .. } => {
+                Kind::State
+            }
+            StepOpen { .. } | StepClosed { .. } | StepUnfinished { .. } | PolicyIdle { .. } => Kind::State,
+            PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
+            NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
+            DiskFull { .. } => Kind::Capacity,
+            Corrupt { .. } => Kind::Corrupt,
+            Closed { .. } => Kind::Closed,
+        }
+    }
+
+    /// An I/O failure of `verb` on `path`; a full disk is told apart from the rest.
+    pub(crate) fn io(verb: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Cause::DiskFull { verb, path, source }
+            }
+            _ => Cause::Io { verb, path, source },
+        }
+    }
+}
+
+fn suggestion(close: &Option<String>) -> String {
+    close.as_ref().map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_capacity_and_any_other_failure_is_not() {
+        let cases =
+            [(io::ErrorKind::StorageFull, Kind::Capacity), (io::ErrorKind::PermissionDenied, Kind::State)];
+        for (found, kind) in cases {
+            assert_eq!(Cause::io("write", "x", found.into()).kind(), kind);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_comes_with_the_nearest_one() {
+        let error = Error::from(Cause::Unknown {
+            what: "column",
+            name: "rewrd".into(),
+            close: Some("reward".into()),
+        });
+        assert_eq!(error.to_string(), "no column is named \"rewrd\"; did you mean \"reward\"?");
+        assert_eq!(error.kind(), Kind::Input);
+    }
+}

@@ -1,0 +1,129 @@
+//! Writes values into extents.
+//!
+//! A call that brings values checks a writer out of the pool, writes without holding any lock, and puts it back. So
+//! there are as many open extents as there were ever calls at the same time, and each is written by one thread at a time.
+//! A writer whose extent is full begins the next, twice as large.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::reader::{Extent, Extents};
+use super::view::{INLINE_BYTES_MAX, View};
+use super::{HEADER_BYTES, TRAILER_BYTES, ValueOwner, header, trailer};
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::schema::StorageClass;
+
+/// Where values come from on their way into extents: the pool of writers.
+#[derive(Debug)]
+pub(crate) struct ValueSource {
+    directory: Arc<Directory>,
+    extents: Arc<Extents>,
+    bytes_first: usize,
+    bytes_max: usize,
+    idle: Mutex<Vec<Writer>>,
+    next_extent: AtomicU32,
+    written_bytes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Writer {
+    extent: Arc<Extent>,
+    next: usize,
+}
+
+impl ValueSource {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        extents: Arc<Extents>,
+        bytes_first: usize,
+        bytes_max: usize,
+    ) -> Self {
+        let next_extent = AtomicU32::new(extents.greatest() + 1);
+        let (idle, written_bytes) = (Mutex::default(), AtomicU64::new(0));
+        ValueSource { directory, extents, bytes_first, bytes_max, idle, next_extent, written_bytes }
+    }
+
+    /// Bytes of values written to extents since the store was opened.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Writes one value, made of `parts` in a row, and says where it lies.
+    pub(crate) fn write(&self, parts: &[&[u8]], class: StorageClass, owner: ValueOwner) -> Result<View> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if class == StorageClass::View && length <= INLINE_BYTES_MAX {
+            return Ok(View::inline(&parts.concat()));
+        }
+        if length == 0 {
+            return Ok(View::default());
+        }
+        let align = if class == StorageClass::Slice { 64 } else { 8 };
+        let needed = HEADER_BYTES + length + 64 + TRAILER_BYTES;
+        if needed > self.bytes_max {
+            return Err(Cause::ValueTooLarge { bytes: length, limit: self.bytes_max }.into());
+        }
+        let mut writer = self.check_out(length, align)?;
+        let view = writer.write(parts, length, align, owner);
+        self.written_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.idle.lock().push(writer);
+        Ok(view)
+    }
+
+    /// A writer with room for a value: the one used last, or one with a new extent.
+    fn check_out(&self, length: usize, align: usize) -> Result<Writer> {
+        let last = self.idle.lock().pop();
+        match last {
+            Some(writer) if writer.fits(length, align) => Ok(writer),
+            Some(full) => self.begin(full.extent.capacity() * 2, length),
+            None => self.begin(self.bytes_first, length),
+        }
+    }
+
+    fn begin(&self, wished: usize, length: usize) -> Result<Writer> {
+        let least = (HEADER_BYTES + length + 64 + TRAILER_BYTES).next_power_of_two();
+        let capacity = wished.max(least).min(self.bytes_max);
+        let number = self.next_extent.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.extents().join(format!("{number:08}.extent"));
+        let extent = self.create(number, capacity, &path).map_err(|e| Cause::io("create", &path, e))?;
+        tracing::debug!(extent = number, capacity, "extent begun");
+        let extent = Arc::new(extent);
+        self.extents.add(extent.clone());
+        Ok(Writer { extent, next: HEADER_BYTES })
+    }
+
+    fn create(&self, number: u32, capacity: usize, path: &Path) -> std::io::Result<Extent> {
+        let file = self.directory.disk.create(path)?;
+        file.append(&header(self.directory.store_id, number, capacity as u64))?;
+        file.allocate(capacity as u64)?;
+        Ok(Extent::new(number, file.map(capacity)?))
+    }
+}
+
+impl Writer {
+    fn place(&self, length: usize, align: usize) -> (usize, usize) {
+        let start = self.next.next_multiple_of(align);
+        (start, (start + length).next_multiple_of(8))
+    }
+
+    fn fits(&self, length: usize, align: usize) -> bool {
+        self.place(length, align).1 + TRAILER_BYTES <= self.extent.capacity()
+    }
+
+    fn write(&mut self, parts: &[&[u8]], length: usize, align: usize, owner: ValueOwner) -> View {
+        let (start, end) = self.place(length, align);
+        let mapping = self.extent.mapping();
+        let mut at = start;
+        for part in parts {
+            mapping.write(at, part);
+            at += part.len();
+        }
+        let value = mapping.stable(start, length).unwrap_or_default();
+        mapping.write(end, &trailer(value, owner, self.extent.number()));
+        self.next = end + TRAILER_BYTES;
+        View::located(length as u32, self.extent.number(), 0, start as u32)
+    }
+}

@@ -1,0 +1,154 @@
+//! The layout of segments and frames.
+//!
+//! ```text
+//! segment header, 64 bytes   magic 8 | format u32 | number u32 | store id u64 | first sequence u64 | zeros | crc32c u32
+//! frame header, 24 bytes     payload length u32 | payload crc32c u32 | sequence u64 | zero u32 | crc32c of these 20 u32
+//! payload                    one rkyv record, then zeros up to a multiple of 8
+//! ```
+//! The header has a checksum of its own so that a damaged length is told apart from a torn append.
+
+use crate::directory::FORMAT_VERSION;
+
+pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
+pub(super) const FRAME_HEADER_BYTES: usize = 24;
+/// No record is larger; a length above it is damage.
+pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+const MAGIC: [u8; 8] = *b"FBLOG\0\0\0";
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) number: u32,
+    pub(super) store_id: u64,
+    pub(super) first_sequence: u64,
+}
+
+/// Why bytes are not a segment header of this format.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HeaderFault {
+    Damaged,
+    Format(u32),
+}
+
+impl SegmentHeader {
+    pub(super) fn encode(self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.first_sequence.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> Result<Self, HeaderFault> {
+        if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
+            return Err(HeaderFault::Damaged);
+        }
+        if u32_at(bytes, 8) != FORMAT_VERSION {
+            return Err(HeaderFault::Format(u32_at(bytes, 8)));
+        }
+        let (number, store_id, first_sequence) = (u32_at(bytes, 12), u64_at(bytes, 16), u64_at(bytes, 24));
+        Ok(SegmentHeader { number, store_id, first_sequence })
+    }
+}
+
+/// Appends a frame around `payload`.
+pub(super) fn encode_frame(buffer: &mut Vec<u8>, sequence: u64, payload: &[u8]) {
+    let start = buffer.len();
+    buffer.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    buffer.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    buffer.extend_from_slice(&sequence.to_le_bytes());
+    buffer.extend_from_slice(&[0; 4]);
+    let crc = crc32c::crc32c(&buffer[start..]);
+    buffer.extend_from_slice(&crc.to_le_bytes());
+    buffer.extend_from_slice(payload);
+    buffer.resize(start + FRAME_HEADER_BYTES + payload.len().next_multiple_of(8), 0);
+}
+
+/// What stands at one place of a segment.
+#[derive(Debug)]
+pub(super) enum Frame<'a> {
+    /// A whole record.
+    Record { sequence: u64, payload: &'a [u8], end: usize },
+    /// The segment ends here, cleanly.
+    End,
+    /// The segment ends inside a record: an append that was cut short.
+    Torn,
+    /// The bytes cannot have been written so.
+    Damaged(&'static str),
+}
+
+/// Reads the frame at `at`.
+pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
+    let rest = &segment[at.min(segment.len())..];
+    if rest.is_empty() {
+        return Frame::End;
+    }
+    let Some(header) = rest.get(..FRAME_HEADER_BYTES) else { return Frame::Torn };
+    if crc32c::crc32c(&header[..20]) != u32_at(header, 20) {
+        return Frame::Damaged("the record's header does not match its checksum");
+    }
+    let length = u32_at(header, 0) as usize;
+    if length > PAYLOAD_BYTES_MAX {
+        return Frame::Damaged("the record claims an impossible length");
+    }
+    let end = FRAME_HEADER_BYTES + length.next_multiple_of(8);
+    if rest.len() < end {
+        return Frame::Torn;
+    }
+    let payload = &rest[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length];
+    if crc32c::crc32c(payload) != u32_at(header, 4) {
+        return Frame::Damaged("the record does not match its checksum");
+    }
+    Frame::Record { sequence: u64_at(header, 8), payload, end: at + end }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_segment_header_survives_and_any_flipped_byte_is_seen() {
+        let header = SegmentHeader { number: 3, store_id: 9, first_sequence: 77 };
+        let bytes = header.encode();
+        assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+        for at in 0..SEGMENT_HEADER_BYTES {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert_eq!(SegmentHeader::decode(&damaged), Err(HeaderFault::Damaged), "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_cut_is_torn_and_every_flip_is_damage(payload in prop::collection::vec(any::<u8>(), 0..64), at: usize) {
+            let mut segment = Vec::new();
+            encode_frame(&mut segment, 5, &payload);
+            let whole = matches!(decode_frame(&segment, 0), Frame::Record { sequence: 5, payload: p, end } if p == payload && end == segment.len());
+            prop_assert!(whole);
+            let cut = 1 + at % (segment.len() - 1);
+            prop_assert!(matches!(decode_frame(&segment[..cut], 0), Frame::Torn));
+            let used = FRAME_HEADER_BYTES + payload.len();
+            segment[at % used] ^= 1;
+            prop_assert!(matches!(decode_frame(&segment, 0), Frame::Damaged(_)));
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(segment in prop::collection::vec(any::<u8>(), 0..256), at in 0_usize..300) {
+            let _ = decode_frame(&segment, at);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The log: the order of events, from which everything but value bytes is rebuilt.
+//!
+//! An event is applied to the state in memory and appended to the log's buffer under the state's lock, so both see the
+//! same order; the call that caused it returns only after the buffer has been handed to the kernel ([`Writer::flush`]).
+//! Many callers share one write: whoever gets the file writes all that is waiting.
+//!
+//! Invariants
+//! - Sequence numbers grow by one from record to record, across segments.
+//! - Only the last segment of a process's life may end in a torn record, and that record was never acknowledged. The
+//!   next life begins a new segment whose header names the sequence number that it continues with, so a record that is
+//!   missing in the middle is seen.
+//! - After a failed write nothing more is accepted.
+//!
+//! Lock order: state, then `buffer`. `file` is taken only with neither held, except that its holder takes `buffer`.
+
+mod frame;
+mod reader;
+pub(crate) mod record;
+mod writer;
+
+pub(crate) use reader::read;
+pub(crate) use writer::Writer;

@@ -1,0 +1,218 @@
+//! What happened: the records of the log.
+//!
+//! A record holds what was decided, not what was asked for: row numbers, claim numbers and versions are in it, so that
+//! applying the same records gives the same state. The order of variants is part of the format: new ones go last.
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// One record: an event and the time at which it happened.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct Record {
+    /// Microseconds since the Unix epoch.
+    pub(crate) time: i64,
+    pub(crate) event: Event,
+}
+
+/// An event of the store's life.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// A process took over the store: every live claim of the one before it ends.
+    Opened { incarnation: u64, pid: u32 },
+    /// A policy exists from here on, at this version.
+    PolicyCreated { name: String, version: u64, objects: Vec<ObjectRecord> },
+    /// A table exists from here on.
+    TableCreated { name: String, policy: u32, columns: Vec<ColumnRecord> },
+    /// A consumer exists from here on; rows that are there already are indexed for it.
+    ConsumerCreated { name: String, declaration: ConsumerRecord },
+    /// Cells and rows were written, all or none.
+    Written { operations: Vec<Operation> },
+    /// Rows were handed to a holder.
+    Claimed(ClaimRecord),
+    /// A claim's rows went back to be claimed again.
+    Returned { claims: Vec<u64>, why: ReturnReason },
+    /// A task's claim was completed together with what it wrote.
+    Finished { claim: u64, operations: Vec<Operation> },
+    /// The gradient of a claim is in its policy's cache.
+    Accumulated { claim: u64 },
+    /// A step was begun with this membership.
+    StepBegun { step: u64, plan: Vec<PlanRecord> },
+    /// A step was committed: its rows are consumed, its policies move, at once.
+    StepCommitted { step: u64, updates: Vec<UpdateRecord> },
+    /// A step was given up; its claims were returned before.
+    StepAbandoned { step: u64 },
+}
+
+/// A data column of a table.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct ColumnRecord {
+    pub(crate) name: String,
+    /// 1 bool, 2 number, 3 utf8, 4 binary, 5 list, 6 tensor.
+    pub(crate) kind: u8,
+    /// The element's tag, or 0.
+    pub(crate) element: u8,
+    pub(crate) shape: Vec<u32>,
+}
+
+/// The declaration of a consumer.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct ConsumerRecord {
+    pub(crate) trainer: bool,
+    pub(crate) tables: Vec<u32>,
+    /// Required columns, by table in the order of `tables`: a bit a data column.
+    pub(crate) required: Vec<u64>,
+    /// 0 ungrouped, 1 by input, 2 by input and turn.
+    pub(crate) group: u8,
+    pub(crate) group_size: u32,
+}
+
+/// One change of a row.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) enum Operation {
+    Insert(InsertRecord),
+    /// Cells turned final.
+    Write {
+        table: u32,
+        row: u32,
+        cells: Vec<CellRecord>,
+    },
+    /// A partial cell grew.
+    Append {
+        table: u32,
+        row: u32,
+        column: u16,
+        view: [u8; 16],
+    },
+    /// A row was left out, for good.
+    Exclude {
+        table: u32,
+        row: u32,
+        reason: String,
+    },
+}
+
+/// A new row.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct InsertRecord {
+    pub(crate) table: u32,
+    pub(crate) row: u32,
+    pub(crate) policy_version: u64,
+    pub(crate) input: String,
+    pub(crate) turn: u32,
+    pub(crate) trajectory: u32,
+    pub(crate) attempt: u32,
+    /// The row whose attempt this one supersedes, plus one; 0 for none.
+    pub(crate) supersedes: u32,
+    pub(crate) agent: String,
+    /// 0 train, 1 eval, 2 warm-up.
+    pub(crate) purpose: u8,
+    /// Empty for this run.
+    pub(crate) origin: String,
+    /// Text of the parent's identity, or empty.
+    pub(crate) parent: String,
+    /// Fingerprint of the weights that the rollout runs on, or empty.
+    pub(crate) weights: String,
+    /// Idempotency token, 0 for none.
+    pub(crate) token: u128,
+    pub(crate) cells: Vec<CellRecord>,
+}
+
+/// A cell's value.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct CellRecord {
+    pub(crate) column: u16,
+    pub(crate) value: StoredValue,
+}
+
+/// A value as the table holds it.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub(crate) enum StoredValue {
+    Null,
+    Inline(u64),
+    View([u8; 16]),
+}
+
+/// A claim as it was granted.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct ClaimRecord {
+    pub(crate) claim: u64,
+    pub(crate) consumer: u32,
+    pub(crate) table: u32,
+    pub(crate) rows: Vec<u32>,
+    pub(crate) owner: String,
+    /// Microseconds since the Unix epoch.
+    pub(crate) deadline: i64,
+    /// The step that the claim belongs to, 0 for none.
+    pub(crate) step: u64,
+    /// Place in the order of the step's claims of this consumer, from 0.
+    pub(crate) sequence_in_step: u32,
+}
+
+/// Why claimed rows went back.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReturnReason {
+    Released,
+    Expired,
+    CacheDropped,
+}
+
+/// What one consumer takes in a step.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct PlanRecord {
+    pub(crate) consumer: u32,
+    /// Planned groups, or empty when only a number of rows is planned.
+    pub(crate) groups: Vec<String>,
+    /// Planned rows, where no groups are named.
+    pub(crate) rows: u64,
+}
+
+/// How a step moves one policy.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct UpdateRecord {
+    pub(crate) policy: u32,
+    pub(crate) objects: Vec<ObjectRecord>,
+}
+
+/// A committed object: large state in a file of its own.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct ObjectRecord {
+    pub(crate) key: String,
+    pub(crate) version: u64,
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
+}
+
+impl Record {
+    /// The stored form.
+    pub(crate) fn encode(&self) -> Result<rkyv::util::AlignedVec, String> {
+        rkyv::to_bytes::<rkyv::rancor::Error>(self).map_err(|e| e.to_string())
+    }
+
+    /// Reads the stored form, checking every offset in it.
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, String> {
+        let mut aligned = rkyv::util::AlignedVec::<16>::with_capacity(payload.len());
+        aligned.extend_from_slice(payload);
+        rkyv::from_bytes::<Self, rkyv::rancor::Error>(&aligned).map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_record_survives_its_stored_form() {
+        let cells = vec![CellRecord { column: 1, value: StoredValue::View([7; 16]) }];
+        let event = Event::Written { operations: vec![Operation::Write { table: 0, row: 4, cells }] };
+        let record = Record { time: -5, event };
+        assert_eq!(Record::decode(&record.encode().unwrap()).unwrap(), record);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_payloads_are_errors(payload in prop::collection::vec(any::<u8>(), 0..512)) {
+            let _ = Record::decode(&payload);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Objects: large state (weights, moments, random state) in files of its own, by key and version.
+//!
+//! An object is written first and named later: its file is there, whole, before the record that makes it part of the
+//! store, so a crash between the two leaves a file that nobody refers to and that the next write of the same version
+//! replaces. A version that a record names is never written again.
+
+use std::path::PathBuf;
+
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::log::record::ObjectRecord;
+use crate::schema::check_name;
+
+/// Names one version of an object, with what is needed to know it again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    /// What the object is, for instance `solver`.
+    pub key: String,
+    /// Which of the key's versions.
+    pub version: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The crc32c of all its bytes.
+    pub crc32c: u32,
+}
+
+impl ObjectRef {
+    pub(crate) fn record(&self) -> ObjectRecord {
+        ObjectRecord { key: self.key.clone(), version: self.version, bytes: self.bytes, crc32c: self.crc32c }
+    }
+
+    pub(crate) fn from_record(record: ObjectRecord) -> Self {
+        ObjectRef { key: record.key, version: record.version, bytes: record.bytes, crc32c: record.crc32c }
+    }
+}
+
+fn directory_of(directory: &Directory, key: &str) -> PathBuf {
+    directory.objects().join(key)
+}
+
+fn file_of(directory: &Directory, key: &str, version: u64) -> PathBuf {
+    directory_of(directory, key).join(format!("{version:020}.safetensors"))
+}
+
+/// Writes a version, whole or not at all.
+pub(crate) fn write(directory: &Directory, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
+    check_name("object", key)?;
+    let folder = directory_of(directory, key);
+    let path = file_of(directory, key, version);
+    directory.disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+    directory.disk.write_atomically(&path, &[payload]).map_err(|e| Cause::io("write", &path, e))?;
+    Ok(ObjectRef {
+        key: key.to_owned(),
+        version,
+        bytes: payload.len() as u64,
+        crc32c: crc32c::crc32c(payload),
+    })
+}
+
+/// Reads a version and checks every byte of it.
+pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>> {
+    let path = file_of(directory, &object.key, object.version);
+    let payload = directory.disk.read(&path).map_err(|e| Cause::io("read", &path, e))?;
+    if payload.len() as u64 != object.bytes || crc32c::crc32c(&payload) != object.crc32c {
+        let reason = format!(
+            "object {:?} version {} has {} bytes with another checksum than the {} bytes that were committed",
+            object.key,
+            object.version,
+            payload.len(),
+            object.bytes
+        );
+        return Err(Cause::Corrupt { path, offset: 0, reason }.into());
+    }
+    Ok(payload)
+}
+
+/// Removes the versions of a key that are older than the `kept` newest up to `newest`. What cannot be removed now is
+/// logged and tried again with the next version.
+pub(crate) fn retire(directory: &Directory, key: &str, newest: u64, kept: usize) {
+    let Ok(files) = directory.disk.list(&directory_of(directory, key)) else { return };
+    for path in files {
+        let version = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok());
+        if version.is_some_and(|version| version.saturating_add(kept as u64) <= newest)
+            && let Err(error) = directory.disk.remove(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
+        }
+    }
+}

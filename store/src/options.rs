@@ -1,0 +1,119 @@
+//! How a store is opened: settings that are plain data, and the seams that are live parts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::disk::{Disk, LocalDisk};
+use crate::error::{Cause, Result};
+use crate::randomness::{Randomness, SystemRandomness};
+
+/// How a store is opened.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay_store::Options;
+/// let options = Options::default().lease(Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) read_only: bool,
+    pub(crate) create: bool,
+    pub(crate) lease: Duration,
+    pub(crate) extent_bytes_first: usize,
+    pub(crate) extent_bytes_max: usize,
+    pub(crate) segment_bytes_max: u64,
+    pub(crate) object_versions_kept: usize,
+    pub(crate) claims_kept: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) randomness: Arc<dyn Randomness>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            read_only: false,
+            create: true,
+            lease: Duration::from_secs(300),
+            extent_bytes_first: 1 << 20,
+            extent_bytes_max: 1 << 30,
+            segment_bytes_max: 64 << 20,
+            object_versions_kept: 2,
+            claims_kept: 1 << 16,
+            clock: Arc::new(SystemClock),
+            disk: Arc::new(LocalDisk),
+            randomness: Arc::new(SystemRandomness),
+        }
+    }
+}
+
+impl Options {
+    /// Opens for reading only: nothing in the directory is changed, and every call that would is refused.
+    /// Default: false.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Whether a store is made where there is none yet. Default: true.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// How long a claim is leased before its rows go to another holder. Default: five minutes. Longer than the slowest
+    /// rollout or gradient step; too short a lease does work twice, too long a one waits for the dead.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The size of a writer's first extent and the size that the following ones double to, in bytes. Default: 1 MiB and
+    /// 1 GiB. What other engines call segment or block size.
+    pub fn extent_bytes(mut self, first: usize, max: usize) -> Self {
+        (self.extent_bytes_first, self.extent_bytes_max) = (first, max);
+        self
+    }
+
+    /// How large a log segment grows before the next is begun, in bytes. Default: 64 MiB.
+    pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
+        self.segment_bytes_max = bytes;
+        self
+    }
+
+    /// How many versions of each object are kept; older ones are removed when a newer is committed. Default: 2, at
+    /// least 1.
+    pub fn object_versions_kept(mut self, versions: usize) -> Self {
+        self.object_versions_kept = versions.max(1);
+        self
+    }
+
+    /// The clock seam. Default: the machine's clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The disk seam. Default: the machine's file system.
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = disk;
+        self
+    }
+
+    /// The randomness seam. Default: seeded by the operating system.
+    pub fn randomness(mut self, randomness: Arc<dyn Randomness>) -> Self {
+        self.randomness = randomness;
+        self
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        let (first, max) = (self.extent_bytes_first, self.extent_bytes_max);
+        if first < 4096 || max < first || max > 1 << 30 {
+            let reason =
+                format!("{first} and {max} must lie between 4096 and 1073741824, first not above max");
+            return Err(Cause::Argument { what: "extent_bytes", reason }.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Arrow arrays of data columns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::types::*;
+use arrow_array::{
+    ArrayRef, BinaryViewArray, BooleanArray, FixedSizeListArray, ListArray, PrimitiveArray, StringViewArray,
+};
+use arrow_buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType as ArrowType, Field};
+
+use crate::error::{Cause, Error, Result};
+use crate::extent::{Extents, View};
+use crate::log::record::StoredValue;
+use crate::schema::{DataType, Element, StorageClass};
+
+/// The Arrow type that a data column is shown as. Arrow has no bfloat16: it is shown as float32, exactly.
+pub(super) fn arrow_type(data_type: &DataType) -> ArrowType {
+    match data_type {
+        DataType::Bool => ArrowType::Boolean,
+        DataType::Number(element) => element_type(*element),
+        DataType::Utf8 => ArrowType::Utf8View,
+        DataType::Binary => ArrowType::BinaryView,
+        DataType::List(element) => ArrowType::List(item(*element)),
+        DataType::Tensor(element, shape) => {
+            ArrowType::FixedSizeList(item(*element), elements_of(shape) as i32)
+        }
+    }
+}
+
+fn elements_of(shape: &[u32]) -> usize {
+    shape.iter().map(|&side| side as usize).product()
+}
+
+fn item(element: Element) -> Arc<Field> {
+    Arc::new(Field::new_list_field(element_type(element), false))
+}
+
+fn element_type(element: Element) -> ArrowType {
+    match element {
+        Element::Int8 => ArrowType::Int8,
+        Element::Int16 => ArrowType::Int16,
+        Element::Int32 => ArrowType::Int32,
+        Element::Int64 => ArrowType::Int64,
+        Element::UInt8 => ArrowType::UInt8,
+        Element::UInt16 => ArrowType::UInt16,
+        Element::UInt32 => ArrowType::UInt32,
+        Element::UInt64 => ArrowType::UInt64,
+        Element::Float16 => ArrowType::Float16,
+        Element::BFloat16 | Element::Float32 => ArrowType::Float32,
+        Element::Float64 => ArrowType::Float64,
+    }
+}
+
+/// The array of a data column; cells that are not final or are null are null in it.
+pub(super) fn data_array(
+    data_type: &DataType,
+    values: &[Option<StoredValue>],
+    extents: &Extents,
+) -> Result<ArrayRef> {
+    let nulls =
+        NullBuffer::from_iter(values.iter().map(|value| !matches!(value, None | Some(StoredValue::Null))));
+    let nulls = Some(nulls).filter(|nulls| nulls.null_count() > 0);
+    match data_type {
+        DataType::Bool => {
+            let bits = values.iter().map(|value| matches!(value, Some(StoredValue::Inline(1))));
+            Ok(Arc::new(BooleanArray::new(bits.collect(), nulls)))
+        }
+        DataType::Number(element) => {
+            let width = element.width_bytes();
+            let mut bytes = MutableBuffer::with_capacity(values.len() * width);
+            for value in values {
+                let bits = if let Some(StoredValue::Inline(bits)) = value { *bits } else { 0 };
+                bytes.extend_from_slice(&bits.to_le_bytes()[..width]);
+            }
+            Ok(numbers(*element, bytes.into(), nulls))
+        }
+        DataType::Utf8 | DataType::Binary => view_array(data_type, values, nulls, extents),
+        DataType::List(element) => list_array(*element, values, nulls, extents),
+        DataType::Tensor(element, shape) => {
+            tensor_array(*element, elements_of(shape), values, nulls, extents)
+        }
+    }
+}
+
+/// Raw little-endian numbers as an array.
+fn numbers(element: Element, bytes: Buffer, nulls: Option<NullBuffer>) -> ArrayRef {
+    fn typed<T: ArrowPrimitiveType>(bytes: Buffer, nulls: Option<NullBuffer>) -> ArrayRef {
+        let length = bytes.len() / size_of::<T::Native>();
+        Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::new(bytes, 0, length), nulls))
+    }
+    match element {
+        Element::Int8 => typed::<Int8Type>(bytes, nulls),
+        Element::Int16 => typed::<Int16Type>(bytes, nulls),
+        Element::Int32 => typed::<Int32Type>(bytes, nulls),
+        Element::Int64 => typed::<Int64Type>(bytes, nulls),
+        Element::UInt8 => typed::<UInt8Type>(bytes, nulls),
+        Element::UInt16 => typed::<UInt16Type>(bytes, nulls),
+        Element::UInt32 => typed::<UInt32Type>(bytes, nulls),
+        Element::UInt64 => typed::<UInt64Type>(bytes, nulls),
+        Element::Float16 => typed::<Float16Type>(bytes, nulls),
+        Element::BFloat16 => typed::<Float32Type>(widen_bfloat16(&bytes), nulls),
+        Element::Float32 => typed::<Float32Type>(bytes, nulls),
+        Element::Float64 => typed::<Float64Type>(bytes, nulls),
+    }
+}
+
+fn widen_bfloat16(bytes: &[u8]) -> Buffer {
+    let widen = |pair: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes([pair[0], pair[1]])) << 16);
+    Buffer::from_vec(bytes.chunks_exact(2).map(widen).collect::<Vec<f32>>())
+}
+
+/// Text and binary: the values stay where they are, and the array points at windows of their extents.
+fn view_array(
+    data_type: &DataType,
+    values: &[Option<StoredValue>],
+    nulls: Option<NullBuffer>,
+    extents: &Extents,
+) -> Result<ArrayRef> {
+    let mut windows = Windows::default();
+    let mut views = Vec::with_capacity(values.len());
+    for value in values {
+        let Some(StoredValue::View(view)) = value else {
+            views.push(None);
+            continue;
+        };
+        views.push(Some(View(*view)));
+        windows.cover(View(*view), extents)?;
+    }
+    extents.count_reads(windows.values);
+    let views: ScalarBuffer<u128> = views.into_iter().map(|view| windows.arrow_view(view)).collect();
+    let buffers = windows.into_buffers();
+    let invalid = |error: ArrowError| -> Error {
+        let reason = format!("a stored text is not UTF-8 any more: {error}");
+        Cause::Corrupt { path: extents.directory().to_owned(), offset: 0, reason }.into()
+    };
+    Ok(match data_type {
+        DataType::Utf8 => Arc::new(StringViewArray::try_new(views, buffers, nulls).map_err(invalid)?),
+        _ => Arc::new(BinaryViewArray::try_new(views, buffers, nulls).map_err(invalid)?),
+    })
+}
+
+/// The parts of extents that some values lie in: one window an extent, as small as it can be.
+#[derive(Default)]
+struct Windows {
+    windows: Vec<Window>,
+    values: u64,
+}
+
+struct Window {
+    extent: u32,
+    bytes: Arc<crate::extent::Extent>,
+    range: Range<usize>,
+}
+
+impl Windows {
+    fn cover(&mut self, view: View, extents: &Extents) -> Result<()> {
+        if view.is_inline(StorageClass::View) {
+            return Ok(());
+        }
+        self.values += 1;
+        let range = view.offset()..view.offset() + view.length();
+        let (bytes, _) = extents.locate(view)?;
+        match self.windows.iter_mut().find(|window| window.extent == view.extent()) {
+            Some(window) => {
+                window.range = window.range.start.min(range.start)..window.range.end.max(range.end);
+            }
+            None => self.windows.push(Window { extent: view.extent(), bytes, range }),
+        }
+        Ok(())
+    }
+
+    /// Arrow's own 16 bytes: like ours when inline; else length, first four bytes, window, offset in it.
+    fn arrow_view(&self, view: Option<View>) -> u128 {
+        let Some(view) = view else { return 0 };
+        let window = self.windows.iter().position(|window| window.extent == view.extent());
+        let (false, Some(index)) = (view.is_inline(StorageClass::View), window) else {
+            return u128::from_le_bytes(view.0);
+        };
+        let window = &self.windows[index];
+        let prefix = window.bytes.mapping().stable(view.offset(), 4).unwrap_or_default();
+        let prefix: [u8; 4] = prefix.try_into().unwrap_or_default();
+        let offset = (view.offset() - window.range.start) as u32;
+        let parts = [view.length() as u32, u32::from_le_bytes(prefix), index as u32, offset];
+        parts.iter().rev().fold(0, |bits, part| bits << 32 | u128::from(*part))
+    }
+
+    fn into_buffers(self) -> Vec<Buffer> {
+        self.windows.into_iter().map(|window| window.bytes.buffer(window.range)).collect()
+    }
+}
+
+/// Lists: gathered once into one buffer.
+fn list_array(
+    element: Element,
+    values: &[Option<StoredValue>],
+    nulls: Option<NullBuffer>,
+    extents: &Extents,
+) -> Result<ArrayRef> {
+    let width = element.width_bytes();
+    let lengths: Vec<usize> = values.iter().map(|value| slice_length(*value) / width).collect();
+    let total: usize = lengths.iter().sum();
+    if i32::try_from(total).is_err() {
+        return Err(Cause::TooMany {
+            what: "list elements in one batch",
+            limit: i32::MAX as usize,
+            found: total,
+        }
+        .into());
+    }
+    let mut bytes = MutableBuffer::with_capacity(total * width);
+    for value in values {
+        if let Some(StoredValue::View(view)) = value {
+            bytes.extend_from_slice(&extents.resolve(View(*view), StorageClass::Slice)?);
+        }
+    }
+    let child = numbers(element, bytes.into(), None);
+    Ok(Arc::new(ListArray::new(item(element), OffsetBuffer::from_lengths(lengths), child, nulls)))
+}
+
+fn slice_length(value: Option<StoredValue>) -> usize {
+    match value {
+        Some(StoredValue::View(view)) => View(view).length(),
+        _ => 0,
+    }
+}
+
+/// Tensors: gathered once into one buffer, zeros where there is none.
+fn tensor_array(
+    element: Element,
+    elements: usize,
+    values: &[Option<StoredValue>],
+    nulls: Option<NullBuffer>,
+    extents: &Extents,
+) -> Result<ArrayRef> {
+    let row_bytes = elements * element.width_bytes();
+    let mut bytes = MutableBuffer::from_len_zeroed(values.len() * row_bytes);
+    for (row, value) in values.iter().enumerate() {
+        if let Some(StoredValue::View(view)) = value {
+            let value = extents.resolve(View(*view), StorageClass::Slice)?;
+            if value.len() == row_bytes {
+                bytes.as_slice_mut()[row * row_bytes..][..row_bytes].copy_from_slice(&value);
+            }
+        }
+    }
+    let child = numbers(element, bytes.into(), None);
+    Ok(Arc::new(FixedSizeListArray::new(item(element), elements as i32, child, nulls)))
+}

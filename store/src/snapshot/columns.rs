@@ -1,0 +1,302 @@
+//! Which columns are wanted, and how they are gathered from rows.
+//!
+//! Gathering has two halves. The first reads pages and is quick enough to run under the state's lock: meta and status
+//! columns come out as finished arrays, data columns as stored values. The second ([`Gathered::into_batch`]) resolves
+//! values in their extents, and runs with no lock held.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::builder::{StringBuilder, UInt64Builder};
+use arrow_array::{
+    ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray, UInt32Array,
+    UInt64Array,
+};
+use arrow_schema::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit};
+
+use super::array::{arrow_type, data_array};
+use crate::consumer::GroupBy;
+use crate::error::{Cause, Result};
+use crate::extent::Extents;
+use crate::log::record::StoredValue;
+use crate::schema::{ColumnClass, META_COLUMNS, Schema, nearest};
+use crate::table::{CHUNK_ROWS, Chunk, Progress, RowMeta, RowStatus, TableState};
+
+/// One column of a table as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    /// By position in [`META_COLUMNS`].
+    Meta(usize),
+    Data(usize),
+    /// Whether the data column is final.
+    Status(usize),
+    /// When the data column turned final.
+    FinalAt(usize),
+}
+
+/// Columns in the order in which they are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnSet(Vec<Column>);
+
+impl ColumnSet {
+    /// Every column, in the order of [`Schema::columns`].
+    pub(crate) fn all(schema: &Schema) -> Self {
+        let data = 0..schema.data_columns().len();
+        let meta = (0..META_COLUMNS.len()).map(Column::Meta);
+        let status = data.clone().flat_map(|index| [Column::Status(index), Column::FinalAt(index)]);
+        ColumnSet(meta.chain(data.map(Column::Data)).chain(status).collect())
+    }
+
+    /// Columns by name.
+    pub(crate) fn named<'a>(schema: &Schema, names: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let known: Vec<String> = schema.columns().map(|(name, _)| name).collect();
+        let all = ColumnSet::all(schema);
+        let find = |name: &str| {
+            let position = known.iter().position(|column| column == name).ok_or_else(|| {
+                let close = nearest(name, known.iter().map(String::as_str));
+                Cause::Unknown { what: "column", name: name.to_owned(), close }
+            })?;
+            Ok(all.0[position])
+        };
+        names.into_iter().map(find).collect::<Result<_>>().map(ColumnSet)
+    }
+
+    /// Some of these columns, by position.
+    pub(super) fn picked(&self, positions: &[usize]) -> Result<Self> {
+        let pick = |&position: &usize| {
+            let reason = || format!("there is no column {position}; the table has {}", self.0.len());
+            self.0
+                .get(position)
+                .copied()
+                .ok_or_else(|| Cause::Argument { what: "projection", reason: reason() }.into())
+        };
+        positions.iter().map(pick).collect::<Result<_>>().map(ColumnSet)
+    }
+
+    pub(super) fn arrow_schema(&self, schema: &Schema) -> SchemaRef {
+        Arc::new(ArrowSchema::new(self.0.iter().map(|column| column.field(schema)).collect::<Vec<_>>()))
+    }
+}
+
+impl Column {
+    fn field(self, schema: &Schema) -> Field {
+        let name = |index: usize| schema.data_columns()[index].name.as_str();
+        let (name, data_type, nullable, class) = match self {
+            Column::Meta(index) => {
+                let (data_type, nullable) = meta_type(META_COLUMNS[index]);
+                (META_COLUMNS[index].to_owned(), data_type, nullable, ColumnClass::Meta)
+            }
+            Column::Data(index) => {
+                let data_type = arrow_type(&schema.data_columns()[index].data_type);
+                (name(index).to_owned(), data_type, true, ColumnClass::Data)
+            }
+            Column::Status(index) => {
+                (format!("{}_status", name(index)), ArrowType::Boolean, false, ColumnClass::Status)
+            }
+            Column::FinalAt(index) => {
+                (format!("{}_at", name(index)), timestamp_type(), true, ColumnClass::Status)
+            }
+        };
+        let metadata = HashMap::from([("class".to_owned(), class.as_str().to_owned())]);
+        Field::new(name, data_type, nullable).with_metadata(metadata)
+    }
+}
+
+fn timestamp_type() -> ArrowType {
+    ArrowType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()))
+}
+
+/// The Arrow type of a meta column, and whether it may be null.
+fn meta_type(name: &str) -> (ArrowType, bool) {
+    match name {
+        "policy_version" => (ArrowType::UInt64, false),
+        "turn" | "trajectory_id" | "attempt" => (ArrowType::UInt32, false),
+        "created_at" => (timestamp_type(), false),
+        "is_processing" => (ArrowType::Boolean, false),
+        "step" | "claim" => (ArrowType::UInt64, true),
+        "origin" | "parent" | "weights" | "excluded_reason" => (ArrowType::Utf8, true),
+        _ => (ArrowType::Utf8, false),
+    }
+}
+
+/// Where rows are read from.
+pub(crate) struct Source<'a> {
+    pub(super) schema: &'a Schema,
+    pub(super) chunks: &'a [Chunk],
+    pub(super) trainer: Option<usize>,
+    pub(super) group_by: Option<GroupBy>,
+}
+
+/// Columns of some rows, with data values not yet resolved.
+pub(crate) struct Gathered {
+    schema: SchemaRef,
+    rows: usize,
+    columns: Vec<GatheredColumn>,
+}
+
+enum GatheredColumn {
+    Array(ArrayRef),
+    Values(crate::schema::DataType, Vec<Option<StoredValue>>),
+}
+
+/// The first half of gathering, for rows of a live table.
+pub(crate) fn gather_rows(table: &TableState, rows: &[u32], columns: ColumnSet) -> Gathered {
+    let TableState { schema, chunks, trainer, group_by, .. } = table;
+    gather(&Source { schema, chunks, trainer: *trainer, group_by: *group_by }, rows, columns)
+}
+
+/// The first half of gathering.
+pub(super) fn gather(source: &Source<'_>, rows: &[u32], columns: ColumnSet) -> Gathered {
+    let schema = columns.arrow_schema(source.schema);
+    let columns = columns.0.into_iter().map(|column| source.column(column, rows)).collect();
+    Gathered { schema, rows: rows.len(), columns }
+}
+
+impl Gathered {
+    /// The second half: finds the values and makes the batch.
+    pub(crate) fn into_batch(self, extents: &Extents) -> Result<RecordBatch> {
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for column in self.columns {
+            arrays.push(match column {
+                GatheredColumn::Array(array) => array,
+                GatheredColumn::Values(data_type, values) => data_array(&data_type, &values, extents)?,
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        RecordBatch::try_new_with_options(self.schema, arrays, &options)
+            .map_err(|error| Cause::Argument { what: "columns", reason: error.to_string() }.into())
+    }
+}
+
+impl Source<'_> {
+    fn chunk(&self, row: u32) -> (&Chunk, usize) {
+        (&self.chunks[row as usize / CHUNK_ROWS], row as usize % CHUNK_ROWS)
+    }
+
+    fn metas(&self, rows: &[u32]) -> impl Iterator<Item = &RowMeta> {
+        rows.iter().map(|&row| {
+            let (chunk, at) = self.chunk(row);
+            chunk.meta(at)
+        })
+    }
+
+    fn statuses(&self, rows: &[u32]) -> impl Iterator<Item = &RowStatus> {
+        rows.iter().map(|&row| {
+            let (chunk, at) = self.chunk(row);
+            chunk.status(at)
+        })
+    }
+
+    fn column(&self, column: Column, rows: &[u32]) -> GatheredColumn {
+        GatheredColumn::Array(match column {
+            Column::Meta(index) => self.meta_column(META_COLUMNS[index], rows),
+            Column::Status(index) => Arc::new(BooleanArray::from_iter(
+                self.statuses(rows).map(|status| Some(status.finals >> index & 1 == 1)),
+            )),
+            Column::FinalAt(index) => Arc::new(self.final_times(index, rows)),
+            Column::Data(index) => {
+                let values = rows.iter().map(|&row| {
+                    let (chunk, at) = self.chunk(row);
+                    chunk.cell(index, at)
+                });
+                return GatheredColumn::Values(
+                    self.schema.data_columns()[index].data_type.clone(),
+                    values.collect(),
+                );
+            }
+        })
+    }
+
+    fn final_times(&self, column: usize, rows: &[u32]) -> TimestampMicrosecondArray {
+        let times = rows.iter().map(|&row| {
+            let (chunk, at) = self.chunk(row);
+            let is_final = chunk.status(at).finals >> column & 1 == 1;
+            is_final
+                .then(|| chunk.meta(at).created_at.0 + i64::from(chunk.final_after_ms(column, at)) * 1_000)
+        });
+        TimestampMicrosecondArray::from_iter(times).with_timezone("+00:00")
+    }
+
+    fn meta_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
+        let metas = || self.metas(rows);
+        match name {
+            "sample_id" => texts(metas().map(|meta| Some(meta.sample.to_string()))),
+            "policy_version" => {
+                Arc::new(UInt64Array::from_iter_values(metas().map(|meta| meta.policy_version)))
+            }
+            "input_id" => texts(metas().map(|meta| Some(meta.sample.input()))),
+            "turn" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.sample.turn()))),
+            "trajectory_id" => {
+                Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.sample.trajectory())))
+            }
+            "group_key" => {
+                let by = self.group_by.unwrap_or(GroupBy::Input);
+                texts(metas().map(|meta| Some(by.key(&meta.sample))))
+            }
+            "agent" => texts(metas().map(|meta| Some(&*meta.agent))),
+            "purpose" => texts(metas().map(|meta| Some(meta.purpose.as_str()))),
+            "origin" => texts(metas().map(|meta| present(&meta.origin))),
+            "parent" => texts(metas().map(|meta| present(&meta.parent))),
+            "weights" => texts(metas().map(|meta| present(&meta.weights))),
+            "attempt" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.attempt))),
+            "created_at" => {
+                let times = metas().map(|meta| meta.created_at.0);
+                Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00"))
+            }
+            "excluded_reason" => texts(self.statuses(rows).map(|status| status.excluded.as_deref())),
+            "step" => {
+                optional_numbers(self.statuses(rows).map(|status| (status.step != 0).then_some(status.step)))
+            }
+            _ => self.progress_column(name, rows),
+        }
+    }
+
+    /// `is_processing`, `state` and `claim`: where the row stands with the table's trainer.
+    fn progress_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
+        let words = rows.iter().map(|&row| {
+            let (chunk, at) = self.chunk(row);
+            let word = self.trainer.map(|slot| chunk.word(slot, at)).unwrap_or_default();
+            (word, chunk.status(at))
+        });
+        let held = |progress| matches!(progress, Progress::Leased | Progress::Accumulated);
+        match name {
+            "is_processing" => {
+                Arc::new(BooleanArray::from_iter(words.map(|(word, _)| Some(held(word.progress)))))
+            }
+            "claim" => optional_numbers(words.map(|(word, _)| {
+                (held(word.progress) || word.progress == Progress::Done).then_some(word.ticket_or_claim)
+            })),
+            _ => texts(words.map(|(word, status)| Some(state_word(word.progress, status)))),
+        }
+    }
+}
+
+fn state_word(progress: Progress, status: &RowStatus) -> &'static str {
+    if status.excluded.is_some() {
+        return "excluded";
+    }
+    match progress {
+        Progress::Waiting => "waiting",
+        Progress::Ready => "ready",
+        Progress::Leased => "leased",
+        Progress::Accumulated => "accumulated",
+        Progress::Done => "consumed",
+        Progress::Out => "aside", // eval and warm-up rows: no trainer takes them
+    }
+}
+
+fn present(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn texts<T: AsRef<str>>(values: impl Iterator<Item = Option<T>>) -> ArrayRef {
+    let mut builder = StringBuilder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
+
+fn optional_numbers(values: impl Iterator<Item = Option<u64>>) -> ArrayRef {
+    let mut builder = UInt64Builder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}

@@ -1,0 +1,172 @@
+//! Snapshots: one instant of all tables.
+//!
+//! A snapshot holds references to the pages of every chunk, taken under the state's lock in one go. Writers that come
+//! later copy a page before they change it, so what a snapshot shows never moves, and taking one blocks nobody for longer
+//! than it takes to clone the references.
+//!
+//! Values on the way out: bools and numbers are gathered; text and binary become Arrow view arrays over windows of the
+//! mapped extents, not copied; lists and tensors are gathered into one buffer a batch.
+
+mod array;
+mod columns;
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+pub(crate) use columns::{ColumnSet, gather_rows};
+use columns::{Source, gather};
+
+use crate::consumer::GroupBy;
+use crate::error::{Cause, Result};
+use crate::extent::Extents;
+use crate::schema::{Schema, nearest};
+use crate::state::State;
+use crate::table::{CHUNK_ROWS, Chunk, TableState};
+
+/// One instant of all tables. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    commit: u64,
+    tables: Arc<Vec<TableSnapshot>>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(extents: Arc<Extents>, state: &State) -> Self {
+        let tables =
+            state.tables.iter().map(|table| TableSnapshot::new(extents.clone(), state, table)).collect();
+        Snapshot { commit: state.commits, tables: Arc::new(tables) }
+    }
+
+    /// How many records made what the snapshot shows.
+    pub fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    /// Every table, in the order of their creation.
+    pub fn tables(&self) -> &[TableSnapshot] {
+        &self.tables
+    }
+
+    /// The table of that name.
+    pub fn table(&self, name: &str) -> Result<&TableSnapshot> {
+        self.tables.iter().find(|table| table.name() == name).ok_or_else(|| {
+            let close = nearest(name, self.tables.iter().map(TableSnapshot::name));
+            Cause::Unknown { what: "table", name: name.to_owned(), close }.into()
+        })
+    }
+}
+
+/// In which order a scan gives its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScanOrder {
+    /// By policy version, input, turn, trajectory and attempt, numerically: the same content gives the same scan, in
+    /// whatever order it was written.
+    #[default]
+    SampleId,
+    /// In the order in which the rows were inserted; costs no sorting.
+    Arrival,
+}
+
+/// One table at the instant of its snapshot.
+#[derive(Clone, Debug)]
+pub struct TableSnapshot {
+    name: Arc<str>,
+    policy: Arc<str>,
+    current_version: u64,
+    schema: Arc<Schema>,
+    arrow_schema: SchemaRef,
+    chunks: Vec<Chunk>,
+    trainer: Option<usize>,
+    group_by: Option<GroupBy>,
+    extents: Arc<Extents>,
+}
+
+impl TableSnapshot {
+    fn new(extents: Arc<Extents>, state: &State, table: &TableState) -> Self {
+        let policy = &state.policies[table.policy];
+        TableSnapshot {
+            name: table.name.clone(),
+            policy: policy.name.clone(),
+            current_version: policy.version,
+            schema: table.schema.clone(),
+            arrow_schema: ColumnSet::all(&table.schema).arrow_schema(&table.schema),
+            chunks: table.chunks.clone(),
+            trainer: table.trainer,
+            group_by: table.group_by,
+            extents,
+        }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The policy whose versions its rows carry.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// The policy's version at the instant of the snapshot: what a fresh row has.
+    pub fn current_version(&self) -> u64 {
+        self.current_version
+    }
+
+    /// The table's declaration.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Its columns as Arrow fields: meta, data, status. Field metadata `class` tells them apart.
+    pub fn arrow_schema(&self) -> SchemaRef {
+        self.arrow_schema.clone()
+    }
+
+    /// How many rows it has, excluded and superseded ones too.
+    pub fn row_count(&self) -> usize {
+        self.chunks.iter().map(Chunk::len).sum()
+    }
+
+    /// Its rows, in batches of at most `batch_rows`. `projection` picks columns by their position in
+    /// [`arrow_schema`](Self::arrow_schema); values of columns that are not picked are not touched.
+    ///
+    /// # Errors
+    /// Per batch: `corrupt` when a value's place cannot be read. `input` at once when a position does not exist.
+    pub fn scan(
+        &self,
+        projection: Option<&[usize]>,
+        order: ScanOrder,
+        batch_rows: usize,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+        let all = ColumnSet::all(&self.schema);
+        let columns = match projection {
+            Some(positions) => all.picked(positions)?,
+            None => all,
+        };
+        let rows = self.ordered_rows(order);
+        let (table, batch_rows) = (self.clone(), batch_rows.max(1));
+        let starts = (0..rows.len()).step_by(batch_rows);
+        Ok(starts.map(move |start| {
+            let part = &rows[start..rows.len().min(start + batch_rows)];
+            gather(&table.source(), part, columns.clone()).into_batch(&table.extents)
+        }))
+    }
+
+    fn ordered_rows(&self, order: ScanOrder) -> Vec<u32> {
+        let mut rows: Vec<u32> = (0..self.row_count() as u32).collect();
+        if order == ScanOrder::SampleId {
+            let key = |row: u32| {
+                let meta = self.chunks[row as usize / CHUNK_ROWS].meta(row as usize % CHUNK_ROWS);
+                (meta.policy_version, &meta.sample, meta.attempt)
+            };
+            rows.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
+        }
+        rows
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { schema: &self.schema, chunks: &self.chunks, trainer: self.trainer, group_by: self.group_by }
+    }
+}

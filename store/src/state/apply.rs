@@ -1,0 +1,404 @@
+//! How each record changes the state.
+
+use std::sync::Arc;
+
+use super::{Effects, State};
+use crate::claim::{ClaimProgress, ClaimState};
+use crate::clock::Timestamp;
+use crate::consumer::{ConsumerKind, ConsumerState, GroupBy};
+use crate::extent::View;
+use crate::log::record::*;
+use crate::object::ObjectRef;
+use crate::policy::PolicyState;
+use crate::sample_id::SampleId;
+use crate::schema::{DataType, Element, Schema};
+use crate::step::{Planned, StepProgress, StepState};
+use crate::table::{Progress, Purpose, RowMeta, TableState};
+
+/// The reason of rows whose version was left behind.
+pub(crate) const STALE: &str = "stale";
+/// The reason of rows whose next attempt took their place.
+pub(crate) const SUPERSEDED: &str = "superseded";
+
+impl State {
+    /// Applies one record.
+    ///
+    /// # Errors
+    /// The reason why the record cannot follow on this state. A live call never sees one, for it decides on the same
+    /// state; from a log it means damage.
+    pub(crate) fn apply(&mut self, record: Record) -> Result<Effects, String> {
+        let now = Timestamp(record.time);
+        let mut effects = Effects::default();
+        match record.event {
+            Event::Opened { incarnation, .. } => self.opened(incarnation, now),
+            Event::PolicyCreated { name, version, objects } => {
+                self.policy_created(&name, version, objects, now);
+            }
+            Event::TableCreated { name, policy, columns } => self.table_created(&name, policy, columns)?,
+            Event::ConsumerCreated { name, declaration } => self.consumer_created(&name, declaration)?,
+            Event::Written { operations } => self.written(operations, now, &mut effects)?,
+            Event::Claimed(claim) => self.claimed(claim, now)?,
+            Event::Returned { claims, why } => {
+                let to = match why {
+                    ReturnReason::Released => ClaimProgress::Released,
+                    ReturnReason::Expired => ClaimProgress::Expired,
+                    ReturnReason::CacheDropped => ClaimProgress::Returned,
+                };
+                claims.iter().for_each(|claim| self.return_claim(*claim, to, now, &mut effects));
+            }
+            Event::Finished { claim, operations } => {
+                self.written(operations, now, &mut effects)?;
+                self.advance_claim(claim, ClaimProgress::Finished, now)?;
+            }
+            Event::Accumulated { claim } => {
+                let consumer = self.advance_claim(claim, ClaimProgress::Accumulated, now)?;
+                effects.wake.push(consumer);
+            }
+            Event::StepBegun { step, plan } => self.step_begun(step, plan, now),
+            Event::StepCommitted { step, updates } => {
+                self.step_committed(step, updates, now, &mut effects)?;
+            }
+            Event::StepAbandoned { step } => self.end_step(step, StepProgress::Abandoned, now),
+        }
+        self.commits += 1;
+        Ok(effects)
+    }
+
+    fn opened(&mut self, incarnation: u64, now: Timestamp) {
+        self.incarnation = incarnation;
+        let mut effects = Effects::default(); // nobody waits yet
+        for claim in self.claims.live() {
+            self.return_claim(claim, ClaimProgress::Lost, now, &mut effects);
+        }
+        if let Some(step) = self.open_step() {
+            self.end_step(step, StepProgress::Abandoned, now);
+        }
+    }
+
+    fn policy_created(&mut self, name: &str, version: u64, objects: Vec<ObjectRecord>, now: Timestamp) {
+        let name = self.intern(name);
+        let objects = objects.into_iter().map(ObjectRef::from_record).collect();
+        self.policies_by_name.insert(name.clone(), self.policies.len());
+        self.policies.push(PolicyState { name, version, updated_at: now, objects });
+    }
+
+    fn table_created(&mut self, name: &str, policy: u32, columns: Vec<ColumnRecord>) -> Result<(), String> {
+        if policy as usize >= self.policies.len() {
+            return Err(format!("table {name:?} names policy {policy}, which does not exist"));
+        }
+        let mut schema = Schema::new().policy(&self.policies[policy as usize].name);
+        for column in columns {
+            schema = schema.data(&column.name, column.data_type()?);
+        }
+        let (id, name) = (self.tables.len() as u32, self.intern(name));
+        self.tables_by_name.insert(name.clone(), self.tables.len());
+        self.tables.push(TableState::new(id, name, schema, policy as usize));
+        Ok(())
+    }
+
+    fn consumer_created(&mut self, name: &str, declaration: ConsumerRecord) -> Result<(), String> {
+        let index = self.consumers.len();
+        let kind = if declaration.trainer { ConsumerKind::Trainer } else { ConsumerKind::Task };
+        let mut consumed = Vec::new();
+        for (&table, &required) in declaration.tables.iter().zip(&declaration.required) {
+            let state = self.tables.get_mut(table as usize).ok_or_else(|| format!("no table {table}"))?;
+            let slot = state.add_consumer(index, declaration.trainer);
+            if declaration.trainer {
+                state.group_by = GroupBy::from_tag(declaration.group);
+            }
+            consumed.push(crate::consumer::ConsumedTable { table, required, slot });
+        }
+        let group = GroupBy::from_tag(declaration.group).map(|by| (by, declaration.group_size));
+        let name = self.intern(name);
+        self.consumers_by_name.insert(name.clone(), index);
+        let mut consumer = ConsumerState::new(name, kind, consumed, group);
+        for &table in &declaration.tables {
+            let table = &mut self.tables[table as usize];
+            for row in 0..table.row_count() {
+                consumer.row_changed(table, row);
+            }
+        }
+        self.consumers.push(consumer);
+        Ok(())
+    }
+
+    fn written(
+        &mut self,
+        operations: Vec<Operation>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        for operation in operations {
+            match operation {
+                Operation::Insert(insert) => self.insert(insert, now, effects)?,
+                Operation::Write { table, row, cells } => {
+                    self.table(table)?.write(row, &cells, now)?;
+                    self.row_changed(table, row, effects);
+                }
+                Operation::Append { table, row, column, view } => {
+                    let state = self.table(table)?;
+                    if row >= state.row_count() || usize::from(column) >= state.schema.data_columns().len() {
+                        return Err(format!("append to cell {column} of row {row}, which does not exist"));
+                    }
+                    state.append(row, column, View(view));
+                }
+                Operation::Exclude { table, row, reason } => {
+                    if row >= self.table(table)?.row_count() {
+                        return Err(format!("row {row} is excluded but does not exist"));
+                    }
+                    self.exclude(table, row, &reason, effects);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: u32) -> Result<&mut TableState, String> {
+        self.tables.get_mut(table as usize).ok_or_else(|| format!("no table {table}"))
+    }
+
+    fn insert(&mut self, insert: InsertRecord, now: Timestamp, effects: &mut Effects) -> Result<(), String> {
+        let table = insert.table;
+        let expected = self.table(table)?.row_count();
+        if insert.row != expected || insert.supersedes > expected {
+            return Err(format!("row {} is inserted where {expected} should be", insert.row));
+        }
+        let sample = SampleId::from_parts(self.intern(&insert.input), insert.turn, insert.trajectory);
+        let meta = RowMeta {
+            sample,
+            policy_version: insert.policy_version,
+            attempt: insert.attempt,
+            purpose: Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?,
+            created_at: now,
+            token: insert.token,
+            agent: self.intern(&insert.agent),
+            origin: self.intern(&insert.origin),
+            parent: self.intern(&insert.parent),
+            weights: self.intern(&insert.weights),
+        };
+        let superseded = insert.supersedes.checked_sub(1);
+        let was_out =
+            superseded.is_some_and(|old| self.tables[table as usize].status(old).excluded.is_some());
+        if let Some(old) = superseded {
+            self.exclude(table, old, SUPERSEDED, effects);
+        }
+        let state = self.table(table)?;
+        state.insert(meta);
+        state.write(insert.row, &insert.cells, now)?;
+        if was_out {
+            let table = &self.tables[table as usize];
+            table
+                .consumers
+                .iter()
+                .for_each(|&consumer| self.consumers[consumer].row_comes_back(table, insert.row));
+        }
+        self.row_changed(table, insert.row, effects);
+        Ok(())
+    }
+
+    /// Tells every consumer of a row that it has come or that one of its cells has turned final.
+    fn row_changed(&mut self, table: u32, row: u32, effects: &mut Effects) {
+        let table = &mut self.tables[table as usize];
+        for slot in 0..table.consumers.len() {
+            let consumer = table.consumers[slot];
+            if self.consumers[consumer].row_changed(table, row) {
+                effects.wake.push(consumer);
+            }
+        }
+    }
+
+    fn exclude(&mut self, table: u32, row: u32, reason: &str, effects: &mut Effects) {
+        let word = self.intern(reason);
+        let table = &mut self.tables[table as usize];
+        if !table.exclude(row, &word) {
+            return;
+        }
+        for slot in 0..table.consumers.len() {
+            let consumer = table.consumers[slot];
+            self.consumers[consumer].row_excluded(table, row, reason == SUPERSEDED);
+            effects.wake.push(consumer); // a group may be complete, or a step have nothing left to wait for
+        }
+    }
+
+    fn claimed(&mut self, record: ClaimRecord, now: Timestamp) -> Result<(), String> {
+        let consumer = record.consumer as usize;
+        if consumer >= self.consumers.len()
+            || record.rows.iter().any(|&row| row >= self.table_rows(record.table))
+        {
+            return Err(format!("claim {} names a consumer or a row that does not exist", record.claim));
+        }
+        for &row in &record.rows {
+            self.consumers[consumer].row_leased(&mut self.tables[record.table as usize], row, record.claim);
+        }
+        if let Some(step) = self.steps.get_mut(&record.step) {
+            step.claims.push(record.claim);
+            step.planned
+                .iter_mut()
+                .filter(|p| p.consumer == consumer)
+                .for_each(|planned| planned.claims += 1);
+        }
+        let owner = self.intern(&record.owner);
+        let claim = ClaimState {
+            consumer,
+            table: record.table,
+            rows: record.rows,
+            owner,
+            incarnation: self.incarnation,
+            granted_at: now,
+            deadline: Timestamp(record.deadline),
+            accumulated_at: None,
+            ended_at: None,
+            step: record.step,
+            sequence_in_step: record.sequence_in_step,
+            progress: ClaimProgress::Leased,
+        };
+        self.claims.grant(record.claim, claim);
+        Ok(())
+    }
+
+    fn table_rows(&self, table: u32) -> u32 {
+        self.tables.get(table as usize).map_or(0, TableState::row_count)
+    }
+
+    fn return_claim(&mut self, number: u64, to: ClaimProgress, now: Timestamp, effects: &mut Effects) {
+        let Some(claim) = self.claims.get(number).filter(|claim| claim.progress.is_live()) else { return };
+        let (consumer, table, rows) = (claim.consumer, claim.table, claim.rows.clone());
+        self.claims.advance(number, to, now);
+        for row in rows {
+            self.consumers[consumer].row_returned(&mut self.tables[table as usize], row, number);
+        }
+        effects.wake.push(consumer);
+    }
+
+    /// Moves a live claim and its rows on. Gives its consumer.
+    fn advance_claim(&mut self, number: u64, to: ClaimProgress, now: Timestamp) -> Result<usize, String> {
+        let claim = self.claims.get(number).filter(|claim| claim.progress.is_live());
+        let claim = claim.ok_or_else(|| format!("claim {number} is not live"))?;
+        let (consumer, table, rows) = (claim.consumer, claim.table as usize, claim.rows.clone());
+        let progress = if to == ClaimProgress::Accumulated { Progress::Accumulated } else { Progress::Done };
+        for row in rows {
+            self.consumers[consumer].row_advanced(&mut self.tables[table], row, number, progress);
+        }
+        self.claims.advance(number, to, now);
+        Ok(consumer)
+    }
+
+    fn step_begun(&mut self, number: u64, plan: Vec<PlanRecord>, now: Timestamp) {
+        let planned = plan
+            .into_iter()
+            .map(|entry| Planned {
+                consumer: entry.consumer as usize,
+                groups: Arc::new(entry.groups.iter().map(|group| Arc::from(group.as_str())).collect()),
+                rows: entry.rows,
+                claims: 0,
+            })
+            .collect();
+        let step = StepState {
+            progress: StepProgress::Open,
+            begun_at: now,
+            ended_at: None,
+            planned,
+            claims: Vec::new(),
+            rows: 0,
+            updates: Vec::new(),
+        };
+        self.steps.insert(number, step);
+    }
+
+    fn step_committed(
+        &mut self,
+        number: u64,
+        updates: Vec<UpdateRecord>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        let claims = self.steps.get(&number).ok_or_else(|| format!("no step {number}"))?.claims.clone();
+        let mut consumed = 0;
+        for claim in claims {
+            let Some(state) = self.claims.get(claim).filter(|c| c.progress == ClaimProgress::Accumulated)
+            else {
+                continue;
+            };
+            let (table, rows) = (state.table as usize, state.rows.clone());
+            self.advance_claim(claim, ClaimProgress::Consumed, now)?;
+            consumed += rows.len() as u64;
+            rows.iter().for_each(|&row| self.tables[table].consume(row, number));
+        }
+        let mut moved = Vec::new();
+        for update in updates {
+            moved.push(self.update_policy(update, now, effects)?);
+        }
+        self.end_step(number, StepProgress::Committed, now);
+        if let Some(step) = self.steps.get_mut(&number) {
+            (step.rows, step.updates) = (consumed, moved);
+        }
+        Ok(())
+    }
+
+    /// Raises a policy's version and leaves the rows of the old one behind, with their reason.
+    fn update_policy(
+        &mut self,
+        update: UpdateRecord,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(Arc<str>, u64), String> {
+        let index = update.policy as usize;
+        let policy = self.policies.get_mut(index).ok_or_else(|| format!("no policy {index}"))?;
+        let old = policy.version;
+        policy.version += 1;
+        policy.updated_at = now;
+        policy.objects = update.objects.into_iter().map(ObjectRef::from_record).collect();
+        let moved = (policy.name.clone(), policy.version);
+        for table in 0..self.tables.len() {
+            if self.tables[table].policy != index {
+                continue;
+            }
+            if self.tables[table].trainer.is_some() {
+                for row in self.tables[table].open_rows(old) {
+                    self.exclude(table as u32, row, STALE, effects);
+                }
+            }
+            for &consumer in &self.tables[table].consumers {
+                self.consumers[consumer].forget_before(table as u32, old + 1);
+                effects.wake.push(consumer);
+            }
+        }
+        Ok(moved)
+    }
+
+    fn end_step(&mut self, number: u64, progress: StepProgress, now: Timestamp) {
+        if let Some(step) = self.steps.get_mut(&number) {
+            step.progress = progress;
+            step.ended_at = Some(now);
+        }
+    }
+}
+
+impl ColumnRecord {
+    /// The stored form of a column's declaration.
+    pub(crate) fn new(name: &str, data_type: &DataType) -> Self {
+        let (kind, element, shape) = match data_type {
+            DataType::Bool => (1, 0, Vec::new()),
+            DataType::Number(element) => (2, element.tag(), Vec::new()),
+            DataType::Utf8 => (3, 0, Vec::new()),
+            DataType::Binary => (4, 0, Vec::new()),
+            DataType::List(element) => (5, element.tag(), Vec::new()),
+            DataType::Tensor(element, shape) => (6, element.tag(), shape.clone()),
+        };
+        ColumnRecord { name: name.to_owned(), kind, element, shape }
+    }
+
+    fn data_type(&self) -> Result<DataType, String> {
+        let element =
+            || Element::from_tag(self.element).ok_or_else(|| format!("no element type {}", self.element));
+        Ok(match self.kind {
+            1 => DataType::Bool,
+            2 => DataType::Number(element()?),
+            3 => DataType::Utf8,
+            4 => DataType::Binary,
+            5 => DataType::List(element()?),
+            6 => DataType::Tensor(element()?, self.shape.clone()),
+            kind => return Err(format!("no column type {kind}")),
+        })
+    }
+}

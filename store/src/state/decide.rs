@@ -1,0 +1,343 @@
+//! Checks what is asked for against the state, and decides what the record says.
+
+use std::collections::HashSet;
+
+use super::State;
+use crate::clock::Timestamp;
+use crate::consumer::{MicroBatch, Selection, Shortage};
+use crate::error::{Cause, Result};
+use crate::extent::View;
+use crate::log::record::*;
+use crate::sample_id::SampleId;
+use crate::table::{Progress, Row};
+
+/// One change that a caller asks for; values are in their extents already.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Insert(Insertion),
+    Write { row: Row, cells: Vec<CellRecord> },
+    Append { row: Row, column: u16, view: View },
+    Finalize { row: Row, column: u16, fragments: usize, value: StoredValue },
+    Exclude { row: Row, reason: String },
+}
+
+/// A row that a caller asks for.
+#[derive(Debug)]
+pub(crate) struct Insertion {
+    pub(crate) table: u32,
+    pub(crate) sample: SampleId,
+    pub(crate) policy_version: u64,
+    /// The row is the next attempt of one that is there.
+    pub(crate) next_attempt: bool,
+    pub(crate) agent: Option<String>,
+    pub(crate) purpose: u8,
+    pub(crate) origin: String,
+    pub(crate) parent: String,
+    pub(crate) weights: String,
+    pub(crate) token: u128,
+    pub(crate) cells: Vec<CellRecord>,
+}
+
+/// Decides whether the stored values behind two views have the same bytes.
+pub(crate) type SameBytes<'a> = &'a dyn Fn(u32, u16, StoredValue, StoredValue) -> Result<bool>;
+
+impl State {
+    /// Turns requests into the operations of one record and gives the rows that insertions led to, in order.
+    pub(crate) fn decide_writes(
+        &self,
+        requests: Vec<Request>,
+        same_bytes: SameBytes<'_>,
+    ) -> Result<(Vec<Operation>, Vec<Row>)> {
+        let mut decision = Decision { state: self, same_bytes, fresh: HashSet::new(), inserted: Vec::new() };
+        let mut operations = Vec::with_capacity(requests.len());
+        let mut rows = Vec::new();
+        for request in requests {
+            match request {
+                Request::Insert(insertion) => rows.push(decision.insert(insertion, &mut operations)?),
+                other => operations.extend(decision.change(other)?),
+            }
+        }
+        Ok((operations, rows))
+    }
+
+    /// Decides the next claim of a consumer, in a step or outside of one.
+    pub(crate) fn decide_claim(
+        &self,
+        consumer: usize,
+        rule: MicroBatch,
+        step: Option<u64>,
+    ) -> std::result::Result<(Selection, u32), Shortage> {
+        let state = &self.consumers[consumer];
+        let versions = |table| self.current_version(table);
+        let Some(number) = step else {
+            let selection = state.select(versions, rule, None, false).ok_or(Shortage::NotReady)?;
+            return Ok((self.in_sample_order(selection), 0));
+        };
+        let planned = self.steps.get(&number).into_iter().flat_map(|step| &step.planned);
+        let Some(planned) = planned.clone().find(|planned| planned.consumer == consumer) else {
+            return Err(Shortage::Complete);
+        };
+        let (open, ready) = self.outstanding(number, planned);
+        if open == 0 {
+            return Err(Shortage::Complete);
+        }
+        let groups = (!planned.groups.is_empty()).then_some(&*planned.groups);
+        let rule = if groups.is_none() { MicroBatch { rows: rule.rows.min(open), ..rule } } else { rule };
+        let selection = state.select(versions, rule, groups, ready >= open).ok_or(Shortage::NotReady)?;
+        Ok((self.in_sample_order(selection), planned.claims))
+    }
+
+    /// Rows that a step has yet to hand out to a consumer, and how many of those are ready.
+    fn outstanding(&self, step: u64, planned: &crate::step::Planned) -> (usize, usize) {
+        let consumer = &self.consumers[planned.consumer];
+        if planned.groups.is_empty() {
+            let claims = self.steps[&step].claims.iter().filter_map(|claim| self.claims.get(*claim));
+            let held = claims.filter(|c| c.consumer == planned.consumer && c.progress.is_live());
+            let open = planned.rows.saturating_sub(held.map(|claim| claim.rows.len() as u64).sum()) as usize;
+            let ready =
+                consumer.tables.iter().map(|t| consumer.ready_rows(t.table, self.current_version(t.table)));
+            return (open, ready.sum());
+        }
+        let mut sums = (0, 0);
+        for key in &*planned.groups {
+            // A planned group lies in one of the consumer's tables; the one that knows it says what is open.
+            for consumed in &consumer.tables {
+                let (open, ready) =
+                    consumer.outstanding(consumed.table, self.current_version(consumed.table), key);
+                sums = (sums.0 + open, sums.1 + ready);
+            }
+        }
+        sums
+    }
+
+    fn in_sample_order(&self, mut selection: Selection) -> Selection {
+        let table = &self.tables[selection.table as usize];
+        selection.rows.sort_by(|&a, &b| table.meta(a).sample.cmp(&table.meta(b).sample));
+        selection
+    }
+
+    /// Checks that a step can be committed with these updates.
+    pub(crate) fn decide_commit(&self, step: u64, updates: &[UpdateRecord]) -> Result<()> {
+        let Some(state) = self.steps.get(&step).filter(|_| self.open_step() == Some(step)) else {
+            return Err(Cause::StepClosed { step }.into());
+        };
+        let mut accumulated = vec![0_usize; self.policies.len()];
+        for (number, claim) in state.claims.iter().filter_map(|n| Some((*n, self.claims.get(*n)?))) {
+            match claim.progress {
+                crate::claim::ClaimProgress::Leased => {
+                    let consumer = self.consumers[claim.consumer].name.to_string();
+                    return Err(Cause::StepUnfinished { claim: number, consumer }.into());
+                }
+                crate::claim::ClaimProgress::Accumulated => {
+                    accumulated[self.tables[claim.table as usize].policy] += claim.rows.len();
+                }
+                _ => {}
+            }
+        }
+        for (index, &rows) in accumulated.iter().enumerate() {
+            let named = updates.iter().any(|update| update.policy as usize == index);
+            let (policy, version) = (self.policies[index].name.to_string(), self.policies[index].version);
+            if named && rows == 0 {
+                return Err(Cause::PolicyIdle { policy, step, version }.into());
+            }
+            if !named && rows > 0 {
+                return Err(Cause::PolicyMissing { policy, step, rows }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A live, leased or accumulated claim of this process, or the error that fences its holder off.
+    pub(crate) fn check_claim(
+        &self,
+        claim: u64,
+        expected: &'static [&'static str],
+    ) -> Result<&crate::claim::ClaimState> {
+        let state = self.claims.get(claim);
+        match state {
+            Some(state) if expected.contains(&state.progress.as_str()) => Ok(state),
+            found => {
+                let found = found.map_or("ended", |claim| claim.progress.as_str());
+                Err(Cause::ClaimFenced { claim, found, expected: expected[0] }.into())
+            }
+        }
+    }
+
+    /// Leased claims whose deadline has come.
+    pub(crate) fn decide_expiry(&self, now: Timestamp) -> Vec<u64> {
+        self.claims.due(now)
+    }
+}
+
+/// A batch of requests under decision.
+struct Decision<'a> {
+    state: &'a State,
+    same_bytes: SameBytes<'a>,
+    /// Identities that this batch inserts.
+    fresh: HashSet<(u32, u64, SampleId)>,
+    /// How many rows this batch inserts, by table.
+    inserted: Vec<(u32, u32)>,
+}
+
+impl Decision<'_> {
+    fn insert(&mut self, insertion: Insertion, operations: &mut Vec<Operation>) -> Result<Row> {
+        let Insertion { table, sample, policy_version, .. } = &insertion;
+        let state = &self.state.tables[*table as usize];
+        let policy = &self.state.policies[state.policy];
+        let there = state.find(*policy_version, sample);
+        if let Some(row) = there
+            && insertion.token != 0
+            && state.meta(row).token == insertion.token
+        {
+            return Ok(Row::new(*table, row, *policy_version, sample));
+        }
+        if *policy_version < policy.version {
+            let (policy, current) = (policy.name.to_string(), policy.version);
+            return Err(Cause::Stale { policy, version: *policy_version, current }.into());
+        }
+        let again = !self.fresh.insert((*table, *policy_version, sample.clone()));
+        if again || there.is_some() != insertion.next_attempt {
+            let (table, sample_id, version) = (state.name.to_string(), sample.to_string(), *policy_version);
+            return Err(match insertion.next_attempt && !again {
+                true => Cause::Unknown {
+                    what: "row",
+                    name: format!("{sample_id} of version {version}"),
+                    close: None,
+                },
+                false => Cause::DuplicateRow { table, sample_id, version },
+            }
+            .into());
+        }
+        if let Some(old) = there {
+            self.check_can_leave(*table, old, "superseded")?;
+        }
+        let row = state.row_count() + self.count_insert(*table);
+        let handle = Row::new(*table, row, *policy_version, sample);
+        operations.push(Operation::Insert(self.record(insertion, row, there)));
+        Ok(handle)
+    }
+
+    fn count_insert(&mut self, table: u32) -> u32 {
+        match self.inserted.iter_mut().find(|(t, _)| *t == table) {
+            Some((_, count)) => {
+                *count += 1;
+                *count - 1
+            }
+            None => {
+                self.inserted.push((table, 1));
+                0
+            }
+        }
+    }
+
+    fn record(&self, insertion: Insertion, row: u32, supersedes: Option<u32>) -> InsertRecord {
+        let table = &self.state.tables[insertion.table as usize];
+        InsertRecord {
+            table: insertion.table,
+            row,
+            policy_version: insertion.policy_version,
+            input: insertion.sample.input().to_owned(),
+            turn: insertion.sample.turn(),
+            trajectory: insertion.sample.trajectory(),
+            attempt: supersedes.map_or(0, |old| table.meta(old).attempt + 1),
+            supersedes: supersedes.map_or(0, |old| old + 1),
+            agent: insertion.agent.unwrap_or_else(|| table.name.to_string()),
+            purpose: insertion.purpose,
+            origin: insertion.origin,
+            parent: insertion.parent,
+            weights: insertion.weights,
+            token: insertion.token,
+            cells: insertion.cells,
+        }
+    }
+
+    fn change(&self, request: Request) -> Result<Option<Operation>> {
+        Ok(match request {
+            Request::Insert(_) => None,
+            Request::Write { row, cells } => self.write(row, cells)?,
+            Request::Append { row, column, view } => {
+                self.check_open_cell(row, column, "appended to")?;
+                Some(Operation::Append { table: row.table, row: row.index, column, view: view.0 })
+            }
+            Request::Finalize { row, column, fragments, value } => {
+                let state = &self.state.tables[row.table as usize];
+                self.check_open_cell(row, column, "finalized")?;
+                if fragments == 0 || state.fragments(row.index, column).len() != fragments {
+                    let found = if fragments == 0 { "empty" } else { "growing in another thread" };
+                    return Err(self.not_partial(row, column, found, "finalized"));
+                }
+                let cells = vec![CellRecord { column, value }];
+                Some(Operation::Write { table: row.table, row: row.index, cells })
+            }
+            Request::Exclude { row, reason } => {
+                self.check_row(row)?;
+                self.check_can_leave(row.table, row.index, "excluded")?;
+                Some(Operation::Exclude { table: row.table, row: row.index, reason })
+            }
+        })
+    }
+
+    /// Cells that are final already with the same bytes are dropped: writing them again is success.
+    fn write(&self, row: Row, cells: Vec<CellRecord>) -> Result<Option<Operation>> {
+        self.check_row(row)?;
+        let state = &self.state.tables[row.table as usize];
+        let status = state.status(row.index);
+        let mut new = Vec::with_capacity(cells.len());
+        for cell in cells {
+            let column = || state.schema.data_columns()[cell.column as usize].name.clone();
+            if status.partials >> cell.column & 1 == 1 {
+                return Err(Cause::CellPartial { column: column(), row: row.index.into() }.into());
+            }
+            match state.cell(cell.column as usize, row.index) {
+                None => new.push(cell),
+                Some(old) if (self.same_bytes)(row.table, cell.column, old, cell.value)? => {}
+                Some(_) => return Err(Cause::CellFinal { column: column(), row: row.index.into() }.into()),
+            }
+        }
+        if let (Some(reason), false) = (&status.excluded, new.is_empty()) {
+            return Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_string() }.into());
+        }
+        Ok((!new.is_empty()).then_some(Operation::Write { table: row.table, row: row.index, cells: new }))
+    }
+
+    fn check_row(&self, row: Row) -> Result<()> {
+        let known =
+            self.state.tables.get(row.table as usize).is_some_and(|table| row.index < table.row_count());
+        let name = format!("{} of table {}", row.index, row.table);
+        if known { Ok(()) } else { Err(Cause::Unknown { what: "row", name, close: None }.into()) }
+    }
+
+    fn check_open_cell(&self, row: Row, column: u16, verb: &'static str) -> Result<()> {
+        self.check_row(row)?;
+        let status = self.state.tables[row.table as usize].status(row.index);
+        if let Some(reason) = &status.excluded {
+            return Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_string() }.into());
+        }
+        if status.finals >> column & 1 == 1 {
+            return Err(self.not_partial(row, column, "final", verb));
+        }
+        Ok(())
+    }
+
+    fn not_partial(&self, row: Row, column: u16, found: &'static str, verb: &'static str) -> crate::Error {
+        let columns = self.state.tables[row.table as usize].schema.data_columns();
+        let column = columns[column as usize].name.clone();
+        Cause::CellNotPartial { column, row: row.index.into(), found, verb }.into()
+    }
+
+    /// A row whose gradient a trainer holds cannot be taken out from under it.
+    fn check_can_leave(&self, table: u32, row: u32, verb: &'static str) -> Result<()> {
+        let state = &self.state.tables[table as usize];
+        let status = state.status(row);
+        if status.step != 0 {
+            return Err(Cause::RowConsumed { row: row.into(), step: status.step, verb }.into());
+        }
+        let Some(slot) = state.trainer else { return Ok(()) };
+        let word = state.word(slot, row);
+        if matches!(word.progress, Progress::Leased | Progress::Accumulated) {
+            let (claim, found) = (word.ticket_or_claim, "held by a trainer");
+            return Err(Cause::ClaimFenced { claim, found, expected: "released" }.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! The state of the store: a pure function of its log.
+//!
+//! [`State::apply`] is the only way in which anything here changes, and it takes nothing but records. A live call
+//! checks its arguments against the state, decides, makes a record, and applies it; recovery applies the same records
+//! from the log. There is no second path that could differ.
+//!
+//! Nothing in this folder does I/O, reads a clock or waits. [`decide`] holds the checks and decisions, [`apply`] the
+//! changes, [`show`] what people see.
+
+mod apply;
+mod decide;
+mod show;
+pub use show::ConsumerInfo;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+pub(crate) use decide::{Insertion, Request};
+
+use crate::claim::ClaimBook;
+use crate::consumer::ConsumerState;
+use crate::policy::PolicyState;
+use crate::step::StepState;
+use crate::table::TableState;
+
+/// Everything that the store knows.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) incarnation: u64,
+    pub(crate) policies: Vec<PolicyState>,
+    pub(crate) tables: Vec<TableState>,
+    pub(crate) consumers: Vec<ConsumerState>,
+    pub(crate) claims: ClaimBook,
+    pub(crate) steps: BTreeMap<u64, StepState>,
+    tables_by_name: HashMap<Arc<str>, usize>,
+    policies_by_name: HashMap<Arc<str>, usize>,
+    consumers_by_name: HashMap<Arc<str>, usize>,
+    words: HashSet<Arc<str>>,
+    /// Records applied: the commit number.
+    pub(crate) commits: u64,
+}
+
+/// What a change means for those who wait.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Consumers that may find something to claim, or whose step may be complete.
+    pub(crate) wake: Vec<usize>,
+}
+
+impl State {
+    pub(crate) fn new(claims_kept: usize) -> Self {
+        State {
+            incarnation: 0,
+            policies: Vec::new(),
+            tables: Vec::new(),
+            consumers: Vec::new(),
+            claims: ClaimBook::new(claims_kept),
+            steps: BTreeMap::new(),
+            tables_by_name: HashMap::new(),
+            policies_by_name: HashMap::new(),
+            consumers_by_name: HashMap::new(),
+            words: HashSet::new(),
+            commits: 0,
+        }
+    }
+
+    /// The one shared copy of a text that many rows carry.
+    fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.words.get(text) {
+            return known.clone();
+        }
+        let word: Arc<str> = text.into();
+        self.words.insert(word.clone());
+        word
+    }
+
+    pub(crate) fn table_named(&self, name: &str) -> Option<usize> {
+        self.tables_by_name.get(name).copied()
+    }
+
+    pub(crate) fn policy_named(&self, name: &str) -> Option<usize> {
+        self.policies_by_name.get(name).copied()
+    }
+
+    pub(crate) fn consumer_named(&self, name: &str) -> Option<usize> {
+        self.consumers_by_name.get(name).copied()
+    }
+
+    /// The version that rows of a table must have to be fresh.
+    pub(crate) fn current_version(&self, table: u32) -> u64 {
+        self.policies[self.tables[table as usize].policy].version
+    }
+
+    /// The step that is open.
+    pub(crate) fn open_step(&self) -> Option<u64> {
+        let (number, step) = self.steps.last_key_value()?;
+        (step.progress == crate::step::StepProgress::Open).then_some(*number)
+    }
+
+    /// The number that the next step gets.
+    pub(crate) fn next_step(&self) -> u64 {
+        let committed = |step: &StepState| step.progress == crate::step::StepProgress::Committed;
+        self.steps.iter().rev().find(|(_, step)| committed(step)).map_or(1, |(number, _)| number + 1)
+    }
+}

@@ -1,0 +1,64 @@
+//! What people see of the state.
+
+use super::State;
+use crate::claim::ClaimInfo;
+use crate::policy::PolicyInfo;
+use crate::step::StepInfo;
+
+/// A consumer as it is shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerInfo {
+    /// Its name.
+    pub name: String,
+    /// `task` or `trainer`.
+    pub kind: &'static str,
+    /// One of its tables.
+    pub table: String,
+    /// Rows that can be claimed now: of the table policy's current version, whole groups only where it takes groups.
+    pub ready_rows: u64,
+}
+
+impl State {
+    pub(crate) fn show_claims(&self) -> Vec<ClaimInfo> {
+        let show = |(number, claim): (u64, &crate::claim::ClaimState)| ClaimInfo {
+            claim: number,
+            incarnation: claim.incarnation,
+            consumer: self.consumers[claim.consumer].name.to_string(),
+            table: self.tables[claim.table as usize].name.to_string(),
+            owner: claim.owner.to_string(),
+            progress: claim.progress,
+            rows: claim.rows.len() as u64,
+            step: (claim.step != 0).then_some(claim.step),
+            sequence_in_step: claim.sequence_in_step,
+            granted_at: claim.granted_at,
+            deadline: claim.deadline,
+            accumulated_at: claim.accumulated_at,
+            ended_at: claim.ended_at,
+        };
+        self.claims.iter().map(show).collect()
+    }
+
+    pub(crate) fn show_steps(&self) -> Vec<StepInfo> {
+        self.steps.iter().map(|(number, step)| StepInfo::new(*number, step)).collect()
+    }
+
+    pub(crate) fn show_policies(&self) -> Vec<PolicyInfo> {
+        self.policies.iter().map(PolicyInfo::from).collect()
+    }
+
+    pub(crate) fn show_consumers(&self) -> Vec<ConsumerInfo> {
+        let mut shown = Vec::new();
+        for consumer in &self.consumers {
+            for consumed in &consumer.tables {
+                let ready = consumer.ready_rows(consumed.table, self.current_version(consumed.table));
+                shown.push(ConsumerInfo {
+                    name: consumer.name.to_string(),
+                    kind: consumer.kind.as_str(),
+                    table: self.tables[consumed.table as usize].name.to_string(),
+                    ready_rows: ready as u64,
+                });
+            }
+        }
+        shown
+    }
+}

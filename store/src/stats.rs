@@ -1,0 +1,18 @@
+//! Counters that an operator would ask for.
+
+/// What a store has done since it was opened, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records in the log, all lives of the store together.
+    pub commits: u64,
+    /// Bytes appended to the log since the store was opened.
+    pub log_bytes: u64,
+    /// Bytes of values written to extents since the store was opened.
+    pub value_bytes_written: u64,
+    /// Values read from extents since the store was opened. Queries on meta and status columns leave it alone.
+    pub value_reads: u64,
+    /// Extent files.
+    pub extents: u64,
+    /// Bytes that extent files take.
+    pub extent_bytes: u64,
+}

@@ -1,0 +1,137 @@
+//! What a trainer holds of a step.
+
+use crate::claim::{Claim, ClaimProgress};
+use crate::consumer::{ConsumerHandle, MicroBatch, Wait};
+use crate::error::{Cause, Result};
+use crate::log::record::{Event, ReturnReason, UpdateRecord};
+use crate::object::ObjectRef;
+use crate::schema::nearest;
+use crate::store::Store;
+
+/// An open step: takes micro-batches until its plan is complete, then commits them all at once.
+///
+/// Dropping it gives the step up: its claims are returned, and the same step number can be begun again.
+#[derive(Debug)]
+#[must_use = "a step that is dropped is given up"]
+pub struct Step {
+    store: Store,
+    number: u64,
+    ended: bool,
+}
+
+/// How a commit moves one policy: its name, and the objects that hold its state at the new version.
+pub type PolicyUpdate<'a> = (&'a str, Vec<ObjectRef>);
+
+/// What a committed step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommittedStep {
+    /// The step's number.
+    pub step: u64,
+    /// Rows that it consumed.
+    pub rows: u64,
+}
+
+impl Step {
+    pub(crate) fn new(store: Store, number: u64) -> Self {
+        Step { store, number, ended: false }
+    }
+
+    /// The step's number: how many steps were committed before it, plus one.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next micro-batch of a trainer's planned rows, as soon as enough is ready. `None` when everything planned for
+    /// the consumer has been handed out, or the wait is over ([`is_complete`](Step::is_complete) tells which). The last
+    /// micro-batch may be smaller than asked for.
+    ///
+    /// # Errors
+    /// `state` when the step is no longer open; `closed` when the store is.
+    pub fn next(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
+        let owner = format!("step {} of process {}", self.number, std::process::id());
+        consumer.claim_when_ready(wait, || consumer.attempt(rule, &owner, Some(self.number)))
+    }
+
+    /// Whether everything planned for a consumer has been handed out or left out.
+    pub fn is_complete(&self, consumer: &ConsumerHandle) -> bool {
+        let state = self.store.0.state.lock();
+        let probe = state.decide_claim(consumer.index(), MicroBatch::of(usize::MAX), Some(self.number));
+        probe == Err(crate::consumer::Shortage::Complete)
+    }
+
+    /// Gives back what has been accumulated for one table: its gradient cache was lost or dropped.
+    pub fn drop_cache(&self, table: &str) -> Result<()> {
+        self.return_claims(Some(table), &[ClaimProgress::Accumulated], ReturnReason::CacheDropped)
+    }
+
+    /// Commits: marks the accumulated rows as consumed, raises the version of every policy named and records the objects
+    /// that hold its state, all at once. Rows of the versions left behind that no step took are excluded as `stale`.
+    ///
+    /// # Errors
+    /// `state` when a claim of the step is still leased, a policy is named that has no accumulated rows, or one that has
+    /// is not named; `input` for an unknown policy. Nothing has happened then, and the step is still open.
+    pub fn commit<'a>(
+        mut self,
+        updates: impl IntoIterator<Item = PolicyUpdate<'a>>,
+    ) -> Result<CommittedStep> {
+        let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
+        let number = self.number;
+        self.store.0.submit(|state| {
+            let mut records = Vec::with_capacity(updates.len());
+            for (name, objects) in &updates {
+                let policy = state.policy_named(name).ok_or_else(|| {
+                    let close = nearest(name, state.policies.iter().map(|policy| &*policy.name));
+                    Cause::Unknown { what: "policy", name: (*name).to_owned(), close }
+                })?;
+                let objects = objects.iter().map(ObjectRef::record).collect();
+                records.push(UpdateRecord { policy: policy as u32, objects });
+            }
+            state.decide_commit(number, &records)?;
+            Ok((Event::StepCommitted { step: number, updates: records }, ()))
+        })?;
+        self.ended = true;
+        for object in updates.iter().flat_map(|(_, objects)| objects) {
+            let kept = self.store.0.options.object_versions_kept;
+            crate::object::retire(&self.store.0.directory, &object.key, object.version, kept);
+        }
+        let rows = self.store.0.state.lock().steps.get(&number).map_or(0, |step| step.rows);
+        Ok(CommittedStep { step: number, rows })
+    }
+
+    fn return_claims(&self, table: Option<&str>, from: &[ClaimProgress], why: ReturnReason) -> Result<()> {
+        self.store.0.submit_if(|state| {
+            let claims =
+                state.steps.get(&self.number).into_iter().flat_map(|step| step.claims.iter().copied());
+            let matches = |number: &u64| {
+                state.claims.get(*number).is_some_and(|claim| {
+                    let name = &*state.tables[claim.table as usize].name;
+                    from.contains(&claim.progress) && table.is_none_or(|table| table == name)
+                })
+            };
+            let claims: Vec<u64> = claims.filter(matches).collect();
+            Ok(((!claims.is_empty()).then_some(Event::Returned { claims, why }), ()))
+        })
+    }
+
+    fn abandon(&self) -> Result<()> {
+        self.return_claims(
+            None,
+            &[ClaimProgress::Leased, ClaimProgress::Accumulated],
+            ReturnReason::CacheDropped,
+        )?;
+        self.store.0.submit_if(|state| {
+            let open = state.open_step() == Some(self.number);
+            Ok((open.then_some(Event::StepAbandoned { step: self.number }), ()))
+        })
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Err(error) = self.abandon()
+        {
+            tracing::debug!(step = self.number, %error, "a dropped step was not given up; reopening the store does it");
+        }
+    }
+}

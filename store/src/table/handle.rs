@@ -1,0 +1,231 @@
+//! What callers hold of a table and of its rows.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::batch::{NewRow, WriteBatch};
+use crate::error::{Cause, Result};
+use crate::extent::{ValueBytes, ValueOwner, View};
+use crate::log::record::StoredValue;
+use crate::sample_id::SampleId;
+use crate::schema::{DataType, Schema, StorageClass};
+use crate::store::Store;
+use crate::table::TableCounts;
+use crate::value::{Encoded, Value};
+
+/// A row, as its writers and claimers name it. Valid for the life of the store; made by inserts and claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    pub(crate) table: u32,
+    pub(crate) index: u32,
+    key: u64,
+}
+
+impl Row {
+    pub(crate) fn new(table: u32, index: u32, policy_version: u64, sample: &SampleId) -> Self {
+        Row { table, index, key: Row::key(policy_version, sample) }
+    }
+
+    /// The hash that a value's trailer carries: known before the row has a number.
+    pub(crate) fn key(policy_version: u64, sample: &SampleId) -> u64 {
+        let mut hasher = Xxh3::new();
+        hasher.write(&policy_version.to_le_bytes());
+        hasher.write(&sample.turn().to_le_bytes());
+        hasher.write(&sample.trajectory().to_le_bytes());
+        hasher.write(sample.input().as_bytes());
+        hasher.finish()
+    }
+
+    pub(crate) fn owner(self, column: u32) -> ValueOwner {
+        ValueOwner { row_key: self.key, table: self.table, column }
+    }
+}
+
+/// What a data cell holds.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    /// Nothing yet.
+    Empty,
+    /// A value that is still growing: its fragments so far, in one piece.
+    Partial(Vec<u8>),
+    /// Known to be absent.
+    Null,
+    /// The bits of a bool or number, low bytes first.
+    Inline(u64),
+    /// The bytes of a text, binary, list or tensor.
+    Bytes(ValueBytes),
+}
+
+/// A table: the rows of one agent. Handles are cheap to clone and may be used from any thread.
+#[derive(Clone, Debug)]
+pub struct Table {
+    store: Store,
+    id: u32,
+    name: Arc<str>,
+    schema: Arc<Schema>,
+}
+
+impl Table {
+    pub(crate) fn new(store: Store, id: u32, name: Arc<str>, schema: Arc<Schema>) -> Self {
+        Table { store, id, name, schema }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The table's columns.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// How many rows there are, by what became of them.
+    pub fn counts(&self) -> TableCounts {
+        self.store.0.state.lock().tables[self.id as usize].counts.clone()
+    }
+
+    /// Inserts a row of a policy version, with the cells that are known already.
+    ///
+    /// # Errors
+    /// `input` for a malformed id, an unknown column or a value of another type; `state` when the row exists or the
+    /// version is stale.
+    pub fn insert<'v>(
+        &self,
+        policy_version: u64,
+        sample_id: &str,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<Row> {
+        self.insert_row(NewRow::new(policy_version, sample_id)?, cells)
+    }
+
+    /// Inserts a row of which more is known than its identity.
+    pub fn insert_row<'v>(
+        &self,
+        row: NewRow,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<Row> {
+        let sample = row.sample.to_string();
+        let mut batch = self.store.batch();
+        batch.insert(self, row, cells)?;
+        let row = batch.commit()?.first().copied();
+        row.ok_or_else(|| Cause::Unknown { what: "row", name: sample, close: None }.into())
+    }
+
+    /// Turns cells of a row final. Writing a final cell again with the same bytes is success.
+    ///
+    /// # Errors
+    /// `state` when a cell is final with other bytes or partial, or the row was excluded; `input` as for inserts.
+    pub fn write<'v>(&self, row: Row, cells: impl IntoIterator<Item = (&'v str, Value<'v>)>) -> Result<()> {
+        let mut batch = self.store.batch();
+        batch.write(self, row, cells)?;
+        batch.commit().map(drop)
+    }
+
+    /// Lets a text, binary or list cell grow. Nobody sees it before [`Table::finalize`] who does not ask for partials.
+    ///
+    /// # Errors
+    /// `state` when the cell is final; `input` when values of the column's type cannot grow.
+    pub fn append(&self, row: Row, column: &str, value: Value<'_>) -> Result<()> {
+        self.check_row(row)?;
+        let index = self.growing_column(column)?;
+        let declared = &self.schema.data_columns()[index];
+        let Encoded::Bytes(bytes) = value.encode(declared)? else {
+            let reason = "null cannot be appended; write it instead".to_owned();
+            return Err(Cause::Argument { what: "value", reason }.into());
+        };
+        let class = declared.data_type.storage_class();
+        let shared = &self.store.0;
+        shared.check_writable("append to a cell")?;
+        let view = shared.values.write(&[&bytes], class, row.owner(index as u32))?;
+        let mut batch = self.store.batch();
+        batch.append(row, index as u16, view);
+        batch.commit().map(drop)
+    }
+
+    /// Closes a partial cell: its fragments become one final value.
+    ///
+    /// # Errors
+    /// `state` when the cell is not partial.
+    pub fn finalize(&self, row: Row, column: &str) -> Result<()> {
+        self.check_row(row)?;
+        let index = self.growing_column(column)?;
+        let class = self.schema.data_columns()[index].data_type.storage_class();
+        let fragments = self.fragments(row, index as u16, class)?;
+        let parts: Vec<&[u8]> = fragments.iter().map(|fragment| &**fragment).collect();
+        let view = self.store.0.values.write(&parts, class, row.owner(index as u32))?;
+        let mut batch = self.store.batch();
+        batch.finalize(row, index as u16, fragments.len(), StoredValue::View(view.0));
+        batch.commit().map(drop)
+    }
+
+    /// Leaves a row out for good. The reason is shown in SQL and in the counts.
+    pub fn exclude(&self, row: Row, reason: &str) -> Result<()> {
+        self.check_row(row)?;
+        let mut batch: WriteBatch<'_> = self.store.batch();
+        batch.exclude(row, reason)?;
+        batch.commit().map(drop)
+    }
+
+    /// The live row of that identity.
+    pub fn find(&self, policy_version: u64, sample: &SampleId) -> Option<Row> {
+        let state = self.store.0.state.lock();
+        let index = state.tables[self.id as usize].find(policy_version, sample)?;
+        Some(Row::new(self.id, index, policy_version, sample))
+    }
+
+    /// What a cell holds now, partial values included.
+    ///
+    /// # Errors
+    /// `input` when the column is unknown; `corrupt` when the value's place cannot be read.
+    pub fn cell(&self, row: Row, column: &str) -> Result<Cell> {
+        self.check_row(row)?;
+        let index = self.schema.index_of(column)?;
+        let class = self.schema.data_columns()[index].data_type.storage_class();
+        let value = self.store.0.state.lock().tables[self.id as usize].cell(index, row.index);
+        Ok(match value {
+            Some(StoredValue::Null) => Cell::Null,
+            Some(StoredValue::Inline(bits)) => Cell::Inline(bits),
+            Some(StoredValue::View(view)) => Cell::Bytes(self.store.0.extents.resolve(View(view), class)?),
+            None => {
+                let fragments = self.fragments(row, index as u16, class)?;
+                let bytes = fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect();
+                if fragments.is_empty() { Cell::Empty } else { Cell::Partial(bytes) }
+            }
+        })
+    }
+
+    fn fragments(&self, row: Row, column: u16, class: StorageClass) -> Result<Vec<ValueBytes>> {
+        let views = self.store.0.state.lock().tables[self.id as usize].fragments(row.index, column).to_vec();
+        views.into_iter().map(|view| self.store.0.extents.resolve(view, class)).collect()
+    }
+
+    fn growing_column(&self, column: &str) -> Result<usize> {
+        let index = self.schema.index_of(column)?;
+        match &self.schema.data_columns()[index].data_type {
+            DataType::Utf8 | DataType::Binary | DataType::List(_) => Ok(index),
+            other => {
+                let reason = format!(
+                    "{column:?} holds {other}, which is written whole; only text, binary and lists grow"
+                );
+                Err(Cause::Argument { what: "column", reason }.into())
+            }
+        }
+    }
+
+    /// Refuses a row of another table.
+    pub(crate) fn check_row(&self, row: Row) -> Result<()> {
+        if row.table == self.id {
+            return Ok(());
+        }
+        let reason =
+            format!("row {} of table number {} is not a row of {:?}", row.index, row.table, self.name);
+        Err(Cause::Argument { what: "row", reason }.into())
+    }
+}
