@@ -20,20 +20,23 @@ import sys
 
 VERSION = "0.1.25"
 HERE = pathlib.Path(__file__).resolve().parent
-SPLITS = {"warm_up": 1200, "train": 2000, "held_out": 160}
+SPLITS = ("warm_up", "train", "held_out")
+TRAIN, HELD_OUT = 2000, 160  # a family
 LIMIT = 5_000_000  # bytes, all files together
 CHECKER_SEED = 20_250_001
 
-# family -> (seed, problems drawn, options of the generator)
+# family -> (warm-up problems, seed, problems drawn, options of the generator)
 FAMILIES = {
-    "spell_backward": (101, 20_000, {"min_word_len": 3, "max_word_len": 4}),
-    "rotate_matrix": (102, 6_000, {"min_n": 2, "max_n": 2}),
+    "spell_backward": (1200, 101, 20_000, {"min_word_len": 3, "max_word_len": 4}),
+    "rotate_matrix": (600, 102, 6_000, {"min_n": 2, "max_n": 2}),  # fewer: it is learned sooner than the others
     "number_filtering": (
+        1200,
         103,
         4_000,
         {"min_numbers": 2, "max_numbers": 2, "min_decimals": 0, "max_decimals": 0},
     ),
     "number_sorting": (
+        1200,
         104,
         6_000,
         {"min_numbers": 2, "max_numbers": 2, "min_decimals": 0, "max_decimals": 0},
@@ -136,7 +139,7 @@ def content(family, question):
 def problems(family, score):
     import reasoning_gym
 
-    seed, drawn, options = FAMILIES[family]
+    warm_up, seed, drawn, options = FAMILIES[family]
     dataset = reasoning_gym.create_dataset(family, seed=seed, size=drawn, **options)
     questions, seen, kept = set(), set(), []
     for entry in dataset:
@@ -149,17 +152,17 @@ def problems(family, score):
         if key not in seen:
             seen.add(key)
             kept.append(entry)
-    wanted = sum(SPLITS.values())
-    assert len(kept) >= wanted, (family, len(kept), wanted)
+    wanted = {"held_out": HELD_OUT, "train": TRAIN, "warm_up": warm_up}
+    assert len(kept) >= sum(wanted.values()), (family, len(kept), wanted)
     stem, rows, at = family.replace("_", "-"), [], 0
-    for split in ("held_out", "train", "warm_up"):
-        for entry in kept[at : at + SPLITS[split]]:
+    for split, count in wanted.items():
+        for entry in kept[at : at + count]:
             name = f"{stem}-{len(rows):04d}"
             score[name] = lambda answer, entry=entry: dataset.score_answer(answer, entry)
             rows.append(
                 {"family": family, "id": name, "question": entry["question"], "answer": entry["answer"], "split": split}
             )
-        at += SPLITS[split]
+        at += count
     return rows, {"drawn": drawn, "unique_questions": len(questions), "unique_contents": len(kept)}
 
 
@@ -253,7 +256,7 @@ def build():
             splits[row["split"]].append(row)
         answers = collections.Counter(row["answer"] for row in rows if row["split"] == "held_out")
         majority, times = answers.most_common(1)[0]
-        counts |= {"majority_answer": majority, "majority_share": round(times / SPLITS["held_out"], 4)}
+        counts |= {"majority_answer": majority, "majority_share": round(times / HELD_OUT, 4)}
         report[family] = counts
     pairs = list(checker_pairs(splits["held_out"]))
 
@@ -266,7 +269,7 @@ def build():
                 ids = vocabulary.encode(text)
                 used.update(ids)
                 assert vocabulary.decode(ids) == text, ("does not round-trip", text)
-    assert len(owner) == len(FAMILIES) * sum(SPLITS.values()), "a question stands twice"
+    assert len(owner) == sum(map(len, splits.values())), "a question stands twice"
     assert len({row["id"] for rows in splits.values() for row in rows}) == len(owner), "an id stands twice"
     answer_of = {row["id"]: row["answer"] for row in splits["held_out"]}
     for pair in pairs:
