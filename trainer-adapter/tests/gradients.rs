@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Naive, Row, accumulate, gradient_options, ragged_config, random_groups, shaken_policy, uniform,
+    Naive, Row, accumulate, applied_gradient, gradient_options, ragged_config, random_groups, shaken_policy,
+    uniform,
 };
 use forebay_trainer_adapter::{CpuDevice, LossForm, Trainer};
 
@@ -11,12 +12,9 @@ use forebay_trainer_adapter::{CpuDevice, LossForm, Trainer};
 fn trained_gradient(groups: &[Vec<Row>], form: LossForm, entropy: f32) -> Vec<f32> {
     let device = CpuDevice::inline();
     let policy = shaken_policy(&ragged_config(), 3);
-    let before = policy.values(&device);
     let mut trainer = Trainer::new(&device, policy, gradient_options(form, entropy)).unwrap();
     accumulate(&mut trainer, groups, &(0..groups.len()).collect::<Vec<_>>());
-    trainer.apply().unwrap();
-    let after = trainer.policy().values(&device);
-    before.iter().zip(after).map(|(before, after)| before - after).collect()
+    applied_gradient(&mut trainer)
 }
 
 /// Checks directional derivatives: along a random direction within each tensor.

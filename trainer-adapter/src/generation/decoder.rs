@@ -1,85 +1,54 @@
-//! Decoding over a key-value cache.
+//! The model over rows that extend sequences in a key-value cache.
 //!
-//! A prompt has a slot in each layer's cache, shared by all requests with that prompt; a response has a slot of its own.
-//! Every product runs under [`RowRule::Alone`], so a row's bits depend on its own sequence only.
+//! Every product runs under [`RowRule::Alone`] and attention is by row, so a row's bits depend on its own sequence only.
 
-use std::collections::HashMap;
-
-use super::request::{GenerateOptions, GenerateRequest, Generation};
-use super::sampler::sample;
-use crate::device::{AttentionHeads, CacheRow, Device, Direction, Matrix, MatrixMut, RowRule};
-use crate::error::Error;
+use super::slot::Slots;
+use crate::device::{CacheRow, Device, Direction, Matrix, MatrixMut, RowRule};
 use crate::policy::{LinearIndex, Policy, PolicyConfig, Shape, logit_stride};
 
 /// Rows that run through the model together at most; a limit on memory, not on the batch.
-const ROWS_MAX: usize = 64;
-
-/// Positions of a slot are a multiple of this.
-const SLOT_STEP: usize = 16;
-
-/// Samples from policies, keeping its buffers from call to call. One thread uses it at a time.
-pub struct Generator<D: Device> {
-    device: D,
-    /// Keys and values of each layer; see [`Device::cache_store`].
-    caches: Vec<D::Buffer>,
-    stream: D::Buffer,
-    normed: D::Buffer,
-    wide: D::Buffer,
-    narrow: D::Buffer,
-    scales: D::Buffer,
-    logits: D::Buffer,
-    scratch: Vec<f32>,
-}
-
-/// Where a sequence piece lies in each layer's cache.
-#[derive(Debug, Clone, Copy, Default)]
-struct Slot {
-    offset: usize,
-    capacity: usize,
-}
-
-/// Hands out slots one behind the other.
-struct Slots {
-    heads: AttentionHeads,
-    end: usize,
-}
-
-impl Slots {
-    fn take(&mut self, positions: usize) -> Slot {
-        let capacity = positions.next_multiple_of(SLOT_STEP);
-        let slot = Slot { offset: self.end, capacity };
-        self.end += 2 * self.heads.key_columns() * capacity;
-        slot
-    }
-}
+pub(super) const ROWS_MAX: usize = 64;
 
 /// Rows for the model: a token, its position, its places in the cache.
 #[derive(Default)]
-struct Rows {
+pub(super) struct Rows {
     tokens: Vec<u32>,
     positions: Vec<u32>,
     places: Vec<CacheRow>,
 }
 
 impl Rows {
-    fn push(&mut self, token: u32, position: usize, place: CacheRow) {
+    pub(super) fn push(&mut self, token: u32, position: usize, place: CacheRow) {
         self.tokens.push(token);
         self.positions.push(position as u32);
         self.places.push(place);
     }
+
+    pub(super) fn count(&self) -> usize {
+        self.tokens.len()
+    }
 }
 
-/// A request on its way.
-struct Decoding<'a> {
-    request: &'a GenerateRequest<'a>,
-    prompt: usize,
-    own: Slot,
-    result: Generation,
+/// The model's buffers. H hidden size, V vocabulary, all for [`ROWS_MAX`] rows.
+pub(super) struct Decoder<D: Device> {
+    device: D,
+    /// Keys and values of each layer; see [`Device::cache_store`].
+    caches: Vec<D::Buffer>,
+    /// `[rows, H]`: the residual stream.
+    stream: D::Buffer,
+    /// `[rows, H]`: what a norm or a block's last product gives.
+    normed: D::Buffer,
+    /// `[rows, widest]`: queries, keys and values; gates and ups.
+    wide: D::Buffer,
+    /// `[rows, narrower]`: what attention or SwiGLU gives.
+    narrow: D::Buffer,
+    scales: D::Buffer,
+    /// `[rows, V]`.
+    logits: D::Buffer,
 }
 
-impl<D: Device> Generator<D> {
-    /// A generator with no buffers yet.
-    pub fn new(device: &D) -> Self {
+impl<D: Device> Decoder<D> {
+    pub(super) fn new(device: &D) -> Self {
         let empty = || device.allocate(0);
         Self {
             caches: Vec::new(),
@@ -89,112 +58,12 @@ impl<D: Device> Generator<D> {
             narrow: empty(),
             scales: empty(),
             logits: empty(),
-            scratch: Vec::new(),
             device: device.clone(),
         }
     }
 
-    /// Generates a response for each request, in their order.
-    ///
-    /// # Errors
-    /// [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`] name the first request that cannot be generated;
-    /// [`Error::Config`] names an option.
-    pub fn generate(
-        &mut self,
-        policy: &Policy<D>,
-        requests: &[GenerateRequest<'_>],
-        options: &GenerateOptions,
-    ) -> Result<Vec<Generation>, Error> {
-        let config = policy.config();
-        options.check(config, requests)?;
-        if options.max_new_tokens == 0 {
-            return Ok(vec![Generation::default(); requests.len()]);
-        }
-        let mut slots = Slots { heads: config.heads(), end: 0 };
-        let mut prompts: Vec<(&[u32], Slot)> = Vec::new();
-        let mut by_prompt: HashMap<&[u32], usize> = HashMap::new();
-        let mut decodings: Vec<Decoding<'_>> = Vec::with_capacity(requests.len());
-        for request in requests {
-            let prompt = *by_prompt.entry(request.prompt).or_insert_with(|| {
-                prompts.push((request.prompt, slots.take(request.prompt.len())));
-                prompts.len() - 1
-            });
-            let own = slots.take(options.max_new_tokens);
-            decodings.push(Decoding { request, prompt, own, result: Generation::default() });
-        }
-        self.reserve(config, slots.end);
-        let first = self.prefill(policy, &prompts);
-        let vocabulary = config.vocab_size;
-        for decoding in &mut decodings {
-            let logits = &first[decoding.prompt * vocabulary..][..vocabulary];
-            decoding.extend(logits, options, &mut self.scratch);
-        }
-        self.decode(policy, &prompts, &mut decodings, options);
-        Ok(decodings.into_iter().map(|decoding| decoding.result).collect())
-    }
-
-    /// Samples until every response has ended.
-    fn decode(
-        &mut self,
-        policy: &Policy<D>,
-        prompts: &[(&[u32], Slot)],
-        decodings: &mut [Decoding<'_>],
-        options: &GenerateOptions,
-    ) {
-        let vocabulary = policy.config().vocab_size;
-        let mut open: Vec<&mut Decoding<'_>> = decodings.iter_mut().collect();
-        loop {
-            open.retain(|decoding| {
-                !decoding.result.finished && decoding.result.tokens.len() < options.max_new_tokens
-            });
-            if open.is_empty() {
-                return;
-            }
-            for part in open.chunks_mut(ROWS_MAX) {
-                let mut rows = Rows::default();
-                for decoding in part.iter() {
-                    decoding.push_row(prompts, &mut rows);
-                }
-                self.run(policy, &rows);
-                let readouts: Vec<u32> = (0..part.len() as u32).collect();
-                let logits = self.logits(policy, &readouts);
-                for (decoding, logits) in part.iter_mut().zip(logits.chunks_exact(vocabulary)) {
-                    decoding.extend(logits, options, &mut self.scratch);
-                }
-            }
-        }
-    }
-
-    /// Runs the prompts through the model and returns the logits after each, `[prompts, V]`.
-    fn prefill(&mut self, policy: &Policy<D>, prompts: &[(&[u32], Slot)]) -> Vec<f32> {
-        let mut logits = Vec::with_capacity(prompts.len() * policy.config().vocab_size);
-        let (mut rows, mut ends) = (Rows::default(), Vec::new());
-        for &(prompt, slot) in prompts {
-            for (position, &token) in prompt.iter().enumerate() {
-                let place = CacheRow {
-                    prompt_slot: 0,
-                    prompt_capacity: 0,
-                    prompt_length: 0,
-                    own_slot: slot.offset,
-                    own_capacity: slot.capacity,
-                    own_index: position,
-                };
-                rows.push(token, position, place);
-                if position + 1 == prompt.len() {
-                    ends.push(rows.tokens.len() as u32 - 1);
-                }
-                if rows.tokens.len() == ROWS_MAX {
-                    self.run(policy, &std::mem::take(&mut rows));
-                    logits.extend(self.logits(policy, &std::mem::take(&mut ends)));
-                }
-            }
-        }
-        self.run(policy, &rows);
-        logits.extend(self.logits(policy, &ends));
-        logits
-    }
-
-    fn reserve(&mut self, config: &PolicyConfig, cache: usize) {
+    /// Makes room for the rows and for the slots that were taken.
+    pub(super) fn reserve(&mut self, config: &PolicyConfig, slots: &Slots) {
         let device = &self.device;
         let room = |buffer: &mut D::Buffer, length: usize| {
             if device.length(buffer) < length {
@@ -205,7 +74,7 @@ impl<D: Device> Generator<D> {
         let heads = config.heads();
         self.caches.resize_with(config.num_hidden_layers, || device.allocate(0));
         for buffer in &mut self.caches {
-            room(buffer, cache);
+            room(buffer, slots.length());
         }
         for buffer in [&mut self.stream, &mut self.normed] {
             room(buffer, rows * config.hidden_size);
@@ -220,7 +89,7 @@ impl<D: Device> Generator<D> {
     }
 
     /// Runs rows through all layers; their residual streams are left in `stream`.
-    fn run(&mut self, policy: &Policy<D>, rows: &Rows) {
+    pub(super) fn run(&mut self, policy: &Policy<D>, rows: &Rows) {
         let count = rows.tokens.len();
         if count == 0 {
             return;
@@ -282,7 +151,7 @@ impl<D: Device> Generator<D> {
     }
 
     /// Logits of some rows of the last [`Self::run`], `[readouts, V]`.
-    fn logits(&mut self, policy: &Policy<D>, readouts: &[u32]) -> Vec<f32> {
+    pub(super) fn logits(&mut self, policy: &Policy<D>, readouts: &[u32]) -> Vec<f32> {
         let Self { device, stream, normed, narrow, scales, logits, .. } = self;
         let Shape { config, layout, .. } = &*policy.shape;
         let (count, hidden, stride) = (readouts.len(), config.hidden_size, logit_stride(config));
@@ -303,32 +172,5 @@ impl<D: Device> Generator<D> {
             device.download(logits, row * stride, values);
         }
         values
-    }
-}
-
-impl Decoding<'_> {
-    /// Samples the next token.
-    fn extend(&mut self, logits: &[f32], options: &GenerateOptions, scratch: &mut Vec<f32>) {
-        let uniform = self.request.key.uniform(self.result.tokens.len() as u32);
-        let draw = sample(logits, options.temperature, uniform, scratch);
-        self.result.tokens.push(draw.token);
-        self.result.log_probs.push(draw.log_prob);
-        self.result.finished = options.stop_token == Some(draw.token);
-    }
-
-    /// The row of the token that was sampled last.
-    fn push_row(&self, prompts: &[(&[u32], Slot)], rows: &mut Rows) {
-        let Some(&token) = self.result.tokens.last() else { return };
-        let (prompt, slot) = prompts[self.prompt];
-        let own_index = self.result.tokens.len() - 1;
-        let place = CacheRow {
-            prompt_slot: slot.offset,
-            prompt_capacity: slot.capacity,
-            prompt_length: prompt.len(),
-            own_slot: self.own.offset,
-            own_capacity: self.own.capacity,
-            own_index,
-        };
-        rows.push(token, prompt.len() + own_index, place);
     }
 }

@@ -5,10 +5,12 @@
 //! its key and the options: neither the other requests nor their order change a bit.
 
 mod decoder;
+mod generator;
 mod request;
 mod sampler;
+mod slot;
 
-pub use decoder::Generator;
+pub use generator::Generator;
 pub use request::{GenerateOptions, GenerateRequest, Generation};
 
 use crate::device::Device;

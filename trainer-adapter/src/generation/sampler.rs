@@ -59,3 +59,49 @@ fn inverse_distribution(weights: &[f32], target: f64) -> usize {
 fn first_largest_from_the_end(weights: &[f32]) -> usize {
     weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 2.0, -30.0];
+
+    fn probabilities(temperature: f64) -> [f64; 5] {
+        let weights = LOGITS.map(|logit| (f64::from(logit) / temperature).exp());
+        weights.map(|weight| weight / weights.iter().sum::<f64>())
+    }
+
+    #[test]
+    fn each_token_gets_its_share_of_the_unit_interval() {
+        for temperature in [0.5, 1.0, 2.0] {
+            let expected = probabilities(f64::from(temperature));
+            let mut counts = [0_u32; 5];
+            for index in 0..100_000 {
+                let draw = sample(&LOGITS, temperature, (f64::from(index) + 0.5) / 1e5, &mut Vec::new());
+                counts[draw.token as usize] += 1;
+                let log_prob = expected[draw.token as usize].ln();
+                assert!(
+                    (f64::from(draw.log_prob) - log_prob).abs() < 1e-6,
+                    "{temperature} {draw:?} {log_prob}"
+                );
+            }
+            for (count, expected) in counts.iter().zip(expected) {
+                assert!((f64::from(*count) / 1e5 - expected).abs() < 2e-5, "{temperature} {counts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn temperature_zero_takes_the_first_of_the_likeliest() {
+        let draw = sample(&LOGITS, 0.0, 0.999, &mut Vec::new());
+        assert_eq!(draw.token, 2);
+        assert!((f64::from(draw.log_prob) - probabilities(1.0)[2].ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_draw_at_the_upper_end_takes_a_token_that_has_probability() {
+        let logits = [1.0, 0.0, -500.0];
+        assert_eq!(sample(&logits, 1.0, 1.0 - f64::EPSILON / 2.0, &mut Vec::new()).token, 1);
+        assert_eq!(sample(&logits, 1.0, 0.0, &mut Vec::new()).token, 0);
+    }
+}

@@ -79,7 +79,6 @@ impl PolicyConfig {
     }
 
     fn validate_sizes(&self) -> Result<(), Error> {
-        // With every factor below 2^24 and few of them multiplied, no size computed from a configuration overflows.
         const LIMIT: usize = 1 << 24;
         let sizes = [
             ("vocab_size", self.vocab_size),
@@ -91,12 +90,36 @@ impl PolicyConfig {
             ("head_dim", self.head_dim),
             ("max_position_embeddings", self.max_position_embeddings),
         ];
-        match sizes.into_iter().find(|&(_, size)| size == 0 || size > LIMIT) {
-            Some((field, value)) => {
-                Err(Error::Config { field, value: value.to_string(), reason: "has to be 1 to 16,777,216" })
-            }
-            None => Ok(()),
+        if let Some((field, value)) = sizes.into_iter().find(|&(_, size)| size == 0 || size > LIMIT) {
+            return Err(Error::Config {
+                field,
+                value: value.to_string(),
+                reason: "has to be 1 to 16,777,216",
+            });
         }
+        self.validate_memory()
+    }
+
+    /// Refuses what no host could hold before anything is computed from it in machine words.
+    fn validate_memory(&self) -> Result<(), Error> {
+        const LIMIT: u128 = 1 << 36;
+        let wide = |size: usize| size as u128;
+        let heads = wide(self.num_attention_heads) + 2 * wide(self.num_key_value_heads);
+        let attention = (heads + wide(self.num_attention_heads)) * wide(self.head_dim);
+        let layer = wide(self.hidden_size) * (attention + 3 * wide(self.intermediate_size));
+        let parameters =
+            wide(self.vocab_size) * wide(self.hidden_size) + wide(self.num_hidden_layers) * layer;
+        let angles = wide(self.max_position_embeddings) * wide(self.head_dim);
+        for (field, value) in [("parameters", parameters), ("rotary angles", angles)] {
+            if value > LIMIT {
+                return Err(Error::Config {
+                    field,
+                    value: value.to_string(),
+                    reason: "more than 2^36 values",
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The attention heads.

@@ -20,7 +20,7 @@ pub(crate) use forward::TokenStatistics;
 pub(crate) use layout::{LinearIndex, Vector};
 pub use layout::{ParameterLayout, Tensor};
 pub use safetensors::StoredType;
-pub(crate) use safetensors::tensor_bytes;
+pub(crate) use safetensors::f32_bytes;
 
 use crate::device::{Device, Matrix};
 use crate::error::Error;
@@ -137,7 +137,7 @@ impl<D: Device> Policy<D> {
 
     /// SHA-256 of the parameters as little-endian f32 in the order of [`ParameterLayout`], in lower-case hex.
     pub fn sha256(&self, device: &D) -> String {
-        let digest = Sha256::digest(tensor_bytes(&self.values(device)));
+        let digest = Sha256::digest(f32_bytes(&self.values(device)));
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 

@@ -46,12 +46,12 @@ impl<D: Device> Policy<D> {
             let part = &values[tensor.offset..tensor.offset + tensor.length()];
             (tensor.name.as_str(), tensor.shape.clone(), part)
         });
-        write_tensors(tensors, stored, HashMap::new())
+        write_tensors(tensors, stored)
     }
 }
 
 /// Values as little-endian bytes.
-pub(crate) fn tensor_bytes(values: &[f32]) -> Cow<'_, [u8]> {
+pub(crate) fn f32_bytes(values: &[f32]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         Cow::Borrowed(bytemuck::cast_slice(values))
     } else {
@@ -60,7 +60,7 @@ pub(crate) fn tensor_bytes(values: &[f32]) -> Cow<'_, [u8]> {
 }
 
 /// Reads the expected tensors, in order, as f32; any other tensor than those and the ignored ones is refused.
-pub(crate) fn read_tensors<'a>(
+fn read_tensors<'a>(
     bytes: &[u8],
     expected: impl Iterator<Item = (&'a str, &'a [usize])>,
     ignored: &[&str],
@@ -96,15 +96,14 @@ fn values(view: &TensorView<'_>) -> Option<Vec<f32>> {
 }
 
 /// A payload of named tensors.
-pub(crate) fn write_tensors<'a>(
+fn write_tensors<'a>(
     tensors: impl Iterator<Item = (&'a str, Vec<usize>, &'a [f32])>,
     stored: StoredType,
-    mut metadata: HashMap<String, String>,
 ) -> Vec<u8> {
-    metadata.insert("format".into(), "pt".into());
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let list: Vec<(&str, Vec<usize>, Vec<u8>)> = tensors
         .map(|(name, shape, values)| match stored {
-            StoredType::F32 => (name, shape, tensor_bytes(values).into_owned()),
+            StoredType::F32 => (name, shape, f32_bytes(values).into_owned()),
             StoredType::Bf16 => {
                 (name, shape, values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect())
             }

@@ -6,16 +6,18 @@
 //!
 //! One thread owns a trainer. Within a call the device's threads each take whole units.
 
+mod adamw;
 mod options;
 mod report;
 mod state;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use options::{AdamW, TrainerOptions};
+pub use adamw::AdamW;
+pub use options::TrainerOptions;
 pub use report::{CacheReport, StepReport};
 
-use crate::device::{AdamWStep, Device};
+use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::{GradientCache, Plan, Unit, UnitReport, UnitTotals};
 use crate::policy::{Activations, Policy};
@@ -199,7 +201,7 @@ impl<D: Device> Trainer<D> {
         }
         let clipped = norm > self.options.clip_norm;
         let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
-        let step = update_numbers(&self.options.adamw, self.updates + 1, scale / denominator);
+        let step = self.options.adamw.step(self.updates + 1, scale / denominator);
         let mut parameters = self.device.allocate(self.policy.layout().length());
         self.device.copy(&self.policy.parameters, &mut parameters);
         let (first, second) = (&mut self.first_moments, &mut self.second_moments);
@@ -215,21 +217,4 @@ impl<D: Device> Trainer<D> {
 /// A panic while the lock was held loses the buffer inside, nothing else: the lock stays usable.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The factors of update `t` (from 1), worked out in 64 bits.
-fn update_numbers(options: &AdamW, t: u64, gradient_scale: f64) -> AdamWStep {
-    let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } = *options;
-    let exponent = t as f64;
-    AdamWStep {
-        gradient_scale: gradient_scale as f32,
-        rate: (learning_rate / (1.0 - beta1.powf(exponent))) as f32,
-        keep: (1.0 - learning_rate * weight_decay) as f32,
-        beta1: beta1 as f32,
-        one_minus_beta1: (1.0 - beta1) as f32,
-        beta2: beta2 as f32,
-        one_minus_beta2: (1.0 - beta2) as f32,
-        second_scale: (1.0 / (1.0 - beta2.powf(exponent)).sqrt()) as f32,
-        epsilon: epsilon as f32,
-    }
 }

@@ -1,32 +1,8 @@
 //! How a policy is trained: plain data.
 
+use super::adamw::AdamW;
 use crate::error::Error;
 use crate::gradient::LossForm;
-
-/// AdamW (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019), as PyTorch computes it.
-///
-/// `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`, then
-/// `w = w (1 - learning_rate weight_decay) - learning_rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)`.
-/// The decay works on every parameter alike.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
-    /// Step length. Default 3e-4.
-    pub learning_rate: f64,
-    /// Decay of the first moment, in [0, 1). Default 0.9.
-    pub beta1: f64,
-    /// Decay of the second moment, in [0, 1). Default 0.99.
-    pub beta2: f64,
-    /// Added to the root of the second moment. Default 1e-8.
-    pub epsilon: f64,
-    /// Share of a parameter, times the step length, that each update takes away. Default 0.
-    pub weight_decay: f64,
-}
-
-impl Default for AdamW {
-    fn default() -> Self {
-        Self { learning_rate: 3e-4, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0 }
-    }
-}
 
 /// How a policy is trained.
 #[derive(Debug, Clone, PartialEq)]

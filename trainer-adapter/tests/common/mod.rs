@@ -6,7 +6,7 @@ use forebay_trainer_adapter::{LossForm, Policy, PolicyConfig, Sequence, Unit};
 
 /// A small shape with everything that can go wrong in it: 3 layers, 6 heads over 3 key heads, sizes that are no
 /// multiple of a vector, queries wider than the hidden size.
-pub fn ragged_config() -> PolicyConfig {
+pub(crate) fn ragged_config() -> PolicyConfig {
     PolicyConfig {
         vocab_size: 37,
         hidden_size: 20,
@@ -23,7 +23,7 @@ pub fn ragged_config() -> PolicyConfig {
 }
 
 /// A policy with every parameter away from its starting value, biases and norms too.
-pub fn shaken_policy(config: &PolicyConfig, seed: u64) -> Policy<CpuDevice> {
+pub(crate) fn shaken_policy(config: &PolicyConfig, seed: u64) -> Policy<CpuDevice> {
     let device = CpuDevice::inline();
     let fresh = Policy::initialise(&device, config, seed).expect("valid configuration");
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
@@ -37,7 +37,7 @@ pub fn shaken_policy(config: &PolicyConfig, seed: u64) -> Policy<CpuDevice> {
 }
 
 /// A number in [0, 1) from a splitmix64 state.
-pub fn uniform(state: &mut u64) -> f64 {
+pub(crate) fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -47,20 +47,20 @@ pub fn uniform(state: &mut u64) -> f64 {
 
 /// A row that owns its tokens.
 #[derive(Debug, Clone)]
-pub struct Row {
-    pub prompt: Vec<u32>,
-    pub response: Vec<u32>,
-    pub advantage: f32,
+pub(crate) struct Row {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) response: Vec<u32>,
+    pub(crate) advantage: f32,
 }
 
 impl Row {
-    pub fn sequence(&self) -> Sequence<'_> {
+    pub(crate) fn sequence(&self) -> Sequence<'_> {
         Sequence { prompt: &self.prompt, response: &self.response, advantage: self.advantage }
     }
 }
 
 /// `groups` groups of `size` rows; each group has a prompt of its own.
-pub fn random_groups(seed: u64, groups: usize, size: usize, vocabulary: usize) -> Vec<Vec<Row>> {
+pub(crate) fn random_groups(seed: u64, groups: usize, size: usize, vocabulary: usize) -> Vec<Vec<Row>> {
     let mut state = seed;
     let mut tokens = |least: usize, most: usize| -> Vec<u32> {
         let length = least + (uniform(&mut state) * (most + 1 - least) as f64) as usize;
@@ -78,12 +78,12 @@ pub fn random_groups(seed: u64, groups: usize, size: usize, vocabulary: usize) -
     result
 }
 
-pub fn sequences(rows: &[Row]) -> Vec<Sequence<'_>> {
+pub(crate) fn sequences(rows: &[Row]) -> Vec<Sequence<'_>> {
     rows.iter().map(Row::sequence).collect()
 }
 
 /// Adds groups to a trainer's cache, one unit each, at the given positions.
-pub fn accumulate(trainer: &mut Trainer<CpuDevice>, groups: &[Vec<Row>], positions: &[usize]) {
+pub(crate) fn accumulate(trainer: &mut Trainer<CpuDevice>, groups: &[Vec<Row>], positions: &[usize]) {
     let version = trainer.version();
     for &position in positions {
         let rows = sequences(&groups[position]);
@@ -92,28 +92,41 @@ pub fn accumulate(trainer: &mut Trainer<CpuDevice>, groups: &[Vec<Row>], positio
     }
 }
 
-/// The step's gradient, read off the weights: one update of plain descent would be best, but AdamW is what there is. With
-/// beta1 = beta2 = 0, epsilon huge and the learning rate equally huge, the update is `-gradient` to rounding.
-pub fn gradient_options(loss_form: LossForm, entropy_coefficient: f32) -> TrainerOptions {
+/// Options under which the first moments after an update are the step's gradient, to the bit: no clipping, beta1 of 0.
+pub(crate) fn gradient_options(loss_form: LossForm, entropy_coefficient: f32) -> TrainerOptions {
     let mut options =
         TrainerOptions { loss_form, entropy_coefficient, clip_norm: f64::INFINITY, ..Default::default() };
     options.adamw.beta1 = 0.0;
-    options.adamw.beta2 = 0.0;
-    options.adamw.epsilon = 1e6;
-    options.adamw.learning_rate = 1e6;
     options
+}
+
+/// Applies the cache and reads the step's gradient out of the trainer's state.
+pub(crate) fn applied_gradient(trainer: &mut Trainer<CpuDevice>) -> Vec<f32> {
+    trainer.apply().expect("units were accumulated");
+    let state = trainer.state();
+    let payload = safetensors::SafeTensors::deserialize(&state).expect("a state is a safetensors payload");
+    let moments = payload.tensor("first_moments").expect("a state has its moments");
+    moments.data().as_chunks().0.iter().copied().map(f32::from_le_bytes).collect()
+}
+
+/// The largest difference, relative to the largest value of `expected`.
+pub(crate) fn relative_error(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let scale = expected.iter().fold(0.0, |scale: f32, value| scale.max(value.abs()));
+    let difference = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    f64::from(difference) / f64::from(scale)
 }
 
 /// The naive model: one sequence at a time, plain loops, 64 bits, nothing shared with the crate but the layout of the
 /// parameters.
-pub struct Naive<'a> {
-    pub config: &'a PolicyConfig,
-    pub values: &'a [f64],
+pub(crate) struct Naive<'a> {
+    pub(crate) config: &'a PolicyConfig,
+    pub(crate) values: &'a [f64],
     names: std::collections::HashMap<String, (usize, Vec<usize>)>,
 }
 
 impl<'a> Naive<'a> {
-    pub fn new(policy: &'a Policy<CpuDevice>, values: &'a [f64]) -> Self {
+    pub(crate) fn new(policy: &'a Policy<CpuDevice>, values: &'a [f64]) -> Self {
         let tensors = policy.layout().tensors().iter();
         let names =
             tensors.map(|tensor| (tensor.name.clone(), (tensor.offset, tensor.shape.clone()))).collect();
@@ -147,7 +160,7 @@ impl<'a> Naive<'a> {
     }
 
     /// Log-probabilities over the vocabulary after each token.
-    pub fn log_probs(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
+    pub(crate) fn log_probs(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
         let c = self.config;
         let embedding = self.tensor("model.embed_tokens.weight");
         let row = |token: &u32| embedding[*token as usize * c.hidden_size..][..c.hidden_size].to_vec();
@@ -195,7 +208,7 @@ impl<'a> Naive<'a> {
     }
 
     /// The loss of a step over `rows`.
-    pub fn loss(&self, rows: &[Row], form: LossForm, entropy_coefficient: f64) -> f64 {
+    pub(crate) fn loss(&self, rows: &[Row], form: LossForm, entropy_coefficient: f64) -> f64 {
         let (mut numerator, mut tokens) = (0.0, 0);
         for row in rows {
             let all: Vec<u32> = row.prompt.iter().chain(&row.response).copied().collect();

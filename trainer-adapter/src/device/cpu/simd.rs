@@ -107,3 +107,37 @@ pub(crate) fn exp_in_place(values: &mut [f32], shift: f32) -> f32 {
     }
     sum_lanes(lanes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_within_two_units_in_the_last_place() {
+        let mut worst = 0.0_f64;
+        for index in 0..2_000_000 {
+            let x = -87.3 + index as f32 * (88.3 + 87.3) / 2e6;
+            let exact = f64::from(x).exp();
+            let unit = f64::from(f32::EPSILON) * 2.0_f64.powf(exact.log2().floor());
+            worst = worst.max((f64::from(exp(x)) - exact).abs() / unit);
+        }
+        assert!(worst < 2.0, "{worst} units");
+    }
+
+    #[test]
+    fn exp_has_no_odd_values_at_the_ends() {
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(f32::NEG_INFINITY) < 1.3e-38 && exp(f32::NEG_INFINITY) >= 0.0);
+        assert!(exp(f32::INFINITY).is_finite());
+        assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn sums_and_maxima_of_any_length_are_right() {
+        for length in 0..70_usize {
+            let values: Vec<f32> = (0..length).map(|index| ((index * 37) % 41) as f32 - 20.0).collect();
+            assert_eq!(sum_of(&values, &values, |a, _| a), values.iter().sum::<f32>(), "{length}");
+            assert_eq!(max_of(&values), values.iter().copied().fold(f32::NEG_INFINITY, f32::max), "{length}");
+        }
+    }
+}
