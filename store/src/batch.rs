@@ -28,6 +28,7 @@ pub struct NewRow {
     weights: String,
     token: u128,
     next_attempt: bool,
+    excluded: Option<String>,
 }
 
 impl NewRow {
@@ -51,6 +52,7 @@ impl NewRow {
             weights: String::new(),
             token: 0,
             next_attempt: false,
+            excluded: None,
         }
     }
 
@@ -90,6 +92,12 @@ impl NewRow {
         self
     }
 
+    /// The row is left out from the start, with this reason: its place is taken, and nobody waits for it.
+    pub fn excluded(mut self, reason: &str) -> Self {
+        self.excluded = Some(reason.to_owned());
+        self
+    }
+
     /// The row is the next attempt of the one with this identity, which is left out as `superseded`.
     pub fn next_attempt(mut self) -> Self {
         self.next_attempt = true;
@@ -122,8 +130,18 @@ impl<'a> WriteBatch<'a> {
         let owner =
             ValueOwner { row_key: Row::key(row.policy_version, &row.sample), table: table.id(), column: 0 };
         let cells = self.store.0.store_cells(table.schema(), owner, cells)?;
-        let NewRow { sample, policy_version, agent, purpose, origin, parent, weights, token, next_attempt } =
-            row;
+        let NewRow {
+            sample,
+            policy_version,
+            agent,
+            purpose,
+            origin,
+            parent,
+            weights,
+            token,
+            next_attempt,
+            excluded,
+        } = row;
         self.requests.push(Request::Insert(Insertion {
             table: table.id(),
             sample,
@@ -135,6 +153,7 @@ impl<'a> WriteBatch<'a> {
             parent,
             weights,
             token,
+            excluded,
             cells,
         }));
         Ok(())

@@ -114,25 +114,25 @@ impl Claim {
         rows.into_batch(&self.store.0.extents)
     }
 
-    /// Starts the batch that [`finish`](Claim::finish) completes the claim with.
-    pub fn batch(&self) -> WriteBatch<'_> {
-        self.store.batch()
-    }
-
-    /// Completes a task: the changes of `write` and the end of the claim are one record.
+    /// Completes a task: the changes that `write` puts into the batch and the end of the claim are one record.
     ///
     /// # Errors
     /// `state` when the claim's lease has ended or it is a trainer's; otherwise as for the changes themselves. After an
     /// error the rows go back.
-    pub fn finish(mut self, write: impl FnOnce(&mut WriteBatch<'_>) -> Result<()>) -> Result<Vec<Row>> {
+    pub fn finish(self, write: impl FnOnce(&mut WriteBatch<'_>) -> Result<()>) -> Result<Vec<Row>> {
+        let store = self.store.clone();
+        let mut batch = store.batch();
+        write(&mut batch)?;
+        self.finish_batch(batch)
+    }
+
+    /// As [`finish`](Claim::finish), with a batch that was filled before.
+    pub fn finish_batch(mut self, batch: WriteBatch<'_>) -> Result<Vec<Row>> {
         if self.kind == ConsumerKind::Trainer {
             let (consumer, found) = (self.table.clone(), self.kind.as_str());
             let hint = "report the micro-batch as accumulated and commit its step";
             return Err(Cause::ConsumerKind { consumer, found, hint }.into());
         }
-        let store = self.store.clone();
-        let mut batch = store.batch();
-        write(&mut batch)?;
         let rows = batch.finish(self.number)?;
         self.settled = true;
         Ok(rows)

@@ -81,6 +81,11 @@ impl ConsumerHandle {
         self.store.0.wake_up(self.index).listen()
     }
 
+    /// Wakes everyone who waits on this consumer, so that they look again: at the queue, or at whether they are to stop.
+    pub fn wake(&self) {
+        self.store.0.wake_up(self.index).notify(usize::MAX);
+    }
+
     /// Repeats `attempt` until it succeeds, nothing more can come, or the wait is over.
     pub(crate) fn claim_when_ready(
         &self,

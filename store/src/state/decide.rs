@@ -35,6 +35,8 @@ pub(crate) struct Insertion {
     pub(crate) parent: String,
     pub(crate) weights: String,
     pub(crate) token: u128,
+    /// The row is left out from the start.
+    pub(crate) excluded: Option<String>,
     pub(crate) cells: Vec<CellRecord>,
 }
 
@@ -180,7 +182,7 @@ struct Decision<'a> {
 }
 
 impl Decision<'_> {
-    fn insert(&mut self, insertion: Insertion, operations: &mut Vec<Operation>) -> Result<Row> {
+    fn insert(&mut self, mut insertion: Insertion, operations: &mut Vec<Operation>) -> Result<Row> {
         let Insertion { table, sample, policy_version, .. } = &insertion;
         let state = &self.state.tables[*table as usize];
         let policy = &self.state.policies[state.policy];
@@ -213,7 +215,9 @@ impl Decision<'_> {
         }
         let row = state.row_count() + self.count_insert(*table);
         let handle = Row::new(*table, row, *policy_version, sample);
+        let (table, excluded) = (*table, insertion.excluded.take());
         operations.push(Operation::Insert(self.record(insertion, row, there)));
+        operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
         Ok(handle)
     }
 
