@@ -1,4 +1,5 @@
 //! Sampling: what is sampled, from which distribution, and what it does not depend on.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
 

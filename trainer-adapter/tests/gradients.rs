@@ -1,4 +1,5 @@
 //! The hand-written backward pass against finite differences of a second model in 64 bits.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
 

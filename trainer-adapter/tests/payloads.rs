@@ -1,4 +1,5 @@
 //! Safetensors payloads: what is written comes back, and hostile bytes are errors.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
 

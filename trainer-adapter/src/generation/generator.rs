@@ -181,6 +181,7 @@ impl Decoding<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests {
     use super::*;
     use crate::device::CpuDevice;

@@ -59,11 +59,11 @@ impl PolicyConfig {
         let refuse = |field, value: &dyn ToString, reason| {
             Err(Error::Config { field, value: value.to_string(), reason })
         };
-        if self.num_attention_heads % self.num_key_value_heads != 0 {
+        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             let reason = "has to divide num_attention_heads";
             return refuse("num_key_value_heads", &self.num_key_value_heads, reason);
         }
-        if self.head_dim % 2 != 0 {
+        if !self.head_dim.is_multiple_of(2) {
             return refuse("head_dim", &self.head_dim, "has to be even: rotary positions turn pairs");
         }
         if !(self.rope_theta.is_finite() && self.rope_theta > 0.0) {

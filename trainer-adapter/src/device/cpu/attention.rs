@@ -42,7 +42,7 @@ impl<'a> Head<'a> {
 
     /// The key head's first query head stores its gradient, the others add theirs.
     fn beta(&self) -> f32 {
-        let first = self.query % (self.heads.queries / self.heads.keys) == 0;
+        let first = self.query.is_multiple_of(self.heads.queries / self.heads.keys);
         if first { 0.0 } else { 1.0 }
     }
 

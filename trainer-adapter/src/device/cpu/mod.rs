@@ -103,7 +103,7 @@ impl Device for CpuDevice {
     fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         match &self.pool {
             Some(pool) if count > 1 => {
-                pool.install(|| (0..count).into_par_iter().with_max_len(1).for_each(work))
+                pool.install(|| (0..count).into_par_iter().with_max_len(1).for_each(work));
             }
             _ => (0..count).for_each(work),
         }

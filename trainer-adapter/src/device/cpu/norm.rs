@@ -6,10 +6,10 @@ use super::simd::{sum_of, vectorised};
 vectorised! {
     pub(super) fn forward(input: Rows<'_>, weight: &[f32], epsilon: f32, output: &mut RowsMut<'_>, scales: &mut [f32]) {
         let width = input.columns as f32;
-        for row in 0..input.rows {
+        for (row, kept) in scales[..input.rows].iter_mut().enumerate() {
             let x = input.row(row);
             let scale = 1.0 / (sum_of(x, x, |a, b| a * b) / width + epsilon).sqrt();
-            scales[row] = scale;
+            *kept = scale;
             for ((y, &x), &w) in output.row(row).iter_mut().zip(x).zip(weight) {
                 *y = x * scale * w;
             }
@@ -29,10 +29,10 @@ vectorised! {
     ) {
         let width = input.columns as f32;
         weight_gradient.fill(0.0);
-        for row in 0..input.rows {
-            let (x, dy, scale) = (input.row(row), output_gradient.row(row), scales[row]);
+        for (row, &scale) in scales[..input.rows].iter().enumerate() {
+            let (x, dy) = (input.row(row), output_gradient.row(row));
             let dx = &mut input_gradient.row(row)[..x.len()];
-            for (((sum, &dy), &x), _) in weight_gradient.iter_mut().zip(dy).zip(x).zip(weight) {
+            for ((sum, &dy), &x) in weight_gradient.iter_mut().zip(dy).zip(x) {
                 *sum += dy * x * scale;
             }
             let projection = weighted_dot(dy, weight, x) / width * scale * scale;
