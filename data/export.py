@@ -24,6 +24,7 @@ SPLITS = ("warm_up", "train", "held_out")
 TRAIN, HELD_OUT = 2000, 160  # a family
 LIMIT = 5_000_000  # bytes, all files together
 CHECKER_SEED = 20_250_001
+WARM_UP_WRONG = 3  # wrong answers to each warm-up problem
 
 # family -> (warm-up problems, seed, problems drawn, options of the generator)
 FAMILIES = {
@@ -238,6 +239,14 @@ def checker_pairs(rows):
             }
 
 
+def warm_up_wrongs(rows):
+    """Wrong answers to each warm-up problem, for the checker's warm-up. A problem may draw the same one twice."""
+    rng = random.Random(CHECKER_SEED + 1)
+    for row in rows:
+        wrong = [corrupt(row["family"], row["question"], row["answer"], rng) for _ in range(WARM_UP_WRONG)]
+        yield {"id": row["id"], "wrong": wrong}
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -285,6 +294,7 @@ def build():
         counts["longest_answer"] = max(len(vocabulary.encode(row["answer"])) for row in rows)
     files = {f"{name}.jsonl": lines(rows) for name, rows in splits.items()}
     files["checker_held_out.jsonl"] = lines(pairs)
+    files["checker_warm_up.jsonl"] = lines(warm_up_wrongs(splits["warm_up"]))
     files["vocabulary.json"] = (json.dumps(vocabulary.to_json(), ensure_ascii=False, indent=1) + "\n").encode()
     total = sum(map(len, files.values()))
     assert total < LIMIT, f"{total} bytes"
