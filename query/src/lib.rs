@@ -1,1 +1,38 @@
-//! SQL over a store, by DataFusion.
+//! SQL over a store, by DataFusion: for people who look at a run, while it goes on and after it has ended.
+//!
+//! Start with [`Session`]. The words:
+//!
+//! - A [`Session`] answers SELECTs over one open store. It never writes: statements that would are refused with the
+//!   library call that does the same ([`Kind::ReadOnly`]).
+//! - Every query sees a *moment*: one snapshot of all tables, taken when the query is planned. Two tables that are
+//!   joined show the same instant, however busily others write.
+//! - An [`Answer`] is the schema and the batches that came out, and renders itself as a table, JSON or CSV
+//!   ([`Format`]).
+//!
+//! # What can be asked
+//! The tables of agents are `forebay.public.NAME` (so `SELECT * FROM solver` works), and what the engine knows of itself
+//! is in `forebay.system`: `tables`, `columns`, `consumers`, `claims`, `steps`, `policies`. `information_schema` is there
+//! too. `docs/sql.md` lists the columns, with examples that a test runs.
+//!
+//! # Layout
+//! In reading order: [`session`](Session), `statement` (what is refused), `catalog` (names to tables), `table` and
+//! `scan` (how rows come out of a snapshot), `system` (a file a table), `answer` and `render`.
+//!
+//! This crate knows DataFusion, and nobody else does: its types do not appear in the interface. Arrow's do.
+
+mod answer;
+mod catalog;
+mod error;
+mod options;
+mod render;
+mod scan;
+mod session;
+mod statement;
+mod system;
+mod table;
+
+pub use answer::Answer;
+pub use error::{Cause, Error, Kind, Result};
+pub use options::Options;
+pub use render::{Format, UnknownFormat};
+pub use session::Session;

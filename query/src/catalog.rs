@@ -1,0 +1,118 @@
+//! Names to tables, for one query: the catalog `forebay` with its schemas `public` (the tables of agents) and `system`.
+//!
+//! All of it hangs on one [`Moment`], so whichever names a query uses, it sees one instant. Nothing can be registered.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::TableReference;
+use datafusion::error::{DataFusionError, Result as PlanResult};
+
+use crate::error::{Cause, Error, nearest};
+use crate::system::{self, Moment};
+use crate::table::AgentTable;
+
+/// The one catalog.
+pub(crate) const CATALOG: &str = "forebay";
+/// The schema of the tables of agents; the default one.
+pub(crate) const PUBLIC: &str = "public";
+/// The schema of what the engine knows of itself.
+pub(crate) const SYSTEM: &str = "system";
+
+/// The catalogs that one query sees.
+#[derive(Clone, Debug)]
+pub(crate) struct Catalogs(Arc<Moment>);
+
+impl Catalogs {
+    pub(crate) fn new(moment: Moment) -> Self {
+        Catalogs(Arc::new(moment))
+    }
+
+    /// An error of planning; when a table was not found, the nearest name comes with it.
+    pub(crate) fn name_missing(&self, error: DataFusionError) -> Error {
+        let message = error.find_root().message().into_owned();
+        let name = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found"));
+        let Some((name, _)) = name else { return error.into() };
+        let shown = name.strip_prefix("forebay.public.").or(name.strip_prefix("forebay.")).unwrap_or(name);
+        let tables = AgentTables(self.0.clone()).table_names();
+        let system: Vec<String> = system::names().map(|table| format!("{SYSTEM}.{table}")).collect();
+        let close = nearest(shown, tables.iter().chain(&system).map(String::as_str));
+        let close = close.map(|close| match system.iter().any(|table| table == close) {
+            true => close.to_owned(),
+            false => TableReference::bare(close).to_quoted_string(),
+        });
+        Cause::UnknownTable { name: shown.to_owned(), close }.into()
+    }
+}
+
+impl CatalogProviderList for Catalogs {
+    fn register_catalog(
+        &self,
+        _name: String,
+        _catalog: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(self.clone()) as _)
+    }
+}
+
+impl CatalogProvider for Catalogs {
+    fn schema_names(&self) -> Vec<String> {
+        vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match name {
+            PUBLIC => Some(Arc::new(AgentTables(self.0.clone()))),
+            SYSTEM => Some(Arc::new(SystemTables(self.0.clone()))),
+            _ => None,
+        }
+    }
+}
+
+/// `forebay.public`
+#[derive(Debug)]
+struct AgentTables(Arc<Moment>);
+
+#[async_trait]
+impl SchemaProvider for AgentTables {
+    fn table_names(&self) -> Vec<String> {
+        self.0.snapshot.tables().iter().map(|table| table.name().to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+        let table = self.0.snapshot.tables().iter().find(|table| table.name() == name);
+        Ok(table.map(|table| Arc::new(AgentTable::new(table.clone())) as _))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.0.snapshot.tables().iter().any(|table| table.name() == name)
+    }
+}
+
+/// `forebay.system`
+#[derive(Debug)]
+struct SystemTables(Arc<Moment>);
+
+#[async_trait]
+impl SchemaProvider for SystemTables {
+    fn table_names(&self) -> Vec<String> {
+        system::names().map(str::to_owned).collect()
+    }
+
+    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+        system::table(name, &self.0)
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        system::names().any(|table| table == name)
+    }
+}

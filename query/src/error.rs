@@ -1,0 +1,221 @@
+//! What can go wrong with a query, on two levels.
+//!
+//! Outside there is one [`Error`] with five [`Kind`]s; a kind says what the caller does next. Inside there is a
+//! [`Cause`] with the offending words and the way out. DataFusion's errors are sorted into causes here, and only here.
+
+use std::fmt;
+
+use datafusion::common::{Column, SchemaError};
+use datafusion::error::DataFusionError;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller of a failed query does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Mend the query: it is not SQL, names something that is not there, or computes something that has no value.
+    Input,
+    /// Call the library instead: the statement would change something, and SQL only reads. The message names the call.
+    ReadOnly,
+    /// Ask for less, or raise the limit that the message names.
+    Capacity,
+    /// The store could not give what it holds; the source is the store's own error.
+    Store,
+    /// Report it: the query engine contradicts itself.
+    Bug,
+}
+
+impl Kind {
+    /// The word that stands for this kind in messages, metrics and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Input => "input",
+            Kind::ReadOnly => "read_only",
+            Kind::Capacity => "capacity",
+            Kind::Store => "store",
+            Kind::Bug => "bug",
+        }
+    }
+}
+
+/// Why a query failed.
+///
+/// Match on [`Error::kind`] to decide what to do; print the error to tell a person.
+pub struct Error(Box<Cause>);
+
+impl Error {
+    /// What to do next.
+    pub fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    /// The precise cause.
+    pub fn cause(&self) -> &Cause {
+        &self.0
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Error(Box::new(cause))
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        Cause::from(error).into()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.kind().as_str(), self.0)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}
+
+/// The precise reasons.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(
+    missing_docs,
+    reason = "each variant's message is its documentation; fields are named for what they hold"
+)]
+pub enum Cause {
+    #[error("not SQL: {message}{snippet}")]
+    Syntax { message: String, snippet: String },
+    #[error("there is no statement; write one SELECT")]
+    Empty,
+    #[error("{count} statements in one query; send them one by one")]
+    ManyStatements { count: usize },
+    #[error("no table is named {name}{}", suggestion(.close))]
+    UnknownTable { name: String, close: Option<String> },
+    #[error("no column is named {name}{}", suggestion(.close))]
+    UnknownColumn { name: String, close: Option<String> },
+    #[error("{reason}")]
+    Query { reason: String },
+    #[error("SQL only reads a store, and {verb} would not: {instead}")]
+    ReadOnly { verb: String, instead: &'static str },
+    #[error(
+        "the query needs more memory than it may take ({reason}); ask for fewer rows or columns, or raise `memory_bytes_max`"
+    )]
+    Memory { reason: String },
+    #[error("the store could not be read: {source}")]
+    Store { source: forebay_store::Error },
+    #[error("the query engine failed: {reason}; this is a bug, please report it with the query")]
+    Bug { reason: String },
+}
+
+impl Cause {
+    /// The outward kind that this cause folds into.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Cause::Syntax { .. } | Cause::Empty | Cause::ManyStatements { .. } => Kind::Input,
+            Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } | Cause::Query { .. } => Kind::Input,
+            Cause::ReadOnly { .. } => Kind::ReadOnly,
+            Cause::Memory { .. } => Kind::Capacity,
+            Cause::Store { .. } => Kind::Store,
+            Cause::Bug { .. } => Kind::Bug,
+        }
+    }
+}
+
+impl From<DataFusionError> for Cause {
+    fn from(error: DataFusionError) -> Self {
+        use DataFusionError as E;
+        match innermost(error) {
+            E::SchemaError(schema, _) => from_schema(&schema),
+            E::External(source) => match source.downcast::<forebay_store::Error>() {
+                Ok(source) => Cause::Store { source: *source },
+                Err(other) => Cause::Bug { reason: other.to_string() },
+            },
+            error @ E::ResourcesExhausted(_) => Cause::Memory { reason: first_line(&error) },
+            error @ (E::Internal(_) | E::ExecutionJoin(_) | E::IoError(_) | E::Ffi(_) | E::Substrait(_)) => {
+                Cause::Bug { reason: first_line(&error) }
+            }
+            error => Cause::Query { reason: plain(&error) },
+        }
+    }
+}
+
+/// The error without the layers that only say what was under way.
+pub(crate) fn innermost(error: DataFusionError) -> DataFusionError {
+    match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => innermost(*inner),
+        DataFusionError::Collection(mut errors) if !errors.is_empty() => innermost(errors.swap_remove(0)),
+        DataFusionError::Shared(shared) => match std::sync::Arc::try_unwrap(shared) {
+            Ok(inner) => innermost(inner),
+            Err(shared) => DataFusionError::Execution(shared.message().into_owned()),
+        },
+        other => other,
+    }
+}
+
+fn plain(error: &DataFusionError) -> String {
+    let message = error.message();
+    message.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default().trim_end().to_owned()
+}
+
+fn first_line(error: &DataFusionError) -> String {
+    plain(error).lines().next().unwrap_or_default().to_owned()
+}
+
+fn from_schema(error: &SchemaError) -> Cause {
+    let SchemaError::FieldNotFound { field, valid_fields } = error else {
+        return Cause::Query { reason: error.to_string() };
+    };
+    let close = nearest(&field.name, valid_fields.iter().map(|valid| valid.name.as_str()));
+    let close = close.map(|name| Column::from_name(name).quoted_flat_name());
+    Cause::UnknownColumn { name: field.quoted_flat_name(), close }
+}
+
+/// The name closest to `name`, if one is close enough to be what was meant.
+pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
+    let (distance, best) = names.map(|candidate| (distance(candidate), candidate)).min()?;
+    (distance <= 1 + name.len() / 4).then_some(best)
+}
+
+fn suggestion(close: &Option<String>) -> String {
+    close.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_error_keeps_its_own_words_through_the_engine() {
+        let source = forebay_store::Cause::Closed { reason: "disk gone".into() };
+        let wrapped = DataFusionError::External(Box::new(forebay_store::Error::from(source)));
+        let error = Error::from(wrapped.context("scanning"));
+        assert_eq!(error.kind(), Kind::Store);
+        assert!(error.to_string().contains("disk gone"), "{error}");
+    }
+
+    #[test]
+    fn suggestions_are_spelled_as_sql_wants_them() {
+        let spelled = |name: &str| {
+            let valid_fields = ["reward", "Answer", "next-agent"].map(Column::from_name).to_vec();
+            let field = Box::new(Column::from_name(name));
+            from_schema(&SchemaError::FieldNotFound { field, valid_fields }).to_string()
+        };
+        assert!(spelled("rewrd").ends_with("did you mean reward?"));
+        assert!(spelled("answer").ends_with("did you mean \"Answer\"?"));
+        assert!(spelled("next_agent").ends_with("did you mean \"next-agent\"?"));
+        assert_eq!(spelled("unlike"), "no column is named unlike");
+    }
+}

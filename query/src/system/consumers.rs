@@ -1,0 +1,17 @@
+//! `system.consumers`: a row for each consumer and each of its tables, with what it could claim now.
+
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+
+use super::Moment;
+use super::fields::Fields;
+
+pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
+    let consumers = moment.store.consumers();
+    Fields::default()
+        .texts("consumer", consumers.iter().map(|consumer| &consumer.name))
+        .texts("kind", consumers.iter().map(|consumer| consumer.kind))
+        .texts("table_name", consumers.iter().map(|consumer| &consumer.table))
+        .numbers("ready_rows", consumers.iter().map(|consumer| consumer.ready_rows))
+        .batch(consumers.len())
+}

@@ -1,0 +1,11 @@
+//! SQL over stores as people use it. One binary: each that links DataFusion is large.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
+
+mod documented;
+mod fixture;
+mod freshness;
+mod instant;
+mod reading;
+mod refused;
+mod system;

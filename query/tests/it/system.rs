@@ -1,0 +1,133 @@
+//! What the engine says of itself.
+
+use serde_json::{Value as Json, json};
+
+use crate::fixture::Run;
+
+// FX-11
+#[test]
+fn every_column_has_a_class() {
+    let run = Run::with_tables();
+    let classes = |class: &str| {
+        run.column(&format!(
+            "SELECT column_name FROM system.columns WHERE table_name = 'solver' AND class = '{class}' ORDER BY position"
+        ))
+    };
+    assert_eq!(classes("data"), ["prompt", "response", "reward"]);
+    let status =
+        ["prompt_status", "prompt_at", "response_status", "response_at", "reward_status", "reward_at"];
+    assert_eq!(classes("status"), status);
+    assert_eq!(classes("meta"), forebay_store::META_COLUMNS);
+    let types = run
+        .rows("SELECT data_type, storage FROM system.columns WHERE table_name = 'solver' AND class = 'data'");
+    let expected = [
+        json!({"data_type": "utf8", "storage": "view"}),
+        json!({"data_type": "list<int32>", "storage": "slice"}),
+        json!({"data_type": "float32", "storage": "inline"}),
+    ];
+    assert_eq!(types, expected);
+}
+
+#[test]
+fn the_positions_are_those_of_select_star() {
+    let run = Run::with_tables();
+    let named =
+        run.column("SELECT column_name FROM system.columns WHERE table_name = 'solver' ORDER BY position");
+    let answer = run.session.sql_blocking("SELECT * FROM solver").unwrap();
+    let shown: Vec<&str> = answer.schema.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(named, shown);
+}
+
+// FX-12
+#[test]
+fn a_claim_is_seen_from_its_granting_to_its_end() {
+    let (run, step, claim) = Run::busy();
+    let sql = "SELECT consumer, table_name, state, rows, step, sequence_in_step, granted_at < deadline AS leased, \
+               accumulated_at, ended_at FROM system.claims WHERE step = 2";
+    let leased = json!({"consumer": "train-solver", "table_name": "solver", "state": "leased", "rows": 2, "step": 2,
+        "sequence_in_step": 0, "leased": true, "accumulated_at": null, "ended_at": null});
+    assert_eq!(run.rows(sql), [leased]);
+    let holder = run.column(
+        "SELECT DISTINCT c.owner FROM solver s JOIN system.claims c USING (claim) WHERE is_processing",
+    );
+    assert_eq!(holder, [format!("step 2 of process {}", std::process::id())]);
+
+    claim.accumulated().unwrap();
+    let times = "SELECT accumulated_at >= granted_at AS later, ended_at IS NULL AS open FROM system.claims WHERE step = 2";
+    assert_eq!(run.rows(times), [json!({"later": true, "open": true})]);
+    drop(step);
+    let ended = "SELECT state, ended_at >= accumulated_at AS later FROM system.claims WHERE step = 2";
+    assert_eq!(run.rows(ended), [json!({"state": "returned", "later": true})]);
+}
+
+#[test]
+fn steps_and_policies_tell_what_moved() {
+    let (run, _step, _claim) = Run::busy();
+    let steps = run.rows(
+        "SELECT step, state, rows, updates, ended_at >= begun_at AS ended FROM system.steps ORDER BY 1",
+    );
+    let expected = [
+        json!({"step": 1, "state": "committed", "rows": 4, "updates": [{"policy": "solver", "version": 1}], "ended": true}),
+        json!({"step": 2, "state": "open", "rows": 0, "updates": [], "ended": null}),
+    ];
+    assert_eq!(steps, expected);
+    let policies = run.rows("SELECT policy, version, objects FROM system.policies ORDER BY 1");
+    let expected = [
+        json!({"policy": "checker", "version": 0, "objects": []}),
+        json!({"policy": "solver", "version": 1, "objects": []}),
+    ];
+    assert_eq!(policies, expected);
+    let ready = run.rows("SELECT consumer, kind, ready_rows FROM system.consumers ORDER BY 1");
+    let expected = [
+        json!({"consumer": "train-checker", "kind": "trainer", "ready_rows": 2}),
+        json!({"consumer": "train-solver", "kind": "trainer", "ready_rows": 0}),
+    ];
+    assert_eq!(ready, expected);
+}
+
+#[test]
+fn the_objects_of_a_policy_are_listed() {
+    let run = Run::empty();
+    let object = run.store.put_object("solver", 3, b"weights").unwrap();
+    run.store.create_policy("solver", 3, std::slice::from_ref(&object)).unwrap();
+    let objects = run.column("SELECT objects FROM system.policies");
+    let crc32c = format!("{:08x}", object.crc32c);
+    assert_eq!(objects, [json!([{"key": "solver", "version": 3, "bytes": 7, "crc32c": crc32c}])]);
+    assert_eq!(
+        run.column("SELECT sum(o['bytes']) FROM (SELECT unnest(objects) AS o FROM system.policies)"),
+        [7]
+    );
+}
+
+#[test]
+fn the_catalog_can_be_explored() {
+    let run = Run::with_tables();
+    let tables = run.column(
+        "SELECT table_schema || '.' || table_name AS name FROM information_schema.tables \
+         WHERE table_schema <> 'information_schema' ORDER BY 1",
+    );
+    let expected = [
+        "public.checker",
+        "public.solver",
+        "system.claims",
+        "system.columns",
+        "system.consumers",
+        "system.policies",
+        "system.steps",
+        "system.tables",
+    ];
+    assert_eq!(tables, expected);
+    assert!(run.rows("SHOW TABLES").len() >= expected.len());
+    let described = run.rows("DESCRIBE solver");
+    assert_eq!(described[0]["column_name"], "sample_id");
+    assert_eq!(run.column("SELECT count(*) FROM forebay.public.solver"), [0]);
+    assert_eq!(run.column("SELECT count(*) FROM forebay.system.tables"), [2]);
+}
+
+#[test]
+fn an_empty_store_has_empty_tables() {
+    let run = Run::empty();
+    for table in ["tables", "columns", "consumers", "claims", "steps", "policies"] {
+        assert_eq!(run.rows(&format!("SELECT * FROM system.{table}")), Vec::<Json>::new(), "{table}");
+    }
+}
