@@ -12,6 +12,37 @@
 //! - [`device`]: the arithmetic that all of them are written in, and the CPU that does it;
 //! - [`random`]: the counter generator.
 //!
+//! # One step
+//! ```
+//! use forebay_trainer_adapter::{
+//!     CpuDevice, GenerateOptions, GenerateRequest, Policy, PolicyConfig, SampleKey, Sequence, Trainer, TrainerOptions, Unit,
+//!     generate,
+//! };
+//! # fn main() -> Result<(), forebay_trainer_adapter::Error> {
+//! let device = CpuDevice::new(2);
+//! let policy = Policy::initialise(&device, &PolicyConfig::small(300), 7)?;
+//! let mut trainer = Trainer::new(&device, policy, TrainerOptions::default())?;
+//!
+//! // A group of four responses to one prompt, sampled from the current version.
+//! let (policy, prompt) = (trainer.policy(), [5, 6, 7]);
+//! let key = |sample| SampleKey { seed: 7, version: policy.version(), sample, attempt: 0 };
+//! let requests: Vec<_> = (0..4).map(|sample| GenerateRequest { prompt: &prompt, key: key(sample) }).collect();
+//! let group = generate(&device, &policy, &requests, &GenerateOptions::default())?;
+//!
+//! // The group is a unit of the step; the weights move in `apply` and only there.
+//! let advantages = [1.0, -1.0, 0.5, -0.5];
+//! let rows: Vec<_> = group
+//!     .iter()
+//!     .zip(advantages)
+//!     .map(|(made, advantage)| Sequence { prompt: &prompt, response: &made.tokens, advantage })
+//!     .collect();
+//! trainer.accumulate(&Unit { position: 0, policy: "policy", version: policy.version(), rows: &rows })?;
+//! let report = trainer.apply()?;
+//! assert_eq!((report.rows, report.version), (4, 1));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Bit equality
 //! On the CPU device the same seed gives the same bits, whatever the number of threads, the make-up of a batch
 //! and the order in which units arrive:

@@ -27,7 +27,7 @@ pub(super) fn sample(logits: &[f32], temperature: f32, uniform: f64, scratch: &m
 
 vectorised! {
     /// Replaces each z by e^(z - max) and returns max.
-    fn exponentials(values: &mut [f32]) -> f32 {
+    fn exponentials<'a>(values: &'a mut [f32]) -> f32 {
         let max = max_of(values);
         exp_in_place(values, max);
         max

@@ -5,12 +5,12 @@ use crate::device::AdamWStep;
 
 vectorised! {
     // Loshchilov and Hutter 2019, algorithm 2, with the decay scaled by the learning rate as PyTorch does.
-    pub(super) fn update(
-        step: &AdamWStep,
-        gradient: &[f32],
-        parameters: &mut [f32],
-        first_moments: &mut [f32],
-        second_moments: &mut [f32],
+    pub(super) fn update<'a>(
+        step: &'a AdamWStep,
+        gradient: &'a [f32],
+        parameters: &'a mut [f32],
+        first_moments: &'a mut [f32],
+        second_moments: &'a mut [f32],
     ) {
         let moments = first_moments.iter_mut().zip(second_moments.iter_mut());
         for ((&g, parameter), (m, v)) in gradient.iter().zip(parameters.iter_mut()).zip(moments) {

@@ -124,7 +124,8 @@ pub(super) fn forward(
             let keys = head.part(&qkv, head.key_column(), block.key, block.keys).transposed();
             multiply(head.heads.scale(), queries, keys, 0.0, block.of_mut(weights, start, columns));
         }
-        softmax(&mut weights[start..start + head.family.rows() * columns], head.family);
+        let length = head.family.rows() * columns;
+        softmax(&mut weights[start..start + length], &visible(head.family), columns);
         for block in head.blocks() {
             let values = head.part(&qkv, head.value_column(), block.key, block.keys);
             let beta = if block.column == 0 { 0.0 } else { 1.0 };
@@ -152,7 +153,12 @@ pub(super) fn backward(
             multiply(1.0, block.of(weights, start, columns).transposed(), outer, head.beta(), into);
         }
         let length = head.family.rows() * columns;
-        softmax_backward(&weights[start..start + length], &mut scratch[..length], head.family);
+        softmax_backward(
+            &weights[start..start + length],
+            &mut scratch[..length],
+            &visible(head.family),
+            columns,
+        );
         for block in head.blocks() {
             let scores = block.of(scratch, 0, columns);
             let keys = head.part(&qkv, head.key_column(), block.key, block.keys);
@@ -166,46 +172,39 @@ pub(super) fn backward(
     }
 }
 
-/// Calls `work` with each row of the family's weights: (row, number of keys it sees).
-#[inline(always)]
-fn each_row(family: &Family, mut work: impl FnMut(usize, usize)) {
-    for row in 0..family.prompt {
-        work(row, row + 1);
-    }
-    for branch in &family.branches {
-        for row in 0..branch.rows {
-            work(branch.first + row, family.prompt + row + 1);
-        }
-    }
+/// How many keys each row of the family sees, by row.
+fn visible(family: &Family) -> Vec<usize> {
+    let prompt = 1..=family.prompt;
+    let branches = family.branches.iter().flat_map(|branch| family.prompt + 1..=family.prompt + branch.rows);
+    prompt.chain(branches).collect()
 }
 
 vectorised! {
-    fn softmax(weights: &mut [f32], family: &Family) {
-        let columns = family.columns();
-        each_row(family, |row, visible| {
-            let (seen, hidden) = weights[row * columns..][..columns].split_at_mut(visible);
+    fn softmax<'a>(weights: &'a mut [f32], visible: &'a [usize], columns: usize) {
+        for (row, &visible) in weights.chunks_exact_mut(columns).zip(visible) {
+            let (seen, hidden) = row.split_at_mut(visible);
             let max = max_of(seen);
             let inverse = 1.0 / exp_in_place(seen, max);
             for weight in seen.iter_mut() {
                 *weight *= inverse;
             }
             hidden.fill(0.0);
-        });
+        }
     }
 }
 
 vectorised! {
     // dS = P (dP - sum(P dP)), in place of dP.
-    fn softmax_backward(weights: &[f32], gradient: &mut [f32], family: &Family) {
-        let columns = family.columns();
-        each_row(family, |row, visible| {
-            let p = &weights[row * columns..][..visible];
-            let (seen, hidden) = gradient[row * columns..][..columns].split_at_mut(visible);
+    fn softmax_backward<'a>(weights: &'a [f32], gradient: &'a mut [f32], visible: &'a [usize], columns: usize) {
+        let rows = gradient.chunks_exact_mut(columns).zip(weights.chunks_exact(columns));
+        for ((row, weights), &visible) in rows.zip(visible) {
+            let (seen, hidden) = row.split_at_mut(visible);
+            let p = &weights[..visible];
             let sum = sum_of(p, seen, |p, d| p * d);
             for (d, &p) in seen.iter_mut().zip(p) {
                 *d = p * (*d - sum);
             }
             hidden.fill(0.0);
-        });
+        }
     }
 }

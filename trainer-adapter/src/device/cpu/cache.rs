@@ -10,7 +10,7 @@ use super::simd::{LANES, exp_in_place, max_of, vectorised};
 use crate::device::{AttentionHeads, CacheRow};
 
 vectorised! {
-    pub(super) fn store(heads: AttentionHeads, rows: &[CacheRow], qkv: Rows<'_>, cache: &mut [f32]) {
+    pub(super) fn store<'a>(heads: AttentionHeads, rows: &'a [CacheRow], qkv: Rows<'a>, cache: &'a mut [f32]) {
         let dimension = heads.dimension;
         for (index, place) in rows.iter().enumerate() {
             let (keys, values) = qkv.row(index)[heads.query_columns()..].split_at(heads.key_columns());
@@ -29,13 +29,13 @@ vectorised! {
 }
 
 vectorised! {
-    pub(super) fn attention(
+    pub(super) fn attention<'a>(
         heads: AttentionHeads,
-        rows: &[CacheRow],
-        qkv: Rows<'_>,
-        cache: &[f32],
-        scores: &mut Vec<f32>,
-        output: &mut RowsMut<'_>,
+        rows: &'a [CacheRow],
+        qkv: Rows<'a>,
+        cache: &'a [f32],
+        scores: &'a mut Vec<f32>,
+        output: RowsMut<'a>,
     ) {
         for (index, place) in rows.iter().enumerate() {
             let own = place.own_index + 1;

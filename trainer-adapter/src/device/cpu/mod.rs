@@ -122,7 +122,7 @@ impl Device for CpuDevice {
     }
 
     fn add_row(&self, row: In<'_>, matrix: Out<'_>) {
-        elementwise::add_row(vector(&row), &mut matrix.into());
+        elementwise::add_row(vector(&row), matrix.into());
     }
 
     fn sum_rows(&self, matrix: In<'_>, row: Out<'_>) {
@@ -130,19 +130,19 @@ impl Device for CpuDevice {
     }
 
     fn add(&self, source: In<'_>, target: Out<'_>) {
-        elementwise::add(source.into(), &mut target.into());
+        elementwise::add(source.into(), target.into());
     }
 
     fn gather(&self, source: In<'_>, rows: &[u32], output: Out<'_>) {
-        elementwise::gather(source.into(), rows, &mut output.into());
+        elementwise::gather(source.into(), rows, output.into());
     }
 
     fn scatter_add(&self, source: In<'_>, rows: &[u32], target: Out<'_>) {
-        elementwise::scatter_add(source.into(), rows, &mut target.into());
+        elementwise::scatter_add(source.into(), rows, target.into());
     }
 
     fn rms_norm(&self, input: In<'_>, weight: In<'_>, epsilon: f32, output: Out<'_>, scales: &mut CpuBuffer) {
-        norm::forward(input.into(), vector(&weight), epsilon, &mut output.into(), scales);
+        norm::forward(input.into(), vector(&weight), epsilon, output.into(), scales);
     }
 
     fn rms_norm_backward(
@@ -160,21 +160,21 @@ impl Device for CpuDevice {
             weight,
             scales,
             outer,
-            &mut input_gradient.into(),
+            input_gradient.into(),
             vector_mut(weight_gradient),
         );
     }
 
     fn rotary(&self, matrix: Out<'_>, positions: &[u32], table: In<'_>, direction: Direction) {
-        elementwise::rotary(&mut matrix.into(), positions, table.into(), direction);
+        elementwise::rotary(matrix.into(), positions, table.into(), direction);
     }
 
     fn swiglu(&self, gate_up: In<'_>, output: Out<'_>) {
-        elementwise::swiglu(gate_up.into(), &mut output.into());
+        elementwise::swiglu(gate_up.into(), output.into());
     }
 
     fn swiglu_backward(&self, gate_up: In<'_>, output_gradient: In<'_>, gate_up_gradient: Out<'_>) {
-        elementwise::swiglu_backward(gate_up.into(), output_gradient.into(), &mut gate_up_gradient.into());
+        elementwise::swiglu_backward(gate_up.into(), output_gradient.into(), gate_up_gradient.into());
     }
 
     fn attention(&self, shape: &SharedAttention, qkv: In<'_>, weights: &mut CpuBuffer, output: Out<'_>) {
@@ -206,11 +206,11 @@ impl Device for CpuDevice {
         output: Out<'_>,
     ) {
         let mut scores = Vec::new();
-        cache::attention(heads, rows, qkv.into(), cache, &mut scores, &mut output.into());
+        cache::attention(heads, rows, qkv.into(), cache, &mut scores, output.into());
     }
 
     fn token_statistics(&self, logits: In<'_>, targets: &[u32], statistics: Out<'_>) {
-        tokens::statistics(logits.into(), targets, &mut statistics.into());
+        tokens::statistics(logits.into(), targets, statistics.into());
     }
 
     fn token_gradient(
@@ -221,7 +221,7 @@ impl Device for CpuDevice {
         log_prob_weights: &[f32],
         entropy_weights: &[f32],
     ) {
-        tokens::gradient(&mut logits.into(), targets, statistics.into(), log_prob_weights, entropy_weights);
+        tokens::gradient(logits.into(), targets, statistics.into(), log_prob_weights, entropy_weights);
     }
 
     fn accumulate(&self, source: &CpuBuffer, target: &mut CpuBuffer) {

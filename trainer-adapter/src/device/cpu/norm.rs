@@ -4,7 +4,7 @@ use super::buffer::{Rows, RowsMut};
 use super::simd::{sum_of, vectorised};
 
 vectorised! {
-    pub(super) fn forward(input: Rows<'_>, weight: &[f32], epsilon: f32, output: &mut RowsMut<'_>, scales: &mut [f32]) {
+    pub(super) fn forward<'a>(input: Rows<'a>, weight: &'a [f32], epsilon: f32, output: RowsMut<'a>, scales: &'a mut [f32]) {
         let width = input.columns as f32;
         for (row, kept) in scales[..input.rows].iter_mut().enumerate() {
             let x = input.row(row);
@@ -19,13 +19,13 @@ vectorised! {
 
 vectorised! {
     // With s the inverse root and g = dy w: dx = s (g - x s^2 mean(g x)); dw = sum over rows of dy x s.
-    pub(super) fn backward(
-        input: Rows<'_>,
-        weight: &[f32],
-        scales: &[f32],
-        output_gradient: Rows<'_>,
-        input_gradient: &mut RowsMut<'_>,
-        weight_gradient: &mut [f32],
+    pub(super) fn backward<'a>(
+        input: Rows<'a>,
+        weight: &'a [f32],
+        scales: &'a [f32],
+        output_gradient: Rows<'a>,
+        input_gradient: RowsMut<'a>,
+        weight_gradient: &'a mut [f32],
     ) {
         let width = input.columns as f32;
         weight_gradient.fill(0.0);

@@ -6,16 +6,31 @@
 /// Values per lane group: one AVX-512 register of f32, and the alignment of buffers.
 pub(crate) const LANES: usize = 16;
 
-/// Defines a function whose body is compiled for each instruction set.
+/// Defines a function whose body is compiled for each instruction set. References in its signature live for `'a`.
+///
+/// The arguments travel in a struct with an always-inlined call: a closure would be compiled apart from the function that
+/// has the instruction set, and run without it. For the same reason bodies call always-inlined functions only.
 macro_rules! vectorised {
-    ($(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
+    ($(#[$meta:meta])* $visibility:vis fn $name:ident<$life:lifetime>($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$meta])*
-        $visibility fn $name($($argument: $type),*) $(-> $result)? {
-            #[inline(always)]
-            fn body($($argument: $type),*) $(-> $result)? $body
-            pulp::Arch::new().dispatch(|| body($($argument),*))
+        $visibility fn $name<$life>($($argument: $type),*) $(-> $result)? {
+            struct Call<$life> {
+                $($argument: $type),*
+            }
+            impl<$life> pulp::NullaryFnOnce for Call<$life> {
+                type Output = vectorised!(@output $($result)?);
+                #[inline(always)]
+                fn call(self) -> Self::Output {
+                    #[allow(unused_mut, reason = "only some bodies write through their arguments")]
+                    let Self { $(mut $argument),* } = self;
+                    $body
+                }
+            }
+            pulp::Arch::new().dispatch(Call { $($argument),* })
         }
     };
+    (@output) => { () };
+    (@output $result:ty) => { $result };
 }
 pub(crate) use vectorised;
 

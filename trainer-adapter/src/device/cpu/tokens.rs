@@ -10,7 +10,7 @@ pub(super) const NORMALISER: usize = 2;
 
 vectorised! {
     // With z' = z - max and S = sum e^z': log p_t = z'_t - ln S and H = ln S - (sum e^z' z') / S.
-    pub(super) fn statistics(logits: Rows<'_>, targets: &[u32], output: &mut RowsMut<'_>) {
+    pub(super) fn statistics<'a>(logits: Rows<'a>, targets: &'a [u32], output: RowsMut<'a>) {
         for (row, &target) in targets.iter().enumerate() {
             let z = logits.row(row);
             let max = max_of(z);
@@ -46,12 +46,12 @@ fn exponential_sums(z: &[f32], max: f32) -> (f32, f32) {
 
 vectorised! {
     // d(c log p_t)/dz_j = c ([j = t] - p_j); d(e H)/dz_j = -e p_j (log p_j + H).
-    pub(super) fn gradient(
-        logits: &mut RowsMut<'_>,
-        targets: &[u32],
-        statistics: Rows<'_>,
-        log_prob_weights: &[f32],
-        entropy_weights: &[f32],
+    pub(super) fn gradient<'a>(
+        logits: RowsMut<'a>,
+        targets: &'a [u32],
+        statistics: Rows<'a>,
+        log_prob_weights: &'a [f32],
+        entropy_weights: &'a [f32],
     ) {
         for (row, &target) in targets.iter().enumerate() {
             let (normaliser, entropy) = (statistics.row(row)[NORMALISER], statistics.row(row)[ENTROPY]);
