@@ -1,6 +1,6 @@
 //! Batches of changes: all or none, in one record.
 
-use crate::error::{Cause, Result};
+use crate::error::{Cause, Error, Result};
 use crate::extent::{ValueOwner, View};
 use crate::log::record::{CellRecord, Event, Operation, StoredValue};
 use crate::sample_id::SampleId;
@@ -127,6 +127,10 @@ impl<'a> WriteBatch<'a> {
         row: NewRow,
         cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
     ) -> Result<()> {
+        table.check_store(self.store)?;
+        if row.excluded.as_deref() == Some("") {
+            return Err(no_reason());
+        }
         let owner =
             ValueOwner { row_key: Row::key(row.policy_version, &row.sample), table: table.id(), column: 0 };
         let cells = self.store.0.store_cells(table.schema(), owner, cells)?;
@@ -166,6 +170,7 @@ impl<'a> WriteBatch<'a> {
         row: Row,
         cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
     ) -> Result<()> {
+        table.check_store(self.store)?;
         table.check_row(row)?;
         let cells = self.store.0.store_cells(table.schema(), row.owner(0), cells)?;
         self.requests.push(Request::Write { row, cells });
@@ -175,8 +180,7 @@ impl<'a> WriteBatch<'a> {
     /// Leaves a row out for good, with the reason that people will see.
     pub fn exclude(&mut self, row: Row, reason: &str) -> Result<()> {
         if reason.is_empty() {
-            let reason = "it is empty; say in a few words why the row is left out".to_owned();
-            return Err(Cause::Argument { what: "reason", reason }.into());
+            return Err(no_reason());
         }
         self.requests.push(Request::Exclude { row, reason: reason.to_owned() });
         Ok(())
@@ -213,6 +217,11 @@ impl<'a> WriteBatch<'a> {
             Ok((Event::Finished { claim, operations }, rows))
         })
     }
+}
+
+fn no_reason() -> Error {
+    let reason = "it is empty; say in a few words why the row is left out".to_owned();
+    Cause::Argument { what: "reason", reason }.into()
 }
 
 impl Shared {

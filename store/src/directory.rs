@@ -21,6 +21,7 @@ pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"FOREBAY\0";
 const IDENTITY_BYTES: usize = 64;
+const FOLDERS: [&str; 3] = ["log", "extents", "objects"];
 
 /// An open and locked directory.
 #[derive(Debug)]
@@ -71,9 +72,11 @@ fn check_empty(disk: &dyn Disk, path: &Path, options: &Options) -> Result<()> {
     }
     disk.create_directory(path).map_err(|e| Cause::io("create", path, e))?;
     let names = disk.list(path).map_err(|e| Cause::io("list", path, e))?;
-    // What a creation that was interrupted leaves behind is ours to go on with.
+    // What a creation that was interrupted leaves behind is ours to go on with: its folders are still empty.
     let foreign = |name: &PathBuf| {
-        !["LOCK", "FOREBAY.tmp", "log", "extents", "objects"].iter().any(|n| name.ends_with(n))
+        let folder = FOLDERS.iter().any(|folder| name.ends_with(folder));
+        let ours = ["LOCK", "FOREBAY.tmp"].iter().any(|file| name.ends_with(file));
+        !(ours || folder && disk.list(name).is_ok_and(|inside| inside.is_empty()))
     };
     if names.iter().any(foreign) {
         return Err(Cause::DirectoryTaken { path: path.to_owned() }.into());
@@ -95,7 +98,7 @@ fn take_lock(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Box<dyn 
 
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.
 fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) -> Result<()> {
-    for name in ["log", "extents", "objects"] {
+    for name in FOLDERS {
         let directory = path.join(name);
         disk.create_directory(&directory).map_err(|e| Cause::io("create", &directory, e))?;
     }

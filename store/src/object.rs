@@ -25,6 +25,11 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
+    pub(crate) fn of(key: &str, version: u64, payload: &[u8]) -> Self {
+        let (bytes, crc32c) = (payload.len() as u64, crc32c::crc32c(payload));
+        ObjectRef { key: key.to_owned(), version, bytes, crc32c }
+    }
+
     pub(crate) fn record(&self) -> ObjectRecord {
         ObjectRecord { key: self.key.clone(), version: self.version, bytes: self.bytes, crc32c: self.crc32c }
     }
@@ -49,12 +54,7 @@ pub(crate) fn write(directory: &Directory, key: &str, version: u64, payload: &[u
     let path = file_of(directory, key, version);
     directory.disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
     directory.disk.write_atomically(&path, &[payload]).map_err(|e| Cause::io("write", &path, e))?;
-    Ok(ObjectRef {
-        key: key.to_owned(),
-        version,
-        bytes: payload.len() as u64,
-        crc32c: crc32c::crc32c(payload),
-    })
+    Ok(ObjectRef::of(key, version, payload))
 }
 
 /// Reads a version and checks every byte of it.

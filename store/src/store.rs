@@ -169,8 +169,11 @@ impl Store {
             }
             state.policy_named(&policy).is_some()
         };
-        if !known {
-            self.create_policy(&policy, 0, &[])?;
+        if !known
+            && let Err(error) = self.create_policy(&policy, 0, &[])
+            && !matches!(error.cause(), Cause::Exists { .. })
+        {
+            return Err(error); // one that exists now was created by another thread
         }
         self.0.submit(|state| {
             if taken(state) {
@@ -238,16 +241,17 @@ impl Store {
     /// Begins a step. At most one is open at a time.
     ///
     /// # Errors
-    /// `state` when a step is open; `input` when the plan names a consumer that is not a trainer, or groups for one that
-    /// takes rows.
+    /// `state` when a step is open, or the plan names a consumer that is not a trainer, or groups for one that takes rows;
+    /// `input` when it names a consumer twice.
     pub fn begin_step(&self, plan: StepPlan) -> Result<Step> {
         let number = self.0.submit(|state| {
             if let Some(step) = state.open_step() {
                 let since = state.steps[&step].begun_at.to_string();
                 return Err(Cause::StepOpen { step, since }.into());
             }
-            for (consumer, groups, _) in &plan.entries {
-                check_planned(state, *consumer, groups)?;
+            for (at, (consumer, groups, _)) in plan.entries.iter().enumerate() {
+                let twice = plan.entries[..at].iter().any(|(other, ..)| other == consumer);
+                check_planned(state, *consumer, groups, twice)?;
             }
             let entries = plan.entries.into_iter();
             let plan =
@@ -266,10 +270,23 @@ impl Store {
     /// Writes one version of an object, whole. It is part of the store once a step's commit names it.
     ///
     /// # Errors
-    /// `capacity` when the disk is full; `input` when the key is not a legal name.
+    /// `capacity` when the disk is full; `input` when the key is not a legal name, or when a policy stands on this version
+    /// of the object with other bytes.
     pub fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
         self.0.check_writable("write objects")?;
+        if let Some(there) = self.committed_object(key, version) {
+            if there == ObjectRef::of(key, version, payload) {
+                return Ok(there);
+            }
+            return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+        }
         object::write(&self.0.directory, key, version, payload)
+    }
+
+    fn committed_object(&self, key: &str, version: u64) -> Option<ObjectRef> {
+        let state = self.0.state.lock();
+        let objects = state.policies.iter().flat_map(|policy| &policy.objects);
+        objects.clone().find(|object| object.key == key && object.version == version).cloned()
     }
 
     /// Reads an object, every byte checked.
@@ -301,6 +318,17 @@ impl Store {
     /// Every consumer, once for each of its tables.
     pub fn consumers(&self) -> Vec<ConsumerInfo> {
         self.0.state.lock().show_consumers()
+    }
+
+    /// Accepts nothing more, and ends every wait: for a part of the process that cannot go on and must not leave the
+    /// others waiting. What was acknowledged stays; open the store again to go on.
+    pub fn close(&self, reason: &str) {
+        self.0.close(reason.to_owned());
+    }
+
+    /// Why the store accepts nothing more, if so.
+    pub fn closed(&self) -> Option<String> {
+        self.0.closed.get().cloned()
     }
 
     /// Counters since the store was opened.
@@ -341,11 +369,20 @@ impl Shared {
         self.check_writable("change it")?;
         let mut state = self.state.lock();
         let (event, outcome) = decide(&state)?;
-        let Some(event) = event else { return Ok(outcome) };
+        let Some(event) = event else {
+            // The answer may rest on what another thread has applied and not yet logged.
+            drop(state);
+            self.log.flush_all().map_err(|error| self.close_after(&error))?;
+            return Ok(outcome);
+        };
         let record = Record { time: self.options.clock.now().0, event };
-        let sequence = self.log.append(&record)?;
-        let effects = state.apply(record).map_err(|reason| self.close(reason))?;
-        drop(state);
+        let logged = self.log.append(&record);
+        let applied = logged.and_then(|sequence| {
+            let effects = state.apply(record).map_err(|reason| self.close(reason))?;
+            Ok((sequence, effects))
+        });
+        drop(state); // before `outcome`, which may be a claim that gives itself back
+        let (sequence, effects) = applied?;
         self.log.flush(sequence).map_err(|error| self.close_after(&error))?;
         self.wake(&effects.wake);
         Ok(outcome)
@@ -422,7 +459,10 @@ fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerRecord> {
         return Err(argument("a group of 0 members is never complete; give at least 1".into()));
     }
     let (mut tables, mut required) = (Vec::new(), Vec::new());
-    for name in &consumer.tables {
+    for (at, name) in consumer.tables.iter().enumerate() {
+        if consumer.tables[..at].contains(name) {
+            return Err(argument(format!("it names table {name:?} twice")));
+        }
         let index = state
             .table_named(name)
             .ok_or_else(|| unknown("table", name, state.tables.iter().map(|t| &*t.name)))?;
@@ -454,8 +494,11 @@ fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerRecord> {
 /// The most consumers that a table may have.
 const CONSUMERS_MAX: usize = 16;
 
-fn check_planned(state: &State, consumer: usize, groups: &[String]) -> Result<()> {
-    let planned = &state.consumers[consumer];
+fn check_planned(state: &State, consumer: usize, groups: &[String], twice: bool) -> Result<()> {
+    let planned = state.consumers.get(consumer).filter(|_| !twice).ok_or_else(|| {
+        let reason = format!("consumer number {consumer} is named twice or is not of this store");
+        Cause::Argument { what: "plan", reason }
+    })?;
     let refuse = |hint| {
         let (consumer, found) = (planned.name.to_string(), planned.kind.as_str());
         Err(Cause::ConsumerKind { consumer, found, hint }.into())

@@ -86,6 +86,15 @@ fn tensor_bytes(element: Element, shape: &[u32]) -> usize {
     shape.iter().fold(element.width_bytes(), |bytes, &side| bytes.saturating_mul(side as usize))
 }
 
+fn float_of(bits: u64, element: Element) -> f64 {
+    match element {
+        Element::Float16 => half::f16::from_bits(bits as u16).to_f64(),
+        Element::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
+        Element::Float32 => f32::from_bits(bits as u32).into(),
+        _ => f64::from_bits(bits),
+    }
+}
+
 /// The stored bits of a number, or `None` when it does not fit the element type.
 fn encode_number(value: &Value<'_>, element: Element) -> Option<u64> {
     let integer = |value: i128| -> Option<u64> {
@@ -111,8 +120,10 @@ fn encode_number(value: &Value<'_>, element: Element) -> Option<u64> {
         })
     };
     match value {
-        // Whole numbers go into float columns as long as the float can hold every whole number up to them.
-        Value::Integer(value) => integer(*value).or_else(|| float(i32::try_from(*value).ok()?.into())),
+        Value::Integer(value) => integer(*value).or_else(|| {
+            let wide = *value as f64; // exact whenever a narrower one is
+            float(wide).filter(|&bits| wide as i128 == *value && float_of(bits, element) == wide)
+        }),
         Value::Float(value) => float(*value),
         _ => None,
     }
@@ -203,7 +214,9 @@ mod tests {
 
     #[test]
     fn numbers_convert_where_nothing_is_lost() {
-        let cases: [(Value<'_>, DataType, u64); 5] = [
+        let cases: [(Value<'_>, DataType, u64); 7] = [
+            (65_504_i32.into(), DataType::Float16, 0x7BFF),
+            ((1_i64 << 60).into(), DataType::Float64, ((1_i64 << 60) as f64).to_bits()),
             ((-1_i64).into(), DataType::Int32, 0xFFFF_FFFF),
             (7_u8.into(), DataType::Int64, 7),
             (1_i32.into(), DataType::Float32, u64::from(1_f32.to_bits())),
@@ -217,7 +230,11 @@ mod tests {
 
     #[test]
     fn a_value_of_another_type_is_refused_by_name() {
-        let cases: [(Value<'_>, DataType, &str); 6] = [
+        let cases: [(Value<'_>, DataType, &str); 10] = [
+            (16_777_217_i32.into(), DataType::Float32, "the integer 16777217"),
+            (257_i32.into(), DataType::BFloat16, "the integer 257"),
+            (65_520_i32.into(), DataType::Float16, "the integer 65520"),
+            (u64::MAX.into(), DataType::Float64, "the integer 18446744073709551615"),
             ((1_i64 << 40).into(), DataType::Int32, "the integer 1099511627776"),
             (0.5_f64.into(), DataType::Int32, "the float 0.5"),
             ("x".into(), DataType::Binary, "text of 1 bytes"),

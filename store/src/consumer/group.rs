@@ -10,27 +10,44 @@ pub(crate) struct GroupKey {
     pub(crate) key: Arc<str>,
 }
 
-/// The members of a group, counted.
+/// The members of a group, counted. A member counts once: as waiting (not counted here), ready, held, done or out.
 ///
-/// A group is complete when every expected member is ready. A member that is left out for good makes the group
-/// smaller; a member that is superseded by its next attempt does not.
+/// A group is complete when no member is waiting. A member that is left out for good is waited for no longer; one that
+/// is superseded is counted nowhere until its next attempt is.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    /// Members that belong to the group.
-    pub(crate) expected: u32,
+    /// Members that the consumer's declaration asks for.
+    pub(crate) size: u32,
     /// Members that are ready and not claimed.
     pub(crate) ready: Vec<u32>,
-    /// Members that are leased, accumulated or done.
+    /// Members that are leased or accumulated.
     pub(crate) held: u32,
-    /// Members that are done.
+    /// Members that are finished or consumed.
     pub(crate) done: u32,
+    /// Members that were left out, each in its latest attempt.
+    pub(crate) out: u32,
     /// The group's place in the ready queue.
     pub(crate) ticket: Option<u64>,
 }
 
 impl Group {
-    /// Whether every member that is not held is ready, and there is one.
+    fn settled(&self) -> u32 {
+        self.held + self.done + self.out
+    }
+
+    /// Whether nobody is waited for, and there is somebody to hand out.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.ready.is_empty() && self.ready.len() as u32 + self.held >= self.expected
+        !self.ready.is_empty() && self.ready.len() as u32 + self.settled() >= self.size
+    }
+
+    /// Whether every member is done or out.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ready.is_empty() && self.held == 0 && self.done + self.out >= self.size
+    }
+
+    /// Members that are still to be handed out, and how many of those can be now.
+    pub(crate) fn outstanding(&self) -> (usize, usize) {
+        let open = self.size.saturating_sub(self.settled()) as usize;
+        (open, if self.ticket.is_some() { self.ready.len().min(open) } else { 0 })
     }
 }

@@ -75,6 +75,19 @@ impl ConsumerState {
         Some(GroupKey { table: table.id, version: meta.policy_version, key })
     }
 
+    /// Takes in the rows that were there before the consumer was.
+    pub(crate) fn index(&mut self, table: &mut TableState) {
+        for row in 0..table.row_count() {
+            if table.status(row).excluded.is_some() {
+                let meta = table.meta(row);
+                let latest = table.find(meta.policy_version, &meta.sample) == Some(row);
+                self.row_excluded(table, row, !latest);
+            } else {
+                self.row_changed(table, row);
+            }
+        }
+    }
+
     /// A row has come, or one of its cells has turned final. True when something became claimable.
     pub(crate) fn row_changed(&mut self, table: &mut TableState, row: u32) -> bool {
         let Some(consumed) = self.consumed(table).cloned() else { return false };
@@ -83,7 +96,7 @@ impl ConsumerState {
         {
             return false;
         }
-        if self.kind == ConsumerKind::Trainer && table.meta(row).purpose != Purpose::Train {
+        if !self.takes(table, row) {
             table.set_word(consumed.slot, row, Progress::Out, 0);
             return false;
         }
@@ -110,8 +123,18 @@ impl ConsumerState {
     }
 
     fn group_mut(&mut self, key: &GroupKey) -> &mut Group {
-        let expected = self.group.map_or(1, |(_, members)| members);
-        self.groups.entry(key.clone()).or_insert_with(|| Group { expected, ..Group::default() })
+        let size = self.members();
+        self.groups.entry(key.clone()).or_insert_with(|| Group { size, ..Group::default() })
+    }
+
+    /// How many members a group has.
+    pub(crate) fn members(&self) -> u32 {
+        self.group.map_or(1, |(_, members)| members)
+    }
+
+    /// A trainer takes nothing but train rows.
+    fn takes(&self, table: &TableState, row: u32) -> bool {
+        self.kind == ConsumerKind::Task || table.meta(row).purpose == Purpose::Train
     }
 
     fn queue_if_complete(&mut self, key: &GroupKey) -> bool {
@@ -172,10 +195,22 @@ impl ConsumerState {
         }
         let Some(key) = self.key_of(table, row) else { return };
         let group = self.group_mut(&key);
+        group.held = group.held.saturating_sub(1);
         group.done += 1;
-        if group.done >= group.expected && self.kind == ConsumerKind::Task {
-            self.groups.remove(&key); // a trainer's groups are kept until their version is over: steps count them
+        self.forget_if_over(&key);
+    }
+
+    /// A task's group that is over is forgotten; a trainer's is kept until its version is over, for steps count it.
+    fn forget_if_over(&mut self, key: &GroupKey) {
+        if self.kind == ConsumerKind::Task && self.groups.get(key).is_some_and(Group::is_over) {
+            self.groups.remove(key);
         }
+    }
+
+    /// A group that was over and forgotten waits for one member again.
+    fn reopen(&mut self, key: &GroupKey) {
+        let group = self.group_mut(key);
+        group.done = group.size.saturating_sub(1);
     }
 
     /// A held row is claimable again. True when something became claimable.
@@ -199,7 +234,7 @@ impl ConsumerState {
         let slot = self.slot(table);
         let word = table.word(slot, row);
         table.set_word(slot, row, Progress::Out, 0);
-        if word.progress == Progress::Out {
+        if word.progress == Progress::Out || !self.takes(table, row) {
             return false;
         }
         let Some(key) = self.key_of(table, row) else {
@@ -210,7 +245,7 @@ impl ConsumerState {
         };
         if word.progress == Progress::Done && !self.groups.contains_key(&key) {
             if superseded {
-                self.group_mut(&key).expected = 1; // the group went by already: the next attempt comes alone
+                self.reopen(&key);
             }
             return false;
         }
@@ -219,30 +254,24 @@ impl ConsumerState {
         match word.progress {
             Progress::Ready => group.ready.retain(|&member| member != row),
             Progress::Leased | Progress::Accumulated => group.held = group.held.saturating_sub(1),
-            Progress::Done => {
-                (group.held, group.done) = (group.held.saturating_sub(1), group.done.saturating_sub(1));
-            }
+            Progress::Done => group.done = group.done.saturating_sub(1),
             Progress::Waiting | Progress::Out => {}
         }
-        if !superseded {
-            group.expected = group.expected.saturating_sub(1);
-        }
-        if group.expected == group.done {
-            if self.kind == ConsumerKind::Task {
-                self.groups.remove(&key);
-            }
-            return false;
-        }
+        group.out += u32::from(!superseded);
+        self.forget_if_over(&key);
         self.queue_if_complete(&key)
     }
 
-    /// A row that had been left out gets another attempt: its group is as large again as it was.
+    /// A row that had been left out gets another attempt: its group waits for it again.
     pub(crate) fn row_comes_back(&mut self, table: &TableState, row: u32) {
-        let Some(key) = self.key_of(table, row) else { return };
+        let Some(key) = self.key_of(table, row).filter(|_| self.takes(table, row)) else { return };
         self.unqueue(&key);
-        let known = self.groups.contains_key(&key);
-        let group = self.group_mut(&key);
-        group.expected = if known { group.expected + 1 } else { 1 };
+        match self.groups.get_mut(&key) {
+            Some(group) if group.out > 0 => group.out -= 1,
+            Some(group) => group.done = group.done.saturating_sub(1),
+            None => self.reopen(&key),
+        }
+        self.queue_if_complete(&key);
     }
 
     /// Forgets the groups of versions that are over.
@@ -309,15 +338,9 @@ impl ConsumerState {
         enough.then_some(Selection { table, rows })
     }
 
-    /// How many members of a group are still to be handed out, and how many of those are ready.
-    pub(crate) fn outstanding(&self, table: u32, version: u64, key: &Arc<str>) -> (usize, usize) {
-        let key = GroupKey { table, version, key: key.clone() };
-        match self.groups.get(&key) {
-            Some(group) => {
-                let open = group.expected.saturating_sub(group.held) as usize;
-                (open, if group.ticket.is_some() { group.ready.len() } else { 0 })
-            }
-            None => (self.group.map_or(1, |(_, members)| members as usize), 0),
-        }
+    /// How many members of a group are still to be handed out, and how many of those are ready. `None` while no member
+    /// is known.
+    pub(crate) fn outstanding(&self, table: u32, version: u64, key: &Arc<str>) -> Option<(usize, usize)> {
+        self.groups.get(&GroupKey { table, version, key: key.clone() }).map(Group::outstanding)
     }
 }

@@ -1,5 +1,6 @@
 //! Reads values out of extents.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
@@ -57,7 +58,7 @@ impl Extent {
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     directory: PathBuf,
-    by_number: RwLock<Vec<Option<Arc<Extent>>>>,
+    by_number: RwLock<BTreeMap<u32, Arc<Extent>>>,
     /// How many values were read; meta and status queries leave it alone (FX-23).
     value_reads: AtomicU64,
 }
@@ -106,24 +107,18 @@ impl Extents {
     }
 
     pub(super) fn add(&self, extent: Arc<Extent>) {
-        let mut by_number = self.by_number.write();
-        let index = extent.number as usize;
-        if by_number.len() <= index {
-            by_number.resize(index + 1, None);
-        }
-        by_number[index] = Some(extent);
+        self.by_number.write().insert(extent.number, extent);
     }
 
     /// The greatest extent number in use.
     pub(super) fn greatest(&self) -> u32 {
-        self.by_number.read().len().saturating_sub(1) as u32
+        self.by_number.read().last_key_value().map_or(0, |(number, _)| *number)
     }
 
     /// How many extents there are and how many bytes they take on disk.
     pub(crate) fn totals(&self) -> (usize, u64) {
         let by_number = self.by_number.read();
-        let held = by_number.iter().flatten();
-        (held.clone().count(), held.map(|extent| extent.capacity() as u64).sum())
+        (by_number.len(), by_number.values().map(|extent| extent.capacity() as u64).sum())
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -151,7 +146,7 @@ impl Extents {
 
     /// The extent and offset of a view that is not inline, checked to lie inside the extent.
     pub(crate) fn locate(&self, view: View) -> Result<(Arc<Extent>, usize)> {
-        let extent = self.by_number.read().get(view.extent() as usize).cloned().flatten();
+        let extent = self.by_number.read().get(&view.extent()).cloned();
         let inside = |extent: &Arc<Extent>| {
             view.generation() == 0 && extent.mapping.stable(view.offset(), view.length()).is_some()
         };

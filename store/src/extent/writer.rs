@@ -42,7 +42,7 @@ impl ValueSource {
         bytes_first: usize,
         bytes_max: usize,
     ) -> Self {
-        let next_extent = AtomicU32::new(extents.greatest() + 1);
+        let next_extent = AtomicU32::new(extents.greatest().saturating_add(1));
         let (idle, written_bytes) = (Mutex::default(), AtomicU64::new(0));
         ValueSource { directory, extents, bytes_first, bytes_max, idle, next_extent, written_bytes }
     }

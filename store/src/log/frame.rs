@@ -103,6 +103,9 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
     if crc32c::crc32c(payload) != u32_at(header, 4) {
         return Frame::Damaged("the record does not match its checksum");
     }
+    if rest[FRAME_HEADER_BYTES + length..end].iter().any(|&byte| byte != 0) {
+        return Frame::Damaged("the record is not followed by zeros");
+    }
     Frame::Record { sequence: u64_at(header, 8), payload, end: at + end }
 }
 
@@ -141,8 +144,8 @@ mod tests {
             prop_assert!(whole);
             let cut = 1 + at % (segment.len() - 1);
             prop_assert!(matches!(decode_frame(&segment[..cut], 0), Frame::Torn));
-            let used = FRAME_HEADER_BYTES + payload.len();
-            segment[at % used] ^= 1;
+            let place = at % segment.len();
+            segment[place] ^= 1;
             prop_assert!(matches!(decode_frame(&segment, 0), Frame::Damaged(_)));
         }
 

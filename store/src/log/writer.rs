@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::frame::{SegmentHeader, encode_frame};
+use super::frame::{PAYLOAD_BYTES_MAX, SegmentHeader, encode_frame};
 use super::record::Record;
 use crate::directory::Directory;
 use crate::disk::DiskFile;
@@ -36,6 +36,8 @@ struct Segment {
     bytes: u64,
     /// Every record below this sequence number has been handed to the kernel.
     flushed: u64,
+    /// A write failed. The records of that write are gone, so nothing that comes after them may follow.
+    failed: bool,
     spare: Vec<u8>,
 }
 
@@ -47,8 +49,14 @@ impl Writer {
         last_segment: u32,
         next_sequence: u64,
     ) -> Self {
-        let segment =
-            Segment { file: None, number: last_segment, bytes: 0, flushed: next_sequence, spare: Vec::new() };
+        let segment = Segment {
+            file: None,
+            number: last_segment,
+            bytes: 0,
+            flushed: next_sequence,
+            failed: false,
+            spare: Vec::new(),
+        };
         Writer {
             directory,
             segment_bytes_max,
@@ -67,6 +75,13 @@ impl Writer {
     /// the order of the state's changes.
     pub(crate) fn append(&self, record: &Record) -> Result<u64> {
         let payload = record.encode().map_err(|reason| Cause::Argument { what: "record", reason })?;
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            let reason = format!(
+                "it takes {} bytes, more than {PAYLOAD_BYTES_MAX}; make smaller batches",
+                payload.len()
+            );
+            return Err(Cause::Argument { what: "record", reason }.into());
+        }
         let mut buffer = self.buffer.lock();
         let sequence = buffer.next_sequence;
         buffer.next_sequence += 1;
@@ -80,17 +95,28 @@ impl Writer {
         if segment.flushed > sequence {
             return Ok(()); // somebody else's write took it along
         }
+        if segment.failed {
+            return Err(Cause::Closed { reason: "an append to the log failed before".to_owned() }.into());
+        }
         let mut frames = std::mem::take(&mut segment.spare);
         let next = {
             let mut buffer = self.buffer.lock();
             std::mem::swap(&mut buffer.frames, &mut frames);
             buffer.next_sequence
         };
-        self.write(&mut segment, &frames)?;
+        let written = self.write(&mut segment, &frames);
+        segment.failed = written.is_err();
+        written?;
         segment.flushed = next;
         frames.clear();
         segment.spare = frames;
         Ok(())
+    }
+
+    /// As [`flush`](Self::flush), for everything that was appended so far.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        let next = self.buffer.lock().next_sequence;
+        next.checked_sub(1).map_or(Ok(()), |last| self.flush(last))
     }
 
     fn write(&self, segment: &mut Segment, frames: &[u8]) -> Result<()> {

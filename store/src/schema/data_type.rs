@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::{Cause, Result};
+
 /// A number type: what a scalar column holds, or the element of a list or tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each variant is named for the type it stands for")]
@@ -123,6 +125,17 @@ impl DataType {
             DataType::Utf8 | DataType::Binary => StorageClass::View,
             DataType::List(_) | DataType::Tensor(..) => StorageClass::Slice,
         }
+    }
+
+    /// A tensor has at least one element, and fits into an extent.
+    pub(crate) fn validate(&self, column: &str) -> Result<()> {
+        let DataType::Tensor(element, shape) = self else { return Ok(()) };
+        let bytes = shape.iter().try_fold(element.width_bytes(), |n, &side| n.checked_mul(side as usize));
+        if bytes.is_some_and(|bytes| (1..=1 << 30).contains(&bytes)) {
+            return Ok(());
+        }
+        let reason = format!("{column:?} is a {self}, whose values take no bytes or more than 1 GiB");
+        Err(Cause::Argument { what: "shape", reason }.into())
     }
 
     /// Bytes that one value takes in the table itself: its width, or a view.

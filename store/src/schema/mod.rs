@@ -146,6 +146,7 @@ impl Schema {
         let mut seen: Vec<String> = META_COLUMNS.iter().map(|name| (*name).to_owned()).collect();
         for column in &self.data {
             check_name("column", &column.name)?;
+            column.data_type.validate(&column.name)?;
             for taken in
                 [column.name.clone(), format!("{}_status", column.name), format!("{}_at", column.name)]
             {

@@ -11,7 +11,7 @@ use arrow_buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer
 use arrow_schema::{ArrowError, DataType as ArrowType, Field};
 
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Extents, View};
+use crate::extent::{Extents, ValueBytes, View};
 use crate::log::record::StoredValue;
 use crate::schema::{DataType, Element, StorageClass};
 
@@ -199,8 +199,9 @@ fn list_array(
     extents: &Extents,
 ) -> Result<ArrayRef> {
     let width = element.width_bytes();
-    let lengths: Vec<usize> = values.iter().map(|value| slice_length(*value) / width).collect();
-    let total: usize = lengths.iter().sum();
+    let slices = values.iter().map(|value| slice(*value, extents)).collect::<Result<Vec<_>>>()?;
+    let lengths = || slices.iter().map(|slice| slice.as_deref().map_or(0, <[u8]>::len) / width);
+    let total: usize = lengths().sum();
     if i32::try_from(total).is_err() {
         return Err(Cause::TooMany {
             what: "list elements in one batch",
@@ -210,20 +211,15 @@ fn list_array(
         .into());
     }
     let mut bytes = MutableBuffer::with_capacity(total * width);
-    for value in values {
-        if let Some(StoredValue::View(view)) = value {
-            bytes.extend_from_slice(&extents.resolve(View(*view), StorageClass::Slice)?);
-        }
-    }
+    slices.iter().flatten().for_each(|slice| bytes.extend_from_slice(slice));
     let child = numbers(element, bytes.into(), None);
-    Ok(Arc::new(ListArray::new(item(element), OffsetBuffer::from_lengths(lengths), child, nulls)))
+    Ok(Arc::new(ListArray::new(item(element), OffsetBuffer::from_lengths(lengths()), child, nulls)))
 }
 
-fn slice_length(value: Option<StoredValue>) -> usize {
-    match value {
-        Some(StoredValue::View(view)) => View(view).length(),
-        _ => 0,
-    }
+/// The bytes of a list or tensor; `None` where there is none.
+fn slice(value: Option<StoredValue>, extents: &Extents) -> Result<Option<ValueBytes>> {
+    let Some(StoredValue::View(view)) = value else { return Ok(None) };
+    extents.resolve(View(view), StorageClass::Slice).map(Some)
 }
 
 /// Tensors: gathered once into one buffer, zeros where there is none.
@@ -237,8 +233,7 @@ fn tensor_array(
     let row_bytes = elements * element.width_bytes();
     let mut bytes = MutableBuffer::from_len_zeroed(values.len() * row_bytes);
     for (row, value) in values.iter().enumerate() {
-        if let Some(StoredValue::View(view)) = value {
-            let value = extents.resolve(View(*view), StorageClass::Slice)?;
+        if let Some(value) = slice(*value, extents)? {
             if value.len() == row_bytes {
                 bytes.as_slice_mut()[row * row_bytes..][..row_bytes].copy_from_slice(&value);
             }

@@ -211,8 +211,13 @@ impl Source<'_> {
         let times = rows.iter().map(|&row| {
             let (chunk, at) = self.chunk(row);
             let is_final = chunk.status(at).finals >> column & 1 == 1;
-            is_final
-                .then(|| chunk.meta(at).created_at.0 + i64::from(chunk.final_after_ms(column, at)) * 1_000)
+            is_final.then(|| {
+                chunk
+                    .meta(at)
+                    .created_at
+                    .0
+                    .saturating_add(i64::from(chunk.final_after_ms(column, at)) * 1_000)
+            })
         });
         TimestampMicrosecondArray::from_iter(times).with_timezone("+00:00")
     }

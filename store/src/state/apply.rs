@@ -30,7 +30,7 @@ impl State {
         let now = Timestamp(record.time);
         let mut effects = Effects::default();
         match record.event {
-            Event::Opened { incarnation, .. } => self.opened(incarnation, now),
+            Event::Opened { incarnation, .. } => self.opened(incarnation, now)?,
             Event::PolicyCreated { name, version, objects } => {
                 self.policy_created(&name, version, objects, now);
             }
@@ -54,7 +54,7 @@ impl State {
                 let consumer = self.advance_claim(claim, ClaimProgress::Accumulated, now)?;
                 effects.wake.push(consumer);
             }
-            Event::StepBegun { step, plan } => self.step_begun(step, plan, now),
+            Event::StepBegun { step, plan } => self.step_begun(step, plan, now)?,
             Event::StepCommitted { step, updates } => {
                 self.step_committed(step, updates, now, &mut effects)?;
             }
@@ -64,7 +64,10 @@ impl State {
         Ok(effects)
     }
 
-    fn opened(&mut self, incarnation: u64, now: Timestamp) {
+    fn opened(&mut self, incarnation: u64, now: Timestamp) -> Result<(), String> {
+        if self.incarnation.checked_add(1) != Some(incarnation) {
+            return Err(format!("incarnation {incarnation} follows on {}", self.incarnation));
+        }
         self.incarnation = incarnation;
         let mut effects = Effects::default(); // nobody waits yet
         for claim in self.claims.live() {
@@ -73,6 +76,7 @@ impl State {
         if let Some(step) = self.open_step() {
             self.end_step(step, StepProgress::Abandoned, now);
         }
+        Ok(())
     }
 
     fn policy_created(&mut self, name: &str, version: u64, objects: Vec<ObjectRecord>, now: Timestamp) {
@@ -90,6 +94,7 @@ impl State {
         for column in columns {
             schema = schema.data(&column.name, column.data_type()?);
         }
+        schema.validate().map_err(|error| error.to_string())?;
         let (id, name) = (self.tables.len() as u32, self.intern(name));
         self.tables_by_name.insert(name.clone(), self.tables.len());
         self.tables.push(TableState::new(id, name, schema, policy as usize));
@@ -102,6 +107,9 @@ impl State {
         let mut consumed = Vec::new();
         for (&table, &required) in declaration.tables.iter().zip(&declaration.required) {
             let state = self.tables.get_mut(table as usize).ok_or_else(|| format!("no table {table}"))?;
+            if state.consumers.contains(&index) || (declaration.trainer && state.trainer.is_some()) {
+                return Err(format!("table {table} is named twice, or has a trainer already"));
+            }
             let slot = state.add_consumer(index, declaration.trainer);
             if declaration.trainer {
                 state.group_by = GroupBy::from_tag(declaration.group);
@@ -113,10 +121,7 @@ impl State {
         self.consumers_by_name.insert(name.clone(), index);
         let mut consumer = ConsumerState::new(name, kind, consumed, group);
         for &table in &declaration.tables {
-            let table = &mut self.tables[table as usize];
-            for row in 0..table.row_count() {
-                consumer.row_changed(table, row);
-            }
+            consumer.index(&mut self.tables[table as usize]);
         }
         self.consumers.push(consumer);
         Ok(())
@@ -146,7 +151,7 @@ impl State {
                     if row >= self.table(table)?.row_count() {
                         return Err(format!("row {row} is excluded but does not exist"));
                     }
-                    self.exclude(table, row, &reason, effects);
+                    self.exclude(table, row, &reason, false, effects);
                 }
             }
         }
@@ -180,7 +185,7 @@ impl State {
         let was_out =
             superseded.is_some_and(|old| self.tables[table as usize].status(old).excluded.is_some());
         if let Some(old) = superseded {
-            self.exclude(table, old, SUPERSEDED, effects);
+            self.exclude(table, old, SUPERSEDED, true, effects);
         }
         let state = self.table(table)?;
         state.insert(meta);
@@ -207,7 +212,8 @@ impl State {
         }
     }
 
-    fn exclude(&mut self, table: u32, row: u32, reason: &str, effects: &mut Effects) {
+    /// Leaves a row out for good. `superseded` says that its next attempt takes its place.
+    fn exclude(&mut self, table: u32, row: u32, reason: &str, superseded: bool, effects: &mut Effects) {
         let word = self.intern(reason);
         let table = &mut self.tables[table as usize];
         if !table.exclude(row, &word) {
@@ -215,18 +221,14 @@ impl State {
         }
         for slot in 0..table.consumers.len() {
             let consumer = table.consumers[slot];
-            self.consumers[consumer].row_excluded(table, row, reason == SUPERSEDED);
+            self.consumers[consumer].row_excluded(table, row, superseded);
             effects.wake.push(consumer); // a group may be complete, or a step have nothing left to wait for
         }
     }
 
     fn claimed(&mut self, record: ClaimRecord, now: Timestamp) -> Result<(), String> {
+        self.check_claimed(&record)?;
         let consumer = record.consumer as usize;
-        if consumer >= self.consumers.len()
-            || record.rows.iter().any(|&row| row >= self.table_rows(record.table))
-        {
-            return Err(format!("claim {} names a consumer or a row that does not exist", record.claim));
-        }
         for &row in &record.rows {
             self.consumers[consumer].row_leased(&mut self.tables[record.table as usize], row, record.claim);
         }
@@ -256,8 +258,24 @@ impl State {
         Ok(())
     }
 
-    fn table_rows(&self, table: u32) -> u32 {
-        self.tables.get(table as usize).map_or(0, TableState::row_count)
+    /// A claim has the next number, and rows of one of its consumer's tables that are ready for it.
+    fn check_claimed(&self, record: &ClaimRecord) -> Result<(), String> {
+        let refuse = |why: String| Err(format!("claim {} {why}", record.claim));
+        if record.claim != self.claims.next_number() {
+            return refuse(format!("stands where {} should", self.claims.next_number()));
+        }
+        let consumer = self.consumers.get(record.consumer as usize);
+        let consumed = consumer.and_then(|c| c.tables.iter().find(|consumed| consumed.table == record.table));
+        let (Some(consumed), Some(table)) = (consumed, self.tables.get(record.table as usize)) else {
+            return refuse("names a consumer that does not exist or does not read its table".to_owned());
+        };
+        let ready = |&row: &u32| {
+            row < table.row_count() && table.word(consumed.slot, row).progress == Progress::Ready
+        };
+        match record.rows.iter().find(|row| !ready(row)) {
+            Some(row) => refuse(format!("names row {row}, which is not ready")),
+            None => Ok(()),
+        }
     }
 
     fn return_claim(&mut self, number: u64, to: ClaimProgress, now: Timestamp, effects: &mut Effects) {
@@ -283,7 +301,11 @@ impl State {
         Ok(consumer)
     }
 
-    fn step_begun(&mut self, number: u64, plan: Vec<PlanRecord>, now: Timestamp) {
+    fn step_begun(&mut self, number: u64, plan: Vec<PlanRecord>, now: Timestamp) -> Result<(), String> {
+        let known = plan.iter().all(|entry| (entry.consumer as usize) < self.consumers.len());
+        if number != self.next_step() || self.open_step().is_some() || !known {
+            return Err(format!("step {number} cannot begin here"));
+        }
         let planned = plan
             .into_iter()
             .map(|entry| Planned {
@@ -303,6 +325,7 @@ impl State {
             updates: Vec::new(),
         };
         self.steps.insert(number, step);
+        Ok(())
     }
 
     fn step_committed(
@@ -312,7 +335,8 @@ impl State {
         now: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), String> {
-        let claims = self.steps.get(&number).ok_or_else(|| format!("no step {number}"))?.claims.clone();
+        let step = self.steps.get(&number).filter(|_| self.open_step() == Some(number));
+        let claims = step.ok_or_else(|| format!("step {number} is not open"))?.claims.clone();
         let mut consumed = 0;
         for claim in claims {
             let Some(state) = self.claims.get(claim).filter(|c| c.progress == ClaimProgress::Accumulated)
@@ -345,7 +369,7 @@ impl State {
         let index = update.policy as usize;
         let policy = self.policies.get_mut(index).ok_or_else(|| format!("no policy {index}"))?;
         let old = policy.version;
-        policy.version += 1;
+        policy.version = old.checked_add(1).ok_or("a policy is at the greatest version")?;
         policy.updated_at = now;
         policy.objects = update.objects.into_iter().map(ObjectRef::from_record).collect();
         let moved = (policy.name.clone(), policy.version);
@@ -354,8 +378,8 @@ impl State {
                 continue;
             }
             if self.tables[table].trainer.is_some() {
-                for row in self.tables[table].open_rows(old) {
-                    self.exclude(table as u32, row, STALE, effects);
+                for row in self.tables[table].open_rows_up_to(old) {
+                    self.exclude(table as u32, row, STALE, false, effects);
                 }
             }
             for &consumer in &self.tables[table].consumers {

@@ -1,8 +1,9 @@
 //! Checks what is asked for against the state, and decides what the record says.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::State;
+use super::apply::SUPERSEDED;
 use crate::clock::Timestamp;
 use crate::consumer::{MicroBatch, Selection, Shortage};
 use crate::error::{Cause, Result};
@@ -50,7 +51,14 @@ impl State {
         requests: Vec<Request>,
         same_bytes: SameBytes<'_>,
     ) -> Result<(Vec<Operation>, Vec<Row>)> {
-        let mut decision = Decision { state: self, same_bytes, fresh: HashSet::new(), inserted: Vec::new() };
+        let mut decision = Decision {
+            state: self,
+            same_bytes,
+            fresh: HashSet::new(),
+            inserted: Vec::new(),
+            cells: HashMap::new(),
+            left_out: HashMap::new(),
+        };
         let mut operations = Vec::with_capacity(requests.len());
         let mut rows = Vec::new();
         for request in requests {
@@ -103,11 +111,11 @@ impl State {
         let mut sums = (0, 0);
         for key in &*planned.groups {
             // A planned group lies in one of the consumer's tables; the one that knows it says what is open.
-            for consumed in &consumer.tables {
-                let (open, ready) =
-                    consumer.outstanding(consumed.table, self.current_version(consumed.table), key);
-                sums = (sums.0 + open, sums.1 + ready);
-            }
+            let known = consumer.tables.iter().filter_map(|consumed| {
+                consumer.outstanding(consumed.table, self.current_version(consumed.table), key)
+            });
+            let both = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
+            sums = both(sums, known.reduce(both).unwrap_or((consumer.members() as usize, 0)));
         }
         sums
     }
@@ -123,6 +131,7 @@ impl State {
         let Some(state) = self.steps.get(&step).filter(|_| self.open_step() == Some(step)) else {
             return Err(Cause::StepClosed { step }.into());
         };
+        self.check_named_once(updates)?;
         let mut accumulated = vec![0_usize; self.policies.len()];
         for (number, claim) in state.claims.iter().filter_map(|n| Some((*n, self.claims.get(*n)?))) {
             match claim.progress {
@@ -144,6 +153,17 @@ impl State {
             }
             if !named && rows > 0 {
                 return Err(Cause::PolicyMissing { policy, step, rows }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_named_once(&self, updates: &[UpdateRecord]) -> Result<()> {
+        for (at, update) in updates.iter().enumerate() {
+            if updates[..at].iter().any(|other| other.policy == update.policy) {
+                let policy = &self.policies[update.policy as usize].name;
+                let reason = format!("policy {policy:?} is named twice; a step moves it once");
+                return Err(Cause::Argument { what: "updates", reason }.into());
             }
         }
         Ok(())
@@ -179,6 +199,10 @@ struct Decision<'a> {
     fresh: HashSet<(u32, u64, SampleId)>,
     /// How many rows this batch inserts, by table.
     inserted: Vec<(u32, u32)>,
+    /// Cells that this batch turns final.
+    cells: HashMap<(u32, u32, u16), StoredValue>,
+    /// Rows that this batch leaves out, with the reason.
+    left_out: HashMap<(u32, u32), String>,
 }
 
 impl Decision<'_> {
@@ -197,21 +221,11 @@ impl Decision<'_> {
             let (policy, current) = (policy.name.to_string(), policy.version);
             return Err(Cause::Stale { policy, version: *policy_version, current }.into());
         }
-        let again = !self.fresh.insert((*table, *policy_version, sample.clone()));
-        if again || there.is_some() != insertion.next_attempt {
-            let (table, sample_id, version) = (state.name.to_string(), sample.to_string(), *policy_version);
-            return Err(match insertion.next_attempt && !again {
-                true => Cause::Unknown {
-                    what: "row",
-                    name: format!("{sample_id} of version {version}"),
-                    close: None,
-                },
-                false => Cause::DuplicateRow { table, sample_id, version },
-            }
-            .into());
-        }
+        self.check_identity(&insertion, there)?;
         if let Some(old) = there {
             self.check_can_leave(*table, old, "superseded")?;
+            self.check_purpose(&insertion, old)?;
+            self.left_out.insert((*table, old), SUPERSEDED.to_owned());
         }
         let row = state.row_count() + self.count_insert(*table);
         let handle = Row::new(*table, row, *policy_version, sample);
@@ -219,6 +233,32 @@ impl Decision<'_> {
         operations.push(Operation::Insert(self.record(insertion, row, there)));
         operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
         Ok(handle)
+    }
+
+    /// A new row has an identity of its own; a next attempt has that of a row that is there.
+    fn check_identity(&mut self, insertion: &Insertion, there: Option<u32>) -> Result<()> {
+        let Insertion { table, sample, policy_version: version, next_attempt, .. } = insertion;
+        let again = !self.fresh.insert((*table, *version, sample.clone()));
+        if !again && there.is_some() == *next_attempt {
+            return Ok(());
+        }
+        let (sample_id, version) = (sample.to_string(), *version);
+        if *next_attempt && !again {
+            let name = format!("{sample_id} of version {version}");
+            return Err(Cause::Unknown { what: "row", name, close: None }.into());
+        }
+        let table = self.state.tables[*table as usize].name.to_string();
+        Err(Cause::DuplicateRow { table, sample_id, version }.into())
+    }
+
+    /// A next attempt takes the place of the one before, so it is for the same purpose.
+    fn check_purpose(&self, insertion: &Insertion, old: u32) -> Result<()> {
+        let purpose = self.state.tables[insertion.table as usize].meta(old).purpose;
+        if purpose as u8 == insertion.purpose {
+            return Ok(());
+        }
+        let reason = format!("the row's next attempt is for another one than {}", purpose.as_str());
+        Err(Cause::Argument { what: "purpose", reason }.into())
     }
 
     fn count_insert(&mut self, table: u32) -> u32 {
@@ -255,7 +295,7 @@ impl Decision<'_> {
         }
     }
 
-    fn change(&self, request: Request) -> Result<Option<Operation>> {
+    fn change(&mut self, request: Request) -> Result<Option<Operation>> {
         Ok(match request {
             Request::Insert(_) => None,
             Request::Write { row, cells } => self.write(row, cells)?,
@@ -276,13 +316,14 @@ impl Decision<'_> {
             Request::Exclude { row, reason } => {
                 self.check_row(row)?;
                 self.check_can_leave(row.table, row.index, "excluded")?;
+                self.left_out.entry((row.table, row.index)).or_insert_with(|| reason.clone());
                 Some(Operation::Exclude { table: row.table, row: row.index, reason })
             }
         })
     }
 
     /// Cells that are final already with the same bytes are dropped: writing them again is success.
-    fn write(&self, row: Row, cells: Vec<CellRecord>) -> Result<Option<Operation>> {
+    fn write(&mut self, row: Row, cells: Vec<CellRecord>) -> Result<Option<Operation>> {
         self.check_row(row)?;
         let state = &self.state.tables[row.table as usize];
         let status = state.status(row.index);
@@ -292,16 +333,32 @@ impl Decision<'_> {
             if status.partials >> cell.column & 1 == 1 {
                 return Err(Cause::CellPartial { column: column(), row: row.index.into() }.into());
             }
-            match state.cell(cell.column as usize, row.index) {
-                None => new.push(cell),
+            let place = (row.table, row.index, cell.column);
+            let old = state.cell(cell.column as usize, row.index).or(self.cells.get(&place).copied());
+            match old {
+                None => {
+                    self.cells.insert(place, cell.value);
+                    new.push(cell);
+                }
                 Some(old) if (self.same_bytes)(row.table, cell.column, old, cell.value)? => {}
                 Some(_) => return Err(Cause::CellFinal { column: column(), row: row.index.into() }.into()),
             }
         }
-        if let (Some(reason), false) = (&status.excluded, new.is_empty()) {
-            return Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_string() }.into());
+        if !new.is_empty() {
+            self.check_not_excluded(row)?;
         }
         Ok((!new.is_empty()).then_some(Operation::Write { table: row.table, row: row.index, cells: new }))
+    }
+
+    fn check_not_excluded(&self, row: Row) -> Result<()> {
+        let status = self.state.tables[row.table as usize].status(row.index);
+        let here = self.left_out.get(&(row.table, row.index)).map(String::as_str);
+        match status.excluded.as_deref().or(here) {
+            None => Ok(()),
+            Some(reason) => {
+                Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_owned() }.into())
+            }
+        }
     }
 
     fn check_row(&self, row: Row) -> Result<()> {
@@ -313,10 +370,8 @@ impl Decision<'_> {
 
     fn check_open_cell(&self, row: Row, column: u16, verb: &'static str) -> Result<()> {
         self.check_row(row)?;
+        self.check_not_excluded(row)?;
         let status = self.state.tables[row.table as usize].status(row.index);
-        if let Some(reason) = &status.excluded {
-            return Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_string() }.into());
-        }
         if status.finals >> column & 1 == 1 {
             return Err(self.not_partial(row, column, "final", verb));
         }

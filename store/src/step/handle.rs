@@ -46,8 +46,12 @@ impl Step {
     /// micro-batch may be smaller than asked for.
     ///
     /// # Errors
-    /// `state` when the step is no longer open; `closed` when the store is.
+    /// `state` when the step is no longer open; `input` when the consumer is of another store; `closed` when the store is.
     pub fn next(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
+        if !std::sync::Arc::ptr_eq(&consumer.store().0, &self.store.0) {
+            let reason = format!("{:?} is a consumer of another store", consumer.name());
+            return Err(Cause::Argument { what: "consumer", reason }.into());
+        }
         let owner = format!("step {} of process {}", self.number, std::process::id());
         consumer.claim_when_ready(wait, || consumer.attempt(rule, &owner, Some(self.number)))
     }
@@ -60,7 +64,11 @@ impl Step {
     }
 
     /// Gives back what has been accumulated for one table: its gradient cache was lost or dropped.
+    ///
+    /// # Errors
+    /// `input` when there is no table of that name.
     pub fn drop_cache(&self, table: &str) -> Result<()> {
+        self.store.table(table)?;
         self.return_claims(Some(table), &[ClaimProgress::Accumulated], ReturnReason::CacheDropped)
     }
 
@@ -69,7 +77,8 @@ impl Step {
     ///
     /// # Errors
     /// `state` when a claim of the step is still leased, a policy is named that has no accumulated rows, or one that has
-    /// is not named; `input` for an unknown policy. Nothing has happened then, and the step is still open.
+    /// is not named; `input` for a policy that is unknown or named twice. No row, policy or object has changed then; the
+    /// step is given up, as if it had been dropped, and its rows can be taken again.
     pub fn commit<'a>(
         mut self,
         updates: impl IntoIterator<Item = PolicyUpdate<'a>>,

@@ -76,6 +76,15 @@ impl Table {
         self.id
     }
 
+    /// Refuses a store that the table is not of.
+    pub(crate) fn check_store(&self, store: &Store) -> Result<()> {
+        if Arc::ptr_eq(&self.store.0, &store.0) {
+            return Ok(());
+        }
+        let reason = format!("{:?} is a table of another store", self.name);
+        Err(Cause::Argument { what: "table", reason }.into())
+    }
+
     /// The table's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -157,7 +166,10 @@ impl Table {
         self.check_row(row)?;
         let index = self.growing_column(column)?;
         let class = self.schema.data_columns()[index].data_type.storage_class();
-        let fragments = self.fragments(row, index as u16, class)?;
+        self.store.0.check_writable("finalize a cell")?;
+        let views =
+            self.store.0.state.lock().tables[self.id as usize].fragments(row.index, index as u16).to_vec();
+        let fragments = self.resolve_all(&views, class)?;
         let parts: Vec<&[u8]> = fragments.iter().map(|fragment| &**fragment).collect();
         let view = self.store.0.values.write(&parts, class, row.owner(index as u32))?;
         let mut batch = self.store.batch();
@@ -188,22 +200,25 @@ impl Table {
         self.check_row(row)?;
         let index = self.schema.index_of(column)?;
         let class = self.schema.data_columns()[index].data_type.storage_class();
-        let value = self.store.0.state.lock().tables[self.id as usize].cell(index, row.index);
+        let (value, fragments) = {
+            let state = self.store.0.state.lock(); // both in one look: a cell may turn final in between
+            let table = &state.tables[self.id as usize];
+            (table.cell(index, row.index), table.fragments(row.index, index as u16).to_vec())
+        };
         Ok(match value {
             Some(StoredValue::Null) => Cell::Null,
             Some(StoredValue::Inline(bits)) => Cell::Inline(bits),
             Some(StoredValue::View(view)) => Cell::Bytes(self.store.0.extents.resolve(View(view), class)?),
+            None if fragments.is_empty() => Cell::Empty,
             None => {
-                let fragments = self.fragments(row, index as u16, class)?;
-                let bytes = fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect();
-                if fragments.is_empty() { Cell::Empty } else { Cell::Partial(bytes) }
+                let fragments = self.resolve_all(&fragments, class)?;
+                Cell::Partial(fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect())
             }
         })
     }
 
-    fn fragments(&self, row: Row, column: u16, class: StorageClass) -> Result<Vec<ValueBytes>> {
-        let views = self.store.0.state.lock().tables[self.id as usize].fragments(row.index, column).to_vec();
-        views.into_iter().map(|view| self.store.0.extents.resolve(view, class)).collect()
+    fn resolve_all(&self, views: &[View], class: StorageClass) -> Result<Vec<ValueBytes>> {
+        views.iter().map(|view| self.store.0.extents.resolve(*view, class)).collect()
     }
 
     fn growing_column(&self, column: &str) -> Result<usize> {

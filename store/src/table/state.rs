@@ -170,9 +170,9 @@ impl TableState {
         }
     }
 
-    /// Train rows of a version that are neither consumed nor excluded.
-    pub(crate) fn open_rows(&self, version: u64) -> Vec<u32> {
-        self.open.get(&version).into_iter().flatten().copied().collect()
+    /// Train rows of a version, or of one before it, that are neither consumed nor excluded.
+    pub(crate) fn open_rows_up_to(&self, version: u64) -> Vec<u32> {
+        self.open.range(..=version).flat_map(|(_, rows)| rows).copied().collect()
     }
 
     fn close(&mut self, row: u32) -> bool {
