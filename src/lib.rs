@@ -1,1 +1,24 @@
 //! An embedded experience store for reinforcement learning of language-model agents.
+//!
+//! This crate joins the parts and adds the main job; each part can be used alone:
+//!
+//! - [`store`]: tables, staged cells, consumers, claims, steps. The engine; start there.
+//! - [`pipeline`]: triggers, planned membership, versions, advantages, routing.
+//! - [`query`]: SQL over a live store.
+//! - [`rollout`]: rollout workers and what they write.
+//! - [`trainer`]: the reference policy, its gradient cache and its devices.
+//! - [`server`]: a store seen over HTTP.
+//!
+//! What is only here: [`config`] (the TOML file of a run), [`reasoning`] (an environment of real problems) and [`run`]
+//! (the loop that `forebay run` starts).
+
+pub mod config;
+pub mod reasoning;
+pub mod run;
+
+pub use forebay_pipeline as pipeline;
+pub use forebay_query as query;
+pub use forebay_rollout_adapter as rollout;
+pub use forebay_server as server;
+pub use forebay_store as store;
+pub use forebay_trainer_adapter as trainer;

@@ -1,3 +1,9 @@
 //! The `forebay` command.
 
-fn main() {}
+mod command;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command::main()
+}

@@ -1,0 +1,68 @@
+//! The subcommands of `forebay`. Each is thin: it turns arguments into a call of the library and prints what comes back.
+//!
+//! Exit codes: 0 when it worked; 2 when it did not, with the reason and the way out on standard error.
+
+mod run;
+mod sql;
+mod warm_up;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// An experience store for reinforcement learning of language-model agents.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, about, propagate_version = true, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a training job: agents act, their samples stream through a store, their policies learn
+    Run(run::RunArguments),
+    /// Ask a store, with SQL
+    Sql(sql::SqlArguments),
+    /// Make the supervised warm-up weights that a run begins with
+    WarmUp(warm_up::WarmUpArguments),
+}
+
+/// Parses the arguments and runs the command.
+pub fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let done = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Sql(arguments) => sql::run(&arguments),
+        Command::WarmUp(arguments) => warm_up::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", in_one_text(&error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The error and its causes, each once.
+fn in_one_text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// Whoever read our output has seen enough (`forebay sql … | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(broken))
+}

@@ -1,0 +1,236 @@
+//! What a user writes, key by key.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A configuration file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Everything random in the run follows from it. Default: 7.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// How many steps (updates of every policy) the run makes; the learning rate is planned over them. Default: 800.
+    #[serde(default = "default_steps")]
+    pub steps: u64,
+    /// Where the problems are.
+    pub data: Data,
+    /// How large a step is.
+    #[serde(default)]
+    pub batch: Batch,
+    /// The shape of every policy.
+    #[serde(default)]
+    pub policy: PolicyShape,
+    /// How responses are sampled.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// How policies are trained.
+    #[serde(default)]
+    pub trainer: Trainer,
+    /// The supervised warm-up that policies begin with.
+    #[serde(default)]
+    pub warm_up: WarmUp,
+    /// How policies are measured.
+    #[serde(default)]
+    pub evaluation: Evaluation,
+    /// Who acts. A trajectory begins with the first agent.
+    pub agents: Vec<Agent>,
+}
+
+/// Where the problems are; paths are relative to the configuration file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// Problems of the reinforcement learning, as JSON lines.
+    pub train: PathBuf,
+    /// Problems that nobody trains on.
+    pub held_out: PathBuf,
+    /// Problems of the supervised warm-up.
+    pub warm_up: PathBuf,
+    /// Wrong answers to the warm-up problems, for the checker's warm-up.
+    pub checker_warm_up: PathBuf,
+    /// Problems with right and wrong answers, half and half, that the checker is measured on.
+    pub checker_held_out: PathBuf,
+    /// The tokens.
+    pub vocabulary: PathBuf,
+}
+
+/// How large a step is.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Batch {
+    /// Samples of each agent in a step. Default: 64.
+    pub global_batch: usize,
+    /// Trajectories of each problem. Default: 8.
+    pub group_size: usize,
+    /// Samples that a trainer takes at a time. Default: 16.
+    pub micro_batch: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch { global_batch: 64, group_size: 8, micro_batch: 16 }
+    }
+}
+
+/// The shape of a policy, in the words of a Qwen2 `config.json`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyShape {
+    /// Width of the residual stream. Default: 128.
+    pub hidden_size: usize,
+    /// Width inside the MLP. Default: 344.
+    pub intermediate_size: usize,
+    /// Layers. Default: 2.
+    pub num_hidden_layers: usize,
+    /// Query heads. Default: 4.
+    pub num_attention_heads: usize,
+    /// Key and value heads. Default: 2.
+    pub num_key_value_heads: usize,
+}
+
+impl Default for PolicyShape {
+    fn default() -> Self {
+        PolicyShape {
+            hidden_size: 128,
+            intermediate_size: 344,
+            num_hidden_layers: 2,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+        }
+    }
+}
+
+/// How responses are sampled.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rollout {
+    /// Threads that sample. Changes nothing but the time that a run takes. Default: 2.
+    pub workers: usize,
+    /// What logits are divided by. Default: 1.
+    pub temperature: f32,
+    /// Most tokens of a response. Default: 16.
+    pub max_new_tokens: usize,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Rollout { workers: 2, temperature: 1.0, max_new_tokens: 16 }
+    }
+}
+
+/// How a policy is trained.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trainer {
+    /// Threads of one trainer. Changes nothing but the time that a run takes. Default: 1.
+    pub threads: usize,
+    /// The greatest learning rate: reached after `ramp_steps`, then falling in a line. Default: 3e-4.
+    pub learning_rate: f64,
+    /// Steps over which the learning rate rises. Default: 10.
+    pub ramp_steps: u64,
+    /// Share of the learning rate that is left at the last step. Default: 0.1.
+    pub learning_rate_end: f64,
+    /// Default: 0.9.
+    pub beta1: f64,
+    /// Default: 0.99.
+    pub beta2: f64,
+    /// Default: 1e-8.
+    pub epsilon: f64,
+    /// Default: 0.
+    pub weight_decay: f64,
+    /// Greatest norm of a step's gradient. Default: 1.
+    pub clip_norm: f64,
+    /// What the entropy at each token is rewarded with. Default: 0.01.
+    pub entropy_coefficient: f32,
+}
+
+impl Default for Trainer {
+    fn default() -> Self {
+        Trainer {
+            threads: 1,
+            learning_rate: 3e-4,
+            ramp_steps: 10,
+            learning_rate_end: 0.1,
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            clip_norm: 1.0,
+            entropy_coefficient: 0.01,
+        }
+    }
+}
+
+/// The supervised warm-up: right answers to other problems of the same families.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WarmUp {
+    /// Updates. Default: 200; an agent may say otherwise.
+    pub steps: u64,
+    /// Samples an update. Default: 64.
+    pub batch: usize,
+    /// The learning rate, reached after `ramp_steps`. Default: 2e-3.
+    pub learning_rate: f64,
+    /// Steps over which the learning rate rises. Default: 20.
+    pub ramp_steps: u64,
+    /// The seed of weights and samples. Default: 0, whatever the run's seed is: all runs begin with the same policies.
+    pub seed: u64,
+}
+
+impl Default for WarmUp {
+    fn default() -> Self {
+        WarmUp { steps: 200, batch: 64, learning_rate: 2e-3, ramp_steps: 20, seed: 0 }
+    }
+}
+
+/// How policies are measured.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Evaluation {
+    /// Samples at temperature 1 for each held-out problem. Default: 4.
+    pub samples: usize,
+    /// Most held-out problems of each family. Default: all of them.
+    pub problems: Option<usize>,
+}
+
+impl Default for Evaluation {
+    fn default() -> Self {
+        Evaluation { samples: 4, problems: None }
+    }
+}
+
+/// One agent.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// Its name, and the name of its policy and table.
+    pub name: String,
+    /// `solver` answers problems; `checker` says whether an answer is right.
+    pub role: String,
+    /// The agent that goes on where this one ends. Default: none.
+    #[serde(default)]
+    pub next: Option<String>,
+    /// Weights after the warm-up, as safetensors, relative to the configuration file. `forebay warm-up` writes them; a run
+    /// for which there is none does the warm-up itself. Default: none.
+    #[serde(default)]
+    pub warm_weights: Option<PathBuf>,
+    /// Updates of this agent's warm-up. Default: `warm_up.steps`.
+    #[serde(default)]
+    pub warm_up_steps: Option<u64>,
+    /// This agent's learning rate. Default: `trainer.learning_rate`.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
+    /// This agent's entropy coefficient. Default: `trainer.entropy_coefficient`.
+    #[serde(default)]
+    pub entropy_coefficient: Option<f32>,
+}
+
+fn default_seed() -> u64 {
+    7
+}
+
+fn default_steps() -> u64 {
+    800
+}

@@ -1,0 +1,13 @@
+//! The configuration of a run: a TOML file, typed, checked, with unknown keys refused.
+//!
+//! [`file`] is what a user writes, with every default; [`Config`] is what the program resolved from it: paths are
+//! absolute to the file's place, names lead somewhere, numbers go together. Everything behind this module sees only the
+//! second.
+
+mod error;
+pub mod file;
+mod resolve;
+
+pub use error::ConfigError;
+pub(crate) use resolve::ramp;
+pub use resolve::{AgentConfig, Config, Role};

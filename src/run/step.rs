@@ -1,0 +1,125 @@
+//! One step of a run, from its plan to its commit.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use forebay_pipeline::plan::Membership;
+use forebay_pipeline::route::Router;
+use forebay_rollout_adapter::environment::Environment;
+use forebay_rollout_adapter::writer::begin_trajectories;
+use forebay_store::{GroupBy, MicroBatch, ObjectRef, Step, StepPlan, Store};
+
+use crate::config::Config;
+
+use super::policies::{Published, Weights};
+use super::progress::Progress;
+use super::trainer::PolicyTrainer;
+
+/// What a step needs of its run.
+pub(super) struct StepContext<'a> {
+    pub(super) store: &'a Store,
+    pub(super) router: &'a Router,
+    pub(super) environment: &'a dyn Environment,
+    pub(super) published: &'a Published,
+    pub(super) progress: &'a Progress,
+    pub(super) first_agent: &'a str,
+    pub(super) micro_batch: MicroBatch,
+    pub(super) config: &'a Config,
+}
+
+impl StepContext<'_> {
+    /// Runs one step. Gives the spans of time in which trainers computed.
+    pub(super) fn run(
+        &self,
+        trainers: &mut [PolicyTrainer],
+        membership: &Membership,
+    ) -> Result<Vec<(Instant, Instant)>> {
+        self.progress.begin_step();
+        let step = Arc::new(self.store.begin_step(self.plan(trainers, membership)?)?);
+        let version = self.store.policy(self.router.policy_of(self.first_agent)?)?.version;
+        let fingerprint = fingerprint(trainers, self.router.policy_of(self.first_agent)?);
+        begin_trajectories(
+            self.store,
+            self.router,
+            self.environment,
+            self.first_agent,
+            membership,
+            version,
+            &fingerprint,
+        )?;
+        let spans = self.accumulate(trainers, &step, membership)?;
+        self.commit(trainers, step, membership.step())?;
+        Ok(spans)
+    }
+
+    /// Every agent of the lineage gets a group for each planned input, at its own turn.
+    fn plan(&self, trainers: &[PolicyTrainer], membership: &Membership) -> Result<StepPlan> {
+        let mut plan = StepPlan::new();
+        for trainer in trainers {
+            let lineage = self.router.lineage(self.first_agent)?;
+            let turns = lineage.iter().enumerate().filter(|(_, agent)| self.router.policy_of(agent).ok() == Some(&trainer.name));
+            let turns: Vec<u32> = turns.map(|(turn, _)| turn as u32).collect();
+            let mut keys = Vec::new();
+            for (input, &turn) in membership.inputs().iter().flat_map(|input| turns.iter().map(move |turn| (input, turn))) {
+                let member = membership.samples(input, turn)?.swap_remove(0);
+                keys.push(GroupBy::InputAndTurn.key(&member));
+            }
+            plan = plan.groups(&trainer.consumer, keys);
+        }
+        Ok(plan)
+    }
+
+    /// All trainers at once, each on a thread of its own, until everything planned is in their caches.
+    fn accumulate(
+        &self,
+        trainers: &mut [PolicyTrainer],
+        step: &Arc<Step>,
+        membership: &Membership,
+    ) -> Result<Vec<(Instant, Instant)>> {
+        let (rule, progress) = (self.micro_batch, self.progress);
+        let results: Vec<Result<Vec<(Instant, Instant)>>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = trainers
+                .iter_mut()
+                .map(|trainer| scope.spawn(move || trainer.accumulate_step(step, membership, rule, progress)))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow!("a trainer panicked")))).collect()
+        });
+        let mut spans = Vec::new();
+        for result in results {
+            spans.extend(result?);
+        }
+        Ok(spans)
+    }
+
+    /// Updates every policy that has rows, stores its state, and commits all of it in one record. Then rollouts may see
+    /// the new weights.
+    fn commit(&self, trainers: &mut [PolicyTrainer], step: Arc<Step>, number: u64) -> Result<()> {
+        let mut updates: Vec<(String, Vec<ObjectRef>)> = Vec::new();
+        for trainer in trainers.iter_mut().filter(|trainer| trainer.trainer.cache().rows > 0) {
+            trainer.trainer.set_learning_rate(trainer.learning_rate * self.config.learning_rate_share(number))?;
+            let report = trainer.trainer.apply()?;
+            let state = self.store.put_object(&trainer.name, report.version, &trainer.trainer.state())?;
+            updates.push((trainer.name.clone(), vec![state]));
+        }
+        let step = Arc::into_inner(step).ok_or_else(|| anyhow!("a trainer still holds the step"))?;
+        step.commit(updates.iter().map(|(name, objects)| (name.as_str(), objects.clone())))?;
+        for trainer in trainers {
+            self.publish(trainer)?;
+        }
+        Ok(())
+    }
+
+    /// Lets rollouts run on a trainer's weights.
+    pub(super) fn publish(&self, trainer: &PolicyTrainer) -> Result<()> {
+        let version = self.store.policy(&trainer.name)?.version;
+        self.published.publish(&trainer.name, Weights { policy: trainer.trainer.policy(), version });
+        Ok(())
+    }
+}
+
+/// The first sixteen digits of the weights' hash: enough to tell versions apart.
+fn fingerprint(trainers: &[PolicyTrainer], policy: &str) -> String {
+    let trainer = trainers.iter().find(|trainer| trainer.name == policy);
+    trainer.map(|trainer| trainer.trainer.weights_sha256()[..16].to_owned()).unwrap_or_default()
+}
