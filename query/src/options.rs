@@ -18,7 +18,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most memory that sorts, joins and aggregations of the session's queries take together, in bytes. Beyond it a
+    /// The most memory that sorts, joins and groups of the session's queries take together, in bytes. Beyond it a
     /// query fails with [`Kind::Capacity`](crate::Kind::Capacity); nothing is spilled to disk. Default: 1 GiB. The answer
     /// itself is not counted.
     pub fn memory_bytes_max(mut self, bytes: usize) -> Self {

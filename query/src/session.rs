@@ -38,7 +38,7 @@ use crate::system::Moment;
 /// let answer = session.sql_blocking("SELECT policy_version, avg(reward) AS mean FROM solver GROUP BY 1")?;
 /// let mut json = Vec::new();
 /// answer.render(Format::Json, &mut json, None)?;
-/// assert_eq!(json, br#"[{"policy_version":0,"mean":0.5}]"#);
+/// assert_eq!(json, b"[{\"policy_version\":0,\"mean\":0.5}]\n");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -10,14 +10,15 @@ use arrow_schema::{Schema, SchemaRef};
 use super::invalid;
 use crate::answer::Answer;
 
-pub(super) fn write(answer: &Answer, writer: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(answer: &Answer, mut writer: &mut dyn Write) -> io::Result<()> {
     let schema = renamed(answer);
-    let mut json = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(writer);
+    let mut json = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(&mut writer);
     for batch in &answer.batches {
         let batch = RecordBatch::try_new(schema.clone(), batch.columns().to_vec()).map_err(invalid)?;
         json.write(&batch).map_err(invalid)?;
     }
-    json.finish().map_err(invalid)
+    json.finish().map_err(invalid)?;
+    writeln!(writer)
 }
 
 /// The schema with every name once, since later keys of an object hide earlier ones.

@@ -62,7 +62,7 @@ impl FromStr for Format {
 }
 
 impl Answer {
-    /// Writes the answer. `width` is the number of columns of the terminal, which [`Format::Table`] keeps to; `None`
+    /// Writes the answer, with a line end after the last line. `width` is the number of columns of the terminal, which [`Format::Table`] keeps to; `None`
     /// takes as much as the values need.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn an_answer_without_rows_is_a_document_and_a_header_too() {
         let empty = Answer { batches: vec![], ..sample() };
-        assert_eq!(rendered(&empty, Format::Json, None), "[]");
+        assert_eq!(rendered(&empty, Format::Json, None), "[]\n");
         assert_eq!(rendered(&empty, Format::Csv, None), "id,score,half,done,tokens,at,blob\n");
         assert!(rendered(&empty, Format::Table, Some(80)).contains("0 rows"));
     }
@@ -205,7 +205,7 @@ mod tests {
     fn columns_of_one_name_are_told_apart() {
         let column = |n| Arc::new(StringArray::from(vec![n])) as ArrayRef;
         let twice = answer(vec![("a", column("1")), ("a", column("2"))]);
-        assert_eq!(rendered(&twice, Format::Json, None), r#"[{"a":"1","a_2":"2"}]"#);
+        assert_eq!(rendered(&twice, Format::Json, None), "[{\"a\":\"1\",\"a_2\":\"2\"}]\n");
     }
 
     #[test]

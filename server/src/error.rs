@@ -1,0 +1,43 @@
+//! Why a server could not be started.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// The result of starting a server.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a server could not be started. What goes wrong later is answered to the client that caused it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The address can be reached from other machines, and nobody said that it may. Give a loopback address, or allow
+    /// it.
+    #[error(
+        "{address} can be reached from other machines, and whoever reaches the server can read the store; use \
+         127.0.0.1, or say `allow_remote(true)`"
+    )]
+    Remote {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// The address cannot be listened on. Give another; port 0 takes any that is free.
+    #[error("could not listen on {address}")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system gives no threads. Try again later.
+    #[error("could not start the server's threads")]
+    Threads {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The query engine cannot be set up. Report it.
+    #[error("could not set up queries: {source}")]
+    Query {
+        /// What it says.
+        source: forebay_query::Error,
+    },
+}

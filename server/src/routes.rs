@@ -1,0 +1,80 @@
+//! Which request goes where, and the small answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use forebay_query::Session;
+use forebay_store::{Kind, Store};
+use tokio::sync::Semaphore;
+
+use crate::builder::Builder;
+use crate::failure::Failure;
+use crate::server::QUERIES_AT_ONCE;
+use crate::{guard, metrics, sql};
+
+/// What all requests share.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) store: Store,
+    pub(crate) session: Session,
+    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) query_time_max: Duration,
+    pub(crate) any_host: bool,
+    body_bytes_max: usize,
+}
+
+impl App {
+    pub(crate) fn new(settings: Builder, store: Store, session: Session) -> Self {
+        let Builder { allow_remote, body_bytes_max, query_time_max, query_memory_bytes_max: _ } = settings;
+        let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
+        App { store, session, turns, query_time_max, any_host: allow_remote, body_bytes_max }
+    }
+}
+
+pub(crate) fn router(app: App) -> Router {
+    let limit = DefaultBodyLimit::max(app.body_bytes_max);
+    Router::new()
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/sql", post(sql::answer))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(limit)
+        .layer(middleware::from_fn_with_state(app.clone(), guard::check_host))
+        .with_state(app)
+}
+
+async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// The store's own duty is the probe: it does nothing when no lease has ended, and a closed store refuses it.
+async fn ready(State(app): State<App>) -> Response {
+    match app.store.run_once() {
+        Err(error) if error.kind() == Kind::Closed => {
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "closed", error.to_string()).into_response()
+        }
+        _ => "ready\n".into_response(),
+    }
+}
+
+async fn metrics(State(app): State<App>) -> Response {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&app.store)).into_response()
+}
+
+async fn unknown() -> Failure {
+    let message = "there are GET /health, /ready and /metrics, and POST /sql";
+    Failure::new(StatusCode::NOT_FOUND, "input", message.to_owned())
+}
+
+async fn wrong_method() -> Failure {
+    let message = "use GET for /health, /ready and /metrics, and POST for /sql";
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "input", message.to_owned())
+}

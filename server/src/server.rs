@@ -1,0 +1,154 @@
+//! The running server.
+//!
+//! # Threads
+//! One thread, `forebay-server`, owns a runtime of `WORKERS` threads and waits in it for the word to stop. Queries run on
+//! the workers, at most `QUERIES_AT_ONCE` at a time, so that one worker is always left for health and metrics. Dropping
+//! a connection ends its query.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use forebay_query::Session;
+use forebay_store::Store;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+use crate::builder::Builder;
+use crate::error::{Error, Result};
+use crate::routes::{self, App};
+
+const WORKERS: usize = 3;
+/// How many queries run at the same time; others wait for their turn.
+pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
+
+/// Serves a store over HTTP, until it is shut down or dropped.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use forebay_server::Server;
+/// use forebay_store::{Options, Store};
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = Store::open(dir.path().join("store"), Options::default())?;
+/// let server = Server::bind(store, "127.0.0.1:0".parse()?)?; // port 0: any free one
+///
+/// let mut stream = std::net::TcpStream::connect(server.address())?;
+/// write!(stream, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+/// let mut reply = String::new();
+/// stream.read_to_string(&mut reply)?;
+/// assert!(reply.starts_with("HTTP/1.1 200"));
+/// server.shutdown();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Ends a server from any thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Notify>);
+
+impl Stopper {
+    /// Takes no further connections; requests under way are still answered. Returns at once:
+    /// [`Server::wait`] tells when it is done.
+    pub fn stop(&self) {
+        self.0.notify_one(); // the one waiter is the server's thread; told before it waits, it does not wait
+    }
+}
+
+impl Server {
+    /// Serves with the defaults of [`Builder`].
+    ///
+    /// # Errors
+    /// As for [`Builder::bind`].
+    pub fn bind(store: Store, address: SocketAddr) -> Result<Self> {
+        Self::builder().bind(store, address)
+    }
+
+    /// Sets up a server.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn start(
+        settings: Builder,
+        store: Store,
+        session: Session,
+        address: SocketAddr,
+        listener: TcpListener,
+    ) -> Result<Self> {
+        let start = || -> io::Result<Self> {
+            let runtime = runtime()?;
+            let stopper = Stopper(Arc::new(Notify::new()));
+            let stop = stopper.clone();
+            let app = App::new(settings, store, session);
+            let listener = {
+                let _inside = runtime.enter();
+                tokio::net::TcpListener::from_std(listener)?
+            };
+            let serve = move || serve(&runtime, listener, app, &stop);
+            let thread = std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?;
+            tracing::info!(%address, "serving");
+            Ok(Server { address, stopper, thread: Some(thread) })
+        };
+        start().map_err(|source| Error::Threads { source })
+    }
+
+    /// Where it listens, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle that ends the server, for instance from a signal handler's thread.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Waits until the server has ended: after [`Stopper::stop`], once the requests under way are answered.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
+    /// Ends the server: no further connections, requests under way are answered, then it returns.
+    pub fn shutdown(self) {
+        self.stopper.stop();
+        self.wait();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the server's thread panicked");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        self.join();
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("forebay-server-worker")
+        .enable_all()
+        .build()
+}
+
+fn serve(runtime: &Runtime, listener: tokio::net::TcpListener, app: App, stop: &Stopper) {
+    let stopped = stop.0.clone();
+    let serving = axum::serve(listener, routes::router(app));
+    let ended = runtime
+        .block_on(serving.with_graceful_shutdown(async move { stopped.notified().await }).into_future());
+    if let Err(error) = ended {
+        tracing::error!(%error, "the server ended");
+    }
+}

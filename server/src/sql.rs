@@ -1,0 +1,89 @@
+//! `POST /sql`: the body is the query, the answer comes in the form that `Accept` asks for.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use forebay_query::{Answer, Format};
+
+use crate::failure::Failure;
+use crate::routes::App;
+
+/// Media types, with the format and the full name of each; the first is for whoever does not care.
+const MEDIA: [(&str, Format, &str); 3] = [
+    ("application/json", Format::Json, "application/json"),
+    ("text/csv", Format::Csv, "text/csv; charset=utf-8; header=present"),
+    ("text/plain", Format::Table, "text/plain; charset=utf-8"),
+];
+
+pub(crate) async fn answer(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Failure> {
+    let (format, content_type) = acceptable(&headers)?;
+    let body = body.map_err(|error| Failure::new(error.status(), "input", error.body_text()))?;
+    let sql = std::str::from_utf8(&body).map_err(|error| {
+        Failure::new(StatusCode::BAD_REQUEST, "input", format!("the query is not UTF-8: {error}"))
+    })?;
+    let answer = in_time(&app, sql).await?;
+    let mut rendered = Vec::new();
+    answer.render(format, &mut rendered, None).map_err(|error| {
+        Failure::new(StatusCode::BAD_REQUEST, "input", format!("the answer has no form as {format}: {error}"))
+    })?;
+    Ok(([(header::CONTENT_TYPE, content_type)], rendered).into_response())
+}
+
+/// Waits for a turn and runs the query, all of it within the time that a query may take.
+async fn in_time(app: &App, sql: &str) -> Result<Answer, Failure> {
+    let run = async {
+        let _turn = app.turns.acquire().await; // the semaphore is never closed
+        app.session.sql(sql).await
+    };
+    match tokio::time::timeout(app.query_time_max, run).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => {
+            let time = app.query_time_max;
+            let message =
+                format!("the query took longer than {time:?}; ask for less, or raise `query_time_max`");
+            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", message))
+        }
+    }
+}
+
+/// The first media type of `Accept` that can be given.
+fn acceptable(headers: &HeaderMap) -> Result<(Format, &'static str), Failure> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
+    let wanted = accept.split(',').map(|range| range.split(';').next().unwrap_or_default().trim());
+    let fits = |range: &str, media: &str| {
+        let family = range.strip_suffix("/*").is_some_and(|family| media.split('/').next() == Some(family));
+        range == "*/*" || range.eq_ignore_ascii_case(media) || family
+    };
+    let found = wanted.flat_map(|range| MEDIA.iter().find(|(media, ..)| fits(range, media))).next();
+    found.map(|(_, format, content_type)| (*format, *content_type)).ok_or_else(|| {
+        let message = format!("{accept:?} cannot be given; accept application/json, text/csv or text/plain");
+        Failure::new(StatusCode::NOT_ACCEPTABLE, "input", message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_first_form_that_can_be_given_is() {
+        let format = |accept: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            acceptable(&headers).ok().map(|(format, _)| format)
+        };
+        assert_eq!(format("*/*"), Some(Format::Json));
+        assert_eq!(format("text/csv"), Some(Format::Csv));
+        assert_eq!(format("text/*"), Some(Format::Csv));
+        assert_eq!(format("text/html, text/plain;q=0.9, */*;q=0.1"), Some(Format::Table));
+        assert_eq!(format("image/png"), None);
+        assert!(matches!(acceptable(&HeaderMap::new()), Ok((Format::Json, _))));
+    }
+}

@@ -1,0 +1,102 @@
+//! Starting, ending, and who is served.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_server::{Error, Server};
+use forebay_store::{DataType, Options, Schema, SimulatedDisk, Store};
+
+use crate::client::{Served, loopback, send};
+
+#[test]
+fn it_is_healthy_and_ready_beside_a_working_program() {
+    let served = Served::new(Server::builder());
+    assert_eq!((served.get("/health").status, served.get("/ready").status), (200, 200));
+    let solver = served.store.table("solver").unwrap();
+    for row in 0..3 {
+        solver.insert(1, &format!("new{row}_0_0"), []).unwrap();
+        let reply = served.sql("SELECT count(*) AS rows FROM solver");
+        assert_eq!(reply.json()[0]["rows"], 4 + row);
+    }
+}
+
+#[test]
+fn a_closed_store_is_not_ready_but_can_still_be_looked_into() {
+    let disk = SimulatedDisk::default();
+    let options = Options::default().disk(Arc::new(disk.clone()));
+    let store = Store::open(Path::new("/store"), options).unwrap();
+    let table = store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+    table.insert(0, "q1_0_0", [("reward", 1.0.into())]).unwrap();
+    let server = Server::bind(store, loopback()).unwrap();
+    disk.fail_at(disk.operations() + 1);
+    table.insert(0, "q2_0_0", []).unwrap_err();
+
+    let reply = send(server.address(), "GET", "/ready", &[], b"");
+    assert!(reply.failure(503, "closed").contains("open it again"), "{reply:?}");
+    assert_eq!(send(server.address(), "GET", "/health", &[], b"").status, 200);
+    let reply = send(server.address(), "POST", "/sql", &[], b"SELECT reward FROM solver WHERE reward_status");
+    assert_eq!(reply.json()[0]["reward"], 1.0);
+}
+
+#[test]
+fn a_store_that_is_only_read_is_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Store::open(directory.path().join("store"), Options::default()).unwrap());
+    let store = Store::open(directory.path().join("store"), Options::default().read_only(true)).unwrap();
+    let server = Server::bind(store, loopback()).unwrap();
+    assert_eq!(send(server.address(), "GET", "/ready", &[], b"").status, 200);
+}
+
+#[test]
+fn shutting_down_frees_the_address_and_the_store() {
+    let Served { store, server, .. } = Served::new(Server::builder());
+    let address = server.address();
+    assert!(matches!(Server::bind(store.clone(), address), Err(Error::Listen { .. })), "taken by the first");
+    server.shutdown();
+    assert!(TcpStream::connect(address).is_err());
+    let second = Server::bind(store, address).unwrap();
+    assert_eq!(send(second.address(), "GET", "/health", &[], b"").status, 200);
+    drop(second);
+    assert!(TcpStream::connect(address).is_err(), "dropping ends it too");
+}
+
+#[test]
+fn it_can_be_ended_from_another_thread() {
+    let served = Served::new(Server::builder());
+    let stopper = served.server.stopper();
+    let signal = std::thread::spawn(move || stopper.stop());
+    served.server.wait();
+    signal.join().unwrap();
+}
+
+#[test]
+fn an_idle_connection_does_not_hold_up_the_end() {
+    let served = Served::new(Server::builder());
+    let _idle = TcpStream::connect(served.server.address()).unwrap();
+    assert_eq!(served.get("/health").status, 200);
+    served.server.shutdown();
+}
+
+#[test]
+fn other_machines_are_served_only_when_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path().join("store"), Options::default()).unwrap();
+    let everywhere: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let error = Server::bind(store.clone(), everywhere).unwrap_err();
+    assert!(matches!(error, Error::Remote { address } if address == everywhere));
+    assert!(error.to_string().contains("allow_remote"), "{error}");
+
+    let server = Server::builder().allow_remote(true).bind(store, everywhere).unwrap();
+    let address = SocketAddr::new([127, 0, 0, 1].into(), server.address().port());
+    let reply = send(address, "GET", "/health", &[("Host", "trainer-3.example.org")], b"");
+    assert_eq!(reply.status, 200);
+}
+
+#[test]
+fn a_web_page_that_points_its_name_here_reads_nothing() {
+    let served = Served::new(Server::builder());
+    let headers = [("Host", "rebound.example.org")];
+    let reply = send(served.server.address(), "POST", "/sql", &headers, b"SELECT * FROM solver");
+    assert!(reply.failure(403, "input").contains("rebound.example.org"), "{reply:?}");
+}

@@ -1,0 +1,8 @@
+//! The server over real sockets. One binary: each that links DataFusion is large.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
+
+mod client;
+mod life;
+mod observed;
+mod queried;

@@ -1,0 +1,65 @@
+//! `/metrics`.
+
+use std::collections::BTreeMap;
+
+use forebay_server::Server;
+use forebay_store::{MicroBatch, StepPlan, Wait};
+
+use crate::client::Served;
+
+/// Samples by name and labels, after a check of the page's form.
+fn samples(served: &Served) -> BTreeMap<String, f64> {
+    let reply = served.get("/metrics");
+    assert_eq!(
+        (reply.status, reply.content_type.as_str()),
+        (200, "text/plain; version=0.0.4; charset=utf-8")
+    );
+    let (mut samples, mut family) = (BTreeMap::new(), String::new());
+    for line in reply.body.lines() {
+        if let Some(head) = line.strip_prefix("# HELP ") {
+            family = head.split(' ').next().unwrap().to_owned();
+            assert!(family.starts_with("forebay_"), "{line}");
+        } else if let Some(head) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = head.split_once(' ').unwrap();
+            assert_eq!((name, kind == "counter"), (family.as_str(), family.ends_with("_total")), "{line}");
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert_eq!(name.split('{').next(), Some(family.as_str()), "{line}");
+            assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "twice: {line}");
+        }
+    }
+    samples
+}
+
+// PL-21
+#[test]
+fn every_row_is_accounted_for() {
+    let served = Served::new(Server::builder());
+    let samples = samples(&served);
+    let of = |name: &str| samples.get(name).copied().unwrap_or_else(|| panic!("no {name} in {samples:#?}"));
+    assert_eq!(of("forebay_rows_written_total{table=\"solver\"}"), 3.0);
+    assert_eq!(of("forebay_rows_consumed_total{table=\"solver\"}"), 1.0);
+    assert_eq!(of("forebay_rows_excluded_total{table=\"solver\",reason=\"too \\\"long\\\"\"}"), 1.0);
+    assert_eq!(of("forebay_open_rows{table=\"solver\"}"), 1.0);
+    assert_eq!(of("forebay_ready_rows{consumer=\"train\",table=\"solver\"}"), 1.0);
+    assert_eq!(of("forebay_policy_version{policy=\"solver\"}"), 1.0);
+    assert_eq!(of("forebay_steps_committed_total"), 1.0);
+    let stats = served.store.stats();
+    assert_eq!(of("forebay_log_bytes_total"), stats.log_bytes as f64);
+    assert_eq!(of("forebay_value_bytes_total"), stats.value_bytes_written as f64);
+    assert!(stats.log_bytes > 0 && stats.value_bytes_written > 0);
+}
+
+#[test]
+fn open_claims_are_counted_by_state() {
+    let served = Served::new(Server::builder());
+    let leased = "forebay_open_claims{consumer=\"train\",table=\"solver\",state=\"leased\"}";
+    assert_eq!(samples(&served).get(leased), None);
+    let train = served.store.consumer("train").unwrap();
+    let step = served.store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+    let claim = step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+    assert_eq!(samples(&served).get(leased), Some(&1.0));
+    claim.accumulated().unwrap();
+    let after = samples(&served);
+    assert_eq!((after.get(leased), after.get(&leased.replace("leased", "accumulated"))), (None, Some(&1.0)));
+}

@@ -1,0 +1,83 @@
+//! `POST /sql`.
+
+use std::time::Duration;
+
+use forebay_server::Server;
+use serde_json::json;
+
+use crate::client::{Served, send};
+
+const SQL: &str = "SELECT sample_id, reward, excluded_reason FROM solver ORDER BY sample_id";
+
+#[test]
+fn an_answer_comes_in_the_form_that_was_asked_for() {
+    let served = Served::new(Server::builder());
+    let reply = served.sql(SQL);
+    assert_eq!((reply.status, reply.content_type.as_str()), (200, "application/json"));
+    let expected = json!([
+        {"sample_id": "q1_0_0", "reward": 1.0, "excluded_reason": null},
+        {"sample_id": "q2_0_0", "reward": 0.5, "excluded_reason": null},
+        {"sample_id": "q3_0_0", "reward": null, "excluded_reason": "too \"long\""},
+    ]);
+    assert_eq!(reply.json(), expected);
+
+    let reply = served.sql_as("text/csv", SQL);
+    assert!(reply.content_type.starts_with("text/csv"));
+    assert_eq!(
+        reply.body,
+        "sample_id,reward,excluded_reason\nq1_0_0,1.0,\nq2_0_0,0.5,\nq3_0_0,,\"too \"\"long\"\"\"\n"
+    );
+    let reply = served.sql_as("text/plain", SQL);
+    assert!(reply.body.contains("│ q1_0_0") && reply.body.ends_with("3 rows\n"), "{}", reply.body);
+    assert!(served.sql_as("image/png", SQL).failure(406, "input").contains("text/csv"));
+}
+
+#[test]
+fn a_failed_query_says_what_to_do_next() {
+    let served = Served::new(Server::builder());
+    assert!(served.sql("SELECT rewrd FROM solver").failure(400, "input").contains("did you mean reward?"));
+    assert!(served.sql("SELEC 1").failure(400, "input").contains("SELEC"));
+    assert!(served.sql("").failure(400, "input").contains("no statement"));
+    assert!(served.sql("DELETE FROM solver").failure(403, "read_only").contains("Table::exclude"));
+    let to = served.server.address();
+    assert!(send(to, "POST", "/sql", &[], b"SELECT '\xff'").failure(400, "input").contains("UTF-8"));
+    assert!(send(to, "GET", "/sql", &[], b"").failure(405, "input").contains("POST"));
+    assert!(served.get("/").failure(404, "input").contains("/metrics"));
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused() {
+    let served = Served::new(Server::builder().body_bytes_max(100));
+    served.sql(&format!("SELECT '{}'", "x".repeat(200))).failure(413, "input");
+    assert_eq!(served.sql("SELECT 1").status, 200);
+}
+
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
+
+#[test]
+fn a_query_that_takes_too_long_is_ended() {
+    let served = Served::new(Server::builder().query_time_max(Duration::from_millis(50)));
+    assert!(served.sql(ENDLESS).failure(503, "capacity").contains("query_time_max"));
+    assert_eq!(served.sql("SELECT 1 AS one").json(), json!([{"one": 1}]), "its place is free again");
+}
+
+#[test]
+fn a_query_beyond_the_memory_budget_is_ended() {
+    let served = Served::new(Server::builder().query_memory_bytes_max(1 << 20));
+    let sql = "SELECT value % 1000 AS v, value FROM generate_series(1, 1000000) ORDER BY v DESC";
+    assert!(served.sql(sql).failure(503, "capacity").contains("memory_bytes_max"));
+}
+
+#[test]
+fn busy_queries_leave_room_for_health() {
+    let served = Served::new(Server::builder().query_time_max(Duration::from_secs(2)));
+    std::thread::scope(|scope| {
+        let busy: Vec<_> = (0..4).map(|_| scope.spawn(|| served.sql(ENDLESS))).collect();
+        while !busy.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            assert_eq!(served.get("/health").status, 200);
+        }
+        for query in busy {
+            query.join().unwrap().failure(503, "capacity");
+        }
+    });
+}
