@@ -30,7 +30,7 @@ enum Command {
 }
 
 /// Parses the arguments and runs the command.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match Arguments::parse().command {

@@ -1,6 +1,5 @@
 //! `forebay sql`
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -21,15 +20,14 @@ pub(super) struct SqlArguments {
     #[arg(long)]
     dir: PathBuf,
     /// How the answer is printed: table, json or csv
-    #[arg(long, default_value = "table")]
+    #[arg(long, default_value_t = Format::Table)]
     format: Format,
 }
 
 pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     let store = Store::open(&arguments.dir, Options::default().read_only(true))?;
     let answer = Session::new(&store)?.sql_blocking(&arguments.statement)?;
-    let stdout = std::io::stdout();
-    let width = if stdout.is_terminal() { None } else { Some(usize::MAX) };
-    answer.render(arguments.format, &mut stdout.lock(), width)?;
+    let width = comfy_table::Table::new().width().map(usize::from); // none where nobody looks at a terminal
+    answer.render(arguments.format, &mut std::io::stdout().lock(), width)?;
     Ok(())
 }

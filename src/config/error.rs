@@ -5,7 +5,10 @@ use std::path::PathBuf;
 /// Why a configuration was refused. Nothing has been touched then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "each variant's message is its documentation; fields are named for what they hold")]
+#[allow(
+    missing_docs,
+    reason = "each variant's message is its documentation; fields are named for what they hold"
+)]
 pub enum ConfigError {
     #[error("cannot read {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
@@ -46,7 +49,8 @@ mod tests {
 
     #[test]
     fn the_nearest_key_is_suggested_and_a_far_one_is_not() {
-        let message = "unknown field `group_sise`, expected one of `global_batch`, `group_size`, `micro_batch`";
+        let message =
+            "unknown field `group_sise`, expected one of `global_batch`, `group_size`, `micro_batch`";
         assert_eq!(nearest_key(message).as_deref(), Some("group_size"));
         assert_eq!(nearest_key("unknown field `zzzzzz`, expected `seed`"), None);
         assert_eq!(nearest_key("invalid type: string"), None);

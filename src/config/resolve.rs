@@ -84,7 +84,11 @@ impl Config {
             checker_held_out: base.join(&file.data.checker_held_out),
             vocabulary: base.join(&file.data.vocabulary),
         };
-        let agents = file.agents.iter().map(|agent| resolve_agent(&file, agent, base)).collect::<Result<Vec<_>, _>>()?;
+        let agents = file
+            .agents
+            .iter()
+            .map(|agent| resolve_agent(&file, agent, base))
+            .collect::<Result<Vec<_>, _>>()?;
         let router = resolve_routes(&file)?;
         Ok(Config { steps: file.steps, path: path.to_owned(), data, agents, router, file })
     }
@@ -136,7 +140,9 @@ pub(crate) fn ramp(step: u64, steps: u64) -> f64 {
 }
 
 fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
-    let refuse = |key: &str, value: &dyn ToString, reason: &str| Err(ConfigError::value(key, value.to_string(), reason));
+    let refuse = |key: &str, value: &dyn ToString, reason: &str| {
+        Err(ConfigError::value(key, value.to_string(), reason))
+    };
     let batch = &file.batch;
     for (key, value) in [
         ("batch.global_batch", batch.global_batch),
@@ -153,11 +159,18 @@ fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
         }
     }
     if !batch.global_batch.is_multiple_of(batch.group_size) {
-        let reason = format!("it does not divide batch.global_batch = {}; a step holds whole groups", batch.global_batch);
+        let reason = format!(
+            "it does not divide batch.global_batch = {}; a step holds whole groups",
+            batch.global_batch
+        );
         return refuse("batch.group_size", &batch.group_size, &reason);
     }
     if batch.group_size < 2 {
-        return refuse("batch.group_size", &batch.group_size, "one trajectory has nothing to be compared with; give at least 2");
+        return refuse(
+            "batch.group_size",
+            &batch.group_size,
+            "one trajectory has nothing to be compared with; give at least 2",
+        );
     }
     if !(file.rollout.temperature > 0.0 && file.rollout.temperature.is_finite()) {
         return refuse("rollout.temperature", &file.rollout.temperature, "give a finite number above 0");
@@ -174,7 +187,11 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
         "checker" => Role::Checker,
         other => {
             let key = format!("agents.{}.role", agent.name);
-            return Err(ConfigError::value(key, format!("{other:?}"), "the roles are \"solver\" and \"checker\""));
+            return Err(ConfigError::value(
+                key,
+                format!("{other:?}"),
+                "the roles are \"solver\" and \"checker\"",
+            ));
         }
     };
     let settings = &file.trainer;
@@ -191,7 +208,9 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
         loss_form: LossForm::TokenMean,
         entropy_coefficient: agent.entropy_coefficient.unwrap_or(settings.entropy_coefficient),
     };
-    trainer.validate().map_err(|error| ConfigError::value("trainer", agent.name.clone(), error.to_string()))?;
+    trainer
+        .validate()
+        .map_err(|error| ConfigError::value("trainer", agent.name.clone(), error.to_string()))?;
     Ok(AgentConfig {
         name: agent.name.clone(),
         role,
@@ -207,11 +226,13 @@ fn resolve_routes(file: &file::File) -> Result<Router, ConfigError> {
         let route = RouteAgent::new(&agent.name);
         agent.next.iter().fold(route, |route, next| route.then(next))
     });
-    let router = Router::new(declared).map_err(|error| ConfigError::value("agents.next", "routing", error.to_string()))?;
+    let router = Router::new(declared)
+        .map_err(|error| ConfigError::value("agents.next", "routing", error.to_string()))?;
     let first = &file.agents[0];
     let lineage = router.lineage(&first.name).unwrap_or_default();
     for (turn, name) in lineage.iter().enumerate() {
-        let role = file.agents.iter().find(|agent| agent.name == *name).map_or("", |agent| agent.role.as_str());
+        let role =
+            file.agents.iter().find(|agent| agent.name == *name).map_or("", |agent| agent.role.as_str());
         let fits = if turn == 0 { role == "solver" } else { role == "checker" && turn == 1 };
         if !fits {
             let reason = "a trajectory begins with a solver and may go on to one checker";
@@ -219,7 +240,8 @@ fn resolve_routes(file: &file::File) -> Result<Router, ConfigError> {
         }
     }
     if let Some(idle) = file.agents.iter().find(|agent| !lineage.contains(&agent.name.as_str())) {
-        let reason = format!("no trajectory reaches it; name it as `next` of {:?}, or leave it out", first.name);
+        let reason =
+            format!("no trajectory reaches it; name it as `next` of {:?}, or leave it out", first.name);
         return Err(ConfigError::value("agents.name", format!("{:?}", idle.name), reason));
     }
     Ok(router)

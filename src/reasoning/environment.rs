@@ -47,7 +47,8 @@ impl Environment for Reasoning {
 
     fn reward(&self, turn: &Turn<'_>) -> Result<f32, Failure> {
         let problem = self.problem(turn.sample.input())?;
-        let right = self.vocabulary.said(turn.response).is_some_and(|answer| answer == problem.answer.as_bytes());
+        let right =
+            self.vocabulary.said(turn.response).is_some_and(|answer| answer == problem.answer.as_bytes());
         Ok(if right { 1.0 } else { 0.0 })
     }
 
@@ -57,7 +58,9 @@ impl Environment for Reasoning {
                 let answer = self.vocabulary.decode(turn.response);
                 Ok(self.vocabulary.checker_prompt(&self.problem(turn.sample.input())?.question, &answer))
             }
-            Role::Solver => Err(format!("agent {next_agent:?} solves problems; it cannot come after another").into()),
+            Role::Solver => {
+                Err(format!("agent {next_agent:?} solves problems; it cannot come after another").into())
+            }
         }
     }
 

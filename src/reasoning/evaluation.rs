@@ -119,10 +119,13 @@ pub fn evaluate(
 ) -> Result<Accuracy, Error> {
     let mut generator = Generator::new(&CpuDevice::inline());
     let sampled = shares(&mut generator, policy, vocabulary, items, options, 1.0)?;
-    let greedy = shares(&mut generator, policy, vocabulary, items, EvaluationOptions { samples: 1, ..options }, 0.0)?;
+    let greedy =
+        shares(&mut generator, policy, vocabulary, items, EvaluationOptions { samples: 1, ..options }, 0.0)?;
     let names = families(items.iter().map(|item| item.family.as_str()));
-    let families: Vec<FamilyAccuracy> = names.into_iter().map(|family| summarize(family, items, &sampled, &greedy)).collect();
-    let over_families = |share: fn(&FamilyAccuracy) -> f64| families.iter().map(share).sum::<f64>() / families.len() as f64;
+    let families: Vec<FamilyAccuracy> =
+        names.into_iter().map(|family| summarize(family, items, &sampled, &greedy)).collect();
+    let over_families =
+        |share: fn(&FamilyAccuracy) -> f64| families.iter().map(share).sum::<f64>() / families.len() as f64;
     Ok(Accuracy { mean: over_families(|f| f.mean), greedy: over_families(|f| f.greedy), families })
 }
 
@@ -136,7 +139,11 @@ fn shares(
     temperature: f32,
 ) -> Result<Vec<f64>, Error> {
     const ITEMS_AT_ONCE: usize = 16;
-    let settings = GenerateOptions { temperature, max_new_tokens: options.max_new_tokens, stop_token: Some(vocabulary.end) };
+    let settings = GenerateOptions {
+        temperature,
+        max_new_tokens: options.max_new_tokens,
+        stop_token: Some(vocabulary.end),
+    };
     let mut shares = Vec::with_capacity(items.len());
     for (chunk_index, chunk) in items.chunks(ITEMS_AT_ONCE).enumerate() {
         let mut requests = Vec::with_capacity(chunk.len() * options.samples);
@@ -144,13 +151,15 @@ fn shares(
             for sample in 0..options.samples {
                 let number = (chunk_index * ITEMS_AT_ONCE + offset) * options.samples + sample;
                 // Version 0 whatever the policy's: first and last evaluation draw the same numbers.
-                let key = SampleKey { seed: options.seed, version: 0, sample: number as u64, attempt: u32::MAX };
+                let key =
+                    SampleKey { seed: options.seed, version: 0, sample: number as u64, attempt: u32::MAX };
                 requests.push(GenerateRequest { prompt: &item.prompt, key });
             }
         }
         let responses = generator.generate(policy, &requests, &settings)?;
         for (item, drawn) in chunk.iter().zip(responses.chunks(options.samples)) {
-            let right = drawn.iter().filter(|drawn| item.judges(vocabulary.said(&drawn.tokens).as_deref())).count();
+            let right =
+                drawn.iter().filter(|drawn| item.judges(vocabulary.said(&drawn.tokens).as_deref())).count();
             shares.push(right as f64 / options.samples as f64);
         }
     }
@@ -162,7 +171,9 @@ fn summarize(family: &str, items: &[Item], sampled: &[f64], greedy: &[f64]) -> F
     let count = of_family().count();
     let mean = |shares: &[f64]| of_family().map(|(index, _)| shares[index]).sum::<f64>() / count as f64;
     let mut answers: HashMap<&[u8], usize> = HashMap::new();
-    of_family().filter(|(_, item)| item.shown.is_none()).for_each(|(_, item)| *answers.entry(&item.answer).or_default() += 1);
+    of_family()
+        .filter(|(_, item)| item.shown.is_none())
+        .for_each(|(_, item)| *answers.entry(&item.answer).or_default() += 1);
     let commonest = answers.values().max().map_or(0.5, |&times| times as f64 / count as f64);
     FamilyAccuracy {
         family: family.to_owned(),

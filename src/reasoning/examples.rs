@@ -23,7 +23,10 @@ pub fn examples(
     problems: &[Problem],
     wrong_answers: &[WrongAnswers],
 ) -> Vec<Example> {
-    let example = |problem: &Problem, prompt| Example { prompt, response: vocabulary.finished(problem.answer.as_bytes()) };
+    let example = |problem: &Problem, prompt| Example {
+        prompt,
+        response: vocabulary.finished(problem.answer.as_bytes()),
+    };
     match role {
         Role::Solver => problems.iter().map(|p| example(p, vocabulary.solver_prompt(&p.question))).collect(),
         Role::Checker => {
@@ -31,7 +34,9 @@ pub fn examples(
                 wrong_answers.iter().map(|answers| (answers.id.as_str(), answers.wrong.as_slice())).collect();
             let wrong_of = |problem: &Problem| wrong.get(problem.id.as_str()).copied().unwrap_or_default();
             let pairs = problems.iter().flat_map(|p| wrong_of(p).iter().map(move |wrong| (p, wrong)));
-            pairs.map(|(p, wrong)| example(p, vocabulary.checker_prompt(&p.question, wrong.as_bytes()))).collect()
+            pairs
+                .map(|(p, wrong)| example(p, vocabulary.checker_prompt(&p.question, wrong.as_bytes())))
+                .collect()
         }
     }
 }

@@ -45,7 +45,10 @@ pub struct WrongAnswers {
 /// Why a data file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "each variant's message is its documentation; fields are named for what they hold")]
+#[allow(
+    missing_docs,
+    reason = "each variant's message is its documentation; fields are named for what they hold"
+)]
 pub enum DataError {
     #[error("cannot read {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
@@ -62,11 +65,16 @@ pub enum DataError {
 /// # Errors
 /// When it cannot be read, is empty, or a line of it is malformed; the line is named.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, DataError> {
-    let text = std::fs::read_to_string(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     let mut rows = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let parsed = serde_json::from_str(line);
-        rows.push(parsed.map_err(|source| DataError::Line { path: path.to_owned(), line: index + 1, source })?);
+        rows.push(parsed.map_err(|source| DataError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            source,
+        })?);
     }
     if rows.is_empty() {
         return Err(DataError::Empty { path: path.to_owned() });

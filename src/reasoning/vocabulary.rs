@@ -35,9 +35,11 @@ impl Vocabulary {
     /// # Errors
     /// When it cannot be read, is malformed, or lacks one of the special tokens.
     pub fn load(path: &Path) -> Result<Self, DataError> {
-        let bytes = std::fs::read(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
         let refuse = |reason: String| DataError::Vocabulary { path: path.to_owned(), reason };
-        let file: VocabularyFile = serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
+        let file: VocabularyFile =
+            serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
         let special = |name: &str| {
             let position = file.special.iter().position(|token| token == name);
             position.map(|id| id as u32).ok_or_else(|| refuse(format!("the special token {name} is missing")))

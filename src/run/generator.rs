@@ -26,19 +26,31 @@ impl ReferenceGenerator {
         options: GenerateOptions,
         seed: u64,
     ) -> Self {
-        ReferenceGenerator { generator: PolicyGenerator::new(&CpuDevice::inline()), published, router, options, seed }
+        ReferenceGenerator {
+            generator: PolicyGenerator::new(&CpuDevice::inline()),
+            published,
+            router,
+            options,
+            seed,
+        }
     }
 }
 
 impl Generator for ReferenceGenerator {
-    fn generate(&mut self, agent: &str, version: u64, requests: &[Request<'_>]) -> Result<Vec<Response>, Failure> {
+    fn generate(
+        &mut self,
+        agent: &str,
+        version: u64,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Response>, Failure> {
         let policy = self.published.at(self.router.policy_of(agent)?, version)?;
         let keyed: Vec<GenerateRequest<'_>> = requests
             .iter()
             .map(|request| GenerateRequest { prompt: request.prompt, key: self.key(agent, version, request) })
             .collect();
         let generated = self.generator.generate(&policy, &keyed, &self.options)?;
-        let response = |g: forebay_trainer_adapter::Generation| Response { tokens: g.tokens, logprobs: g.log_probs };
+        let response =
+            |g: forebay_trainer_adapter::Generation| Response { tokens: g.tokens, logprobs: g.log_probs };
         Ok(generated.into_iter().map(response).collect())
     }
 }

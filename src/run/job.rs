@@ -19,7 +19,9 @@ use super::setup::{Data, first_policy, open_policy, open_store};
 use super::step::StepContext;
 use super::trainer::PolicyTrainer;
 use crate::config::{AgentConfig, Config, Role};
-use crate::reasoning::evaluation::{Accuracy, EvaluationOptions, Item, checker_items, evaluate, solver_items};
+use crate::reasoning::evaluation::{
+    Accuracy, EvaluationOptions, Item, checker_items, evaluate, solver_items,
+};
 
 /// How a run is run: what does not change what it computes.
 #[derive(Clone, Debug)]
@@ -165,7 +167,9 @@ fn committed_steps(store: &Store) -> u64 {
 
 fn evaluate_first(config: &Config, trainers: &[PolicyTrainer], data: &Data) -> Result<Vec<Accuracy>> {
     let pairs = config.agents.iter().zip(trainers);
-    pairs.map(|(agent, trainer)| measure(config, agent, &*first_policy(config, agent, trainer, data)?, data)).collect()
+    pairs
+        .map(|(agent, trainer)| measure(config, agent, &*first_policy(config, agent, trainer, data)?, data))
+        .collect()
 }
 
 fn measure(
@@ -181,11 +185,12 @@ fn measure(
         Role::Checker => checker_items(&data.vocabulary, &data.checker_held_out, limit),
     };
     let options = EvaluationOptions {
-        seed: config.file.seed,
+        seed: 0, // not the run's: every run is measured with the same numbers
         samples: settings.samples,
         max_new_tokens: config.file.rollout.max_new_tokens,
     };
-    evaluate(policy, &data.vocabulary, &items, options).with_context(|| format!("policy {:?} could not be measured", agent.name))
+    evaluate(policy, &data.vocabulary, &items, options)
+        .with_context(|| format!("policy {:?} could not be measured", agent.name))
 }
 
 fn summarize(

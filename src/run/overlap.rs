@@ -24,7 +24,8 @@ impl Overlap {
     pub(super) fn add(&mut self, spans: &[(Instant, Instant)], rollout_end: Option<Instant>) {
         for &(start, end) in spans {
             self.training_s += (end - start).as_secs_f64();
-            let during = rollout_end.map_or(0.0, |over| end.min(over).saturating_duration_since(start).as_secs_f64());
+            let during =
+                rollout_end.map_or(0.0, |over| end.min(over).saturating_duration_since(start).as_secs_f64());
             self.training_during_rollout_s += during;
         }
     }

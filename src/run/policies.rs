@@ -31,7 +31,9 @@ impl Published {
     pub(super) fn at(&self, name: &str, version: u64) -> Result<Arc<Policy<CpuDevice>>, String> {
         match self.0.read().get(name) {
             Some(weights) if weights.version == version => Ok(weights.policy.clone()),
-            Some(weights) => Err(format!("policy {name:?} is published at version {}, not {version}", weights.version)),
+            Some(weights) => {
+                Err(format!("policy {name:?} is published at version {}, not {version}", weights.version))
+            }
             None => Err(format!("policy {name:?} is not published")),
         }
     }

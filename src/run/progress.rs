@@ -19,7 +19,8 @@ impl Progress {
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
         let add = |name, length| bars.add(ProgressBar::new(length).with_style(style()).with_prefix(name));
-        let (rollout, training, version) = (add("rollout", rows), add("training", rows), add("version", steps));
+        let (rollout, training, version) =
+            (add("rollout", rows), add("training", rows), add("version", steps));
         version.set_position(done);
         version.enable_steady_tick(Duration::from_millis(250));
         Progress { bars, rollout, training, version }

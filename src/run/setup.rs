@@ -38,7 +38,8 @@ impl Data {
 
     pub(super) fn planner(&self, config: &Config) -> Result<Planner> {
         let inputs = self.train.iter().map(|problem| problem.id.clone()).collect();
-        let planner = Planner::new(config.file.seed, inputs, config.groups(), config.file.batch.group_size as u32);
+        let planner =
+            Planner::new(config.file.seed, inputs, config.groups(), config.file.batch.group_size as u32);
         planner.with_context(|| format!("{} cannot fill a step", config.data.train.display()))
     }
 
@@ -61,11 +62,13 @@ pub(super) fn open_store(config: &Config, dir: &Path, resume: bool) -> Result<St
         bail!("{} holds a run already; go on with it by --resume, or give another --dir", dir.display());
     }
     if exists && identity.exists() {
-        let found = std::fs::read_to_string(&identity).with_context(|| format!("cannot read {}", identity.display()))?;
+        let found = std::fs::read_to_string(&identity)
+            .with_context(|| format!("cannot read {}", identity.display()))?;
         check_identity(&found, &config.identity(), dir)?;
     }
     let store = Store::open(dir, Options::default())?;
-    std::fs::write(&identity, config.identity()).with_context(|| format!("cannot write {}", identity.display()))?;
+    std::fs::write(&identity, config.identity())
+        .with_context(|| format!("cannot write {}", identity.display()))?;
     Ok(store)
 }
 
@@ -128,7 +131,9 @@ fn restore(
     let payload = store.object(object)?;
     let shape = config.policy_config(data.vocabulary.size());
     let restored = Trainer::restore(device, &shape, agent.trainer.clone(), &payload);
-    restored.with_context(|| format!("the state of policy {:?} at version {} cannot be used", agent.name, object.version))
+    restored.with_context(|| {
+        format!("the state of policy {:?} at version {} cannot be used", agent.name, object.version)
+    })
 }
 
 /// The policy that an agent begins with, whatever the run has made of it since.

@@ -58,10 +58,15 @@ impl StepContext<'_> {
         let mut plan = StepPlan::new();
         for trainer in trainers {
             let lineage = self.router.lineage(self.first_agent)?;
-            let turns = lineage.iter().enumerate().filter(|(_, agent)| self.router.policy_of(agent).ok() == Some(&trainer.name));
+            let turns = lineage
+                .iter()
+                .enumerate()
+                .filter(|(_, agent)| self.router.policy_of(agent).ok() == Some(&trainer.name));
             let turns: Vec<u32> = turns.map(|(turn, _)| turn as u32).collect();
             let mut keys = Vec::new();
-            for (input, &turn) in membership.inputs().iter().flat_map(|input| turns.iter().map(move |turn| (input, turn))) {
+            for (input, &turn) in
+                membership.inputs().iter().flat_map(|input| turns.iter().map(move |turn| (input, turn)))
+            {
                 let member = membership.samples(input, turn)?.swap_remove(0);
                 keys.push(GroupBy::InputAndTurn.key(&member));
             }
@@ -83,7 +88,10 @@ impl StepContext<'_> {
                 .iter_mut()
                 .map(|trainer| scope.spawn(move || trainer.accumulate_step(step, membership, rule, progress)))
                 .collect();
-            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow!("a trainer panicked")))).collect()
+            threads
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|_| Err(anyhow!("a trainer panicked"))))
+                .collect()
         });
         let mut spans = Vec::new();
         for result in results {
@@ -97,7 +105,9 @@ impl StepContext<'_> {
     fn commit(&self, trainers: &mut [PolicyTrainer], step: Arc<Step>, number: u64) -> Result<()> {
         let mut updates: Vec<(String, Vec<ObjectRef>)> = Vec::new();
         for trainer in trainers.iter_mut().filter(|trainer| trainer.trainer.cache().rows > 0) {
-            trainer.trainer.set_learning_rate(trainer.learning_rate * self.config.learning_rate_share(number))?;
+            trainer
+                .trainer
+                .set_learning_rate(trainer.learning_rate * self.config.learning_rate_share(number))?;
             let report = trainer.trainer.apply()?;
             let state = self.store.put_object(&trainer.name, report.version, &trainer.trainer.state())?;
             updates.push((trainer.name.clone(), vec![state]));

@@ -54,11 +54,20 @@ impl PolicyTrainer {
     fn accumulate(&mut self, claim: &Claim, membership: &Membership) -> Result<()> {
         let batch = claim.columns(["policy_version", PROMPT, RESPONSE, REWARD])?;
         let version = self.trainer.version();
-        check_fresh(claim.table(), version, batch.column(0).as_primitive::<UInt64Type>().values().iter().copied())?;
+        check_fresh(
+            claim.table(),
+            version,
+            batch.column(0).as_primitive::<UInt64Type>().values().iter().copied(),
+        )?;
         let prompts = token_lists(claim.table(), &batch, PROMPT)?;
         let responses = token_lists(claim.table(), &batch, RESPONSE)?;
-        let rewards: Vec<f64> =
-            batch.column(3).as_primitive::<Float32Type>().values().iter().map(|reward| f64::from(*reward)).collect();
+        let rewards: Vec<f64> = batch
+            .column(3)
+            .as_primitive::<Float32Type>()
+            .values()
+            .iter()
+            .map(|reward| f64::from(*reward))
+            .collect();
         let mut groups: Vec<(usize, Vec<Sequence<'_>>)> = Vec::new();
         let mut start = 0;
         while start < claim.len() {
@@ -74,15 +83,20 @@ impl PolicyTrainer {
             start = end;
         }
         let unit = |(position, rows)| Unit { position, policy: &self.name, version, rows };
-        let units: Vec<Unit<'_>> = groups.iter().map(|(position, rows)| unit((*position, rows.as_slice()))).collect();
-        self.trainer.accumulate_many(&units).with_context(|| format!("policy {:?} could not be trained", self.name))?;
+        let units: Vec<Unit<'_>> =
+            groups.iter().map(|(position, rows)| unit((*position, rows.as_slice()))).collect();
+        self.trainer
+            .accumulate_many(&units)
+            .with_context(|| format!("policy {:?} could not be trained", self.name))?;
         Ok(())
     }
 }
 
 /// Rows of one group stand together, in sample-id order.
 fn group_end(samples: &[SampleId], start: usize) -> usize {
-    let same = |sample: &&SampleId| sample.input() == samples[start].input() && sample.turn() == samples[start].turn();
+    let same = |sample: &&SampleId| {
+        sample.input() == samples[start].input() && sample.turn() == samples[start].turn()
+    };
     start + samples[start..].iter().take_while(same).count()
 }
 

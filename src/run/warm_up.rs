@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_pipeline::plan::Planner;
-use forebay_trainer_adapter::{AdamW, CpuDevice, Policy, Sequence, StoredType, Trainer, TrainerOptions, Unit};
+use forebay_trainer_adapter::{
+    AdamW, CpuDevice, Policy, Sequence, StoredType, Trainer, TrainerOptions, Unit,
+};
 
 use super::progress::single_bar;
 use crate::config::{AgentConfig, Config, ramp};
@@ -23,7 +25,9 @@ pub fn warm_up(config: &Config, out: Option<&Path>, visible: bool) -> Result<Vec
         let path = match (out, &agent.warm_weights) {
             (Some(out), _) => out.join(format!("{}.safetensors", agent.name)),
             (None, Some(path)) => path.clone(),
-            (None, None) => anyhow::bail!("agent {:?} has no `warm_weights`; name the directory with --out", agent.name),
+            (None, None) => {
+                anyhow::bail!("agent {:?} has no `warm_weights`; name the directory with --out", agent.name)
+            }
         };
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -45,13 +49,19 @@ pub(super) fn warm_policy(
     let shape = config.policy_config(vocabulary.size());
     let bytes = match &agent.warm_weights {
         Some(path) => std::fs::read(path).with_context(|| {
-            format!("cannot read {}; write it with `forebay warm-up {}`", path.display(), config.path.display())
+            format!(
+                "cannot read {}; write it with `forebay warm-up {}`",
+                path.display(),
+                config.path.display()
+            )
         })?,
         // The same rounding as through a file, so that both ways begin with the same policy.
         None => train(config, agent, vocabulary, device, visible)?.save(device, StoredType::Bf16),
     };
     let loaded = Policy::load(device, &shape, &bytes);
-    loaded.with_context(|| format!("the warm-up weights of agent {:?} do not fit the configuration", agent.name))
+    loaded.with_context(|| {
+        format!("the warm-up weights of agent {:?} do not fit the configuration", agent.name)
+    })
 }
 
 fn train(
@@ -75,7 +85,11 @@ fn train(
     for step in 1..=agent.warm_up_steps {
         trainer.set_learning_rate(settings.learning_rate * ramp(step, settings.ramp_steps))?;
         let picked: Vec<usize> = planner.step(step).inputs().iter().flat_map(|name| name.parse()).collect();
-        supervised_update(&mut trainer, &agent.name, &picked.iter().map(|&index| &shown[index]).collect::<Vec<_>>())?;
+        supervised_update(
+            &mut trainer,
+            &agent.name,
+            &picked.iter().map(|&index| &shown[index]).collect::<Vec<_>>(),
+        )?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -92,7 +106,8 @@ fn supervised_update(trainer: &mut Trainer<CpuDevice>, policy: &str, batch: &[&E
         .collect();
     let version = trainer.version();
     let units = rows.chunks(UNIT_ROWS).enumerate();
-    let units: Vec<Unit<'_>> = units.map(|(position, rows)| Unit { position, policy, version, rows }).collect();
+    let units: Vec<Unit<'_>> =
+        units.map(|(position, rows)| Unit { position, policy, version, rows }).collect();
     trainer.accumulate_many(&units)?;
     trainer.apply()?;
     Ok(())

@@ -1,10 +1,11 @@
 //! What a run tells at its end: for people, and as one JSON object.
 
+mod json;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use comfy_table::{Table, presets};
-use serde_json::{Value, json};
 
 use super::overlap::Overlap;
 use crate::reasoning::evaluation::Accuracy;
@@ -55,32 +56,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary as one JSON object.
-    pub fn to_json(&self) -> Value {
-        let policies = self.policies.iter().map(|policy| {
-            json!({
-                "name": policy.name,
-                "version": policy.version,
-                "held_out_first": round(policy.first.mean),
-                "held_out_last": round(policy.last.mean),
-                "held_out_first_greedy": round(policy.first.greedy),
-                "held_out_last_greedy": round(policy.last.greedy),
-                "families": families_json(policy),
-                "weights_sha256": policy.weights_sha256,
-            })
-        });
-        let SampleReport { written, consumed, excluded, open } = &self.samples;
-        json!({
-            "seed": self.seed,
-            "steps": self.steps,
-            "policies": policies.collect::<Vec<_>>(),
-            "samples": { "written": written, "consumed": consumed, "excluded": excluded, "open": open },
-            "overlap": {
-                "training_s": round(self.overlap.training_s),
-                "training_during_rollout_s": round(self.overlap.training_during_rollout_s),
-            },
-            "store": self.store.display().to_string(),
-        })
+    /// The summary as one JSON object, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(&json::SummaryJson::from(self)).unwrap_or_default()
     }
 
     /// The summary for people.
@@ -88,7 +66,11 @@ impl Summary {
         let SampleReport { written, consumed, excluded, open } = &self.samples;
         let reasons = match excluded.is_empty() {
             true => "none".to_owned(),
-            false => excluded.iter().map(|(reason, rows)| format!("{rows} {reason}")).collect::<Vec<_>>().join(", "),
+            false => excluded
+                .iter()
+                .map(|(reason, rows)| format!("{rows} {reason}"))
+                .collect::<Vec<_>>()
+                .join(", "),
         };
         let dir = self.store.display();
         format!(
@@ -109,7 +91,16 @@ impl Summary {
     fn accuracy_table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_BORDERS_ONLY);
-        table.set_header(["policy", "held-out family", "items", "before", "after", "greedy before", "greedy after", "majority"]);
+        table.set_header([
+            "policy",
+            "held-out family",
+            "items",
+            "before",
+            "after",
+            "greedy before",
+            "greedy after",
+            "majority",
+        ]);
         for policy in &self.policies {
             let name = format!("{} v{}", policy.name, policy.version);
             for (first, last) in policy.first.families.iter().zip(&policy.last.families) {
@@ -119,25 +110,13 @@ impl Summary {
             }
             let (first, last) = (&policy.first, &policy.last);
             let means = [first.mean, last.mean, first.greedy, last.greedy].map(percent);
-            table.add_row([name, "all".into(), String::new()].into_iter().chain(means).chain([String::new()]));
+            table
+                .add_row([name, "all".into(), String::new()].into_iter().chain(means).chain([String::new()]));
         }
         table
     }
 }
 
-fn families_json(policy: &PolicyReport) -> Value {
-    let pairs = policy.first.families.iter().zip(&policy.last.families);
-    let shown = pairs.map(|(first, last)| {
-        let shares = json!({ "first": round(first.mean), "last": round(last.mean), "majority": round(first.majority) });
-        (first.family.clone(), shares)
-    });
-    Value::Object(shown.collect())
-}
-
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
-}
-
-fn round(value: f64) -> f64 {
-    (value * 10_000.0).round() / 10_000.0
 }

@@ -1,0 +1,10 @@
+//! The `forebay` command from the outside: real processes, real data, real kills.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod bad_input;
+mod documents;
+mod repeatable;
+mod sql;
+mod support;
+mod survives;

@@ -1,0 +1,83 @@
+//! Runs the built command and reads what it prints.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A configuration whose run takes about a second.
+pub(crate) fn small_config() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/small.toml")
+}
+
+pub(crate) fn forebay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A directory that is gone with the test.
+pub(crate) struct Scratch(TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Scratch(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The small configuration with some of its text replaced, next to the data it names.
+    pub(crate) fn config(&self, replace: &[(&str, &str)]) -> String {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
+        let mut text = std::fs::read_to_string(small_config()).unwrap();
+        text = text.replace("../../data", data.to_str().unwrap());
+        for (from, to) in replace {
+            assert!(text.contains(from), "{from:?} is not in the configuration");
+            text = text.replace(from, to);
+        }
+        let path = self.path("config.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+/// Runs the small job in `dir` and gives its JSON.
+pub(crate) fn run_small(dir: &str, more: &[&str]) -> Value {
+    let config = small_config();
+    let base = ["run", config.to_str().unwrap(), "--dir", dir, "--json", "--quiet"];
+    let output = forebay(&[&base, more].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    last_json(&output)
+}
+
+/// Starts the small job in `dir`.
+pub(crate) fn start_small(dir: &str, more: &[&str]) -> Child {
+    let config = small_config();
+    let base = ["run", config.to_str().unwrap(), "--dir", dir, "--quiet"];
+    forebay(&[&base, more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+pub(crate) fn last_json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The weights that a run ended with, policy by policy.
+pub(crate) fn weights(summary: &Value) -> Vec<String> {
+    let policies = summary["policies"].as_array().unwrap().iter();
+    policies.map(|policy| policy["weights_sha256"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The rows that a statement gives.
+pub(crate) fn sql(dir: &str, statement: &str) -> Vec<Value> {
+    let output = forebay(&["sql", "--dir", dir, "--format", "json", statement]).output().unwrap();
+    assert!(output.status.success(), "{statement}: {}", stderr(&output));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+}
