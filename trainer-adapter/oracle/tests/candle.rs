@@ -4,6 +4,7 @@
 //! used here, and every variable is asserted to have a gradient.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../../tests/common/mod.rs"]
 mod common;
 
 use std::collections::HashMap;
