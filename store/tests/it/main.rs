@@ -1,0 +1,19 @@
+//! What the store promises, held against its public interface.
+//!
+//! Most tests run on a disk in memory and a clock that stands still; [`support`] has both, and a way to read every
+//! column of every row as text.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+mod cells;
+mod claims;
+mod crash;
+mod groups;
+mod hostile;
+mod model;
+mod recovery;
+mod snapshot;
+mod steps;
+mod tables;
+mod threads;
