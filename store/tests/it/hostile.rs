@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Slot;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use forebay_store::*;
 use proptest::prelude::*;
@@ -50,6 +51,11 @@ static ALLOCATOR: Watching = Watching;
 
 /// A small store with something of everything in it.
 fn victim() -> Image {
+    static VICTIM: OnceLock<Image> = OnceLock::new();
+    VICTIM.get_or_init(make_victim).clone()
+}
+
+fn make_victim() -> Image {
     let world = World::new();
     let store = world.open();
     let schema =
@@ -90,9 +96,10 @@ fn use_all(image: &Image) -> bool {
     let Ok(store) = world.try_open() else { return false };
     let snapshot = store.snapshot();
     for table in snapshot.tables() {
-        if let Ok(batches) = table.scan(None, ScanOrder::SampleId, 3) {
-            batches.flatten().for_each(|batch| drop(show_batch(&batch)));
-        }
+        let all: Vec<usize> =
+            (0..table.arrow_schema().fields().len()).filter(|&at| is_small(table, at)).collect();
+        let batches = table.scan(Some(&all), ScanOrder::SampleId, 3).unwrap();
+        batches.flatten().for_each(|batch| drop(show_batch(&batch)));
     }
     _ = (store.claims(), store.steps(), store.consumers(), store.stats());
     for policy in store.policies() {
@@ -110,9 +117,18 @@ fn use_all(image: &Image) -> bool {
         }
     }
     take_all(&store);
-    let again = world.reopen(store);
-    _ = scan(&again);
+    drop(world.reopen(store)); // whatever the calls led to can be read again
     true
+}
+
+/// A tensor of a great shape takes its room in an Arrow array even where it is null; a forged schema may declare one.
+fn is_small(table: &TableSnapshot, column: usize) -> bool {
+    let size = |c: &DataColumn| match &c.data_type {
+        DataType::Tensor(_, shape) => shape.iter().map(|&side| side as usize).product(),
+        _ => 0_usize,
+    };
+    let schema = table.arrow_schema();
+    table.schema().data_columns().iter().all(|c| c.name != *schema.field(column).name() || size(c) < 1 << 16)
 }
 
 fn take_all(store: &Store) {
