@@ -22,3 +22,8 @@ pub use forebay_rollout_adapter as rollout;
 pub use forebay_server as server;
 pub use forebay_store as store;
 pub use forebay_trainer_adapter as trainer;
+
+/// The README's program compiles and holds what it asserts.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

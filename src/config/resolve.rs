@@ -153,6 +153,7 @@ fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
         ("trainer.threads", file.trainer.threads),
         ("warm_up.batch", file.warm_up.batch),
         ("evaluation.samples", file.evaluation.samples),
+        ("evaluation.problems", file.evaluation.problems.unwrap_or(1)),
     ] {
         if value == 0 {
             return refuse(key, &value, "give at least 1");

@@ -61,15 +61,24 @@ pub(super) fn open_store(config: &Config, dir: &Path, resume: bool) -> Result<St
     if exists && !resume {
         bail!("{} holds a run already; go on with it by --resume, or give another --dir", dir.display());
     }
-    if exists && identity.exists() {
+    let known = exists && identity.exists();
+    if known {
         let found = std::fs::read_to_string(&identity)
             .with_context(|| format!("cannot read {}", identity.display()))?;
         check_identity(&found, &config.identity(), dir)?;
     }
     let store = Store::open(dir, Options::default())?;
-    std::fs::write(&identity, config.identity())
-        .with_context(|| format!("cannot write {}", identity.display()))?;
+    if !known {
+        write_identity(&identity, &config.identity())?;
+    }
     Ok(store)
+}
+
+/// Whole or not at all: a run that is killed here is resumed as one that has not said yet what it is.
+fn write_identity(path: &Path, identity: &str) -> Result<()> {
+    let temporary = path.with_extension("tmp");
+    std::fs::write(&temporary, identity).with_context(|| format!("cannot write {}", temporary.display()))?;
+    std::fs::rename(&temporary, path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn check_identity(found: &str, wanted: &str, dir: &Path) -> Result<()> {

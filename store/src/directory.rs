@@ -20,7 +20,7 @@ use crate::options::Options;
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"FOREBAY\0";
-const IDENTITY_BYTES: usize = 64;
+pub(crate) const IDENTITY_BYTES: usize = 64;
 const FOLDERS: [&str; 3] = ["log", "extents", "objects"];
 
 /// An open and locked directory.
@@ -89,11 +89,17 @@ fn take_lock(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Box<dyn 
     let kind = if options.read_only { LockKind::Shared } else { LockKind::Exclusive };
     let note = std::process::id().to_string();
     let taken = disk.lock(&file, kind, &note).map_err(|e| Cause::io("lock", &file, e))?;
-    taken.ok_or_else(|| {
-        let owner = disk.read(&file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let pid = owner.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        Cause::Locked { path: path.to_owned(), pid }.into()
-    })
+    taken.ok_or_else(|| who_holds(disk, path, &file).into())
+}
+
+/// Who keeps a lock from us: a writer, which leaves its pid in the file, or readers, which leave nothing.
+fn who_holds(disk: &dyn Disk, path: &Path, file: &Path) -> Cause {
+    if matches!(disk.lock(file, LockKind::Shared, ""), Ok(Some(_))) {
+        return Cause::LockedByReaders { path: path.to_owned() };
+    }
+    let owner = disk.read(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let pid = owner.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    Cause::Locked { path: path.to_owned(), pid }
 }
 
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.

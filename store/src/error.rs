@@ -166,6 +166,8 @@ pub enum Cause {
         path.display()
     )]
     Locked { path: PathBuf, pid: u32 },
+    #[error("the store at {} is being read by another process; try again when it has finished", path.display())]
+    LockedByReaders { path: PathBuf },
     #[error("{} holds no Forebay store; give the directory of a run, or create a store there first", path.display())]
     NotAStore { path: PathBuf },
     #[error("{} is not empty and holds no Forebay store; give an empty or a new directory", path.display())]
@@ -210,6 +212,7 @@ impl Cause {
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
             DiskFull { .. } => Kind::Capacity,
+            LockedByReaders { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,
         }

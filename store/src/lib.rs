@@ -30,6 +30,9 @@ mod directory;
 mod disk;
 mod error;
 mod extent;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod format_document;
 mod log;
 mod object;
 mod options;

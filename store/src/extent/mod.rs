@@ -18,6 +18,8 @@ mod writer;
 
 pub use reader::ValueBytes;
 pub(crate) use reader::{Extent, Extents};
+#[cfg(test)]
+pub(crate) use view::INLINE_BYTES_MAX;
 pub(crate) use view::View;
 pub(crate) use writer::ValueSource;
 
@@ -46,7 +48,8 @@ fn header(store_id: u64, extent: u32, capacity: u64) -> [u8; HEADER_BYTES] {
 /// Who a value belongs to, for its trailer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueOwner {
-    /// A hash of the row's version, sample id and attempt: known before the row has a number, and for good.
+    /// A hash of the row's version and sample id: known before the row has a number, and for good. All attempts at a
+    /// sample share it.
     pub(crate) row_key: u64,
     pub(crate) table: u32,
     pub(crate) column: u32,

@@ -9,8 +9,8 @@
 
 use crate::directory::FORMAT_VERSION;
 
-pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
-pub(super) const FRAME_HEADER_BYTES: usize = 24;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+pub(crate) const FRAME_HEADER_BYTES: usize = 24;
 /// No record is larger; a length above it is damage.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"FBLOG\0\0\0";

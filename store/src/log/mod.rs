@@ -18,5 +18,7 @@ mod reader;
 pub(crate) mod record;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::read;
 pub(crate) use writer::Writer;
