@@ -1,1 +1,59 @@
-//! What the benchmarks share: workloads, limits and the printed row.
+//! Benchmarks that print their own limit.
+//!
+//! Every [`Row`] says what the engine took, what bare hardware took for the same bytes in the same batches in the same
+//! run, and what the goal is. `README.md` explains each row. The folder, in reading order: `workload` (the constants
+//! and the samples), `limit` (what bare hardware does), `row` (what is printed), `measure` (how it is condensed), and
+//! one file for each group of rows.
+//!
+//! Rules: a fixed seed; setting up and dropping stay outside the timed part; a row and its limit take turns, so that a
+//! busy machine slows both; every row ends in a digest of what came out, the same in every run.
+
+mod claim;
+mod ingest;
+mod limit;
+mod machine;
+mod measure;
+mod reopen;
+mod row;
+mod snapshot;
+mod staged;
+mod wake;
+mod workload;
+
+use std::error::Error;
+
+pub use machine::Machine;
+pub use row::{Row, table};
+pub use workload::Scale;
+use workload::Workload;
+
+/// What a benchmark ends in. Nothing here is caught: a failure ends the run.
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+type Group = fn(&Workload, &mut dyn FnMut(Row)) -> Outcome<()>;
+
+const GROUPS: [(&str, Group); 6] = [
+    ("ingest", ingest::rows),
+    ("claim", claim::rows),
+    ("wake", wake::rows),
+    ("staged", staged::rows),
+    ("snapshot", snapshot::rows),
+    ("reopen", reopen::rows),
+];
+
+/// The names of the groups of rows.
+pub fn groups() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().map(|(name, _)| *name)
+}
+
+/// Measures the groups whose name contains `only`, and gives each row to `print` as soon as it is known.
+///
+/// # Errors
+/// The first failure of the store or of the machine.
+pub fn run(scale: Scale, only: &str, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    let workload = Workload::new(scale);
+    for (_, rows) in GROUPS.iter().filter(|(name, _)| name.contains(only)) {
+        rows(&workload, print)?;
+    }
+    Ok(())
+}

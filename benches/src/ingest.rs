@@ -1,0 +1,120 @@
+//! Samples on their way in, three stages each.
+
+use std::iter::StepBy;
+use std::ops::Range;
+use std::time::Duration;
+
+use forebay_store::{Consumer, GroupBy, SampleId};
+
+use crate::measure::{Pair, on_threads, typical};
+use crate::row::{Goal, Row};
+use crate::workload::{self, BATCH, GROUP, Workload};
+use crate::{Outcome, limit};
+
+/// One and two writers.
+pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    let samples = workload.scale.ingest_samples;
+    let ids = workload::sample_ids(samples)?;
+    let megabytes = workload.bytes(samples) as f64 / 1e6;
+    for writers in [1, 2] {
+        let (mut warm, mut stores, mut writes, mut digest) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for _ in 0..workload.scale.repetitions {
+            let (time, seen) = store(workload, &ids, writers)?;
+            digest = seen;
+            let rate = |time: Duration| megabytes / time.as_secs_f64();
+            let pair = |limit| Pair { value: rate(time), limit: rate(limit) };
+            warm.push(pair(rotating(workload, writers)?));
+            stores.push(pair(fresh_stores(workload, writers)?));
+            writes.push(pair(fresh_writes(workload, writers)?));
+        }
+        let better = stores.iter().zip(&writes).map(|(a, b)| Pair { limit: a.limit.max(b.limit), ..*a });
+        let better = typical(better.collect());
+        let who = if writers == 1 { "1 writer".to_owned() } else { format!("{writers} writers") };
+        let mut row = |pair: Pair, unit, limit_kind, goal| {
+            let measure = format!("ingest of {samples} samples, {who}");
+            print(Row { measure, value: pair.value, unit, limit: pair.limit, limit_kind, goal, digest });
+        };
+        row(typical(warm), "MB/s", "copy with crc32c into a warm file of 1 GiB, round and round", Goal::None);
+        row(typical(stores), "MB/s", "bare stores into new mapped files", Goal::None);
+        row(typical(writes), "MB/s", "bare gathered writes to new files", Goal::None);
+        let (kind, per_sample) =
+            ("the better of bare mapped stores and gathered writes, new files", samples as f64 / megabytes);
+        row(better, "MB/s", kind, Goal::RatioAtLeast(0.8));
+        let counted = Pair { value: better.value * per_sample, limit: better.limit * per_sample };
+        row(counted, "samples/s", kind, Goal::AtLeast(400_000.0));
+    }
+    Ok(())
+}
+
+/// The batches of one of the writers.
+fn batches(workload: &Workload, writer: usize, writers: usize) -> StepBy<Range<usize>> {
+    (writer..workload.scale.ingest_samples / BATCH).step_by(writers)
+}
+
+fn rows_of(workload: &Workload, writer: usize, writers: usize) -> impl Iterator<Item = usize> {
+    batches(workload, writer, writers).flat_map(|batch| batch * BATCH..(batch + 1) * BATCH)
+}
+
+/// A run's own table and trainer, so that readiness and groups are kept while rows come in.
+fn store(workload: &Workload, ids: &[SampleId], writers: usize) -> Outcome<(Duration, u64)> {
+    let directory = tempfile::tempdir()?;
+    let store = workload::open(directory.path())?;
+    let table = workload::solver(&store)?;
+    let trainer = Consumer::trainer(["solver"]).ready(["response", "logprobs", "reward"]);
+    store.create_consumer("train", trainer.group(GroupBy::Input, GROUP))?;
+    let (time, _) = on_threads(writers, |writer| {
+        for batch in batches(workload, writer, writers) {
+            let rows = batch * BATCH..(batch + 1) * BATCH;
+            let samples = rows.map(|row| (&ids[row], workload.sample(row)));
+            workload::write_staged(&store, &table, samples)?;
+        }
+        Ok(0)
+    })?;
+    Ok((time, table.counts().written.wrapping_mul(store.stats().value_bytes_written)))
+}
+
+fn rotating(workload: &Workload, writers: usize) -> Outcome<Duration> {
+    let directory = tempfile::tempdir()?;
+    let span = workload.scale.span_bytes / writers;
+    let mut maps = Vec::new();
+    for writer in 0..writers {
+        let mut map = limit::mapped(&directory.path().join(writer.to_string()), span)?;
+        map.fill(1); // so that every page is there
+        maps.push(std::sync::Mutex::new(map));
+    }
+    let work = |writer: usize| {
+        let mut map = maps[writer].lock().map_err(|_| "poisoned")?;
+        Ok(limit::copy(workload, rows_of(workload, writer, writers), (&mut map, &mut 0), true))
+    };
+    Ok(on_threads(writers, work)?.0)
+}
+
+/// Bytes that a file needs to hold what one writer writes.
+fn room(workload: &Workload, writer: usize, writers: usize) -> usize {
+    let padded =
+        |row| workload.sample(row).lists().iter().map(|list| list.len().next_multiple_of(64)).sum::<usize>();
+    rows_of(workload, writer, writers).map(padded).sum()
+}
+
+fn fresh_stores(workload: &Workload, writers: usize) -> Outcome<Duration> {
+    let directory = tempfile::tempdir()?;
+    let rooms: Vec<usize> = (0..writers).map(|writer| room(workload, writer, writers)).collect();
+    let kept = std::sync::Mutex::new(Vec::new());
+    let work = |writer: usize| {
+        let mut map = limit::mapped(&directory.path().join(writer.to_string()), rooms[writer])?;
+        let digest = limit::copy(workload, rows_of(workload, writer, writers), (&mut map, &mut 0), false);
+        kept.lock().map_err(|_| "poisoned")?.push(map); // unmapped after the clock has stopped
+        Ok(digest)
+    };
+    Ok(on_threads(writers, work)?.0)
+}
+
+fn fresh_writes(workload: &Workload, writers: usize) -> Outcome<Duration> {
+    let directory = tempfile::tempdir()?;
+    let rooms: Vec<usize> = (0..writers).map(|writer| room(workload, writer, writers)).collect();
+    let work = |writer: usize| {
+        let path = directory.path().join(writer.to_string());
+        limit::gather(workload, batches(workload, writer, writers), &path, rooms[writer])
+    };
+    Ok(on_threads(writers, work)?.0)
+}

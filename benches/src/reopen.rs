@@ -1,0 +1,83 @@
+//! A store that is opened again after its process has ended.
+
+use std::path::Path;
+
+use forebay_store::{DataType, NewRow, SampleId, Schema};
+
+use crate::Outcome;
+use crate::measure::{Pair, timed, typical};
+use crate::row::{Goal, Row};
+use crate::workload::{self, BATCH, Workload, score};
+
+/// Two sizes; values of 12 bytes or fewer, three stages, so that the log is all there is to read.
+pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    for (rows, goal) in workload.scale.reopen_rows.into_iter().zip([Goal::AtMost(100.0), Goal::None]) {
+        let directory = tempfile::tempdir()?;
+        let ids = workload::sample_ids(rows)?;
+        fill(directory.path(), &ids)?;
+        let (mut pairs, mut digest) = (Vec::new(), 0);
+        for _ in 0..workload.scale.repetitions {
+            let (time, store) = timed(|| workload::open(directory.path()));
+            let store = store?;
+            let table = store.table("solver")?;
+            let last = table.find(0, &ids[rows - 1]).ok_or("the last row is gone")?;
+            digest = table
+                .counts()
+                .written
+                .wrapping_add(format!("{:?}", table.cell(last, "reward")?).len() as u64);
+            drop(store);
+            let (bare, bytes) = timed(|| read(&directory.path().join("store")));
+            std::hint::black_box(bytes?);
+            pairs.push(Pair { value: time.as_secs_f64() * 1e3, limit: bare.as_secs_f64() * 1e3 });
+        }
+        let pair = typical(pairs);
+        print(Row {
+            measure: format!("open a store of {rows} rows, no checkpoint"),
+            value: pair.value,
+            unit: "ms",
+            limit: pair.limit,
+            limit_kind: "reading the same log with its checksums",
+            goal,
+            digest,
+        });
+    }
+    Ok(())
+}
+
+fn fill(path: &Path, ids: &[SampleId]) -> Outcome<()> {
+    let store = workload::open(path)?;
+    let schema = Schema::new()
+        .data("prompt", DataType::Utf8)
+        .data("response", DataType::Utf8)
+        .data("logprobs", DataType::Float32)
+        .data("reward", DataType::Float32);
+    let table = store.create_table("solver", schema)?;
+    score(&store)?;
+    for ids in ids.chunks(BATCH) {
+        let mut batch = store.batch();
+        for id in ids {
+            batch.insert(&table, NewRow::of(0, id.clone()), [("prompt", "2 + 2 =".into())])?;
+        }
+        let rows = batch.commit()?;
+        let mut batch = store.batch();
+        for &row in &rows {
+            batch.write(&table, row, [("response", "4".into()), ("logprobs", (-0.5_f32).into())])?;
+        }
+        batch.commit()?;
+        let mut batch = store.batch();
+        for &row in &rows {
+            batch.write(&table, row, [("reward", 1.0_f32.into())])?;
+        }
+        batch.commit()?;
+    }
+    Ok(())
+}
+
+/// Reads every file of the log, and checksums it.
+fn read(store: &Path) -> Outcome<u64> {
+    let mut digest = 0_u64;
+    for file in std::fs::read_dir(store.join("log"))? {
+        digest = digest.wrapping_add(crc32c::crc32c(&std::fs::read(file?.path())?).into());
+    }
+    Ok(digest)
+}

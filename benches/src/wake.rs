@@ -1,0 +1,155 @@
+//! From the last cell written to the claim in the hands of a thread that waits for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use forebay_store::{ConsumerHandle, MicroBatch, SampleId, Store, Table, Wait};
+
+use crate::Outcome;
+use crate::limit::Bell;
+use crate::measure::Times;
+use crate::row::{Goal, Row};
+use crate::workload::{self, Workload};
+
+/// Long enough for the other thread to be asleep.
+const PAUSE: Duration = Duration::from_micros(300);
+/// A claimer that has not been woken by now never will be.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For a thread that sleeps, and for one that polls.
+pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    for polls in [false, true] {
+        let (mut wakes, mut bare, digest) = measure(workload, polls)?;
+        let (how, limit_kind) = if polls {
+            ("a polling", "an atomic store seen by a spinning thread")
+        } else {
+            ("a waiting", "a bare wake-up by condition variable")
+        };
+        let goals = if polls {
+            [Goal::AtMost(5.0), Goal::None]
+        } else {
+            [Goal::RatioAtMost(1.5), Goal::RatioAtMost(3.0)]
+        };
+        for (percent, goal) in [50, 99].into_iter().zip(goals) {
+            print(Row {
+                measure: format!("last cell to claim, {how} thread, p{percent}"),
+                value: wakes.percentile(percent),
+                unit: "us",
+                limit: bare.percentile(percent),
+                limit_kind,
+                goal,
+                digest,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Claims and bare wake-ups take turns. The clock starts before the write, so the write is part of the time.
+fn measure(workload: &Workload, polls: bool) -> Outcome<(Times, Times, u64)> {
+    let directory = tempfile::tempdir()?;
+    let store = workload::open(directory.path())?;
+    let table = workload::solver(&store)?;
+    let consumer = workload::score(&store)?;
+    let ids = workload::sample_ids(workload.scale.wakes)?;
+    let (bell, flag, (sender, receiver)) = (Bell::default(), AtomicU64::new(0), channel());
+    let origin = Instant::now();
+    std::thread::scope(|scope| {
+        let (rounds, ring) = (ids.len(), Ring { bell: &bell, flag: &flag, polls, origin });
+        let claimer = scope.spawn(move || claim(&consumer, rounds, ring, &sender));
+        let written = write(workload, &store, &table, &ids, ring, &receiver);
+        let claimed = claimer.join().map_err(|_| "the claimer panicked")?;
+        let (wakes, bare) = written?;
+        Ok((wakes, bare, claimed?))
+    })
+}
+
+/// The limit's two sides.
+#[derive(Clone, Copy)]
+struct Ring<'a> {
+    bell: &'a Bell,
+    flag: &'a AtomicU64,
+    polls: bool,
+    origin: Instant,
+}
+
+impl Ring<'_> {
+    fn ring(self) {
+        if self.polls {
+            self.flag.store(self.origin.elapsed().as_nanos() as u64, Ordering::Release);
+        } else {
+            self.bell.ring();
+        }
+    }
+
+    fn wait(self) -> Duration {
+        if !self.polls {
+            return self.bell.wait().elapsed();
+        }
+        loop {
+            let rung = self.flag.swap(0, Ordering::Acquire);
+            if rung != 0 {
+                return self.origin.elapsed().saturating_sub(Duration::from_nanos(rung));
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// What the claiming thread says: when it had the claim, or how long the bare wake-up took.
+enum Said {
+    Claimed(Instant),
+    Woken(Duration),
+}
+
+fn claim(consumer: &ConsumerHandle, rounds: usize, ring: Ring<'_>, say: &Sender<Said>) -> Outcome<u64> {
+    let mut digest = 0_u64;
+    for _ in 0..rounds {
+        let claim = loop {
+            let wait = if ring.polls { Wait::No } else { Wait::For(PATIENCE) };
+            match consumer.claim(MicroBatch::of(1), "bench", wait)? {
+                Some(claim) => break claim,
+                None if !ring.polls => return Err("the claimer was not woken".into()),
+                None if ring.origin.elapsed() > 10 * PATIENCE => return Err("nothing became ready".into()),
+                None => {}
+            }
+        };
+        let at = Instant::now();
+        digest += u64::from(claim.sample_ids()[0].trajectory()) + 1;
+        claim.finish(|_| Ok(()))?;
+        say.send(Said::Claimed(at))?;
+        let woken = ring.wait();
+        say.send(Said::Woken(woken))?;
+    }
+    Ok(digest)
+}
+
+fn write(
+    workload: &Workload,
+    store: &Store,
+    table: &Table,
+    ids: &[SampleId],
+    ring: Ring<'_>,
+    heard: &Receiver<Said>,
+) -> Outcome<(Times, Times)> {
+    let (mut wakes, mut bare) = (Times::default(), Times::default());
+    for (at, id) in ids.iter().enumerate() {
+        let sample = workload.sample(at);
+        let rows = workload::write_unscored(store, table, std::iter::once((id, sample)))?;
+        std::thread::sleep(PAUSE);
+        let start = Instant::now();
+        table.write(rows[0], [sample.reward()])?;
+        for _ in 0..2 {
+            match heard.recv()? {
+                Said::Claimed(at) => {
+                    wakes.add(at.saturating_duration_since(start));
+                    std::thread::sleep(PAUSE);
+                    ring.ring();
+                }
+                Said::Woken(time) => bare.add(time),
+            }
+        }
+    }
+    Ok((wakes, bare))
+}

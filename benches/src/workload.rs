@@ -1,0 +1,258 @@
+//! What is written and read: samples of about 10 KB, in three stages, in batches of 64.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use forebay_store::{
+    Consumer, ConsumerHandle, DataType, Element, NewRow, Options, Row, SampleId, Schema, Store, Table, Value,
+};
+
+use crate::Outcome;
+
+/// Where every random number comes from.
+pub(crate) const SEED: u64 = 0x000F_07EB_A135;
+/// Tokens of a prompt, 4 bytes each.
+pub(crate) const PROMPT_TOKENS: usize = 512;
+/// Tokens of a response: lognormal, 4 bytes each, and a log-probability of 4 bytes with each.
+pub(crate) const RESPONSE_TOKENS_MEAN: f64 = 1_024.0;
+pub(crate) const RESPONSE_TOKENS_MAX: usize = 8_192;
+/// The spread of the lognormal: half of the responses are shorter than 744 tokens, one in a hundred longer than 4,780.
+pub(crate) const RESPONSE_SIGMA: f64 = 0.8;
+pub(crate) const VOCABULARY: u64 = 151_936;
+/// Rows of one write batch, in each of its three stages.
+pub(crate) const BATCH: usize = 64;
+/// Trajectories of one input.
+pub(crate) const GROUP: u32 = 8;
+/// Rows of one claim.
+pub(crate) const MICRO_BATCH: usize = 16;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// How often a row of throughput is measured; the one with the median ratio is printed.
+    pub(crate) repetitions: usize,
+    /// Different samples; what is written walks over them again and again.
+    pub(crate) pool: usize,
+    /// The file that the limit of checksummed copies goes round in.
+    pub(crate) span_bytes: usize,
+    pub(crate) ingest_samples: usize,
+    pub(crate) claims: usize,
+    pub(crate) claim_rows: [usize; 2],
+    pub(crate) step_groups: usize,
+    pub(crate) wakes: usize,
+    pub(crate) staged_samples: usize,
+    pub(crate) snapshot_rows: usize,
+    pub(crate) snapshots: usize,
+    pub(crate) reopen_rows: [usize; 2],
+}
+
+impl Scale {
+    /// The sizes that are reported.
+    pub const FULL: Scale = Scale {
+        repetitions: 5,
+        pool: 4_096,
+        span_bytes: 1 << 30,
+        ingest_samples: 100_032,
+        claims: 600,
+        claim_rows: [10_000, 1_000_000],
+        step_groups: 512,
+        wakes: 1_000,
+        staged_samples: 50_048,
+        snapshot_rows: 100_000,
+        snapshots: 1_000,
+        reopen_rows: [50_000, 1_000_000],
+    };
+
+    /// Every row, tiny: shows that nothing has rotted, and says nothing of speed.
+    pub const QUICK: Scale = Scale {
+        repetitions: 1,
+        pool: 64,
+        span_bytes: 1 << 20,
+        ingest_samples: 128,
+        claims: 4,
+        claim_rows: [64, 128],
+        step_groups: 8,
+        wakes: 3,
+        staged_samples: 128,
+        snapshot_rows: 128,
+        snapshots: 3,
+        reopen_rows: [64, 128],
+    };
+}
+
+/// One sample: the bytes of its three lists, and its reward.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) prompt: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) logprobs: Vec<u8>,
+    pub(crate) reward: f32,
+}
+
+impl Sample {
+    /// The lists, in the order in which they are written.
+    pub(crate) fn lists(&self) -> [&[u8]; 3] {
+        [&self.prompt, &self.response, &self.logprobs]
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.lists().iter().map(|list| list.len()).sum::<usize>() + size_of::<f32>()
+    }
+
+    pub(crate) fn prompt(&self) -> (&'static str, Value<'_>) {
+        ("prompt", Value::Numbers(Element::Int32, Cow::Borrowed(&self.prompt)))
+    }
+
+    pub(crate) fn response(&self) -> [(&'static str, Value<'_>); 2] {
+        [
+            ("response", Value::Numbers(Element::Int32, Cow::Borrowed(&self.response))),
+            ("logprobs", Value::Numbers(Element::Float32, Cow::Borrowed(&self.logprobs))),
+        ]
+    }
+
+    pub(crate) fn reward(&self) -> (&'static str, Value<'static>) {
+        ("reward", self.reward.into())
+    }
+}
+
+/// The samples that all rows share.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    pub(crate) scale: Scale,
+    pool: Vec<Sample>,
+}
+
+impl Workload {
+    pub(crate) fn new(scale: Scale) -> Self {
+        let mut random = Random(SEED);
+        Workload { scale, pool: (0..scale.pool).map(|_| sample(&mut random)).collect() }
+    }
+
+    /// The sample of a row.
+    pub(crate) fn sample(&self, row: usize) -> &Sample {
+        &self.pool[row % self.pool.len()]
+    }
+
+    /// The bytes of so many rows.
+    pub(crate) fn bytes(&self, rows: usize) -> usize {
+        (0..rows).map(|row| self.sample(row).bytes()).sum()
+    }
+}
+
+/// The names of rows, made before the clock starts: they are the caller's.
+pub(crate) fn sample_ids(rows: usize) -> Outcome<Vec<SampleId>> {
+    let id = |row: usize| {
+        let (input, trajectory) = (row / GROUP as usize, row as u32 % GROUP);
+        Ok(SampleId::new(&format!("q{input}"), 0, trajectory)?)
+    };
+    (0..rows).map(id).collect()
+}
+
+pub(crate) fn open(path: &Path) -> Outcome<Store> {
+    Ok(Store::open(path.join("store"), Options::default())?)
+}
+
+/// The table of the workload.
+pub(crate) fn solver(store: &Store) -> Outcome<Table> {
+    let schema = Schema::new()
+        .data("prompt", DataType::List(Element::Int32))
+        .data("response", DataType::List(Element::Int32))
+        .data("logprobs", DataType::List(Element::Float32))
+        .data("reward", DataType::Float32);
+    Ok(store.create_table("solver", schema)?)
+}
+
+/// What a claim's holder reads.
+pub(crate) const COLUMNS: [&str; 5] = ["sample_id", "prompt", "response", "logprobs", "reward"];
+
+/// A task that takes rows one by one, once all of their cells are there.
+pub(crate) fn score(store: &Store) -> Outcome<ConsumerHandle> {
+    let task = Consumer::task(["solver"]).ready(["prompt", "response", "logprobs", "reward"]);
+    Ok(store.create_consumer("score", task)?)
+}
+
+/// Writes samples in three stages of one batch each: prompts, responses with log-probabilities, rewards.
+pub(crate) fn write_staged<'a>(
+    store: &Store,
+    table: &Table,
+    samples: impl Iterator<Item = (&'a SampleId, &'a Sample)> + Clone,
+) -> Outcome<Vec<Row>> {
+    let rows = write_unscored(store, table, samples.clone())?;
+    let mut batch = store.batch();
+    for (&row, (_, sample)) in rows.iter().zip(samples) {
+        batch.write(table, row, [sample.reward()])?;
+    }
+    batch.commit()?;
+    Ok(rows)
+}
+
+/// The first two stages.
+pub(crate) fn write_unscored<'a>(
+    store: &Store,
+    table: &Table,
+    samples: impl Iterator<Item = (&'a SampleId, &'a Sample)> + Clone,
+) -> Outcome<Vec<Row>> {
+    let mut batch = store.batch();
+    for (id, sample) in samples.clone() {
+        batch.insert(table, NewRow::of(0, id.clone()), [sample.prompt()])?;
+    }
+    let rows = batch.commit()?;
+    let mut batch = store.batch();
+    for (&row, (_, sample)) in rows.iter().zip(samples) {
+        batch.write(table, row, sample.response())?;
+    }
+    batch.commit()?;
+    Ok(rows)
+}
+
+fn sample(random: &mut Random) -> Sample {
+    let mu = RESPONSE_TOKENS_MEAN.ln() - RESPONSE_SIGMA * RESPONSE_SIGMA / 2.0;
+    let length = (mu + RESPONSE_SIGMA * random.normal()).exp() as usize;
+    let length = length.clamp(1, RESPONSE_TOKENS_MAX);
+    let prompt = random.tokens(PROMPT_TOKENS);
+    let response = random.tokens(length);
+    let logprobs = (0..length).flat_map(|_| (random.unit().ln() as f32).to_le_bytes()).collect();
+    Sample { prompt, response, logprobs, reward: (random.next() % 2) as f32 }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Above 0, up to 1.
+    fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.unit().ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    fn tokens(&mut self, count: usize) -> Vec<u8> {
+        (0..count).flat_map(|_| ((self.next() % VOCABULARY) as i32).to_le_bytes()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_of_about_ten_kilobytes_and_always_the_same() {
+        let workload = Workload::new(Scale { pool: 512, ..Scale::QUICK });
+        let mean = workload.bytes(512) / 512;
+        assert!((9_000..11_300).contains(&mean), "{mean}");
+        assert!((0..512).all(|row| workload.sample(row).response.len() <= 4 * RESPONSE_TOKENS_MAX));
+        let again = Workload::new(Scale::QUICK);
+        assert_eq!(workload.sample(63).logprobs, again.sample(63).logprobs);
+    }
+}

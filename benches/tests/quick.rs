@@ -1,0 +1,26 @@
+//! Every row runs, with tiny sizes, and gives the same digest twice: so none of them rots.
+
+use forebay_benches::{Outcome, Row, Scale, run};
+
+fn quick() -> Outcome<Vec<Row>> {
+    let mut rows = Vec::new();
+    run(Scale::QUICK, "", &mut |row| rows.push(row))?;
+    Ok(rows)
+}
+
+#[test]
+fn every_row_runs_and_does_the_same_work_each_time() -> Outcome<()> {
+    let rows = quick()?;
+    assert!(rows.len() >= 20, "{}", rows.len());
+    for row in &rows {
+        assert!(row.ratio().is_finite() && row.ratio() > 0.0, "{row:?}");
+        assert_ne!(row.digest(), 0, "{row:?}");
+        let line = row.json();
+        for key in ["measure", "level", "value", "unit", "limit", "limit_kind", "ratio", "goal", "met"] {
+            assert!(line.contains(&format!("\"{key}\":")), "{line}");
+        }
+    }
+    let digests = |rows: &[Row]| rows.iter().map(Row::digest).collect::<Vec<_>>();
+    assert_eq!(digests(&rows), digests(&quick()?));
+    Ok(())
+}
