@@ -98,6 +98,11 @@ impl Config {
         self.file.batch.global_batch / self.file.batch.group_size
     }
 
+    /// The tables of the agents, in the order of the file.
+    pub fn tables(&self) -> Vec<&str> {
+        self.agents.iter().map(|agent| agent.name.as_str()).collect()
+    }
+
     /// The share of the greatest learning rate that holds at a step, counted from 1: a ramp, then a line down.
     pub fn learning_rate_share(&self, step: u64) -> f64 {
         let trainer = &self.file.trainer;
@@ -140,46 +145,43 @@ pub(crate) fn ramp(step: u64, steps: u64) -> f64 {
 }
 
 fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
-    let refuse = |key: &str, value: &dyn ToString, reason: &str| {
-        Err(ConfigError::value(key, value.to_string(), reason))
-    };
-    let batch = &file.batch;
+    let (batch, rollout) = (&file.batch, &file.rollout);
     for (key, value) in [
         ("batch.global_batch", batch.global_batch),
         ("batch.group_size", batch.group_size),
         ("batch.micro_batch", batch.micro_batch),
-        ("rollout.workers", file.rollout.workers),
-        ("rollout.max_new_tokens", file.rollout.max_new_tokens),
+        ("rollout.workers", rollout.workers),
+        ("rollout.max_new_tokens", rollout.max_new_tokens),
         ("trainer.threads", file.trainer.threads),
         ("warm_up.batch", file.warm_up.batch),
         ("evaluation.samples", file.evaluation.samples),
         ("evaluation.problems", file.evaluation.problems.unwrap_or(1)),
     ] {
-        if value == 0 {
-            return refuse(key, &value, "give at least 1");
-        }
+        check(value > 0, key, &value, "give at least 1")?;
     }
-    if !batch.global_batch.is_multiple_of(batch.group_size) {
-        let reason = format!(
-            "it does not divide batch.global_batch = {}; a step holds whole groups",
-            batch.global_batch
-        );
-        return refuse("batch.group_size", &batch.group_size, &reason);
-    }
-    if batch.group_size < 2 {
-        return refuse(
-            "batch.group_size",
-            &batch.group_size,
-            "one trajectory has nothing to be compared with; give at least 2",
-        );
-    }
-    if !(file.rollout.temperature > 0.0 && file.rollout.temperature.is_finite()) {
-        return refuse("rollout.temperature", &file.rollout.temperature, "give a finite number above 0");
-    }
-    if file.agents.is_empty() {
-        return refuse("agents", &"[]", "name at least one agent");
-    }
-    Ok(())
+    let whole =
+        format!("it does not divide batch.global_batch = {}; a step holds whole groups", batch.global_batch);
+    check(
+        batch.global_batch.is_multiple_of(batch.group_size),
+        "batch.group_size",
+        &batch.group_size,
+        &whole,
+    )?;
+    let alone = "one trajectory has nothing to be compared with; give at least 2";
+    check(batch.group_size >= 2, "batch.group_size", &batch.group_size, alone)?;
+    let positive = rollout.temperature > 0.0 && rollout.temperature.is_finite();
+    check(positive, "rollout.temperature", &rollout.temperature, "give a finite number above 0")?;
+    check(
+        (0.0..=1.0).contains(&file.trainer.learning_rate_end),
+        "trainer.learning_rate_end",
+        &file.trainer.learning_rate_end,
+        "give a share from 0 to 1",
+    )?;
+    check(!file.agents.is_empty(), "agents", &"[]", "name at least one agent")
+}
+
+fn check(holds: bool, key: &str, value: &dyn ToString, reason: &str) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError::value(key, value.to_string(), reason)) }
 }
 
 fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<AgentConfig, ConfigError> {

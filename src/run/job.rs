@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
+use forebay_pipeline::plan::Planner;
 use forebay_query::{Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
 use forebay_store::{MicroBatch, Store};
-use forebay_trainer_adapter::GenerateOptions;
+use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
 use super::generator::ReferenceGenerator;
 use super::overlap::{Overlap, RolloutClock};
 use super::policies::Published;
-use super::progress::Progress;
+use super::progress::{Progress, single_bar};
 use super::report::{PolicyReport, SampleReport, Summary};
 use super::setup::{Data, first_policy, open_policy, open_store};
 use super::step::StepContext;
@@ -50,30 +51,30 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     for agent in &config.agents {
         trainers.push(open_policy(config, agent, &data, &store, options.visible)?);
     }
-    let first = evaluate_first(config, &trainers, &data)?;
+    let first = measure_all(config, options.visible, &data, |agent, index| {
+        first_policy(config, agent, &trainers[index], &data)
+    })?;
     let overlap = train(config, options, &data, &planner, &store, &mut trainers)?;
-    summarize(config, &data, &store, &trainers, first, overlap)
+    let last = measure_all(config, options.visible, &data, |_, index| Ok(trainers[index].trainer.policy()))?;
+    summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)
 }
 
-/// Starts the workers, makes every step that is missing, and stops the workers.
+/// Makes every step that is missing, with rollout workers beside it.
 fn train(
     config: &Config,
     options: &RunOptions,
     data: &Data,
-    planner: &forebay_pipeline::plan::Planner,
+    planner: &Planner,
     store: &Store,
     trainers: &mut [PolicyTrainer],
 ) -> Result<Overlap> {
-    let tables: Vec<&str> = config.agents.iter().map(|agent| agent.name.as_str()).collect();
-    let tasks = RolloutTasks::open(store, &tables, config.file.batch.group_size as u32)?;
-    let rows = (config.file.batch.global_batch * config.agents.len()) as u64;
+    let (batch, tables) = (&config.file.batch, config.tables());
+    let tasks = RolloutTasks::open(store, &tables, batch.group_size as u32)?;
+    let rows = (batch.global_batch * config.agents.len()) as u64;
     let done = committed_steps(store);
     let progress = Arc::new(Progress::new(options.visible, rows, done, config.steps));
     let clock = Arc::new(RolloutClock::default());
-    let published = Published::default();
-    let environment = data.environment(config);
-    let observer: Arc<dyn Observer> = Arc::new(Observers(progress.clone(), clock.clone()));
-    let batch = &config.file.batch;
+    let (published, environment) = (Published::default(), data.environment(config));
     let context = StepContext {
         store,
         router: &config.router,
@@ -81,43 +82,50 @@ fn train(
         published: &published,
         progress: &progress,
         first_agent: &config.agents[0].name,
-        config,
         micro_batch: MicroBatch::of(if options.barrier { batch.global_batch } else { batch.micro_batch }),
+        config,
     };
-    for trainer in trainers.iter() {
-        context.publish(trainer)?;
-    }
+    trainers.iter().try_for_each(|trainer| context.publish(trainer))?;
     let worker = |index: usize| Worker {
         name: format!("rollout worker {index}"),
         tasks: tasks.clone(),
         router: Arc::new(config.router.clone()),
         environment: environment.clone(),
-        observer: observer.clone(),
+        observer: Arc::new(Observers(progress.clone(), clock.clone())),
         generator: reference_generator(config, data, &published),
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..config.file.rollout.workers)
-            .map(|index| {
-                let mut worker = worker(index);
-                scope.spawn(move || {
-                    // A worker that fails would leave the trainers waiting for ever: it closes the store for all.
-                    let result = worker.run();
-                    result.inspect_err(|error| store.close(&format!("{} failed: {error}", worker.name)))
-                })
-            })
-            .collect();
-        let mut overlap = Overlap::default();
-        let steps = (done + 1..=config.steps).try_for_each(|step| {
+    let mut overlap = Overlap::default();
+    let trained = beside_workers(store, &tasks, (0..config.file.rollout.workers).map(worker), || {
+        (done + 1..=config.steps).try_for_each(|step| {
             let spans = context.run(trainers, &planner.step(step))?;
             overlap.add(&spans, clock.take());
-            after_step(options, store, &progress, step, overlap, tables.as_slice())
-        });
+            after_step(options, store, &progress, step, overlap, &tables)
+        })
+    });
+    progress.finish();
+    trained.map(|()| overlap)
+}
+
+/// Does `work` while each worker runs on a thread of its own, then stops them. A worker that fails would leave the
+/// trainers waiting for ever, so it closes the store for all; its error is the one that is told.
+fn beside_workers(
+    store: &Store,
+    tasks: &RolloutTasks,
+    workers: impl Iterator<Item = Worker<ReferenceGenerator>>,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let run = |mut worker: Worker<ReferenceGenerator>| {
+            let result = worker.run();
+            result.inspect_err(|error| store.close(&format!("{} failed: {error}", worker.name)))
+        };
+        let threads: Vec<_> = workers.map(|worker| scope.spawn(move || run(worker))).collect();
+        let worked = work();
         tasks.stop();
-        progress.finish();
-        for worker in workers {
-            worker.join().map_err(|_| anyhow!("a rollout worker panicked"))??;
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a rollout worker panicked"))??;
         }
-        steps.map(|()| overlap)
+        worked
     })
 }
 
@@ -165,17 +173,29 @@ fn committed_steps(store: &Store) -> u64 {
     store.steps().iter().filter(|step| committed(step)).map(|step| step.step).max().unwrap_or(0)
 }
 
-fn evaluate_first(config: &Config, trainers: &[PolicyTrainer], data: &Data) -> Result<Vec<Accuracy>> {
-    let pairs = config.agents.iter().zip(trainers);
-    pairs
-        .map(|(agent, trainer)| measure(config, agent, &*first_policy(config, agent, trainer, data)?, data))
-        .collect()
+/// Measures one policy of every agent.
+fn measure_all(
+    config: &Config,
+    visible: bool,
+    data: &Data,
+    policy_of: impl Fn(&AgentConfig, usize) -> Result<Arc<Policy<CpuDevice>>>,
+) -> Result<Vec<Accuracy>> {
+    let bar = single_bar(visible, "measuring", config.agents.len() as u64);
+    bar.enable_steady_tick(std::time::Duration::from_millis(250));
+    let measured = config.agents.iter().enumerate().map(|(index, agent)| {
+        let accuracy = measure(config, agent, &*policy_of(agent, index)?, data)?;
+        bar.inc(1);
+        Ok(accuracy)
+    });
+    let measured = measured.collect();
+    bar.finish_and_clear();
+    measured
 }
 
 fn measure(
     config: &Config,
     agent: &AgentConfig,
-    policy: &forebay_trainer_adapter::Policy<forebay_trainer_adapter::CpuDevice>,
+    policy: &Policy<CpuDevice>,
     data: &Data,
 ) -> Result<Accuracy> {
     let settings = &config.file.evaluation;
@@ -195,21 +215,16 @@ fn measure(
 
 fn summarize(
     config: &Config,
-    data: &Data,
     store: &Store,
     trainers: &[PolicyTrainer],
-    first: Vec<Accuracy>,
+    measured: impl Iterator<Item = (Accuracy, Accuracy)>,
     overlap: Overlap,
 ) -> Result<Summary> {
     let mut policies = Vec::new();
-    for ((agent, trainer), first) in config.agents.iter().zip(trainers).zip(first) {
-        policies.push(PolicyReport {
-            name: agent.name.clone(),
-            version: store.policy(&agent.name)?.version,
-            first,
-            last: measure(config, agent, &trainer.trainer.policy(), data)?,
-            weights_sha256: trainer.trainer.weights_sha256(),
-        });
+    for (trainer, (first, last)) in trainers.iter().zip(measured) {
+        let (name, weights_sha256) = (trainer.name.clone(), trainer.trainer.weights_sha256());
+        let version = store.policy(&name)?.version;
+        policies.push(PolicyReport { name, version, first, last, weights_sha256 });
     }
     let mut samples = SampleReport::default();
     for name in store.tables() {

@@ -63,6 +63,7 @@ impl Summary {
 
     /// The summary for people.
     pub fn to_text(&self) -> String {
+        let command = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
         let SampleReport { written, consumed, excluded, open } = &self.samples;
         let reasons = match excluded.is_empty() {
             true => "none".to_owned(),
@@ -79,9 +80,9 @@ impl Summary {
              overlap   {:.1} s of training, {:.0} % of it while rollouts of the same step were running\n\
              store     {dir}\n\n\
              Look inside:\n  \
-             forebay sql --dir {dir} 'SELECT policy_version, count(*), avg(reward) FROM solver GROUP BY 1 ORDER BY 1'\n  \
-             forebay sql --dir {dir} \"SELECT sample_id, response_text, reward FROM checker WHERE reward = 0 LIMIT 5\"\n  \
-             forebay sql --dir {dir} 'SELECT consumer, state, count(*), sum(rows) FROM system.claims GROUP BY 1, 2'",
+             {command} sql --dir {dir} 'SELECT policy_version, count(*), avg(reward) FROM solver GROUP BY 1 ORDER BY 1'\n  \
+             {command} sql --dir {dir} \"SELECT sample_id, response_text, reward FROM checker WHERE reward = 0 LIMIT 5\"\n  \
+             {command} sql --dir {dir} 'SELECT consumer, state, count(*), sum(rows) FROM system.claims GROUP BY 1, 2'",
             self.accuracy_table(),
             self.overlap.training_s,
             self.overlap.share() * 100.0,
