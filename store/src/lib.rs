@@ -21,6 +21,7 @@
 //!
 //! This crate knows files, memory and Arrow arrays. It starts no thread and no async runtime, and knows no SQL, no
 //! network and no device.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod batch;
 mod claim;
@@ -31,7 +32,6 @@ mod disk;
 mod error;
 mod extent;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod format_document;
 mod log;
 mod object;

@@ -233,10 +233,8 @@ fn tensor_array(
     let row_bytes = elements * element.width_bytes();
     let mut bytes = MutableBuffer::from_len_zeroed(values.len() * row_bytes);
     for (row, value) in values.iter().enumerate() {
-        if let Some(value) = slice(*value, extents)? {
-            if value.len() == row_bytes {
-                bytes.as_slice_mut()[row * row_bytes..][..row_bytes].copy_from_slice(&value);
-            }
+        if let Some(value) = slice(*value, extents)?.filter(|value| value.len() == row_bytes) {
+            bytes.as_slice_mut()[row * row_bytes..][..row_bytes].copy_from_slice(&value);
         }
     }
     let child = numbers(element, bytes.into(), None);

@@ -1,6 +1,7 @@
 //! Checks what is asked for against the state, and decides what the record says.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::State;
 use super::apply::SUPERSEDED;
@@ -108,16 +109,15 @@ impl State {
                 consumer.tables.iter().map(|t| consumer.ready_rows(t.table, self.current_version(t.table)));
             return (open, ready.sum());
         }
-        let mut sums = (0, 0);
-        for key in &*planned.groups {
+        let both = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
+        let of_group = |key: &Arc<str>| {
             // A planned group lies in one of the consumer's tables; the one that knows it says what is open.
             let known = consumer.tables.iter().filter_map(|consumed| {
                 consumer.outstanding(consumed.table, self.current_version(consumed.table), key)
             });
-            let both = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
-            sums = both(sums, known.reduce(both).unwrap_or((consumer.members() as usize, 0)));
-        }
-        sums
+            known.reduce(both).unwrap_or((consumer.members() as usize, 0))
+        };
+        planned.groups.iter().map(of_group).fold((0, 0), both)
     }
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {

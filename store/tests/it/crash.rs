@@ -249,7 +249,7 @@ fn check_recovered(store: &Store, contents: &BTreeMap<u64, Content>, acknowledge
 fn whatever_operation_the_process_dies_in_nothing_acknowledged_is_lost_and_the_work_ends_the_same() {
     let points: u64 = [1 << 20, 900].into_iter().map(die_at_every_operation).sum();
     assert!(points > 300, "{points} crash points");
-    eprintln!("{points}");
+    eprintln!("{points} crash points");
 }
 
 fn die_at_every_operation(segment_bytes: u64) -> u64 {

@@ -190,14 +190,14 @@ fn apply(image: &mut Image, damage: &Damage) {
     match *damage {
         Damage::Byte { file, at, value } => overwrite(image.get_mut(&path(file)).unwrap(), at, &[value]),
         Damage::Word { file, at, value } => {
-            overwrite(image.get_mut(&path(file)).unwrap(), at, &value.to_le_bytes())
+            overwrite(image.get_mut(&path(file)).unwrap(), at, &value.to_le_bytes());
         }
         Damage::Cut { file, at } => {
             let bytes = image.get_mut(&path(file)).unwrap();
             bytes.truncate(at % (bytes.len() + 1));
         }
         Damage::Grow { file, by, value } => {
-            image.get_mut(&path(file)).unwrap().extend(std::iter::repeat_n(value, by))
+            image.get_mut(&path(file)).unwrap().extend(std::iter::repeat_n(value, by));
         }
         Damage::Swap { file, other } => {
             let (a, b) = (path(file), path(other));

@@ -326,6 +326,8 @@ fn reading_only_changes_no_byte_and_refuses_every_change() {
     let table = store.table("solver").unwrap();
     let row = table.find(0, &"q_0_0".parse().unwrap()).unwrap();
     assert!(matches!(table.cell(row, "response").unwrap(), Cell::Partial(bytes) if bytes.len() == 200));
+    let writer = Store::open(&path, Options::default()).unwrap_err();
+    assert!(matches!(writer.cause(), Cause::LockedByReaders { .. }), "{writer}");
     let (task, train) = (store.consumer("task").unwrap(), store.consumer("train").unwrap());
     let refused: [(&str, Result<()>); 13] = [
         ("create a table", store.create_table("new", Schema::new()).map(drop)),
@@ -365,20 +367,22 @@ fn a_store_on_the_machines_disk_is_opened_again() {
     assert_eq!(scan(&open()), before);
 }
 
+/// Told when the failing append has begun; the append goes on when answered.
+type Pause = Arc<Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>>;
+
 /// A disk whose log fails one append when told to, after half of it, and works on as if nothing had been.
 #[derive(Debug)]
 struct Faulty {
     disk: SimulatedDisk,
     armed: Arc<AtomicBool>,
-    /// Told when the failing append has begun; the append goes on when answered.
-    pause: Arc<Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>>,
+    pause: Pause,
 }
 
 #[derive(Debug)]
 struct FaultyFile {
     file: Box<dyn DiskFile>,
     armed: Arc<AtomicBool>,
-    pause: Arc<Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>>,
+    pause: Pause,
 }
 
 impl DiskFile for FaultyFile {
@@ -444,7 +448,7 @@ impl Disk for Faulty {
 fn when_the_log_fails_nobody_is_acknowledged_for_what_is_not_in_it() {
     let world = World::new();
     let (armed, pause) = (Arc::new(AtomicBool::new(false)), Arc::default());
-    let faulty = Faulty { disk: world.disk.clone(), armed: armed.clone(), pause: Arc::clone(&pause) };
+    let faulty = Faulty { disk: world.disk.clone(), armed: armed.clone(), pause: Pause::clone(&pause) };
     let store = Store::open(ROOT, world.options().disk(Arc::new(faulty))).unwrap();
     let table = store.create_table("solver", solver_schema()).unwrap();
     let kept = scan(&store);

@@ -139,7 +139,7 @@ fn a_step_over_two_policies_moves_both_or_none() {
         (shown.rows, &shown.updates[..]),
         (2, &[("judge".to_owned(), 1), ("solver".to_owned(), 1)][..])
     );
-    assert_eq!(store.policy("judge").unwrap().objects, [weights.clone()]);
+    assert_eq!(store.policy("judge").unwrap().objects, std::slice::from_ref(&weights));
     assert_eq!(store.object(&weights).unwrap(), b"weights of version one");
     assert_eq!(store.table("judge").unwrap().counts().excluded["stale"], 1);
     check_counts(&store);

@@ -239,7 +239,7 @@ fn write_row(table: &Table, i: u32) {
     table.append(row, "response", (&tokens[..tokens.len() / 2]).into()).unwrap();
     table.append(row, "response", (&tokens[tokens.len() / 2..]).into()).unwrap();
     table.finalize(row, "response").unwrap();
-    if i % 5 == 0 {
+    if i.is_multiple_of(5) {
         table.exclude(row, "every fifth").unwrap();
     } else {
         table.write(row, [("reward", f64::from(i).into()), ("logprobs", Value::Null)]).unwrap();
