@@ -5,8 +5,9 @@ use crate::extent::{ValueOwner, View};
 use crate::log::record::{CellRecord, Event, Operation, StoredValue};
 use crate::sample_id::SampleId;
 use crate::schema::{Schema, StorageClass};
+use crate::shared::Shared;
 use crate::state::{Insertion, Request, State};
-use crate::store::{Shared, Store};
+use crate::store::Store;
 use crate::table::{Purpose, Row, Table};
 use crate::value::{Encoded, Value};
 

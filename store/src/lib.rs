@@ -40,6 +40,7 @@ mod policy;
 mod randomness;
 mod sample_id;
 mod schema;
+mod shared;
 mod snapshot;
 mod state;
 mod stats;

@@ -1,34 +1,23 @@
 //! The store: one run, with all its tables, policies and objects.
 //!
-//! # Threads and locks
-//! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
-//! the log is written after it is let go; waiters are woken last.
-//!
-//! Order: `state`, then inside it the log's buffer. The log's file, the pool of value writers and the list of wake-ups
-//! are leaves that are taken with none of the others held (the buffer, by the holder of the file).
+//! What is here is the list of what one can ask of a store; [`shared`](crate::shared) is how it is done.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
-
-use event_listener::Event as WakeUp;
-use parking_lot::{Mutex, RwLock};
 
 use crate::batch::WriteBatch;
 use crate::claim::ClaimInfo;
 use crate::clock::{Clock, Timestamp};
-use crate::consumer::{Consumer, ConsumerHandle, ConsumerKind, GroupBy};
-use crate::directory::Directory;
+use crate::consumer::{Consumer, ConsumerHandle};
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Extents, ValueSource};
-use crate::log;
-use crate::log::record::{ColumnRecord, ConsumerRecord, Event, PlanRecord, Record, ReturnReason};
+use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
 use crate::policy::PolicyInfo;
-use crate::schema::{Schema, check_name, nearest};
+use crate::schema::{Schema, check_name};
+use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-use crate::state::{ConsumerInfo, State};
+use crate::state::{ConsumerInfo, State, check_planned, declare, unknown};
 use crate::stats::Stats;
 use crate::step::{Step, StepInfo, StepPlan};
 use crate::table::Table;
@@ -65,20 +54,6 @@ use crate::table::Table;
 #[derive(Clone, Debug)]
 pub struct Store(pub(crate) Arc<Shared>);
 
-/// What all handles of one store share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) options: Options,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) extents: Arc<Extents>,
-    pub(crate) values: ValueSource,
-    pub(crate) state: Mutex<State>,
-    log: log::Writer,
-    wake_ups: RwLock<Vec<Arc<WakeUp>>>,
-    /// Why nothing more is accepted: the first failure of the log.
-    closed: OnceLock<String>,
-}
-
 impl Store {
     /// Opens the store in a directory, and creates it where there is none (see [`Options::create`]).
     ///
@@ -88,45 +63,7 @@ impl Store {
     /// `state` when another process writes the store (its pid is named), when the directory holds something else or
     /// another format version; `corrupt` with file and offset when stored bytes are damaged; nothing is changed then.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        options.validate()?;
-        let directory = Arc::new(Directory::open(path.as_ref(), &options)?);
-        let extents = Arc::new(Extents::open(&directory)?);
-        let mut state = State::new(options.claims_kept);
-        let end = log::read(&directory, |_, record| state.apply(record).map(drop))?;
-        if end.torn_bytes > 0 {
-            tracing::warn!(
-                bytes = end.torn_bytes,
-                "an append that was never acknowledged was cut short and is passed over"
-            );
-        }
-        tracing::info!(path = %directory.path.display(), records = end.records, "store opened");
-        let wake_ups = RwLock::new(state.consumers.iter().map(|_| Arc::default()).collect());
-        let next_incarnation = state.incarnation + 1;
-        let shared = Shared {
-            values: ValueSource::new(
-                directory.clone(),
-                extents.clone(),
-                options.extent_bytes_first,
-                options.extent_bytes_max,
-            ),
-            log: log::Writer::new(
-                directory.clone(),
-                options.segment_bytes_max,
-                end.last_segment,
-                end.next_sequence,
-            ),
-            state: Mutex::new(state),
-            closed: OnceLock::new(),
-            options,
-            directory,
-            extents,
-            wake_ups,
-        };
-        if !shared.options.read_only {
-            let opened = Event::Opened { incarnation: next_incarnation, pid: std::process::id() };
-            shared.submit(|_| Ok((opened, ())))?;
-        }
-        Ok(Store(Arc::new(shared)))
+        Ok(Store(Arc::new(Shared::open(path.as_ref(), options)?)))
     }
 
     /// The directory.
@@ -352,162 +289,4 @@ impl Store {
         self.0.expire()?;
         Ok(self.0.state.lock().claims.next_deadline())
     }
-}
-
-impl Shared {
-    /// Decides under the state's lock, applies, logs, and wakes.
-    pub(crate) fn submit<T>(&self, decide: impl FnOnce(&State) -> Result<(Event, T)>) -> Result<T> {
-        self.submit_if(|state| decide(state).map(|(event, outcome)| (Some(event), outcome)))
-    }
-
-    /// As [`submit`](Self::submit), where there may turn out to be nothing to do. The one way in which a live store
-    /// changes.
-    pub(crate) fn submit_if<T>(
-        &self,
-        decide: impl FnOnce(&State) -> Result<(Option<Event>, T)>,
-    ) -> Result<T> {
-        self.check_writable("change it")?;
-        let mut state = self.state.lock();
-        let (event, outcome) = decide(&state)?;
-        let Some(event) = event else {
-            // The answer may rest on what another thread has applied and not yet logged.
-            drop(state);
-            self.log.flush_all().map_err(|error| self.close_after(&error))?;
-            return Ok(outcome);
-        };
-        let record = Record { time: self.options.clock.now().0, event };
-        let logged = self.log.append(&record);
-        let applied = logged.and_then(|sequence| {
-            let effects = state.apply(record).map_err(|reason| self.close(reason))?;
-            Ok((sequence, effects))
-        });
-        drop(state); // before `outcome`, which may be a claim that gives itself back
-        let (sequence, effects) = applied?;
-        self.log.flush(sequence).map_err(|error| self.close_after(&error))?;
-        self.wake(&effects.wake);
-        Ok(outcome)
-    }
-
-    pub(crate) fn check_writable(&self, verb: &'static str) -> Result<()> {
-        if self.options.read_only {
-            return Err(Cause::ReadOnly { path: self.directory.path.clone(), verb }.into());
-        }
-        match self.closed.get() {
-            None => Ok(()),
-            Some(reason) => Err(Cause::Closed { reason: reason.clone() }.into()),
-        }
-    }
-
-    /// Nothing more is accepted: what is in memory may be ahead of the log.
-    fn close(&self, reason: String) -> Error {
-        tracing::error!(reason, "the store is closed");
-        let reason = self.closed.get_or_init(|| reason).clone();
-        self.wake_everyone();
-        Cause::Closed { reason }.into()
-    }
-
-    fn close_after(&self, error: &Error) -> Error {
-        use std::error::Error as _;
-        let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-        self.close(format!("{error}{source}"))
-    }
-
-    pub(crate) fn wake_up(&self, consumer: usize) -> Arc<WakeUp> {
-        let mut wake_ups = self.wake_ups.write();
-        if wake_ups.len() <= consumer {
-            wake_ups.resize_with(consumer + 1, Arc::default);
-        }
-        wake_ups[consumer].clone()
-    }
-
-    fn wake(&self, consumers: &[usize]) {
-        let wake_ups = self.wake_ups.read();
-        for wake_up in consumers.iter().filter_map(|&consumer| wake_ups.get(consumer)) {
-            wake_up.notify(usize::MAX);
-        }
-    }
-
-    pub(crate) fn wake_everyone(&self) {
-        self.wake_ups.read().iter().for_each(|wake_up| {
-            wake_up.notify(usize::MAX);
-        });
-    }
-
-    /// Returns leased claims whose deadline has come.
-    pub(crate) fn expire(&self) -> Result<()> {
-        let now = self.options.clock.now();
-        self.submit_if(|state| {
-            let claims = state.decide_expiry(now);
-            let event =
-                (!claims.is_empty()).then_some(Event::Returned { claims, why: ReturnReason::Expired });
-            Ok((event, ()))
-        })
-    }
-}
-
-fn unknown<'a>(what: &'static str, name: &str, names: impl Iterator<Item = &'a str>) -> Error {
-    Cause::Unknown { what, name: name.to_owned(), close: nearest(name, names) }.into()
-}
-
-/// Resolves the names of a consumer's declaration.
-fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerRecord> {
-    let argument = |reason: String| Error::from(Cause::Argument { what: "consumer", reason });
-    if consumer.tables.is_empty() {
-        return Err(argument("it reads no table; name at least one".into()));
-    }
-    if consumer.group.is_some_and(|(_, members)| members == 0) {
-        return Err(argument("a group of 0 members is never complete; give at least 1".into()));
-    }
-    let (mut tables, mut required) = (Vec::new(), Vec::new());
-    for (at, name) in consumer.tables.iter().enumerate() {
-        if consumer.tables[..at].contains(name) {
-            return Err(argument(format!("it names table {name:?} twice")));
-        }
-        let index = state
-            .table_named(name)
-            .ok_or_else(|| unknown("table", name, state.tables.iter().map(|t| &*t.name)))?;
-        let table = &state.tables[index];
-        if table.consumers.len() >= CONSUMERS_MAX {
-            return Err(
-                Cause::TooMany { what: "consumers", limit: CONSUMERS_MAX, found: CONSUMERS_MAX + 1 }.into()
-            );
-        }
-        if consumer.kind == ConsumerKind::Trainer && table.trainer.is_some() {
-            return Err(argument(format!("table {name:?} has a trainer already; a row is trained on once")));
-        }
-        let mask = consumer
-            .ready
-            .iter()
-            .try_fold(0, |mask, c| Ok::<_, Error>(mask | 1 << table.schema.index_of(c)?))?;
-        tables.push(table.id);
-        required.push(mask);
-    }
-    Ok(ConsumerRecord {
-        trainer: consumer.kind == ConsumerKind::Trainer,
-        tables,
-        required,
-        group: GroupBy::tag(consumer.group.map(|(by, _)| by)),
-        group_size: consumer.group.map_or(0, |(_, members)| members),
-    })
-}
-
-/// The most consumers that a table may have.
-const CONSUMERS_MAX: usize = 16;
-
-fn check_planned(state: &State, consumer: usize, groups: &[String], twice: bool) -> Result<()> {
-    let planned = state.consumers.get(consumer).filter(|_| !twice).ok_or_else(|| {
-        let reason = format!("consumer number {consumer} is named twice or is not of this store");
-        Cause::Argument { what: "plan", reason }
-    })?;
-    let refuse = |hint| {
-        let (consumer, found) = (planned.name.to_string(), planned.kind.as_str());
-        Err(Cause::ConsumerKind { consumer, found, hint }.into())
-    };
-    if planned.kind != ConsumerKind::Trainer {
-        return refuse("only a trainer takes part in steps; claim from a task directly");
-    }
-    if !groups.is_empty() && planned.group.is_none() {
-        return refuse("it takes single rows; plan a number of rows instead of groups");
-    }
-    Ok(())
 }

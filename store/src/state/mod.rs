@@ -4,11 +4,12 @@
 //! checks its arguments against the state, decides, makes a record, and applies it; recovery applies the same records
 //! from the log. There is no second path that could differ.
 //!
-//! Nothing in this folder does I/O, reads a clock or waits. [`decide`] holds the checks and decisions, [`apply`] the
+//! Nothing in this folder does I/O, reads a clock or waits. [`decide`] and [`declare`] hold the checks and decisions, [`apply`] the
 //! changes, [`show`] what people see.
 
 mod apply;
 mod decide;
+mod declare;
 mod show;
 pub use show::ConsumerInfo;
 
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 pub(crate) use decide::{Insertion, Request};
+pub(crate) use declare::{check_planned, declare, unknown};
 
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
