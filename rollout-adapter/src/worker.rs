@@ -266,7 +266,8 @@ impl<G: Generator> Worker<G> {
         let table = self.store().table(self.router.table_of(&next.agent)?)?;
         let version = self.store().policy(self.router.policy_of(&next.agent)?)?.version;
         let row = self.router.continue_row(from, sample, &next.agent, version)?;
-        let row = row.token(insert_token(&next.agent, &sample.next_turn(), version));
+        let fingerprint = self.generator.fingerprint(&next.agent, version);
+        let row = row.weights(&fingerprint).token(insert_token(&next.agent, &sample.next_turn(), version));
         Ok(batch.insert(&table, row, [(PROMPT, (&next.prompt).into())])?)
     }
 

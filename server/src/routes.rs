@@ -10,7 +10,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use forebay_query::Session;
-use forebay_store::{Kind, Store};
+use forebay_store::Store;
 use tokio::sync::Semaphore;
 
 use crate::builder::Builder;
@@ -55,13 +55,14 @@ async fn health() -> &'static str {
     "ok\n"
 }
 
-/// The store's own duty is the probe: it does nothing when no lease has ended, and a closed store refuses it.
+/// Ready as long as the store accepts calls.
 async fn ready(State(app): State<App>) -> Response {
-    match app.store.run_once() {
-        Err(error) if error.kind() == Kind::Closed => {
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "closed", error.to_string()).into_response()
+    match app.store.closed() {
+        Some(reason) => {
+            let message = format!("the store is closed: {reason}; open it again");
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "closed", message).into_response()
         }
-        _ => "ready\n".into_response(),
+        None => "ready\n".into_response(),
     }
 }
 

@@ -35,6 +35,9 @@ pub(super) struct RunArguments {
     /// Goes on with the run in --dir where it was cut off
     #[arg(long)]
     resume: bool,
+    /// Serves SQL (POST /sql), /metrics and /health over HTTP at this loopback address while the run goes on
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<std::net::SocketAddr>,
     /// Prints one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -67,6 +70,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<()> {
         barrier: arguments.barrier,
         visible,
         table_every_steps: arguments.table_every_steps,
+        listen: arguments.listen,
     };
     let summary = run_job(&config, &options)?;
     if visible {

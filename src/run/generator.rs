@@ -43,15 +43,20 @@ impl Generator for ReferenceGenerator {
         version: u64,
         requests: &[Request<'_>],
     ) -> Result<Vec<Response>, Failure> {
-        let policy = self.published.at(self.router.policy_of(agent)?, version)?;
+        let weights = self.published.at(self.router.policy_of(agent)?, version)?;
         let keyed: Vec<GenerateRequest<'_>> = requests
             .iter()
             .map(|request| GenerateRequest { prompt: request.prompt, key: self.key(agent, version, request) })
             .collect();
-        let generated = self.generator.generate(&policy, &keyed, &self.options)?;
+        let generated = self.generator.generate(&weights.policy, &keyed, &self.options)?;
         let response =
             |g: forebay_trainer_adapter::Generation| Response { tokens: g.tokens, logprobs: g.log_probs };
         Ok(generated.into_iter().map(response).collect())
+    }
+
+    fn fingerprint(&self, agent: &str, version: u64) -> String {
+        let policy = self.router.policy_of(agent).unwrap_or_default();
+        self.published.at(policy, version).map(|weights| weights.fingerprint).unwrap_or_default()
     }
 }
 

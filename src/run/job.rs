@@ -1,5 +1,6 @@
 //! The whole run.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use forebay_pipeline::plan::Planner;
 use forebay_query::{Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
+use forebay_server::Server;
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
@@ -37,6 +39,8 @@ pub struct RunOptions {
     pub visible: bool,
     /// Steps between two tables.
     pub table_every_steps: u64,
+    /// Serves the store over HTTP while the run goes on.
+    pub listen: Option<SocketAddr>,
 }
 
 /// Runs, or goes on with, the main job.
@@ -47,6 +51,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let data = Data::load(config)?;
     let planner = data.planner(config)?;
     let store = open_store(config, &options.dir, options.resume)?;
+    let _server = options.listen.map(|address| serve(&store, address)).transpose()?;
     let mut trainers = Vec::new();
     for agent in &config.agents {
         trainers.push(open_policy(config, agent, &data, &store, options.visible)?);
@@ -57,6 +62,13 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let overlap = train(config, options, &data, &planner, &store, &mut trainers)?;
     let last = measure_all(config, options.visible, &data, |_, index| Ok(trainers[index].trainer.policy()))?;
     summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)
+}
+
+/// Lets people and Prometheus look in while the run goes on.
+fn serve(store: &Store, address: SocketAddr) -> Result<Server> {
+    let server = Server::bind(store.clone(), address)?;
+    eprintln!("listening on http://{}", server.address());
+    Ok(server)
 }
 
 /// Makes every step that is missing, with rollout workers beside it.

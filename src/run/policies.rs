@@ -16,6 +16,8 @@ pub(super) struct Weights {
     pub(super) policy: Arc<Policy<CpuDevice>>,
     /// The store's version of the policy.
     pub(super) version: u64,
+    /// The first sixteen digits of the weights' hash: enough to tell versions apart.
+    pub(super) fingerprint: String,
 }
 
 impl Published {
@@ -28,9 +30,9 @@ impl Published {
     ///
     /// # Errors
     /// When the policy is not there, or at another version: a rollout may not run on weights that its row does not name.
-    pub(super) fn at(&self, name: &str, version: u64) -> Result<Arc<Policy<CpuDevice>>, String> {
+    pub(super) fn at(&self, name: &str, version: u64) -> Result<Weights, String> {
         match self.0.read().get(name) {
-            Some(weights) if weights.version == version => Ok(weights.policy.clone()),
+            Some(weights) if weights.version == version => Ok(weights.clone()),
             Some(weights) => {
                 Err(format!("policy {name:?} is published at version {}, not {version}", weights.version))
             }

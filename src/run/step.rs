@@ -37,8 +37,9 @@ impl StepContext<'_> {
     ) -> Result<Vec<(Instant, Instant)>> {
         self.progress.begin_step();
         let step = Arc::new(self.store.begin_step(self.plan(trainers, membership)?)?);
-        let version = self.store.policy(self.router.policy_of(self.first_agent)?)?.version;
-        let fingerprint = fingerprint(trainers, self.router.policy_of(self.first_agent)?);
+        let policy = self.router.policy_of(self.first_agent)?;
+        let version = self.store.policy(policy)?.version;
+        let weights = self.published.at(policy, version).map_err(|reason| anyhow!(reason))?;
         begin_trajectories(
             self.store,
             self.router,
@@ -46,7 +47,7 @@ impl StepContext<'_> {
             self.first_agent,
             membership,
             version,
-            &fingerprint,
+            &weights.fingerprint,
         )?;
         let spans = self.accumulate(trainers, &step, membership)?;
         self.commit(trainers, step, membership.step())?;
@@ -123,13 +124,9 @@ impl StepContext<'_> {
     /// Lets rollouts run on a trainer's weights.
     pub(super) fn publish(&self, trainer: &PolicyTrainer) -> Result<()> {
         let version = self.store.policy(&trainer.name)?.version;
-        self.published.publish(&trainer.name, Weights { policy: trainer.trainer.policy(), version });
+        let fingerprint = trainer.trainer.weights_sha256()[..16].to_owned();
+        self.published
+            .publish(&trainer.name, Weights { policy: trainer.trainer.policy(), version, fingerprint });
         Ok(())
     }
-}
-
-/// The first sixteen digits of the weights' hash: enough to tell versions apart.
-fn fingerprint(trainers: &[PolicyTrainer], policy: &str) -> String {
-    let trainer = trainers.iter().find(|trainer| trainer.name == policy);
-    trainer.map(|trainer| trainer.trainer.weights_sha256()[..16].to_owned()).unwrap_or_default()
 }

@@ -60,6 +60,19 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The message with those of its sources.
+    pub(crate) fn with_sources(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text
+    }
+}
+
 impl From<Cause> for Error {
     fn from(cause: Cause) -> Self {
         Error(Box::new(cause))

@@ -130,10 +130,12 @@ impl Shared {
         Cause::Closed { reason }.into()
     }
 
+    /// The log could not be written: whoever comes to know of it first closes the store, all tell the same reason.
     fn close_after(&self, error: &Error) -> Error {
-        use std::error::Error as _;
-        let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-        self.close(format!("{error}{source}"))
+        match error.cause() {
+            Cause::Closed { reason } => self.close(reason.clone()),
+            _ => self.close(error.with_sources()),
+        }
     }
 
     pub(crate) fn wake_up(&self, consumer: usize) -> Arc<WakeUp> {

@@ -56,6 +56,17 @@ fn every_sample_is_accounted_for() {
             assert_eq!((&row["policy_version"], &row["step"]), (&version.into(), &(version + 1).into()));
             assert_eq!((&row["n"], &row["ids"]), (&16.into(), &16.into()));
         }
+        // FX-89, FX-33: one version of the weights in a step, and another one in every step
+        let weights = sql(
+            &dir,
+            &format!(
+                "SELECT policy_version, count(DISTINCT weights) AS n, min(weights) AS hash FROM {table} GROUP BY 1"
+            ),
+        );
+        assert!(weights.iter().all(|row| row["n"] == 1), "{weights:?}");
+        let hashes: std::collections::HashSet<String> =
+            weights.iter().map(|row| row["hash"].to_string()).collect();
+        assert_eq!(hashes.len(), 6);
         let held = sql(&dir, &format!("SELECT count(*) AS n FROM {table} WHERE is_processing"));
         assert_eq!(held[0]["n"], 0);
     }

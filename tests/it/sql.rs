@@ -1,6 +1,10 @@
 //! What one sees of a run with SQL.
 
-use crate::support::{Scratch, forebay, run_small, sql, stderr};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use crate::support::{Scratch, forebay, run_small, small_config, sql, stderr};
 
 // FX-36
 #[test]
@@ -61,6 +65,37 @@ fn the_question_of_the_readme_is_answered_in_every_format() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && text.contains(expected), "{format}: {text} {}", stderr(&output));
     }
+}
+
+#[test]
+fn the_question_is_answered_inside_the_running_process() {
+    let scratch = Scratch::new();
+    let config = small_config();
+    let arguments =
+        ["run", config.to_str().unwrap(), "--dir", &scratch.path("run"), "--quiet", "--steps", "1000000"];
+    let mut child = forebay(&[&arguments[..], &["--listen", "127.0.0.1:0"]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap().to_owned();
+    let ask = |statement: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let length = statement.len();
+        write!(stream, "POST /sql HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{statement}").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    // The run goes on: sooner or later a version has been trained on.
+    let statement = "SELECT policy_version, count(*) AS n, avg(reward) AS reward FROM solver WHERE state = 'consumed' GROUP BY 1 ORDER BY 1";
+    while !ask(statement).contains("\"policy_version\":1,\"n\":16,") {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended early");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -36,8 +36,8 @@ struct Segment {
     bytes: u64,
     /// Every record below this sequence number has been handed to the kernel.
     flushed: u64,
-    /// A write failed. The records of that write are gone, so nothing that comes after them may follow.
-    failed: bool,
+    /// Why a write failed. The records of that write are gone, so nothing that comes after them may follow.
+    failed: Option<String>,
     spare: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl Writer {
             number: last_segment,
             bytes: 0,
             flushed: next_sequence,
-            failed: false,
+            failed: None,
             spare: Vec::new(),
         };
         Writer {
@@ -95,8 +95,8 @@ impl Writer {
         if segment.flushed > sequence {
             return Ok(()); // somebody else's write took it along
         }
-        if segment.failed {
-            return Err(Cause::Closed { reason: "an append to the log failed before".to_owned() }.into());
+        if let Some(reason) = segment.failed.clone() {
+            return Err(Cause::Closed { reason }.into());
         }
         let mut frames = std::mem::take(&mut segment.spare);
         let next = {
@@ -104,9 +104,11 @@ impl Writer {
             std::mem::swap(&mut buffer.frames, &mut frames);
             buffer.next_sequence
         };
-        let written = self.write(&mut segment, &frames);
-        segment.failed = written.is_err();
-        written?;
+        if let Err(error) = self.write(&mut segment, &frames) {
+            let reason = error.with_sources();
+            segment.failed = Some(reason.clone());
+            return Err(Cause::Closed { reason }.into());
+        }
         segment.flushed = next;
         frames.clear();
         segment.spare = frames;
