@@ -1,7 +1,7 @@
 //! The columns that rollouts write, and how they are read back.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt32Type, UInt64Type};
+use arrow_array::types::{Float32Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use forebay_store::{DataType, Element, Schema};
 
@@ -47,6 +47,18 @@ pub fn token_lists<'a>(table: &str, batch: &'a RecordBatch, column: &'static str
     }
     let offsets = lists.value_offsets();
     Ok(offsets.windows(2).map(|ends| &tokens[ends[0] as usize..ends[1] as usize]).collect())
+}
+
+/// The rewards of a batch that has the column, row by row.
+///
+/// # Errors
+/// `input` when the column is missing, is no float32, or a reward is null: an unknown reward is not 0.
+pub fn rewards(table: &str, batch: &RecordBatch) -> Result<Vec<f64>> {
+    let array = batch.column_by_name(REWARD).and_then(|array| array.as_primitive_opt::<Float32Type>());
+    match array.filter(|array| array.null_count() == 0) {
+        Some(array) => Ok(array.values().iter().map(|&reward| f64::from(reward)).collect()),
+        None => Err(Cause::Column { table: table.to_owned(), column: REWARD }.into()),
+    }
 }
 
 /// A meta column of whole numbers: `policy_version` (uint64) or `attempt` (uint32).

@@ -40,6 +40,11 @@ impl Vocabulary {
         let refuse = |reason: String| DataError::Vocabulary { path: path.to_owned(), reason };
         let file: VocabularyFile =
             serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
+        let mut tokens: Vec<&String> = file.special.iter().chain(&file.phrases).collect();
+        tokens.sort();
+        if let Some(pair) = tokens.windows(2).find(|pair| pair[0] == pair[1] || pair[0].is_empty()) {
+            return Err(refuse(format!("the token {:?} is empty or stands twice", pair[0])));
+        }
         let special = |name: &str| {
             let position = file.special.iter().position(|token| token == name);
             position.map(|id| id as u32).ok_or_else(|| refuse(format!("the special token {name} is missing")))

@@ -13,12 +13,13 @@ use forebay_server::Server;
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
+use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
 use super::overlap::{Overlap, RolloutClock};
 use super::policies::Published;
 use super::progress::{Progress, single_bar};
 use super::report::{PolicyReport, SampleReport, Summary};
-use super::setup::{Data, first_policy, open_policy, open_store};
+use super::setup::{Data, first_policies, open_policy, open_store};
 use super::step::StepContext;
 use super::trainer::PolicyTrainer;
 use crate::config::{AgentConfig, Config, Role};
@@ -48,19 +49,21 @@ pub struct RunOptions {
 /// # Errors
 /// Whatever keeps it from its last step. What was committed stays, and the run can be resumed.
 pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
+    // Everything that can be wrong with the input is looked at before the directory is touched.
     let data = Data::load(config)?;
+    data.check(config)?;
     let planner = data.planner(config)?;
+    let begins = first_policies(config, &data, options.visible)?;
     let store = open_store(config, &options.dir, options.resume)?;
     let _server = options.listen.map(|address| serve(&store, address)).transpose()?;
     let mut trainers = Vec::new();
-    for agent in &config.agents {
-        trainers.push(open_policy(config, agent, &data, &store, options.visible)?);
+    for (agent, first) in config.agents.iter().zip(&begins) {
+        trainers.push(open_policy(config, agent, &data, &store, first)?);
     }
-    let first = measure_all(config, options.visible, &data, |agent, index| {
-        first_policy(config, agent, &trainers[index], &data)
-    })?;
+    let first = measure_all(config, options.visible, &data, &begins)?;
     let overlap = train(config, options, &data, &planner, &store, &mut trainers)?;
-    let last = measure_all(config, options.visible, &data, |_, index| Ok(trainers[index].trainer.policy()))?;
+    let ends: Vec<_> = trainers.iter().map(|trainer| trainer.trainer.policy()).collect();
+    let last = measure_all(config, options.visible, &data, &ends)?;
     summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)
 }
 
@@ -118,8 +121,9 @@ fn train(
     trained.map(|()| overlap)
 }
 
-/// Does `work` while each worker runs on a thread of its own, then stops them. A worker that fails would leave the
-/// trainers waiting for ever, so it closes the store for all; its error is the one that is told.
+/// Does `work` while each worker runs on a thread of its own, then stops them, however it ended. A worker that fails or
+/// panics would leave the trainers waiting for ever, so it closes the store for all. The first failure is the one told,
+/// not the closed store that the others then met.
 fn beside_workers(
     store: &Store,
     tasks: &RolloutTasks,
@@ -128,16 +132,20 @@ fn beside_workers(
 ) -> Result<()> {
     std::thread::scope(|scope| {
         let run = |mut worker: Worker<ReferenceGenerator>| {
-            let result = worker.run();
-            result.inspect_err(|error| store.close(&format!("{} failed: {error}", worker.name)))
+            let name = worker.name.clone();
+            let panicked = OnDrop::new(|| store.close(&format!("{name} panicked")));
+            let result = worker.run().map_err(anyhow::Error::from);
+            panicked.disarm();
+            result.inspect_err(|error| store.close(&format!("{name} failed: {error:#}")))
         };
         let threads: Vec<_> = workers.map(|worker| scope.spawn(move || run(worker))).collect();
-        let worked = work();
-        tasks.stop();
+        let stop = OnDrop::new(|| tasks.stop());
+        let mut results = vec![work()];
+        drop(stop);
         for thread in threads {
-            thread.join().map_err(|_| anyhow!("a rollout worker panicked"))??;
+            results.push(thread.join().unwrap_or_else(|_| Err(anyhow!("a rollout worker panicked"))));
         }
-        worked
+        first_failure(results)
     })
 }
 
@@ -169,15 +177,13 @@ fn after_step(
             "SELECT '{table}' AS agent, min(policy_version) AS from_version, max(policy_version) AS to_version, \
              count(*) AS samples, round(avg(reward), 3) AS reward, \
              round(avg(array_length(response)), 1) AS response_tokens \
-             FROM {table} WHERE policy_version >= {since} AND state = 'consumed'"
+             FROM \"{table}\" WHERE policy_version >= {since} AND state = 'consumed'"
         )
     });
     let sql = format!("{} ORDER BY agent DESC", selects.collect::<Vec<_>>().join(" UNION ALL "));
-    let answer = Session::new(store)?.sql_blocking(&sql).context("the progress table could not be made")?;
     let mut text = Vec::new();
-    answer.render(Format::Table, &mut text, None)?;
-    progress.print(&String::from_utf8_lossy(&text));
-    Ok(())
+    Session::new(store)?.sql_blocking(&sql)?.render(Format::Table, &mut text, None)?;
+    Ok(progress.print(&String::from_utf8_lossy(&text))?)
 }
 
 fn committed_steps(store: &Store) -> u64 {
@@ -190,12 +196,12 @@ fn measure_all(
     config: &Config,
     visible: bool,
     data: &Data,
-    policy_of: impl Fn(&AgentConfig, usize) -> Result<Arc<Policy<CpuDevice>>>,
+    policies: &[Arc<Policy<CpuDevice>>],
 ) -> Result<Vec<Accuracy>> {
     let bar = single_bar(visible, "measuring", config.agents.len() as u64);
     bar.enable_steady_tick(std::time::Duration::from_millis(250));
-    let measured = config.agents.iter().enumerate().map(|(index, agent)| {
-        let accuracy = measure(config, agent, &*policy_of(agent, index)?, data)?;
+    let measured = config.agents.iter().zip(policies).map(|(agent, policy)| {
+        let accuracy = measure(config, agent, policy, data)?;
         bar.inc(1);
         Ok(accuracy)
     });

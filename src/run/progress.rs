@@ -1,5 +1,6 @@
 //! What a person sees while a run goes on: three bars in a terminal, nothing elsewhere.
 
+use std::io::Write;
 use std::time::Duration;
 
 use forebay_rollout_adapter::environment::Observer;
@@ -49,8 +50,8 @@ impl Progress {
     }
 
     /// Prints lines above the bars.
-    pub(super) fn print(&self, text: &str) {
-        self.bars.suspend(|| println!("{text}"));
+    pub(super) fn print(&self, text: &str) -> std::io::Result<()> {
+        self.bars.suspend(|| writeln!(std::io::stdout(), "{text}"))
     }
 
     /// Takes the bars away.

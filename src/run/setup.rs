@@ -1,9 +1,10 @@
 //! Opens a run: its data, its store, its policies; new, or as a process before left them.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use forebay_pipeline::advantage::Grpo;
 use forebay_pipeline::plan::Planner;
 use forebay_rollout_adapter::columns::{RESPONSE, REWARD, rollout_schema};
@@ -36,6 +37,29 @@ impl Data {
         })
     }
 
+    /// Checks that every prompt has room for its response, and that no problem has the name of another.
+    pub(super) fn check(&self, config: &Config) -> Result<()> {
+        let room = config.policy_config(self.vocabulary.size()).max_position_embeddings;
+        let longest_answer = config.file.rollout.max_new_tokens;
+        let mut names = HashSet::new();
+        for problem in self.train.iter().chain(&self.held_out) {
+            let tokens = self.vocabulary.checker_prompt(&problem.question, problem.answer.as_bytes()).len();
+            let needed =
+                tokens.max(self.vocabulary.solver_prompt(&problem.question).len() + 1 + longest_answer);
+            ensure!(
+                needed + longest_answer <= room,
+                "problem {:?} needs {needed} tokens and {longest_answer} for the response; a policy reads {room}",
+                problem.id
+            );
+            ensure!(
+                names.insert(&problem.id),
+                "two problems have the id {:?}; ids are unique over all files",
+                problem.id
+            );
+        }
+        Ok(())
+    }
+
     pub(super) fn planner(&self, config: &Config) -> Result<Planner> {
         let inputs = self.train.iter().map(|problem| problem.id.clone()).collect();
         let planner =
@@ -58,7 +82,7 @@ const IDENTITY: &str = "run.toml";
 pub(super) fn open_store(config: &Config, dir: &Path, resume: bool) -> Result<Store> {
     let identity = dir.join(IDENTITY);
     let exists = dir.join("FOREBAY").exists();
-    if exists && !resume {
+    if exists && !resume && identity.exists() {
         bail!("{} holds a run already; go on with it by --resume, or give another --dir", dir.display());
     }
     let known = exists && identity.exists();
@@ -68,6 +92,9 @@ pub(super) fn open_store(config: &Config, dir: &Path, resume: bool) -> Result<St
         check_identity(&found, &config.identity(), dir)?;
     }
     let store = Store::open(dir, Options::default())?;
+    if !known && !store.policies().is_empty() {
+        bail!("{} holds a store that no run made ({IDENTITY} is missing); give another --dir", dir.display());
+    }
     if !known {
         write_identity(&identity, &config.identity())?;
     }
@@ -94,19 +121,30 @@ fn check_identity(found: &str, wanted: &str, dir: &Path) -> Result<()> {
     }
 }
 
+/// The policies that agents begin with, and with them a check of every shape and every file that a run needs.
+pub(super) fn first_policies(
+    config: &Config,
+    data: &Data,
+    visible: bool,
+) -> Result<Vec<Arc<Policy<CpuDevice>>>> {
+    let device = CpuDevice::new(config.file.rollout.workers);
+    let warm = |agent| Ok(Arc::new(warm_policy(config, agent, &data.vocabulary, &device, visible)?));
+    config.agents.iter().map(warm).collect()
+}
+
 /// Opens table, consumer and trainer of an agent's policy: from the last committed step's state, or new from the warm-up.
 pub(super) fn open_policy(
     config: &Config,
     agent: &AgentConfig,
     data: &Data,
     store: &Store,
-    visible: bool,
+    first: &Policy<CpuDevice>,
 ) -> Result<PolicyTrainer> {
     let device = CpuDevice::new(config.file.trainer.threads);
     let trainer = match store.policy(&agent.name) {
         Ok(policy) => restore(config, agent, data, store, &device, &policy.objects)?,
         Err(_) => {
-            let policy = warm_policy(config, agent, &data.vocabulary, &device, visible)?;
+            let policy = Policy::from_values(&device, first.config(), &first.values(&device), 0)?;
             let trainer = Trainer::new(&device, policy, agent.trainer.clone())?;
             let state = store.put_object(&agent.name, 0, &trainer.state())?;
             store.create_policy(&agent.name, 0, &[state])?;
@@ -143,18 +181,4 @@ fn restore(
     restored.with_context(|| {
         format!("the state of policy {:?} at version {} cannot be used", agent.name, object.version)
     })
-}
-
-/// The policy that an agent begins with, whatever the run has made of it since.
-pub(super) fn first_policy(
-    config: &Config,
-    agent: &AgentConfig,
-    trainer: &PolicyTrainer,
-    data: &Data,
-) -> Result<Arc<Policy<CpuDevice>>> {
-    if trainer.trainer.version() == 0 {
-        return Ok(trainer.trainer.policy());
-    }
-    let device = CpuDevice::inline();
-    Ok(Arc::new(warm_policy(config, agent, &data.vocabulary, &device, false)?))
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, UInt64Type};
+use arrow_array::types::UInt64Type;
 use forebay_pipeline::advantage::Grpo;
 use forebay_pipeline::plan::Membership;
 use forebay_pipeline::trigger::Trigger;
 use forebay_pipeline::version::check_fresh;
-use forebay_rollout_adapter::columns::{PROMPT, RESPONSE, REWARD, token_lists};
+use forebay_rollout_adapter::columns::{PROMPT, RESPONSE, REWARD, rewards, token_lists};
 use forebay_store::{Claim, ConsumerHandle, MicroBatch, SampleId, Step};
 use forebay_trainer_adapter::{CpuDevice, Sequence, Trainer, Unit};
 
@@ -38,13 +38,24 @@ impl PolicyTrainer {
         rule: MicroBatch,
         progress: &Progress,
     ) -> Result<Vec<(Instant, Instant)>> {
+        let accumulated = self.take_claims(step, membership, rule, progress);
+        accumulated.inspect_err(|_| self.trainer.drop_cache())
+    }
+
+    fn take_claims(
+        &mut self,
+        step: &Arc<Step>,
+        membership: &Membership,
+        rule: MicroBatch,
+        progress: &Progress,
+    ) -> Result<Vec<(Instant, Instant)>> {
         let mut spans = Vec::new();
         for claim in Trigger::new(step.clone(), &self.consumer, rule) {
             let claim = claim?;
             let (start, rows) = (Instant::now(), claim.len());
-            self.accumulate(&claim, membership).inspect_err(|_| self.trainer.drop_cache())?;
+            self.accumulate(&claim, membership)?;
             spans.push((start, Instant::now()));
-            claim.accumulated().inspect_err(|_| self.trainer.drop_cache())?;
+            claim.accumulated()?;
             progress.trained(rows);
         }
         Ok(spans)
@@ -61,13 +72,7 @@ impl PolicyTrainer {
         )?;
         let prompts = token_lists(claim.table(), &batch, PROMPT)?;
         let responses = token_lists(claim.table(), &batch, RESPONSE)?;
-        let rewards: Vec<f64> = batch
-            .column(3)
-            .as_primitive::<Float32Type>()
-            .values()
-            .iter()
-            .map(|reward| f64::from(*reward))
-            .collect();
+        let rewards = rewards(claim.table(), &batch)?;
         let mut groups: Vec<(usize, Vec<Sequence<'_>>)> = Vec::new();
         let mut start = 0;
         while start < claim.len() {
@@ -100,9 +105,9 @@ fn group_end(samples: &[SampleId], start: usize) -> usize {
     start + samples[start..].iter().take_while(same).count()
 }
 
-/// A group's place in the step: by input, then by turn.
+/// A group's place in the step: turn by turn, inside a turn by input.
 fn position(membership: &Membership, sample: &SampleId) -> Result<usize> {
-    let place = membership.position(sample.input());
-    ensure!(place.is_some(), "sample {sample} belongs to no group of step {}", membership.step());
-    Ok(sample.turn() as usize * membership.inputs().len() + place.unwrap_or_default())
+    let sample = membership.admit(sample.clone())?;
+    let place = membership.position(sample.input()).unwrap_or_default();
+    Ok(sample.turn() as usize * membership.inputs().len() + place)
 }

@@ -49,7 +49,7 @@ impl Environment for Parity {
         if turn.agent == "first" && self.fails.contains(&turn.sample.trajectory()) {
             return Err("the verifier has no opinion".into());
         }
-        Ok(if turn.sample.trajectory() % 2 == 0 { 1.0 } else { 0.0 })
+        Ok(if turn.sample.trajectory().is_multiple_of(2) { 1.0 } else { 0.0 })
     }
 
     fn next_prompt(&self, _next_agent: &str, turn: &Turn<'_>) -> Result<Vec<u32>, Failure> {

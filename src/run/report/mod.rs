@@ -63,7 +63,6 @@ impl Summary {
 
     /// The summary for people.
     pub fn to_text(&self) -> String {
-        let command = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
         let SampleReport { written, consumed, excluded, open } = &self.samples;
         let reasons = match excluded.is_empty() {
             true => "none".to_owned(),
@@ -79,14 +78,29 @@ impl Summary {
              samples   {written} written, {consumed} consumed, excluded: {reasons}, {open} still open\n\
              overlap   {:.1} s of training, {:.0} % of it while rollouts of the same step were running\n\
              store     {dir}\n\n\
-             Look inside:\n  \
-             {command} sql --dir {dir} 'SELECT policy_version, count(*), avg(reward) FROM solver GROUP BY 1 ORDER BY 1'\n  \
-             {command} sql --dir {dir} \"SELECT sample_id, response_text, reward FROM checker WHERE reward = 0 LIMIT 5\"\n  \
-             {command} sql --dir {dir} 'SELECT consumer, state, count(*), sum(rows) FROM system.claims GROUP BY 1, 2'",
+             Look inside:\n{}",
             self.accuracy_table(),
             self.overlap.training_s,
             self.overlap.share() * 100.0,
+            self.suggestions(),
         )
+    }
+
+    /// Three commands to try next, to be pasted as they are.
+    fn suggestions(&self) -> String {
+        let command = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
+        let (first, last) = match self.policies.as_slice() {
+            [] => return String::new(),
+            [first, .., last] => (&first.name, &last.name),
+            [only] => (&only.name, &only.name),
+        };
+        let statements = [
+            format!("SELECT policy_version, count(*), avg(reward) FROM \"{first}\" GROUP BY 1 ORDER BY 1"),
+            format!("SELECT sample_id, response_text, reward FROM \"{last}\" WHERE reward = 0 LIMIT 5"),
+            "SELECT consumer, state, count(*), sum(rows) FROM system.claims GROUP BY 1, 2".to_owned(),
+        ];
+        let dir = quoted(&self.store.display().to_string());
+        statements.map(|sql| format!("  {} sql --dir {dir} '{sql}'", quoted(&command))).join("\n")
     }
 
     fn accuracy_table(&self) -> Table {
@@ -116,6 +130,12 @@ impl Summary {
         }
         table
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 fn percent(share: f64) -> String {

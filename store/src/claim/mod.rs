@@ -1,6 +1,6 @@
 //! Claims: rows in the hands of a holder.
 //!
-//! A claim's life (DESIGN, promise 4):
+//! A claim's life:
 //! ```text
 //! task      leased ──finish──> finished
 //! trainer   leased ──accumulated──> accumulated ──commit of its step──> consumed

@@ -20,6 +20,8 @@ pub(crate) struct Writer {
     buffer: Mutex<Buffer>,
     file: Mutex<Segment>,
     bytes: AtomicU64,
+    /// What `Segment::flushed` was when it last moved: lets who has nothing to write pass without the file's lock.
+    flushed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Writer {
             buffer: Mutex::new(Buffer { frames: Vec::new(), next_sequence }),
             file: Mutex::new(segment),
             bytes: AtomicU64::new(0),
+            flushed: AtomicU64::new(next_sequence),
         }
     }
 
@@ -110,6 +113,7 @@ impl Writer {
             return Err(Cause::Closed { reason }.into());
         }
         segment.flushed = next;
+        self.flushed.store(next, Ordering::Release);
         frames.clear();
         segment.spare = frames;
         Ok(())
@@ -118,7 +122,10 @@ impl Writer {
     /// As [`flush`](Self::flush), for everything that was appended so far.
     pub(crate) fn flush_all(&self) -> Result<()> {
         let next = self.buffer.lock().next_sequence;
-        next.checked_sub(1).map_or(Ok(()), |last| self.flush(last))
+        if self.flushed.load(Ordering::Acquire) >= next {
+            return Ok(());
+        }
+        self.flush(next - 1)
     }
 
     fn write(&self, segment: &mut Segment, frames: &[u8]) -> Result<()> {

@@ -73,7 +73,7 @@ impl ColumnSet {
         positions.iter().map(pick).collect::<Result<_>>().map(ColumnSet)
     }
 
-    pub(super) fn arrow_schema(&self, schema: &Schema) -> SchemaRef {
+    pub(crate) fn arrow_schema(&self, schema: &Schema) -> SchemaRef {
         Arc::new(ArrowSchema::new(self.0.iter().map(|column| column.field(schema)).collect::<Vec<_>>()))
     }
 }

@@ -91,7 +91,7 @@ impl TableSnapshot {
             policy: policy.name.clone(),
             current_version: policy.version,
             schema: table.schema.clone(),
-            arrow_schema: ColumnSet::all(&table.schema).arrow_schema(&table.schema),
+            arrow_schema: table.arrow_schema.clone(),
             chunks: table.chunks.clone(),
             trainer: table.trainer,
             group_by: table.group_by,

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
+
 use super::chunk::{CHUNK_ROWS, Chunk};
 use super::page::{ConsumerWord, Progress, Purpose, RowMeta, RowStatus};
 use crate::clock::Timestamp;
@@ -11,6 +13,7 @@ use crate::extent::View;
 use crate::log::record::{CellRecord, StoredValue};
 use crate::sample_id::SampleId;
 use crate::schema::Schema;
+use crate::snapshot::ColumnSet;
 
 /// How many train rows a table has, by what became of them. `written = consumed + excluded + open`, always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(crate) struct TableState {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
     pub(crate) schema: Arc<Schema>,
+    /// The same for readers of Arrow.
+    pub(crate) arrow_schema: SchemaRef,
     pub(crate) policy: usize,
     /// The consumers of this table, in the order of their words in the chunks.
     pub(crate) consumers: Vec<usize>,
@@ -58,6 +63,7 @@ impl TableState {
         TableState {
             id,
             name,
+            arrow_schema: ColumnSet::all(&schema).arrow_schema(&schema),
             schema: Arc::new(schema),
             policy,
             consumers: Vec::new(),

@@ -204,7 +204,7 @@ mod tests {
         seen
     }
 
-    /// DESIGN 7, issue A: a sequence's logits do not depend on its neighbours. The sizes include none that a product
+    /// A sequence's logits do not depend on its neighbours. The sizes include none that a product
     /// could treat specially: vocabulary and widths are both multiples of a vector and not.
     #[test]
     fn logits_are_bitwise_the_same_in_batches_of_1_7_and_64_at_any_place() {

@@ -178,8 +178,8 @@ impl<D: Device> Trainer<D> {
     /// Makes one update of everything in the cache, and empties it.
     ///
     /// # Errors
-    /// [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`] if the gradient is not finite. Weights,
-    /// moments and cache are then as before.
+    /// [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`] if the gradient is not finite. Weights and
+    /// moments are then as before, and the cache is empty: nothing can be added to such a sum.
     pub fn apply(&mut self) -> Result<StepReport, Error> {
         let units = self.cache.positions().len() as u64;
         if units == 0 {
@@ -197,6 +197,7 @@ impl<D: Device> Trainer<D> {
         };
         let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
         if !norm.is_finite() {
+            self.cache.clear();
             return Err(Error::NotFinite { norm });
         }
         let clipped = norm > self.options.clip_norm;
