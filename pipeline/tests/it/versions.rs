@@ -70,7 +70,7 @@ fn agents_with_other_schemas_and_batch_sizes_share_a_step() {
         .unwrap();
     (0..4).for_each(|i| f.finished_row(0, &format!("q_0_{i}")));
     (0..3).for_each(|i| {
-        drop(judge.insert(0, &format!("q_1_{i}"), [("verdict", true.into()), ("reward", 0.5.into())]))
+        drop(judge.insert(0, &format!("q_1_{i}"), [("verdict", true.into()), ("reward", 0.5.into())]));
     });
     let step = f.store.begin_step(StepPlan::new().rows(&f.train, 4).rows(&train_judge, 3)).unwrap();
     for (consumer, size, table) in
