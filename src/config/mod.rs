@@ -1,6 +1,6 @@
 //! The configuration of a run: a TOML file, typed, checked, with unknown keys refused.
 //!
-//! [`file`] is what a user writes, with every default; [`Config`] is what the program resolved from it: paths are
+//! [`mod@file`] is what a user writes, with every default; [`Config`] is what the program resolved from it: paths are
 //! absolute to the file's place, names lead somewhere, numbers go together. Everything behind this module sees only the
 //! second.
 

@@ -4,8 +4,8 @@
 //! checks its arguments against the state, decides, makes a record, and applies it; recovery applies the same records
 //! from the log. There is no second path that could differ.
 //!
-//! Nothing in this folder does I/O, reads a clock or waits. [`decide`] and [`declare`] hold the checks and decisions, [`apply`] the
-//! changes, [`show`] what people see.
+//! Nothing in this folder does I/O, reads a clock or waits. [`mod@decide`] and [`mod@declare`] hold the checks and
+//! decisions, [`mod@apply`] the changes, [`mod@show`] what people see.
 
 mod apply;
 mod decide;
