@@ -6,6 +6,7 @@ mod run;
 mod sql;
 mod warm_up;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -32,7 +33,11 @@ enum Command {
 /// Parses the arguments and runs the command.
 pub(crate) fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let done = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Sql(arguments) => sql::run(&arguments),

@@ -1,6 +1,6 @@
 //! `forebay run`
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -29,7 +29,7 @@ pub(super) struct RunArguments {
     /// Threads that sample; changes how long the run takes, not what it computes
     #[arg(long)]
     workers: Option<usize>,
-    /// Waits for the full batch before training, instead of training on micro-batches as they become ready
+    /// Waits for an agent's full batch before it is trained on, instead of training on micro-batches as they become ready
     #[arg(long)]
     barrier: bool,
     /// Goes on with the run in --dir where it was cut off
@@ -73,11 +73,12 @@ pub(super) fn run(arguments: &RunArguments) -> Result<()> {
         listen: arguments.listen,
     };
     let summary = run_job(&config, &options)?;
+    let mut stdout = std::io::stdout().lock();
     if visible {
-        println!("{}", summary.to_text());
+        writeln!(stdout, "{}", summary.to_text())?;
     }
     if arguments.json {
-        println!("{}", summary.to_json());
+        writeln!(stdout, "{}", summary.to_json())?;
     }
     Ok(())
 }

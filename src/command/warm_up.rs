@@ -1,5 +1,6 @@
 //! `forebay warm-up`
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -26,7 +27,7 @@ pub(super) struct WarmUpArguments {
 pub(super) fn run(arguments: &WarmUpArguments) -> Result<()> {
     let config = Config::load(&arguments.config)?;
     for path in warm_up(&config, arguments.out.as_deref(), !arguments.quiet)? {
-        println!("{}", path.display());
+        writeln!(std::io::stdout(), "{}", path.display())?;
     }
     Ok(())
 }

@@ -144,6 +144,9 @@ pub(crate) fn ramp(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { step as f64 / steps as f64 }
 }
 
+/// More threads than any machine has use for.
+const THREADS_MAX: usize = 1024;
+
 fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
     let (batch, rollout) = (&file.batch, &file.rollout);
     for (key, value) in [
@@ -159,6 +162,9 @@ fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
     ] {
         check(value > 0, key, &value, "give at least 1")?;
     }
+    let most = rollout.workers.max(file.trainer.threads);
+    let few = format!("give at most {THREADS_MAX}");
+    check(most <= THREADS_MAX, "rollout.workers or trainer.threads", &most, &few)?;
     let whole =
         format!("it does not divide batch.global_batch = {}; a step holds whole groups", batch.global_batch);
     check(

@@ -1,6 +1,6 @@
 //! The whole run.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct RunOptions {
     pub dir: PathBuf,
     /// Goes on with the run that is there.
     pub resume: bool,
-    /// Waits for the whole batch before it is trained on.
+    /// Waits for an agent's whole batch before it is trained on.
     pub barrier: bool,
     /// Shows bars and tables.
     pub visible: bool,
@@ -54,6 +54,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     data.check(config)?;
     let planner = data.planner(config)?;
     let begins = first_policies(config, &data, options.visible)?;
+    options.listen.map(TcpListener::bind).transpose().context("cannot listen there")?; // looked at, and let go again
     let store = open_store(config, &options.dir, options.resume)?;
     let _server = options.listen.map(|address| serve(&store, address)).transpose()?;
     let mut trainers = Vec::new();
@@ -167,7 +168,7 @@ fn after_step(
     overlap: Overlap,
     tables: &[&str],
 ) -> Result<()> {
-    progress.committed(step, format!("{:.0} % of training during rollouts", overlap.share() * 100.0));
+    progress.committed(step, format!("overlap {:.0} %", overlap.share() * 100.0));
     if !options.visible || !step.is_multiple_of(options.table_every_steps) {
         return Ok(());
     }
@@ -183,7 +184,10 @@ fn after_step(
     let sql = format!("{} ORDER BY agent DESC", selects.collect::<Vec<_>>().join(" UNION ALL "));
     let mut text = Vec::new();
     Session::new(store)?.sql_blocking(&sql)?.render(Format::Table, &mut text, None)?;
-    Ok(progress.print(&String::from_utf8_lossy(&text))?)
+    if let Err(error) = progress.print(&String::from_utf8_lossy(&text)) {
+        tracing::warn!(%error, "a progress table could not be printed; the run goes on");
+    }
+    Ok(())
 }
 
 fn committed_steps(store: &Store) -> u64 {

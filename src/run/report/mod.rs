@@ -112,8 +112,8 @@ impl Summary {
             "items",
             "before",
             "after",
-            "greedy before",
-            "greedy after",
+            "greedy",
+            "after",
             "majority",
         ]);
         for policy in &self.policies {
