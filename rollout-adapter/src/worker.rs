@@ -131,7 +131,9 @@ impl<G: Generator> Worker<G> {
             self.write_response(&mut batch, &table, row, response)?;
         }
         let rows = claim.len();
-        claim.finish_batch(batch)?;
+        if !settle(claim, batch)? {
+            return Ok(());
+        }
         let tokens = responses.iter().map(|response| response.tokens.len()).sum();
         self.observer.generated(&agents[0], rows, tokens);
         Ok(())
@@ -198,7 +200,9 @@ impl<G: Generator> Worker<G> {
             let (agent, sample) = (agents[index].as_str(), &samples[index]);
             self.write_outcome(&mut batch, &table, rows[index], agent, sample, outcome)?;
         }
-        claim.finish_batch(batch)?;
+        if !settle(claim, batch)? {
+            return Ok(());
+        }
         let rewards = outcomes
             .iter()
             .filter_map(|outcome| outcome.as_ref().ok())
@@ -283,6 +287,19 @@ impl<G: Generator> Worker<G> {
             batch.insert(&table, row.token(insert_token(pair[1], &sample, version)), [])?;
         }
         Ok(())
+    }
+}
+
+/// Completes a claim with what was found out. False when its lease had ended meanwhile (a machine that was asleep, say):
+/// its rows are somebody else's now, and what was found out is dropped.
+fn settle(claim: Claim, batch: WriteBatch<'_>) -> Result<bool> {
+    match claim.finish_batch(batch) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.cause(), forebay_store::Cause::ClaimFenced { .. }) => {
+            tracing::warn!(%error, "a worker came too late");
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use forebay_query::{Format, Kind, Session};
 use forebay_store::{
-    Claim, Consumer, DataType, Element, GroupBy, MicroBatch, Options, Schema, Step, StepPlan, Store, Table,
-    Wait,
+    Claim, Consumer, DataType, Element, GroupBy, MicroBatch, NewRow, Options, Schema, Step, StepPlan, Store,
+    Table, Wait,
 };
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -93,11 +93,13 @@ impl Run {
 /// Long enough to lie in an extent.
 pub(crate) const PROMPT: &str = "What is 2 + 2? Answer with a number.";
 
-/// Two finished rows of one input.
+/// Two finished rows of one input; the checker's continue the solver's.
 pub(crate) fn finished_group(table: &Table, version: u64, input: &str, rewards: [f32; 2]) {
     for (trajectory, reward) in rewards.into_iter().enumerate() {
         let id = format!("{input}_0_{trajectory}");
-        let row = table.insert(version, &id, [("prompt", PROMPT.into())]).unwrap();
+        let new = NewRow::new(version, &id).unwrap();
+        let new = if table.name() == "checker" { new.parent(&format!("solver/{id}")) } else { new };
+        let row = table.insert_row(new, [("prompt", PROMPT.into())]).unwrap();
         let tokens: Vec<i32> = (0..16).collect();
         table.write(row, [("response", tokens.into())]).unwrap();
         table.write(row, [("reward", f64::from(reward).into())]).unwrap();

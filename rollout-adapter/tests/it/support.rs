@@ -72,8 +72,12 @@ pub(crate) struct Fixture {
 }
 
 pub(crate) fn fixture(environment: Parity) -> Fixture {
+    fixture_with(environment, Options::default())
+}
+
+pub(crate) fn fixture_with(environment: Parity, options: Options) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path().join("store"), Options::default()).unwrap();
+    let store = Store::open(directory.path().join("store"), options).unwrap();
     let router = Arc::new(Router::new([Agent::new("first").then("second"), Agent::new("second")]).unwrap());
     let trainers = ["first", "second"].map(|name| {
         store.create_table(name, rollout_schema(name)).unwrap();

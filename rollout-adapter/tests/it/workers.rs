@@ -1,15 +1,16 @@
 //! Several workers, and workers that fail.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_pipeline::trigger::Trigger;
 use forebay_rollout_adapter::Failure;
 use forebay_rollout_adapter::environment::Unobserved;
 use forebay_rollout_adapter::generator::{Generator, Request, Response};
 use forebay_rollout_adapter::worker::Worker;
-use forebay_store::{Kind, MicroBatch, StepPlan};
+use forebay_store::{ClaimProgress, Kind, MicroBatch, Options, SimulatedClock, StepPlan, Store, Timestamp};
 
-use crate::support::{Echo, Parity, fixture};
+use crate::support::{Echo, Parity, fixture, fixture_with};
 
 #[test]
 fn workers_wait_for_prompts_share_the_work_and_stop_when_told() {
@@ -65,4 +66,40 @@ fn a_generator_that_fails_gives_its_rows_back() {
     assert!(error.contains("answered 4 requests with 0 responses"), "{error}");
     f.drain();
     assert_eq!(f.store.table("second").unwrap().counts().written, 12, "another worker has done it all");
+}
+
+/// Sleeps through its first lease.
+struct Sleepy {
+    clock: Arc<SimulatedClock>,
+    store: Store,
+    awake: bool,
+}
+
+impl Generator for Sleepy {
+    fn generate(
+        &mut self,
+        agent: &str,
+        version: u64,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Response>, Failure> {
+        if !std::mem::replace(&mut self.awake, true) {
+            self.clock.advance(Duration::from_secs(3_600));
+            self.store.run_once()?;
+        }
+        Echo.generate(agent, version, requests)
+    }
+}
+
+#[test]
+fn a_worker_that_comes_too_late_shrugs_and_goes_on() {
+    let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
+    let f = fixture_with(Parity::default(), Options::default().clock(clock.clone()));
+    f.begin();
+    let Worker { name, tasks, router, environment, observer, .. } = f.worker("sleepy");
+    let generator = Sleepy { clock, store: f.store.clone(), awake: false };
+    let mut worker = Worker { name, tasks, router, environment, observer, generator };
+    while worker.run_once().unwrap() {}
+    assert_eq!(f.store.table("second").unwrap().counts().written, 12);
+    let ended = |progress| f.store.claims().iter().filter(|claim| claim.progress == progress).count();
+    assert_eq!(ended(ClaimProgress::Expired), 1);
 }
