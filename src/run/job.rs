@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use forebay_pipeline::plan::Planner;
 use forebay_query::{Format, Session};
 use forebay_rollout_adapter::environment::Observer;
@@ -54,7 +54,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     data.check(config)?;
     let planner = data.planner(config)?;
     let begins = first_policies(config, &data, options.visible)?;
-    options.listen.map(TcpListener::bind).transpose().context("cannot listen there")?; // looked at, and let go again
+    options.listen.map(check_listen).transpose()?;
     let store = open_store(config, &options.dir, options.resume)?;
     let _server = options.listen.map(|address| serve(&store, address)).transpose()?;
     let mut trainers = Vec::new();
@@ -66,6 +66,16 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let ends: Vec<_> = trainers.iter().map(|trainer| trainer.trainer.policy()).collect();
     let last = measure_all(config, options.visible, &data, &ends)?;
     summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)
+}
+
+/// Whether the store can be served there: the port is taken, looked at, and let go again.
+fn check_listen(address: SocketAddr) -> Result<()> {
+    ensure!(
+        address.ip().is_loopback(),
+        "--listen {address}: give a loopback address; whoever reaches it can read the store"
+    );
+    TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    Ok(())
 }
 
 /// Lets people and Prometheus look in while the run goes on.

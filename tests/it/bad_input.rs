@@ -65,6 +65,18 @@ fn directories_that_cannot_hold_the_store_are_refused() {
 }
 
 #[test]
+fn an_address_that_cannot_be_served_is_refused_before_the_directory_is_made() {
+    let scratch = Scratch::new();
+    let (config, dir) = (scratch.config(&[]), scratch.path("run"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (address, expected) in [("0.0.0.0:0", "loopback"), (taken.as_str(), "cannot listen on")] {
+        refuse(&["run", &config, "--dir", &dir, "--listen", address, "--quiet"], &[address, expected]);
+        assert!(!Path::new(&dir).exists(), "{address}");
+    }
+}
+
+#[test]
 fn another_format_version_is_refused_and_left_alone() {
     let scratch = Scratch::new();
     let dir = scratch.path("run");
