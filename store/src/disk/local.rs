@@ -33,6 +33,10 @@ impl DiskFile for LocalFile {
         (&self.file).write_all(bytes)
     }
 
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
     }
@@ -45,6 +49,14 @@ impl DiskFile for LocalFile {
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
             // A file system that cannot reserve (some network and memory ones) still gets a file of the right length.
             Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(length),
+            other => Ok(other?),
+        }
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, how, offset, length) {
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -66,6 +78,11 @@ impl Disk for LocalDisk {
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(LocalFile { file: File::open(path)?, writable: false }))
+    }
+
+    fn open_writable(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Box::new(LocalFile { file, writable: true }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {

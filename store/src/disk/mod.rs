@@ -37,6 +37,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Appends all of `bytes`. On an error a prefix of them may be there.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Writes all of `bytes` at `offset`, inside the file's length. On an error any part of them may be there.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
     /// Fills `buffer` from `offset` on; fewer bytes than asked for is an `UnexpectedEof`.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
@@ -47,7 +50,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// and not a signal on the first store into a mapping.
     fn allocate(&self, length: u64) -> io::Result<()>;
 
-    /// Returns once what was written is on stable storage.
+    /// Gives the space of a range back; it reads as zeros and the file keeps its length. A file system that cannot do
+    /// this keeps the space, which is no error.
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Returns once what was written, through a mapping too, is on stable storage.
     fn sync(&self) -> io::Result<()>;
 
     /// Maps `length` bytes from the start of the file, shared, for reading and, where the file was opened so, writing.
@@ -61,6 +68,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens a file for reading and writing.
+    fn open_writable(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
     /// Creates a directory and its parents; one that is there already is fine.
     fn create_directory(&self, path: &Path) -> io::Result<()>;

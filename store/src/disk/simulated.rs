@@ -35,6 +35,22 @@ enum Image {
     Mapped(Arc<Mapping>),
 }
 
+impl Image {
+    fn overwrite(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let end = start.checked_add(bytes.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        match self {
+            Image::Mapped(mapping) if end > mapping.len() => return Err(io::ErrorKind::InvalidInput.into()),
+            Image::Mapped(mapping) => mapping.write(start, bytes),
+            Image::Bytes(image) => {
+                image.resize(image.len().max(end), 0);
+                image[start..end].copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 struct SimulatedFile {
     disk: SimulatedDisk,
@@ -118,6 +134,13 @@ impl DiskFile for SimulatedFile {
         if dies { Err(io::Error::other("the simulated process died in this write")) } else { Ok(()) }
     }
 
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let dies = self.disk.step()?;
+        let kept = if dies { bytes.len() / 2 } else { bytes.len() };
+        self.image.lock().overwrite(offset, &bytes[..kept])?;
+        if dies { Err(io::Error::other("the simulated process died in this write")) } else { Ok(()) }
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         let image = self.image.lock();
@@ -145,6 +168,12 @@ impl DiskFile for SimulatedFile {
             bytes.resize(length, 0);
         }
         Ok(())
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.disk.step_whole()?;
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        self.image.lock().overwrite(offset, &vec![0; length])
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -180,6 +209,10 @@ impl Disk for SimulatedDisk {
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(SimulatedFile { disk: self.clone(), image: self.file(path)? }))
+    }
+
+    fn open_writable(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open(path)
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {

@@ -5,15 +5,15 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_buffer::Buffer;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::view::View;
 use super::{HEADER_BYTES, MAGIC};
 use crate::directory::{Directory, FORMAT_VERSION};
-use crate::disk::Mapping;
+use crate::disk::{DiskFile, Mapping};
 use crate::error::{Cause, Error, Result};
 use crate::schema::StorageClass;
 
@@ -22,11 +22,49 @@ use crate::schema::StorageClass;
 pub(crate) struct Extent {
     number: u32,
     mapping: Arc<Mapping>,
+    /// What its only writer writes through; `None` for one that was there when the store was opened.
+    written: Option<Written>,
 }
+
+/// The file of an extent that is being written in this life of the store.
+#[derive(Debug)]
+struct Written {
+    file: Box<dyn DiskFile>,
+    /// Something was written since the last sync began.
+    unsynced: AtomicBool,
+    /// Held while the file is synced, so that nobody takes a sync under way for one that is done.
+    syncing: Mutex<()>,
+}
+
+/// A panic while values are written leaves bytes that no record names; nothing that a reader sees is half done.
+impl std::panic::RefUnwindSafe for Extent {}
 
 impl Extent {
     pub(super) fn new(number: u32, mapping: Arc<Mapping>) -> Self {
-        Extent { number, mapping }
+        Extent { number, mapping, written: None }
+    }
+
+    /// An extent that is written through `file`, which holds its header and nothing else yet.
+    pub(super) fn begun(number: u32, mapping: Arc<Mapping>, file: Box<dyn DiskFile>) -> Self {
+        let written = Written { file, unsynced: AtomicBool::new(true), syncing: Mutex::new(()) };
+        Extent { number, mapping, written: Some(written) }
+    }
+
+    /// Notes that a value was written; called before any record names it.
+    pub(super) fn changed(&self) {
+        if let Some(written) = &self.written {
+            written.unsynced.swap(true, Ordering::SeqCst); // after the bytes, in the eyes of every thread
+        }
+    }
+
+    /// Makes what was written before the call stable.
+    fn sync(&self) -> std::io::Result<()> {
+        let Some(written) = &self.written else { return Ok(()) };
+        let _alone = written.syncing.lock();
+        if !written.unsynced.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        written.file.sync().inspect_err(|_| written.unsynced.store(true, Ordering::Release))
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -108,6 +146,17 @@ impl Extents {
 
     pub(super) fn add(&self, extent: Arc<Extent>) {
         self.by_number.write().insert(extent.number, extent);
+    }
+
+    /// Makes every value that was written before the call stable.
+    pub(super) fn sync(&self) -> Result<()> {
+        let extents: Vec<_> = self.by_number.read().values().cloned().collect();
+        extents.iter().try_for_each(|extent| {
+            extent.sync().map_err(|e| {
+                let path = self.directory.join(format!("{:08}.extent", extent.number));
+                Cause::io("sync", path, e).into()
+            })
+        })
     }
 
     /// The greatest extent number in use.

@@ -397,8 +397,14 @@ impl DiskFile for FaultyFile {
         self.file.append(&bytes[..bytes.len() / 2])?;
         Err(std::io::ErrorKind::StorageFull.into())
     }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.write_at(offset, bytes)
+    }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         self.file.read_at(buffer, offset)
+    }
+    fn punch(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.file.punch(offset, length)
     }
     fn length(&self) -> std::io::Result<u64> {
         self.file.length()
@@ -421,6 +427,9 @@ impl Disk for Faulty {
     }
     fn open(&self, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
         self.disk.open(path)
+    }
+    fn open_writable(&self, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
+        self.disk.open_writable(path)
     }
     fn create_directory(&self, path: &Path) -> std::io::Result<()> {
         self.disk.create_directory(path)
