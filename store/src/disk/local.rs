@@ -108,6 +108,16 @@ impl Disk for LocalDisk {
         fs::remove_file(path)
     }
 
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn boot(&self) -> u128 {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).unwrap_or(0)
+    }
+
     fn lock(&self, path: &Path, kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>> {
         let exclusive = kind == LockKind::Exclusive;
         let file =

@@ -87,6 +87,14 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
+    /// Returns once the names in a directory are on stable storage: a file that was made, renamed or removed in it stays
+    /// so after a power failure.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Which run of the machine this is: as long as it is the same, the kernel still has what it was given, synced or
+    /// not. 0 when nobody can tell; that is taken for another run every time.
+    fn boot(&self) -> u128;
+
     /// Takes a lock on the file at `path`, made when it is missing; `None` when somebody holds it. An exclusive holder
     /// leaves `note` in the file for others to read.
     fn lock(&self, path: &Path, kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>>;

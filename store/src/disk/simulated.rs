@@ -26,6 +26,7 @@ struct Inner {
     operations: u64,
     fail_at: Option<u64>,
     dead: bool,
+    boots: u64,
 }
 
 /// What one file holds: bytes that are appended, or one mapping that is stored into.
@@ -81,6 +82,13 @@ impl SimulatedDisk {
         inner.dead = false;
         inner.fail_at = None;
         inner.locks.clear();
+    }
+
+    /// As [`restart`](Self::restart), after the machine was started again: the next process cannot rely on the kernel to
+    /// have kept anything. What a power failure took is for the test to take away.
+    pub fn reboot(&self) {
+        self.restart();
+        self.0.lock().boots += 1;
     }
 
     /// Changes one byte of a file, as a failing medium would.
@@ -255,6 +263,14 @@ impl Disk for SimulatedDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.step_whole()?;
         self.0.lock().files.remove(path).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_directory(&self, _path: &Path) -> io::Result<()> {
+        self.step_whole()
+    }
+
+    fn boot(&self) -> u128 {
+        u128::from(self.0.lock().boots) + 1
     }
 
     fn lock(&self, path: &Path, _kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>> {

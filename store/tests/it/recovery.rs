@@ -446,6 +446,12 @@ impl Disk for Faulty {
     fn remove(&self, path: &Path) -> std::io::Result<()> {
         self.disk.remove(path)
     }
+    fn sync_directory(&self, path: &Path) -> std::io::Result<()> {
+        self.disk.sync_directory(path)
+    }
+    fn boot(&self) -> u128 {
+        self.disk.boot()
+    }
     fn lock(&self, path: &Path, kind: LockKind, note: &str) -> std::io::Result<Option<Box<dyn HeldLock>>> {
         self.disk.lock(path, kind, note)
     }
