@@ -102,6 +102,20 @@ fn who_holds(disk: &dyn Disk, path: &Path, file: &Path) -> Cause {
     Cause::Locked { path: path.to_owned(), pid }
 }
 
+/// Keeps writers out of a directory that is only read, where its lock can be taken. A store that was copied without its
+/// `LOCK` has no writer.
+pub(crate) fn hold_still(disk: &dyn Disk, path: &Path) -> Result<Option<Box<dyn HeldLock>>> {
+    let (file, log) = (path.join("LOCK"), path.join("log"));
+    if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&log) {
+        return Err(Cause::NotAStore { path: path.to_owned() }.into());
+    }
+    if !disk.exists(&file) {
+        return Ok(None);
+    }
+    let taken = disk.lock(&file, LockKind::Shared, "").map_err(|e| Cause::io("lock", &file, e))?;
+    taken.map(Some).ok_or_else(|| who_holds(disk, path, &file).into())
+}
+
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.
 fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) -> Result<()> {
     for name in FOLDERS {
@@ -117,7 +131,7 @@ fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) 
     disk.write_atomically(identity, &[&bytes]).map_err(|e| Cause::io("write", identity, e).into())
 }
 
-fn read_identity(disk: &dyn Disk, identity: &Path) -> Result<u64> {
+pub(crate) fn read_identity(disk: &dyn Disk, identity: &Path) -> Result<u64> {
     let bytes = disk.read(identity).map_err(|e: io::Error| Cause::io("read", identity, e))?;
     let corrupt = |reason: &str| {
         Error::from(Cause::Corrupt { path: identity.to_owned(), offset: 0, reason: reason.into() })

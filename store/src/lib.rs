@@ -48,6 +48,7 @@ mod step;
 mod store;
 mod table;
 mod value;
+mod verify;
 
 pub use batch::{NewRow, WriteBatch};
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
@@ -72,3 +73,4 @@ pub use step::{CommittedStep, PolicyUpdate, Step, StepInfo, StepPlan, StepProgre
 pub use store::Store;
 pub use table::{CHUNK_ROWS, Cell, Purpose, Row, Table, TableCounts};
 pub use value::Value;
+pub use verify::{Checked, Fault, FaultKind, VerifyProgress, VerifyReport, VerifyStage, verify};

@@ -43,8 +43,13 @@ fn directory_of(directory: &Directory, key: &str) -> PathBuf {
     directory.objects().join(key)
 }
 
+/// Where a version lies under the folder of all objects.
+pub(crate) fn path_in(objects: &std::path::Path, key: &str, version: u64) -> PathBuf {
+    objects.join(key).join(format!("{version:020}.safetensors"))
+}
+
 fn file_of(directory: &Directory, key: &str, version: u64) -> PathBuf {
-    directory_of(directory, key).join(format!("{version:020}.safetensors"))
+    path_in(&directory.objects(), key, version)
 }
 
 /// Writes a version, whole or not at all.

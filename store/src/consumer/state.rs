@@ -279,6 +279,11 @@ impl ConsumerState {
         self.groups.retain(|key, _| key.table != table || key.version >= version);
     }
 
+    /// Rows on the queues of a table, of every version.
+    pub(crate) fn queued_rows(&self, table: u32) -> u64 {
+        self.queues.range((table, 0)..=(table, u64::MAX)).map(|(_, queue)| queue.rows() as u64).sum()
+    }
+
     /// Rows on the ready queue of a table at a version.
     pub(crate) fn ready_rows(&self, table: u32, version: u64) -> usize {
         self.queues.get(&(table, version)).map_or(0, Queue::rows)

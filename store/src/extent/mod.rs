@@ -12,10 +12,12 @@
 //! Layout: a 64-byte header, then values. A value starts at a multiple of 64 (lists, tensors) or of 8 (text, bytes);
 //! its trailer follows at the next multiple of 8. Sizes and offsets are drawn in `docs/format.md`.
 
+mod layout;
 mod reader;
 mod view;
 mod writer;
 
+pub(crate) use layout::{ExtentHeader, Trailer};
 pub use reader::ValueBytes;
 pub(crate) use reader::{Extent, Extents};
 #[cfg(test)]

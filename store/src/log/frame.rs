@@ -109,6 +109,14 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
     Frame::Record { sequence: u64_at(header, 8), payload, end: at + end }
 }
 
+/// How many bytes the frame takes that `bytes` begin with, padding included; `None` where no sound header stands.
+pub(super) fn frame_end(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.get(..FRAME_HEADER_BYTES)?;
+    let length = u32_at(header, 0) as usize;
+    let sound = crc32c::crc32c(&header[..20]) == u32_at(header, 20) && length <= PAYLOAD_BYTES_MAX;
+    sound.then(|| FRAME_HEADER_BYTES + length.next_multiple_of(8))
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }

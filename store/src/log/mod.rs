@@ -16,9 +16,11 @@
 mod frame;
 mod reader;
 pub(crate) mod record;
+mod scan;
 mod writer;
 
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::read;
+pub(crate) use scan::{Found, Place, scan};
 pub(crate) use writer::Writer;

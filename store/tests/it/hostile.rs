@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Watching {
 static ALLOCATOR: Watching = Watching;
 
 /// A small store with something of everything in it.
-fn victim() -> Image {
+pub(crate) fn victim() -> Image {
     static VICTIM: OnceLock<Image> = OnceLock::new();
     VICTIM.get_or_init(make_victim).clone()
 }

@@ -17,3 +17,4 @@ mod snapshot;
 mod steps;
 mod tables;
 mod threads;
+mod verify;

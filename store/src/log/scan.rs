@@ -1,0 +1,222 @@
+//! Looks at a log as it lies there, sound or not: every header, every frame, every record.
+//!
+//! [`read`](super::read) stops at the first thing that is wrong, for a store must not be opened beyond it. Here the
+//! look goes on: behind a damaged payload at the next frame, behind a damaged frame header at the next place that holds
+//! one. What is found is told as it is found; no more of a segment is held in memory than its largest record takes.
+
+use std::path::{Path, PathBuf};
+
+use super::frame::{
+    FRAME_HEADER_BYTES, Frame, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame, frame_end,
+};
+use super::record::Record;
+use crate::directory::FORMAT_VERSION;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Cause, Result};
+
+/// How much is read at once, where no record needs more.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// What stands at a place of the log.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A segment's header, which is sound.
+    Begins { first_sequence: u64 },
+    /// A record that can be read.
+    Record { sequence: u64, record: Record, bytes: u64 },
+    /// A record that cannot: the frame that should hold it is damaged, or its payload is.
+    Damaged { reason: String },
+    /// The segment's own header, its name or its place in the order is wrong.
+    Segment { reason: String },
+    /// The segment ends inside a record: an append that was cut short.
+    Torn { bytes: u64 },
+}
+
+/// Which file, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+}
+
+/// How much there was to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    pub(crate) segments: u64,
+    pub(crate) bytes: u64,
+    /// The store that the first sound header names.
+    pub(crate) store_id: Option<u64>,
+    pub(crate) last_segment: u32,
+}
+
+/// Tells `tell` about every place of every segment, in order.
+///
+/// # Errors
+/// Only where the folder cannot be listed. A file that cannot be read is told as a fault.
+pub(crate) fn scan(
+    disk: &dyn Disk,
+    folder: &Path,
+    store_id: Option<u64>,
+    mut tell: impl FnMut(Place, Found),
+) -> Result<Scanned> {
+    let files = disk.list(folder).map_err(|e| Cause::io("list", folder, e))?;
+    let mut scanned = Scanned { store_id, ..Scanned::default() };
+    let segments = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "log"));
+    for path in segments {
+        scanned.segments += 1;
+        if let Err(error) = scan_segment(disk, &path, &mut scanned, &mut tell) {
+            let reason = format!("it cannot be read: {error}");
+            tell(Place { path, offset: 0 }, Found::Segment { reason });
+        }
+    }
+    Ok(scanned)
+}
+
+fn scan_segment(
+    disk: &dyn Disk,
+    path: &Path,
+    scanned: &mut Scanned,
+    tell: &mut impl FnMut(Place, Found),
+) -> std::io::Result<()> {
+    let mut window = Window::open(disk, path)?;
+    scanned.bytes += window.length;
+    let place = |offset: u64| Place { path: path.to_owned(), offset };
+    check_number(path, scanned).unwrap_or_else(|reason| tell(place(0), Found::Segment { reason }));
+    let Some(header) = window.header()? else {
+        if window.length > 0 {
+            tell(place(0), Found::Torn { bytes: window.length });
+        }
+        return Ok(());
+    };
+    match check_header(&header, scanned) {
+        Ok(first_sequence) => tell(place(0), Found::Begins { first_sequence }),
+        Err(reason) => tell(place(0), Found::Segment { reason }),
+    }
+    let mut damaged = false; // a run of bytes that make no sense is told once
+    while window.offset() < window.length {
+        let at = window.offset();
+        match window.frame()? {
+            Step::Frame { sequence, record, bytes } => {
+                damaged = false;
+                let found = match record {
+                    Ok(record) => Found::Record { sequence, record, bytes },
+                    Err(reason) => Found::Damaged { reason: format!("record {sequence}: {reason}") },
+                };
+                tell(place(at), found);
+            }
+            Step::Damaged(reason) => {
+                if !std::mem::replace(&mut damaged, true) {
+                    tell(place(at), Found::Damaged { reason: reason.to_owned() });
+                }
+            }
+            Step::Torn => {
+                tell(place(at), Found::Torn { bytes: window.length - at });
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Segments are numbered without a gap, by their names.
+fn check_number(path: &Path, scanned: &mut Scanned) -> Result<(), String> {
+    let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let before = std::mem::replace(&mut scanned.last_segment, number);
+    match before.checked_add(1) == Some(number) {
+        true => Ok(()),
+        false => Err(format!("segment {} is missing before it", before.saturating_add(1))),
+    }
+}
+
+/// Gives the sequence number that the segment begins with.
+fn check_header(header: &[u8; SEGMENT_HEADER_BYTES], scanned: &mut Scanned) -> Result<u64, String> {
+    let header = SegmentHeader::decode(header).map_err(|fault| match fault {
+        HeaderFault::Damaged => "the segment's header does not match its checksum".to_owned(),
+        HeaderFault::Format(found) => {
+            format!("the segment has format {found}, this program reads {FORMAT_VERSION}")
+        }
+    })?;
+    let store_id = *scanned.store_id.get_or_insert(header.store_id);
+    if header.store_id != store_id || header.number != scanned.last_segment {
+        return Err("the segment belongs to another store or carries another number".to_owned());
+    }
+    Ok(header.first_sequence)
+}
+
+/// What the window stood at.
+enum Step {
+    Frame { sequence: u64, record: Result<Record, String>, bytes: u64 },
+    Damaged(&'static str),
+    Torn,
+}
+
+/// A moving window on a segment.
+struct Window {
+    file: Box<dyn DiskFile>,
+    length: u64,
+    /// Where `bytes` begins in the file.
+    start: u64,
+    bytes: Vec<u8>,
+    /// The next place to look at, within `bytes`.
+    at: usize,
+}
+
+impl Window {
+    fn open(disk: &dyn Disk, path: &Path) -> std::io::Result<Self> {
+        let file = disk.open(path)?;
+        let length = file.length()?;
+        Ok(Window { file, length, start: 0, bytes: Vec::new(), at: 0 })
+    }
+
+    fn offset(&self) -> u64 {
+        self.start + self.at as u64
+    }
+
+    fn header(&mut self) -> std::io::Result<Option<[u8; SEGMENT_HEADER_BYTES]>> {
+        if !self.hold(SEGMENT_HEADER_BYTES)? {
+            return Ok(None);
+        }
+        self.at = SEGMENT_HEADER_BYTES;
+        Ok(self.bytes.first_chunk().copied())
+    }
+
+    /// Reads on until `wanted` bytes from the present place are held. False where the file has fewer.
+    fn hold(&mut self, wanted: usize) -> std::io::Result<bool> {
+        if self.bytes.len() - self.at >= wanted {
+            return Ok(true);
+        }
+        self.start = self.offset();
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        let left = self.length - self.start - self.bytes.len() as u64;
+        let more =
+            (wanted.max(WINDOW_BYTES) - self.bytes.len()).min(usize::try_from(left).unwrap_or(usize::MAX));
+        let (held, from) = (self.bytes.len(), self.start + self.bytes.len() as u64);
+        self.bytes.resize(held + more, 0);
+        self.file.read_at(&mut self.bytes[held..], from)?;
+        Ok(self.bytes.len() >= wanted)
+    }
+
+    /// Looks at the present place and goes to the next.
+    fn frame(&mut self) -> std::io::Result<Step> {
+        self.hold(FRAME_HEADER_BYTES)?;
+        let end = frame_end(&self.bytes[self.at..]);
+        if let Some(end) = end {
+            self.hold(end)?;
+        }
+        match decode_frame(&self.bytes, self.at) {
+            Frame::Record { sequence, payload, end } => {
+                let (record, bytes) = (Record::decode(payload), (end - self.at) as u64);
+                self.at = end;
+                Ok(Step::Frame { sequence, record, bytes })
+            }
+            Frame::Damaged(reason) => {
+                // A sound header says where the next frame begins; without one, the next multiple of 8 is tried.
+                let next = self.at + end.unwrap_or(8);
+                self.at = next.min(self.bytes.len());
+                Ok(Step::Damaged(reason))
+            }
+            Frame::Torn | Frame::End => Ok(Step::Torn),
+        }
+    }
+}

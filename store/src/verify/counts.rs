@@ -1,0 +1,121 @@
+//! Numbers that have to agree.
+//!
+//! They do after a replay, or the program is wrong; a checkpoint may say otherwise. Counting again costs one look at
+//! every row.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+use super::fault::FaultKind;
+use super::report::VerifyReport;
+use crate::claim::ClaimProgress;
+use crate::state::State;
+use crate::table::{Progress, Purpose, TableCounts, TableState};
+
+pub(super) fn check_counts(path: &Path, report: &mut VerifyReport, state: &State) {
+    let folder = path.join("log");
+    let mut differ = |reason: String| report.fault(FaultKind::Count, &folder, 0, reason);
+    for table in &state.tables {
+        check_table(table, &mut differ);
+        for (slot, &consumer) in table.consumers.iter().enumerate() {
+            check_words(state, table, slot, consumer, &mut differ);
+        }
+    }
+    check_steps(state, &mut differ);
+    let checked = &mut report.checked;
+    checked.tables = state.tables.len() as u64;
+    checked.rows = state.tables.iter().map(|table| u64::from(table.row_count())).sum();
+    checked.claims = state.claims.iter().count() as u64;
+    checked.steps = state.steps.len() as u64;
+    checked.policies = state.policies.len() as u64;
+    checked.consumers = state.consumers.len() as u64;
+}
+
+/// `written = consumed + excluded + open`, counted again from the rows.
+fn check_table(table: &TableState, differ: &mut impl FnMut(String)) {
+    let mut counted = TableCounts::default();
+    let mut excluded: BTreeMap<String, u64> = BTreeMap::new();
+    let mut open = 0;
+    for row in 0..table.row_count() {
+        let (meta, status) = (table.meta(row), table.status(row));
+        if meta.purpose != Purpose::Train {
+            continue;
+        }
+        counted.written += 1;
+        match (&status.excluded, status.step) {
+            (_, step) if step != 0 => counted.consumed += 1,
+            (Some(reason), _) => *excluded.entry(reason.to_string()).or_default() += 1,
+            (None, _) => open += 1,
+        }
+    }
+    counted.excluded = excluded;
+    if counted != table.counts || open != table.counts.open() {
+        differ(format!(
+            "table {} counts {:?} and {} open, its rows are {counted:?} and {open} open",
+            table.name,
+            table.counts,
+            table.counts.open()
+        ));
+    }
+}
+
+/// A row that is in somebody's hands is in the hands of exactly one live claim, which lists it.
+fn check_words(
+    state: &State,
+    table: &TableState,
+    slot: usize,
+    consumer: usize,
+    differ: &mut impl FnMut(String),
+) {
+    let mut held: HashSet<(u32, u64)> = HashSet::new();
+    for (number, claim) in state.claims.iter().filter(|(_, claim)| claim.progress.is_live()) {
+        if claim.consumer == consumer && claim.table == table.id {
+            for &row in &claim.rows {
+                let word = table.word(slot, row);
+                let expected = match claim.progress {
+                    ClaimProgress::Accumulated => Progress::Accumulated,
+                    _ => Progress::Leased,
+                };
+                // A row that was left out while it was held is out; the claim that lists it is told when it goes on.
+                if word.progress != Progress::Out
+                    && (word.progress, word.ticket_or_claim) != (expected, number)
+                {
+                    differ(format!(
+                        "claim {number} lists row {row} of table {}, which is {word:?}",
+                        table.name
+                    ));
+                }
+                held.insert((row, number));
+            }
+        }
+    }
+    let mut ready = 0;
+    for row in 0..table.row_count() {
+        let word = table.word(slot, row);
+        ready += u64::from(word.progress == Progress::Ready);
+        let in_hands = matches!(word.progress, Progress::Leased | Progress::Accumulated);
+        if in_hands && !held.contains(&(row, word.ticket_or_claim)) {
+            differ(format!("row {row} of table {} is {word:?}, no live claim lists it", table.name));
+        }
+    }
+    let state = &state.consumers[consumer];
+    if state.group.is_none() && state.queued_rows(table.id) != ready {
+        let queued = state.queued_rows(table.id);
+        differ(format!("consumer {} has {queued} rows queued, {ready} are ready", state.name));
+    }
+}
+
+/// A step lists claims that were granted, and its policies are not ahead of what it moved them to.
+fn check_steps(state: &State, differ: &mut impl FnMut(String)) {
+    for (number, step) in &state.steps {
+        if let Some(claim) = step.claims.iter().find(|&&claim| claim >= state.claims.next_number()) {
+            differ(format!("step {number} lists claim {claim}, which was never granted"));
+        }
+        for (name, version) in &step.updates {
+            let policy = state.policy_named(name).map(|index| &state.policies[index]);
+            if policy.is_none_or(|policy| policy.version < *version) {
+                differ(format!("step {number} moved policy {name} to {version}, which it is behind of"));
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The files of values: their headers, and every value in them that a row names.
+
+use std::path::{Path, PathBuf};
+
+use super::fault::FaultKind;
+use super::named::NamedValue;
+use super::progress::{VerifyProgress, VerifyStage};
+use super::report::VerifyReport;
+use super::value::check_value;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Cause, Result};
+use crate::extent::{ExtentHeader, HEADER_BYTES};
+use crate::state::State;
+
+/// A file of values that is open and whose header has been looked at.
+pub(super) struct OpenExtent {
+    pub(super) file: Box<dyn DiskFile>,
+    pub(super) length: u64,
+}
+
+/// Checks every extent.
+pub(super) fn check_extents(
+    disk: &dyn Disk,
+    path: &Path,
+    report: &mut VerifyReport,
+    state: &State,
+    values: &[NamedValue],
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<()> {
+    let folder = path.join("extents");
+    let total_bytes = values.iter().map(|value| u64::from(value.length)).sum();
+    let mut done_bytes = 0;
+    check_headers(disk, &folder, report, values)?;
+    for group in values.chunk_by(|a, b| a.extent == b.extent) {
+        let opened = open_extent(disk, &folder, group[0].extent);
+        for value in group {
+            let checked = match &opened {
+                Ok(extent) => check_value(extent, state, value),
+                Err(reason) => Err((FaultKind::Extent, reason.clone())),
+            };
+            if let Err((kind, reason)) = checked {
+                let what = describe(state, value);
+                let path = extent_path(&folder, value.extent);
+                report.fault(kind, &path, u64::from(value.offset), format!("{what}: {reason}"));
+            }
+            report.checked.values += 1;
+            done_bytes += u64::from(value.length);
+            progress(VerifyProgress { stage: VerifyStage::Values, done_bytes, total_bytes });
+        }
+    }
+    report.checked.value_bytes = done_bytes;
+    Ok(())
+}
+
+pub(super) fn extent_path(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("{number:08}.extent"))
+}
+
+/// Looks at the header of every file that is there. One that no row names and that holds no header is what a crash
+/// leaves of an extent that was being made.
+fn check_headers(
+    disk: &dyn Disk,
+    folder: &Path,
+    report: &mut VerifyReport,
+    values: &[NamedValue],
+) -> Result<()> {
+    for path in disk.list(folder).map_err(|e| Cause::io("list", folder, e))? {
+        let Some(number) = number_of(&path) else { continue };
+        report.checked.extents += 1;
+        let named = values.binary_search_by_key(&number, |value| value.extent).is_ok();
+        if !named {
+            report.orphans.push(path.clone());
+        }
+        match read_header(disk, &path) {
+            Ok(Some(header)) => {
+                let ours = header.number == number && report.store_id.is_none_or(|id| id == header.store_id);
+                if !ours {
+                    let reason = "the extent belongs to another store or carries another number";
+                    report.fault(FaultKind::Extent, &path, 0, reason);
+                }
+            }
+            Ok(None) if !named => {}
+            Ok(None) => report.fault(FaultKind::Extent, &path, 0, "the file is shorter than its header"),
+            Err(reason) => report.fault(FaultKind::Extent, &path, 0, reason),
+        }
+    }
+    Ok(())
+}
+
+fn number_of(path: &Path) -> Option<u32> {
+    path.file_stem()?.to_str()?.parse().ok().filter(|_| path.extension().is_some_and(|e| e == "extent"))
+}
+
+fn read_header(disk: &dyn Disk, path: &Path) -> Result<Option<ExtentHeader>, String> {
+    let file = disk.open(path).map_err(|e| e.to_string())?;
+    let length = file.length().map_err(|e| e.to_string())?;
+    let mut header = [0; HEADER_BYTES];
+    if length < HEADER_BYTES as u64 {
+        return Ok(None);
+    }
+    file.read_at(&mut header, 0).map_err(|e| e.to_string())?;
+    ExtentHeader::decode(&header).map(Some)
+}
+
+/// # Errors
+/// The reason why no value of the file can be read.
+pub(super) fn open_extent(disk: &dyn Disk, folder: &Path, number: u32) -> Result<OpenExtent, String> {
+    let path = extent_path(folder, number);
+    let file = disk.open(&path).map_err(|e| format!("the file cannot be read: {e}"))?;
+    let length = file.length().map_err(|e| format!("the file cannot be read: {e}"))?;
+    Ok(OpenExtent { file, length })
+}
+
+/// The cell that a value belongs to, for people.
+fn describe(state: &State, value: &NamedValue) -> String {
+    let table = &state.tables[value.table as usize];
+    let meta = table.meta(value.row);
+    let column = &table.schema.data_columns()[value.column as usize].name;
+    format!("{}/{} version {} {column}", table.name, meta.sample, meta.policy_version)
+}

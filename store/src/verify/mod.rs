@@ -1,0 +1,94 @@
+//! A full check of a store: every byte that it stands on is read and held against what vouches for it.
+//!
+//! The check opens nothing for writing, maps nothing (a mapping of a damaged medium ends the process where `pread` gives
+//! an error), and goes on behind what is wrong, so that one look tells everything. It reads in this order: the identity;
+//! the log, segment by segment and frame by frame, each record decoded and applied to a state; the files of values, each
+//! value that a row of that state names ([`value`]: place, trailer, checksum, form); the objects that policies stand on;
+//! and the numbers that have to agree ([`counts`]).
+//!
+//! Memory: what the opened store would take, 28 bytes a value, and one record or piece of a value.
+//!
+//! What no check can see: records that are missing from the end of the log (they cannot be told from an append that was
+//! cut short and never acknowledged), bytes that nothing names (between values, behind the last one, in orphans), and a
+//! file whose checksums were made right by whoever changed it.
+
+mod counts;
+mod extents;
+mod fault;
+mod named;
+mod objects;
+mod progress;
+mod replay;
+mod report;
+mod value;
+
+use std::path::Path;
+
+pub use fault::{Fault, FaultKind};
+pub use progress::{VerifyProgress, VerifyStage};
+pub use report::{Checked, VerifyReport};
+
+use crate::directory;
+use crate::disk::Disk;
+use crate::error::{Cause, Result};
+use crate::options::Options;
+
+/// Checks everything in a store's directory, by reading alone. Of the options it uses the disk.
+///
+/// ```
+/// use forebay_store::{DataType, Options, Schema, Store, verify};
+/// # let dir = tempfile::tempdir().unwrap();
+/// let path = dir.path().join("store");
+/// let store = Store::open(&path, Options::default())?;
+/// store.create_table("solver", Schema::new().data("prompt", DataType::Utf8))?;
+/// drop(store);
+/// let report = verify(&path, &Options::default(), &mut |_progress| ())?;
+/// assert!(report.is_sound(), "{:?}", report.faults);
+/// # Ok::<(), forebay_store::Error>(())
+/// ```
+///
+/// # Errors
+/// `state` when the directory holds no store, or a process is writing it; what is wrong *in* a store is no error but
+/// part of the report.
+pub fn verify(
+    path: impl AsRef<Path>,
+    options: &Options,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport> {
+    let path = path.as_ref();
+    let _lock = directory::hold_still(&*options.disk, path)?;
+    examine(path, options, progress)
+}
+
+fn examine(path: &Path, options: &Options, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    let disk = &*options.disk;
+    let mut report = VerifyReport { path: path.to_owned(), ..VerifyReport::default() };
+    check_identity(disk, path, &mut report);
+    let state = replay::replay(disk, path, &mut report, options.claims_kept, progress)?;
+    let (values, cells) = named::named_values(&state);
+    report.checked.cells = cells;
+    extents::check_extents(disk, path, &mut report, &state, &values, progress)?;
+    objects::check_objects(disk, path, &mut report, &state, progress);
+    counts::check_counts(path, &mut report, &state);
+    Ok(report)
+}
+
+fn check_identity(disk: &dyn Disk, path: &Path, report: &mut VerifyReport) {
+    let identity = path.join("FOREBAY");
+    match directory::read_identity(disk, &identity) {
+        Ok(store_id) => report.store_id = Some(store_id),
+        Err(error) => {
+            let reason = match error.cause() {
+                Cause::Corrupt { reason, .. } => reason.clone(),
+                _ => error.with_sources(),
+            };
+            report.fault(FaultKind::Identity, &identity, 0, reason);
+        }
+    }
+}
+
+/// The bytes of every file in a folder.
+fn bytes_in(disk: &dyn Disk, folder: &Path) -> u64 {
+    let files = disk.list(folder).unwrap_or_default();
+    files.iter().filter_map(|path| disk.open(path).and_then(|file| file.length()).ok()).sum()
+}

@@ -1,0 +1,272 @@
+//! The full check: a sound store is sound, and whatever is changed in one is found, with its file and place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use forebay_store::*;
+
+use crate::hostile::victim;
+use crate::support::*;
+
+fn check(image: &Image) -> VerifyReport {
+    let world = World::on(disk_of(image));
+    verify(ROOT, &world.options(), &mut |_| ()).unwrap()
+}
+
+fn at(folder: &str, name: &str) -> PathBuf {
+    Path::new(ROOT).join(folder).join(name)
+}
+
+/// Where a text lies in a file.
+fn find(image: &Image, path: &Path, text: &[u8]) -> usize {
+    image[path].windows(text.len()).position(|window| window == text).unwrap()
+}
+
+#[test]
+fn a_sound_store_is_sound_and_the_report_says_what_was_looked_at() {
+    let image = victim();
+    let mut stages = Vec::new();
+    let world = World::on(disk_of(&image));
+    let report = verify(ROOT, &world.options(), &mut |progress| {
+        assert!(progress.done_bytes <= progress.total_bytes, "{progress:?}");
+        stages.push(progress.stage);
+    })
+    .unwrap();
+    assert_eq!(report.faults, []);
+    assert!(report.is_sound() && report.fault_count() == 0);
+    let checked = &report.checked;
+    let logs = files_with(&image, "log");
+    assert_eq!(checked.log_bytes, logs.iter().map(|path| image[path].len() as u64).sum::<u64>());
+    assert_eq!((checked.segments, checked.extents), (logs.len() as u64, 1));
+    assert_eq!((checked.tables, checked.rows, checked.policies, checked.consumers), (1, 7, 1, 2));
+    // Four responses and images, four blobs, the fragment of a partial cell; short prompts lie in their views.
+    assert_eq!((checked.values, checked.objects, checked.object_bytes), (13, 1, 7));
+    assert_eq!(report.next_sequence, checked.records);
+    stages.dedup();
+    assert_eq!(stages, [VerifyStage::Log, VerifyStage::Values, VerifyStage::Objects]);
+}
+
+#[test]
+fn a_check_changes_nothing() {
+    let image = victim();
+    let disk = disk_of(&image);
+    let before = (image_of(&disk), disk.operations());
+    verify(ROOT, &World::on(disk.clone()).options(), &mut |_| ()).unwrap();
+    let lock = at("", "LOCK");
+    let without_lock = |mut image: Image| {
+        image.remove(&lock);
+        image
+    };
+    assert_eq!(without_lock(image_of(&disk)), without_lock(before.0));
+    assert_eq!(disk.operations(), before.1);
+}
+
+/// Every byte of every file is changed in turn. What no check can see is listed: the lock's text, and in extents what no
+/// row names, which is zeros all of it in this store.
+#[test]
+fn every_changed_byte_is_found_or_belongs_to_nothing() {
+    let image = victim();
+    let mut unseen: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (path, bytes) in &image {
+        if path.ends_with("LOCK") {
+            continue;
+        }
+        for (offset, &byte) in bytes.iter().enumerate() {
+            let mut image = image.clone();
+            image.get_mut(path).unwrap()[offset] ^= 0x5A;
+            let report = check(&image);
+            if report.is_sound() {
+                let extension = path.extension().map_or("", |e| e.to_str().unwrap()).to_owned();
+                unseen.entry(extension).or_default().push(offset);
+                assert_eq!(byte, 0, "{} at {offset} is not seen", path.display());
+            } else {
+                let named = report.faults.iter().any(|fault| fault.path == *path);
+                assert!(named, "{} at {offset}: {:?}", path.display(), report.faults);
+            }
+        }
+    }
+    let folders: Vec<&str> = unseen.keys().map(String::as_str).collect();
+    assert_eq!(folders, ["extent"], "only extents hold bytes that belong to nothing");
+}
+
+#[test]
+fn every_kind_of_damage_is_told_with_its_file_and_place() {
+    type Damage = fn(&mut Image);
+    let log = || at("log", "00000001.log");
+    let extent = || at("extents", "00000001.extent");
+    let object = || at("objects/solver", "00000000000000000001.safetensors");
+    let cases: [(&str, Damage, FaultKind, PathBuf, &str); 9] = [
+        (
+            "identity",
+            |image| image.get_mut(&at("", "FOREBAY")).unwrap()[20] ^= 1,
+            FaultKind::Identity,
+            at("", "FOREBAY"),
+            "checksum",
+        ),
+        (
+            "no identity",
+            |image| drop(image.remove(&at("", "FOREBAY"))),
+            FaultKind::Identity,
+            at("", "FOREBAY"),
+            "could not read",
+        ),
+        (
+            "segment header",
+            |image| image.get_mut(&at("log", "00000001.log")).unwrap()[30] ^= 1,
+            FaultKind::Segment,
+            log(),
+            "header",
+        ),
+        (
+            "missing segment",
+            |image| {
+                let bytes = image.remove(&at("log", "00000001.log")).unwrap();
+                image.insert(at("log", "00000002.log"), bytes);
+            },
+            FaultKind::Segment,
+            at("log", "00000002.log"),
+            "segment 1 is missing",
+        ),
+        (
+            "record",
+            |image| {
+                let place = find(image, &at("log", "00000001.log"), b"gone");
+                image.get_mut(&at("log", "00000001.log")).unwrap()[place] ^= 1;
+            },
+            FaultKind::Record,
+            log(),
+            "checksum",
+        ),
+        (
+            "missing extent",
+            |image| drop(image.remove(&at("extents", "00000001.extent"))),
+            FaultKind::Extent,
+            extent(),
+            "cannot be read",
+        ),
+        (
+            "cut extent",
+            |image| image.get_mut(&at("extents", "00000001.extent")).unwrap().truncate(200),
+            FaultKind::Value,
+            extent(),
+            "outside the file of 200 bytes",
+        ),
+        (
+            "missing object",
+            |image| drop(image.remove(&at("objects/solver", "00000000000000000001.safetensors"))),
+            FaultKind::Object,
+            object(),
+            "cannot be read",
+        ),
+        (
+            "longer object",
+            |image| {
+                image.get_mut(&at("objects/solver", "00000000000000000001.safetensors")).unwrap().push(0);
+            },
+            FaultKind::Object,
+            object(),
+            "8 bytes lie where 7",
+        ),
+    ];
+    for (name, damage, kind, path, reason) in cases {
+        let mut image = victim();
+        damage(&mut image);
+        let report = check(&image);
+        let found = report
+            .faults
+            .iter()
+            .any(|fault| fault.kind == kind && fault.path == path && fault.reason.contains(reason));
+        assert!(found, "{name}: {:?}", report.faults);
+    }
+}
+
+#[test]
+fn one_look_tells_all_that_is_wrong() {
+    let mut image = victim();
+    let log = at("log", "00000001.log");
+    for text in [&b"gone"[..], &b"half a row"[..]] {
+        let place = find(&image, &log, text);
+        image.get_mut(&log).unwrap()[place] ^= 1;
+    }
+    image.get_mut(&at("extents", "00000001.extent")).unwrap()[64] ^= 1;
+    image.get_mut(&at("", "FOREBAY")).unwrap()[63] ^= 1;
+    let report = check(&image);
+    let kinds: Vec<FaultKind> = report.faults.iter().map(|fault| fault.kind).collect();
+    assert_eq!(
+        kinds,
+        [FaultKind::Identity, FaultKind::Record, FaultKind::Record, FaultKind::Value],
+        "{:?}",
+        report.faults
+    );
+    assert!(report.faults[1].offset < report.faults[2].offset);
+    assert!(report.next_sequence > 0, "the log is followed up to the first damage");
+}
+
+#[test]
+fn a_torn_append_is_no_fault_and_a_lost_record_in_the_middle_is() {
+    let mut image = victim();
+    let log = at("log", "00000001.log");
+    let whole = check(&image);
+    let length = image[&log].len();
+    image.get_mut(&log).unwrap().truncate(length - 3);
+    let torn = check(&image);
+    assert!(torn.is_sound(), "{:?}", torn.faults);
+    assert!(torn.checked.torn_bytes > 0);
+    assert_eq!(torn.next_sequence, whole.next_sequence - 1);
+
+    // The next process went on without the torn record, and lost nothing that was acknowledged.
+    let world = World::on(disk_of(&image));
+    drop(world.open());
+    let mut image = image_of(&world.disk);
+    assert!(check(&image).is_sound());
+    let second = at("log", "00000002.log");
+    assert!(image.contains_key(&second));
+    // But a record that it went on from and that is gone is seen.
+    image.get_mut(&log).unwrap().truncate(length - 200);
+    let report = check(&image);
+    assert_eq!(report.faults[0].path, second);
+    assert!(report.faults[0].reason.contains("where"), "{:?}", report.faults);
+}
+
+#[test]
+fn files_that_nothing_names_are_told_and_no_fault() {
+    let mut image = victim();
+    let orphans = [
+        at("extents", "00000009.extent"),
+        at("objects/solver", "00000000000000000009.safetensors"),
+        at("objects/solver", "00000000000000000009.tmp"),
+    ];
+    image.insert(orphans[0].clone(), vec![]);
+    image.insert(orphans[1].clone(), b"not committed".to_vec());
+    image.insert(orphans[2].clone(), b"not even whole".to_vec());
+    let report = check(&image);
+    assert!(report.is_sound(), "{:?}", report.faults);
+    assert_eq!(report.orphans, orphans);
+}
+
+#[test]
+fn a_store_in_use_and_what_is_no_store_are_refused() {
+    let world = World::new();
+    let (store, _) = solver(&world);
+    let refused = |path: &str| verify(path, &world.options(), &mut |_| ()).unwrap_err();
+    assert!(matches!(refused(ROOT).cause(), Cause::Locked { .. }));
+    drop(store);
+    assert!(verify(ROOT, &world.options(), &mut |_| ()).unwrap().is_sound());
+    assert!(matches!(refused("/elsewhere").cause(), Cause::NotAStore { .. }));
+}
+
+#[test]
+fn a_ruined_store_does_not_fill_the_memory() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    for i in 0..1500 {
+        table.insert(0, &format!("q{i}_0_0"), [("prompt", "a text that lies in an extent".into())]).unwrap();
+    }
+    drop((store, table));
+    let mut image = image_of(&world.disk);
+    for path in files_with(&image, "extent") {
+        image.remove(&path);
+    }
+    let report = check(&image);
+    assert_eq!((report.faults.len(), report.fault_count()), (1000, 1500));
+}
