@@ -169,6 +169,23 @@ pub enum Cause {
         "policy {policy:?} has {rows} accumulated rows in step {step} but no update; name it in the commit or drop its cache"
     )]
     PolicyMissing { policy: String, step: u64, rows: usize },
+    #[error(
+        "policy {policy:?} is durable and its update names no object of key {key:?}; write that object, or declare the \
+         policy as volatile"
+    )]
+    StateMissing { policy: String, key: String },
+    #[error(
+        "gradient {gradient} was meant for a cache that has been dropped; the cache is in epoch {epoch} now, take its \
+         rows again"
+    )]
+    CacheDropped { gradient: String, epoch: u32 },
+    #[error("of the {expected} rows of step {step} {found} are left, the others were deleted")]
+    StepIncomplete { step: u64, expected: u64, found: u64 },
+    #[error(
+        "step {step} is too far back: with {kept} versions of each object kept, the oldest step to go back to is \
+         {oldest}; open the store with more of `object_versions_kept` before the steps that may have to be undone"
+    )]
+    RewindTooFar { step: u64, oldest: u64, kept: usize },
     #[error("consumer {consumer:?} is a {found}; {hint}")]
     ConsumerKind { consumer: String, found: &'static str, hint: &'static str },
     #[error("the store at {} is opened read-only; open it without `read_only` to {verb}", path.display())]
@@ -223,6 +240,9 @@ impl Cause {
             }
             StepOpen { .. } | StepClosed { .. } | StepUnfinished { .. } | PolicyIdle { .. } => Kind::State,
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
+            StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
+                Kind::State
+            }
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
             DiskFull { .. } => Kind::Capacity,
             LockedByReaders { .. } => Kind::Retry,

@@ -60,7 +60,7 @@ pub use error::{Cause, Error, Kind, Result};
 pub use extent::ValueBytes;
 pub use object::ObjectRef;
 pub use options::Options;
-pub use policy::PolicyInfo;
+pub use policy::{Policy, PolicyInfo};
 pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
 pub use sample_id::SampleId;
 pub use schema::{
@@ -69,7 +69,10 @@ pub use schema::{
 pub use snapshot::{ScanOrder, Snapshot, TableSnapshot};
 pub use state::ConsumerInfo;
 pub use stats::Stats;
-pub use step::{CommittedStep, PolicyUpdate, Step, StepInfo, StepPlan, StepProgress};
+pub use step::{
+    CommittedStep, GradientId, PolicyUpdate, ReplayedBatch, Rewind, RewoundTo, Step, StepInfo, StepPlan,
+    StepProgress,
+};
 pub use store::Store;
 pub use table::{CHUNK_ROWS, Cell, Purpose, Row, Table, TableCounts};
 pub use value::Value;

@@ -79,13 +79,30 @@ pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>>
     Ok(payload)
 }
 
-/// Removes the versions of a key that are older than the `kept` newest up to `newest`. What cannot be removed now is
-/// logged and tried again with the next version.
-pub(crate) fn retire(directory: &Directory, key: &str, newest: u64, kept: usize) {
+/// Checks that a version is there in its full length, without reading it.
+pub(crate) fn check(directory: &Directory, object: &ObjectRef) -> Result<()> {
+    let ObjectRef { key, version, bytes, .. } = object;
+    let path = file_of(directory, key, *version);
+    if check_name("object", key).is_err() || !directory.disk.exists(&path) {
+        let name = format!("{key} version {version}");
+        return Err(Cause::Unknown { what: "object", name, close: None }.into());
+    }
+    let file = directory.disk.open(&path).map_err(|e| Cause::io("open", &path, e))?;
+    let found = file.length().map_err(|e| Cause::io("measure", &path, e))?;
+    if found != *bytes {
+        let reason = format!("object {key:?} version {version} has {found} bytes, {bytes} are meant");
+        return Err(Cause::Argument { what: "objects", reason }.into());
+    }
+    Ok(())
+}
+
+/// Removes the versions of a key that are `over`. What cannot be removed now is logged and tried again with the next
+/// version.
+pub(crate) fn retire(directory: &Directory, key: &str, over: impl Fn(u64) -> bool) {
     let Ok(files) = directory.disk.list(&directory_of(directory, key)) else { return };
     for path in files {
         let version = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok());
-        if version.is_some_and(|version| version.saturating_add(kept as u64) <= newest)
+        if version.is_some_and(&over)
             && let Err(error) = directory.disk.remove(&path)
         {
             tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");

@@ -82,8 +82,8 @@ impl Options {
         self
     }
 
-    /// How many versions of each object are kept; older ones are removed when a newer is committed. Default: 2, at
-    /// least 1.
+    /// How many of the states that a policy stood on are kept with their objects; older ones are removed when a newer is
+    /// committed, and [`Store::rewind`](crate::Store::rewind) goes no further back. Default: 2, at least 1.
     pub fn object_versions_kept(mut self, versions: usize) -> Self {
         self.object_versions_kept = versions.max(1);
         self

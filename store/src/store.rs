@@ -13,7 +13,7 @@ use crate::error::{Cause, Error, Result};
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
-use crate::policy::PolicyInfo;
+use crate::policy::{Policy, PolicyInfo};
 use crate::schema::{Schema, check_name};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
@@ -78,14 +78,27 @@ impl Store {
 
     /// Creates a policy that stands at `version`, held by `objects`. Creating a table without one creates a policy of
     /// the table's name at version 0.
+    /// It is volatile; see [`Store::declare_policy`] for one whose commits have to name the trainer's state.
     pub fn create_policy(&self, name: &str, version: u64, objects: &[ObjectRef]) -> Result<()> {
+        self.declare_policy(name, Policy::volatile().version(version).objects(objects))
+    }
+
+    /// Creates a policy as it is declared.
+    ///
+    /// # Errors
+    /// `input` when one of that name exists, or it is named by an object that is not there.
+    pub fn declare_policy(&self, name: &str, policy: Policy) -> Result<()> {
         check_name("policy", name)?;
+        policy.state_keys.iter().try_for_each(|key| check_name("object", key))?;
+        policy.objects.iter().try_for_each(|object| object::check(&self.0.directory, object))?;
         self.0.submit(|state| {
             if state.policy_named(name).is_some() {
                 return Err(Cause::Exists { what: "policy", name: name.to_owned() }.into());
             }
+            let Policy { version, objects, state_keys } = &policy;
             let objects = objects.iter().map(ObjectRef::record).collect();
-            Ok((Event::PolicyCreated { name: name.to_owned(), version, objects }, ()))
+            let (name, state_keys) = (name.to_owned(), state_keys.clone());
+            Ok((Event::PolicyCreated { name, version: *version, objects, state_keys }, ()))
         })
     }
 
@@ -207,23 +220,21 @@ impl Store {
     /// Writes one version of an object, whole. It is part of the store once a step's commit names it.
     ///
     /// # Errors
-    /// `capacity` when the disk is full; `input` when the key is not a legal name, or when a policy stands on this version
-    /// of the object with other bytes.
+    /// `capacity` when the disk is full; `input` when the key is not a legal name, or when a step that stands names this
+    /// version of the object with other bytes.
     pub fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
         self.0.check_writable("write objects")?;
-        if let Some(there) = self.committed_object(key, version) {
+        let there = self.0.state.lock().committed_object(key, version).cloned();
+        if let Some(there) = there {
             if there == ObjectRef::of(key, version, payload) {
-                return Ok(there);
+                return match object::check(&self.0.directory, &there) {
+                    Ok(()) => Ok(there),
+                    Err(_) => object::write(&self.0.directory, key, version, payload), // retired, and wanted again
+                };
             }
             return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
         }
         object::write(&self.0.directory, key, version, payload)
-    }
-
-    fn committed_object(&self, key: &str, version: u64) -> Option<ObjectRef> {
-        let state = self.0.state.lock();
-        let objects = state.policies.iter().flat_map(|policy| &policy.objects);
-        objects.clone().find(|object| object.key == key && object.version == version).cloned()
     }
 
     /// Reads an object, every byte checked.

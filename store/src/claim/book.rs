@@ -24,6 +24,8 @@ pub enum ClaimProgress {
     Returned,
     /// Its process ended.
     Lost,
+    /// Its step was committed and undone later: the run went back to a step before it.
+    Rewound,
 }
 
 impl ClaimProgress {
@@ -38,6 +40,7 @@ impl ClaimProgress {
             ClaimProgress::Expired => "expired",
             ClaimProgress::Returned => "returned",
             ClaimProgress::Lost => "lost",
+            ClaimProgress::Rewound => "rewound",
         }
     }
 
@@ -148,6 +151,13 @@ impl ClaimBook {
     /// The nearest deadline of a leased claim.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Marks a claim whose step is undone. Its rows are the caller's affair.
+    pub(crate) fn rewind(&mut self, number: u64) {
+        if let Some(claim) = self.claims.get_mut(&number) {
+            claim.progress = ClaimProgress::Rewound;
+        }
     }
 
     /// Moves a claim on. Its rows are the caller's affair.

@@ -12,6 +12,7 @@ use crate::log::record::{ClaimRecord, Event, ReturnReason};
 use crate::sample_id::SampleId;
 use crate::snapshot::{ColumnSet, gather_rows};
 use crate::state::State;
+use crate::step::GradientId;
 use crate::store::Store;
 use crate::table::Row;
 
@@ -79,6 +80,11 @@ impl Claim {
     /// The claim's place among its step's claims of the same consumer, from 0.
     pub fn sequence_in_step(&self) -> u32 {
         self.sequence_in_step
+    }
+
+    /// The name of the gradient of these rows, for a trainer's claim: what [`Store::accumulate`] takes.
+    pub fn gradient_id(&self) -> Option<GradientId> {
+        self.store.0.state.lock().gradient_id(self.step, self.number)
     }
 
     /// The rows, in sample-id order.

@@ -49,6 +49,11 @@ impl Queue {
         self.entries.first_key_value().map(|(ticket, _)| *ticket)
     }
 
+    /// Entries with their places, oldest first.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, &Entry)> {
+        self.entries.iter().map(|(ticket, (entry, _))| (*ticket, entry))
+    }
+
     /// Entries with their number of rows, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Entry, usize)> {
         self.entries.values().map(|(entry, rows)| (entry, *rows as usize))

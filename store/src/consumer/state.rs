@@ -3,6 +3,8 @@
 //! Every change of a row's [`Progress`] for this consumer happens here, so the queue, the groups and the words in the
 //! table always agree.
 
+mod reindex;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -186,7 +188,9 @@ impl ConsumerState {
     /// A held row moves on: from leased to accumulated, or to done.
     pub(crate) fn row_advanced(&mut self, table: &mut TableState, row: u32, claim: u64, to: Progress) {
         let slot = self.slot(table);
-        if table.word(slot, row).progress == Progress::Out {
+        let word = table.word(slot, row);
+        let held = matches!(word.progress, Progress::Leased | Progress::Accumulated);
+        if !held || word.ticket_or_claim != claim {
             return; // left out while it was held
         }
         table.set_word(slot, row, to, claim);
@@ -233,7 +237,9 @@ impl ConsumerState {
     pub(crate) fn row_excluded(&mut self, table: &mut TableState, row: u32, superseded: bool) -> bool {
         let slot = self.slot(table);
         let word = table.word(slot, row);
-        table.set_word(slot, row, Progress::Out, 0);
+        if word.progress != Progress::Done {
+            table.set_word(slot, row, Progress::Out, 0); // what a task has done stays done, should the row come back
+        }
         if word.progress == Progress::Out || !self.takes(table, row) {
             return false;
         }

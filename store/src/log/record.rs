@@ -19,7 +19,7 @@ pub(crate) enum Event {
     /// A process took over the store: every live claim of the one before it ends.
     Opened { incarnation: u64, pid: u32 },
     /// A policy exists from here on, at this version.
-    PolicyCreated { name: String, version: u64, objects: Vec<ObjectRecord> },
+    PolicyCreated { name: String, version: u64, objects: Vec<ObjectRecord>, state_keys: Vec<String> },
     /// A table exists from here on.
     TableCreated { name: String, policy: u32, columns: Vec<ColumnRecord> },
     /// A consumer exists from here on; rows that are there already are indexed for it.
@@ -40,6 +40,8 @@ pub(crate) enum Event {
     StepCommitted { step: u64, updates: Vec<UpdateRecord> },
     /// A step was given up; its claims were returned before.
     StepAbandoned { step: u64 },
+    /// Every step after `step` was undone; 0 undoes all. The rows of those steps are trained on again, or excluded.
+    Rewound { step: u64, exclude: bool },
 }
 
 /// A data column of a table.

@@ -1,5 +1,6 @@
 //! How each record changes the state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Effects, State};
@@ -9,16 +10,18 @@ use crate::consumer::{ConsumerKind, ConsumerState, GroupBy};
 use crate::extent::View;
 use crate::log::record::*;
 use crate::object::ObjectRef;
-use crate::policy::PolicyState;
+use crate::policy::{PolicyMoment, PolicyState};
 use crate::sample_id::SampleId;
 use crate::schema::{DataType, Element, Schema};
-use crate::step::{Planned, StepProgress, StepState};
+use crate::step::{Planned, StepBatch, StepProgress, StepState, StepUpdate};
 use crate::table::{Progress, Purpose, RowMeta, TableState};
 
 /// The reason of rows whose version was left behind.
 pub(crate) const STALE: &str = "stale";
 /// The reason of rows whose next attempt took their place.
 pub(crate) const SUPERSEDED: &str = "superseded";
+/// The reason of rows that a rewind left behind.
+pub(crate) const REWOUND: &str = "rewound";
 
 impl State {
     /// Applies one record.
@@ -31,8 +34,8 @@ impl State {
         let mut effects = Effects::default();
         match record.event {
             Event::Opened { incarnation, .. } => self.opened(incarnation, now)?,
-            Event::PolicyCreated { name, version, objects } => {
-                self.policy_created(&name, version, objects, now);
+            Event::PolicyCreated { name, version, objects, state_keys } => {
+                self.policy_created(&name, version, objects, state_keys, now);
             }
             Event::TableCreated { name, policy, columns } => self.table_created(&name, policy, columns)?,
             Event::ConsumerCreated { name, declaration } => self.consumer_created(&name, declaration)?,
@@ -44,6 +47,9 @@ impl State {
                     ReturnReason::Expired => ClaimProgress::Expired,
                     ReturnReason::CacheDropped => ClaimProgress::Returned,
                 };
+                if why == ReturnReason::CacheDropped {
+                    self.count_dropped_caches(&claims);
+                }
                 claims.iter().for_each(|claim| self.return_claim(*claim, to, now, &mut effects));
             }
             Event::Finished { claim, operations } => {
@@ -59,6 +65,7 @@ impl State {
                 self.step_committed(step, updates, now, &mut effects)?;
             }
             Event::StepAbandoned { step } => self.end_step(step, StepProgress::Abandoned, now),
+            Event::Rewound { step, exclude } => self.rewind(step, exclude, &mut effects)?,
         }
         self.commits += 1;
         Ok(effects)
@@ -79,11 +86,20 @@ impl State {
         Ok(())
     }
 
-    fn policy_created(&mut self, name: &str, version: u64, objects: Vec<ObjectRecord>, now: Timestamp) {
+    fn policy_created(
+        &mut self,
+        name: &str,
+        version: u64,
+        objects: Vec<ObjectRecord>,
+        state_keys: Vec<String>,
+        now: Timestamp,
+    ) {
         let name = self.intern(name);
-        let objects = objects.into_iter().map(ObjectRef::from_record).collect();
+        let objects: Vec<ObjectRef> = objects.into_iter().map(ObjectRef::from_record).collect();
+        let state_keys = state_keys.iter().map(|key| self.intern(key)).collect();
         self.policies_by_name.insert(name.clone(), self.policies.len());
-        self.policies.push(PolicyState { name, version, updated_at: now, objects });
+        let first = PolicyMoment { version, updated_at: now, objects: objects.clone() };
+        self.policies.push(PolicyState { name, version, updated_at: now, objects, first, state_keys });
     }
 
     fn table_created(&mut self, name: &str, policy: u32, columns: Vec<ColumnRecord>) -> Result<(), String> {
@@ -213,7 +229,14 @@ impl State {
     }
 
     /// Leaves a row out for good. `superseded` says that its next attempt takes its place.
-    fn exclude(&mut self, table: u32, row: u32, reason: &str, superseded: bool, effects: &mut Effects) {
+    pub(crate) fn exclude(
+        &mut self,
+        table: u32,
+        row: u32,
+        reason: &str,
+        superseded: bool,
+        effects: &mut Effects,
+    ) {
         let word = self.intern(reason);
         let table = &mut self.tables[table as usize];
         if !table.exclude(row, &word) {
@@ -234,6 +257,12 @@ impl State {
         }
         if let Some(step) = self.steps.get_mut(&record.step) {
             step.claims.push(record.claim);
+            step.batches.push(StepBatch {
+                claim: record.claim,
+                consumer,
+                table: record.table,
+                sequence: record.sequence_in_step,
+            });
             step.planned
                 .iter_mut()
                 .filter(|p| p.consumer == consumer)
@@ -321,6 +350,9 @@ impl State {
             ended_at: None,
             planned,
             claims: Vec::new(),
+            batches: Vec::new(),
+            first_cache_epoch: self.steps.get(&number).map_or(0, StepState::next_cache_epoch),
+            caches_dropped: BTreeMap::new(),
             rows: 0,
             updates: Vec::new(),
         };
@@ -365,14 +397,14 @@ impl State {
         update: UpdateRecord,
         now: Timestamp,
         effects: &mut Effects,
-    ) -> Result<(Arc<str>, u64), String> {
+    ) -> Result<StepUpdate, String> {
         let index = update.policy as usize;
         let policy = self.policies.get_mut(index).ok_or_else(|| format!("no policy {index}"))?;
         let old = policy.version;
         policy.version = old.checked_add(1).ok_or("a policy is at the greatest version")?;
         policy.updated_at = now;
         policy.objects = update.objects.into_iter().map(ObjectRef::from_record).collect();
-        let moved = (policy.name.clone(), policy.version);
+        let moved = StepUpdate { policy: index, version: policy.version, objects: policy.objects.clone() };
         for table in 0..self.tables.len() {
             if self.tables[table].policy != index {
                 continue;
@@ -390,7 +422,7 @@ impl State {
         Ok(moved)
     }
 
-    fn end_step(&mut self, number: u64, progress: StepProgress, now: Timestamp) {
+    pub(crate) fn end_step(&mut self, number: u64, progress: StepProgress, now: Timestamp) {
         if let Some(step) = self.steps.get_mut(&number) {
             step.progress = progress;
             step.ended_at = Some(now);

@@ -132,6 +132,7 @@ impl State {
             return Err(Cause::StepClosed { step }.into());
         };
         self.check_named_once(updates)?;
+        self.check_state_named(updates)?;
         let mut accumulated = vec![0_usize; self.policies.len()];
         for (number, claim) in state.claims.iter().filter_map(|n| Some((*n, self.claims.get(*n)?))) {
             match claim.progress {
@@ -153,6 +154,19 @@ impl State {
             }
             if !named && rows > 0 {
                 return Err(Cause::PolicyMissing { policy, step, rows }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The update of a durable policy names every object that its trainer needs to go on.
+    fn check_state_named(&self, updates: &[UpdateRecord]) -> Result<()> {
+        for update in updates {
+            let policy = &self.policies[update.policy as usize];
+            let named = |key: &&Arc<str>| update.objects.iter().any(|object| *object.key == ***key);
+            if let Some(key) = policy.state_keys.iter().find(|key| !named(key)) {
+                let (policy, key) = (policy.name.to_string(), key.to_string());
+                return Err(Cause::StateMissing { policy, key }.into());
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 //! Nothing in this folder does I/O, reads a clock or waits. [`mod@decide`] and [`mod@declare`] hold the checks and
 //! decisions, [`mod@apply`] the changes, [`mod@show`] what people see.
 
-mod apply;
+pub(crate) mod apply;
 mod decide;
 mod declare;
 mod show;
@@ -67,7 +67,7 @@ impl State {
     }
 
     /// The one shared copy of a text that many rows carry.
-    fn intern(&mut self, text: &str) -> Arc<str> {
+    pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.words.get(text) {
             return known.clone();
         }
@@ -101,7 +101,7 @@ impl State {
 
     /// The number that the next step gets.
     pub(crate) fn next_step(&self) -> u64 {
-        let committed = |step: &StepState| step.progress == crate::step::StepProgress::Committed;
+        let committed = |step: &StepState| step.progress.was_committed();
         self.steps.iter().rev().find(|(_, step)| committed(step)).map_or(1, |(number, _)| number + 1)
     }
 }

@@ -39,7 +39,7 @@ impl State {
     }
 
     pub(crate) fn show_steps(&self) -> Vec<StepInfo> {
-        self.steps.iter().map(|(number, step)| StepInfo::new(*number, step)).collect()
+        self.steps.iter().map(|(number, step)| StepInfo::new(*number, step, &self.policies)).collect()
     }
 
     pub(crate) fn show_policies(&self) -> Vec<PolicyInfo> {

@@ -1,11 +1,13 @@
 //! What a trainer holds of a step.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::claim::{Claim, ClaimProgress};
 use crate::consumer::{ConsumerHandle, MicroBatch, Wait};
 use crate::error::{Cause, Result};
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
-use crate::schema::nearest;
+use crate::state::unknown;
 use crate::store::Store;
 
 /// An open step: takes micro-batches until its plan is complete, then commits them all at once.
@@ -16,7 +18,7 @@ use crate::store::Store;
 pub struct Step {
     store: Store,
     number: u64,
-    ended: bool,
+    ended: AtomicBool,
 }
 
 /// How a commit moves one policy: its name, and the objects that hold its state at the new version.
@@ -33,7 +35,7 @@ pub struct CommittedStep {
 
 impl Step {
     pub(crate) fn new(store: Store, number: u64) -> Self {
-        Step { store, number, ended: false }
+        Step { store, number, ended: AtomicBool::new(false) }
     }
 
     /// The step's number: how many steps were committed before it, plus one.
@@ -72,37 +74,40 @@ impl Step {
         self.return_claims(Some(table), &[ClaimProgress::Accumulated], ReturnReason::CacheDropped)
     }
 
+    /// The policies as the commit's record names them, once every object is known to be there.
+    fn updates(&self, updates: &[PolicyUpdate<'_>]) -> Result<Vec<UpdateRecord>> {
+        for object in updates.iter().flat_map(|(_, objects)| objects) {
+            crate::object::check(&self.store.0.directory, object)?;
+        }
+        let state = self.store.0.state.lock();
+        let named = |(name, objects): &PolicyUpdate<'_>| {
+            let policy = state
+                .policy_named(name)
+                .ok_or_else(|| unknown("policy", name, state.policies.iter().map(|policy| &*policy.name)))?;
+            let objects = objects.iter().map(ObjectRef::record).collect();
+            Ok(UpdateRecord { policy: policy as u32, objects })
+        };
+        updates.iter().map(named).collect()
+    }
+
     /// Commits: marks the accumulated rows as consumed, raises the version of every policy named and records the objects
     /// that hold its state, all at once. Rows of the versions left behind that no step took are excluded as `stale`.
     ///
     /// # Errors
     /// `state` when a claim of the step is still leased, a policy is named that has no accumulated rows, or one that has
-    /// is not named; `input` for a policy that is unknown or named twice. No row, policy or object has changed then; the
-    /// step is given up, as if it had been dropped, and its rows can be taken again.
-    pub fn commit<'a>(
-        mut self,
-        updates: impl IntoIterator<Item = PolicyUpdate<'a>>,
-    ) -> Result<CommittedStep> {
+    /// is not named, or a durable policy's update lacks an object; `input` for a policy that is unknown or named twice,
+    /// or an object that is not there. Nothing has changed then: the step is open as before, for a better commit.
+    pub fn commit<'a>(&self, updates: impl IntoIterator<Item = PolicyUpdate<'a>>) -> Result<CommittedStep> {
         let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
         let number = self.number;
+        let records = self.updates(&updates)?;
         self.store.0.submit(|state| {
-            let mut records = Vec::with_capacity(updates.len());
-            for (name, objects) in &updates {
-                let policy = state.policy_named(name).ok_or_else(|| {
-                    let close = nearest(name, state.policies.iter().map(|policy| &*policy.name));
-                    Cause::Unknown { what: "policy", name: (*name).to_owned(), close }
-                })?;
-                let objects = objects.iter().map(ObjectRef::record).collect();
-                records.push(UpdateRecord { policy: policy as u32, objects });
-            }
             state.decide_commit(number, &records)?;
             Ok((Event::StepCommitted { step: number, updates: records }, ()))
         })?;
-        self.ended = true;
-        for object in updates.iter().flat_map(|(_, objects)| objects) {
-            let kept = self.store.0.options.object_versions_kept;
-            crate::object::retire(&self.store.0.directory, &object.key, object.version, kept);
-        }
+        self.ended.store(true, Ordering::Relaxed);
+        let newest: Vec<ObjectRef> = updates.into_iter().flat_map(|(_, objects)| objects).collect();
+        self.store.retire_objects(&newest);
         let rows = self.store.0.state.lock().steps.get(&number).map_or(0, |step| step.rows);
         Ok(CommittedStep { step: number, rows })
     }
@@ -137,7 +142,7 @@ impl Step {
 
 impl Drop for Step {
     fn drop(&mut self) {
-        if !self.ended
+        if !*self.ended.get_mut()
             && let Err(error) = self.abandon()
         {
             tracing::debug!(step = self.number, %error, "a dropped step was not given up; reopening the store does it");

@@ -4,13 +4,22 @@
 //! that it updates and names the objects that hold their new state, or none of it happens. Membership is planned: which
 //! groups make a step is said when it begins, not decided by who arrives first.
 //!
-//! [`plan`] is what a user says, [`state`] what the engine knows, [`handle`] what the trainer holds.
+//! [`plan`] is what a user says, [`state`] what the engine knows, [`handle`] what the trainer holds. [`rewind`] takes
+//! a run back to a step, [`gradient`] names gradients so that each counts once, [`replay`] gives a step's micro-batches
+//! again, [`objects`] says which objects all this needs.
 
+mod gradient;
 mod handle;
+mod objects;
 mod plan;
+mod replay;
+mod rewind;
 mod state;
 
+pub use gradient::GradientId;
 pub use handle::{CommittedStep, PolicyUpdate, Step};
 pub use plan::StepPlan;
-pub(crate) use state::{Planned, StepState};
+pub use replay::ReplayedBatch;
+pub use rewind::{Rewind, RewoundTo};
+pub(crate) use state::{Planned, StepBatch, StepState, StepUpdate};
 pub use state::{StepInfo, StepProgress};

@@ -1,9 +1,11 @@
 //! A step as the engine holds it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::object::ObjectRef;
+use crate::policy::PolicyState;
 
 /// How far a step has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +16,8 @@ pub enum StepProgress {
     Committed,
     /// Given up, or cut off by the end of its process; its rows went back.
     Abandoned,
+    /// Committed once, and undone since: the run went back to a step before it.
+    Rewound,
 }
 
 impl StepProgress {
@@ -23,7 +27,13 @@ impl StepProgress {
             StepProgress::Open => "open",
             StepProgress::Committed => "committed",
             StepProgress::Abandoned => "abandoned",
+            StepProgress::Rewound => "rewound",
         }
+    }
+
+    /// Whether the step was committed, be it undone since: then its number is never given out again.
+    pub(crate) fn was_committed(self) -> bool {
+        matches!(self, StepProgress::Committed | StepProgress::Rewound)
     }
 }
 
@@ -38,6 +48,24 @@ pub(crate) struct Planned {
     pub(crate) claims: u32,
 }
 
+/// A micro-batch that was handed out in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepBatch {
+    pub(crate) claim: u64,
+    pub(crate) consumer: usize,
+    pub(crate) table: u32,
+    /// Its place among the consumer's micro-batches of the step.
+    pub(crate) sequence: u32,
+}
+
+/// How a committed step moved one policy.
+#[derive(Clone, Debug)]
+pub(crate) struct StepUpdate {
+    pub(crate) policy: usize,
+    pub(crate) version: u64,
+    pub(crate) objects: Vec<ObjectRef>,
+}
+
 /// One step.
 #[derive(Clone, Debug)]
 pub(crate) struct StepState {
@@ -47,9 +75,27 @@ pub(crate) struct StepState {
     pub(crate) planned: Vec<Planned>,
     /// Every claim granted in it, live or ended.
     pub(crate) claims: Vec<u64>,
+    /// The same in the order in which they were granted, with their places; kept when the claims are forgotten.
+    pub(crate) batches: Vec<StepBatch>,
+    /// Where the epochs of the gradient caches begin: above those of a step of this number that was given up.
+    pub(crate) first_cache_epoch: u32,
+    /// How often the gradient cache of a policy was dropped in the step; a policy that is missing has 0.
+    pub(crate) caches_dropped: BTreeMap<usize, u32>,
     pub(crate) rows: u64,
-    /// Policies that it moved, with the version they moved to.
-    pub(crate) updates: Vec<(Arc<str>, u64)>,
+    /// Policies that it moved.
+    pub(crate) updates: Vec<StepUpdate>,
+}
+
+impl StepState {
+    /// The epoch of a policy's gradient cache.
+    pub(crate) fn cache_epoch(&self, policy: usize) -> u32 {
+        self.first_cache_epoch + self.caches_dropped.get(&policy).copied().unwrap_or(0)
+    }
+
+    /// An epoch that no cache of the step has had.
+    pub(crate) fn next_cache_epoch(&self) -> u32 {
+        self.first_cache_epoch + self.caches_dropped.values().max().copied().unwrap_or(0) + 1
+    }
 }
 
 /// A step as it is shown to people.
@@ -70,8 +116,9 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
-    pub(crate) fn new(step: u64, state: &StepState) -> Self {
-        let updates = state.updates.iter().map(|(name, version)| (name.to_string(), *version)).collect();
+    pub(crate) fn new(step: u64, state: &StepState, policies: &[PolicyState]) -> Self {
+        let named = |update: &StepUpdate| (policies[update.policy].name.to_string(), update.version);
+        let updates = state.updates.iter().map(named).collect();
         let &StepState { progress, begun_at, ended_at, rows, .. } = state;
         StepInfo { step, progress, begun_at, ended_at, rows, updates }
     }

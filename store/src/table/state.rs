@@ -1,5 +1,7 @@
 //! A table as the engine holds it: rows in chunks, the index by identity, the counts.
 
+mod reopen;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -92,6 +94,10 @@ impl TableState {
 
     pub(crate) fn status(&self, row: u32) -> &RowStatus {
         self.chunk(row).status(at(row))
+    }
+
+    fn status_mut(&mut self, row: u32) -> &mut RowStatus {
+        self.chunk_mut(row).status_mut(at(row))
     }
 
     pub(crate) fn word(&self, slot: usize, row: u32) -> ConsumerWord {

@@ -10,6 +10,7 @@ use super::fault::FaultKind;
 use super::report::VerifyReport;
 use crate::claim::ClaimProgress;
 use crate::state::State;
+use crate::step::StepProgress;
 use crate::table::{Progress, Purpose, TableCounts, TableState};
 
 pub(super) fn check_counts(path: &Path, report: &mut VerifyReport, state: &State) {
@@ -111,9 +112,13 @@ fn check_steps(state: &State, differ: &mut impl FnMut(String)) {
         if let Some(claim) = step.claims.iter().find(|&&claim| claim >= state.claims.next_number()) {
             differ(format!("step {number} lists claim {claim}, which was never granted"));
         }
-        for (name, version) in &step.updates {
-            let policy = state.policy_named(name).map(|index| &state.policies[index]);
-            if policy.is_none_or(|policy| policy.version < *version) {
+        if step.progress == StepProgress::Rewound {
+            continue;
+        }
+        for update in &step.updates {
+            let (policy, version) = (&state.policies[update.policy], update.version);
+            if policy.version < version {
+                let name = &policy.name;
                 differ(format!("step {number} moved policy {name} to {version}, which it is behind of"));
             }
         }

@@ -13,6 +13,7 @@ mod groups;
 mod hostile;
 mod model;
 mod recovery;
+mod rewind;
 mod snapshot;
 mod steps;
 mod tables;

@@ -1,0 +1,67 @@
+//! Which objects the steps need: a rewind takes every policy back to the objects that it stood on, so these are kept.
+//!
+//! Of each policy the newest moments are kept, as many as [`Options::object_versions_kept`](crate::Options) says. A
+//! rewind goes no further back than to the oldest step at which every policy stood on a moment that is kept.
+
+use std::collections::HashSet;
+
+use crate::object::{self, ObjectRef};
+use crate::state::State;
+use crate::step::{StepProgress, StepState};
+use crate::store::Store;
+
+/// Where a policy stood after a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
+    /// 0 before any step.
+    pub(crate) step: u64,
+    pub(crate) version: u64,
+    pub(crate) objects: &'a [ObjectRef],
+}
+
+impl State {
+    /// Where a policy stood, newest first: after each step that stands, and before all of them.
+    pub(crate) fn moments(&self, policy: usize) -> impl Iterator<Item = Moment<'_>> {
+        let stands = |(_, step): &(&u64, &StepState)| step.progress == StepProgress::Committed;
+        let moved = self.steps.iter().rev().filter(stands).filter_map(move |(number, step)| {
+            let update = step.updates.iter().find(|update| update.policy == policy)?;
+            Some(Moment { step: *number, version: update.version, objects: &update.objects })
+        });
+        let first = &self.policies[policy].first;
+        moved.chain([Moment { step: 0, version: first.version, objects: &first.objects }])
+    }
+
+    /// The oldest step that a rewind can go back to when `kept` moments of every policy are kept.
+    pub(crate) fn oldest_rewind(&self, kept: usize) -> u64 {
+        let oldest = |policy| self.moments(policy).take(kept).last().map_or(0, |moment| moment.step);
+        (0..self.policies.len()).map(oldest).max().unwrap_or(0)
+    }
+
+    /// The objects that a rewind may need, the current ones among them.
+    fn objects_needed(&self, kept: usize) -> HashSet<(&str, u64)> {
+        let policies = 0..self.policies.len();
+        let moments = policies.flat_map(|policy| self.moments(policy).take(kept));
+        moments.flat_map(|moment| moment.objects).map(|object| (&*object.key, object.version)).collect()
+    }
+
+    /// The object of that key and version which a step that stands, or a policy's declaration, names.
+    pub(crate) fn committed_object(&self, key: &str, version: u64) -> Option<&ObjectRef> {
+        let moments = (0..self.policies.len()).flat_map(|policy| self.moments(policy));
+        moments.flat_map(|moment| moment.objects).find(|o| o.key == key && o.version == version)
+    }
+}
+
+impl Store {
+    /// Removes the versions of these objects that no rewind can need.
+    pub(super) fn retire_objects(&self, newest: &[ObjectRef]) {
+        let needed: HashSet<(String, u64)> = {
+            let state = self.0.state.lock();
+            let needed = state.objects_needed(self.0.options.object_versions_kept);
+            needed.into_iter().map(|(key, version)| (key.to_owned(), version)).collect()
+        };
+        for object in newest {
+            let over = |version| version < object.version && !needed.contains(&(object.key.clone(), version));
+            object::retire(&self.0.directory, &object.key, over);
+        }
+    }
+}
