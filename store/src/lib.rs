@@ -21,6 +21,7 @@
 //!
 //! This crate knows files, memory and Arrow arrays. It starts no thread and no async runtime, and knows no SQL, no
 //! network and no device.
+#![allow(dead_code, reason = "pages are stored by checkpoints, which come next")]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod batch;
@@ -33,9 +34,11 @@ mod error;
 mod extent;
 #[cfg(test)]
 mod format_document;
+mod index;
 mod log;
 mod object;
 mod options;
+mod page;
 mod policy;
 mod randomness;
 mod sample_id;
@@ -47,6 +50,7 @@ mod stats;
 mod step;
 mod store;
 mod table;
+mod texts;
 mod value;
 mod verify;
 

@@ -44,9 +44,9 @@ impl SampleId {
         Ok(SampleId { input: input.into(), turn, trajectory })
     }
 
-    /// A sample id whose input id is known to be good, without copying it.
-    pub(crate) fn from_parts(input: Arc<str>, turn: u32, trajectory: u32) -> Self {
-        SampleId { input, turn, trajectory }
+    /// The same, borrowed.
+    pub(crate) fn key(&self) -> SampleKey<'_> {
+        SampleKey { input: &self.input, turn: self.turn, trajectory: self.trajectory }
     }
 
     /// The input (question, task, prompt) that this sample belongs to.
@@ -93,7 +93,7 @@ impl FromStr for SampleId {
 
 impl fmt::Display for SampleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}_{}", self.input, self.turn, self.trajectory)
+        fmt::Display::fmt(&self.key(), f)
     }
 }
 
@@ -105,13 +105,46 @@ impl fmt::Debug for SampleId {
 
 impl Ord for SampleId {
     fn cmp(&self, other: &Self) -> Ordering {
-        numeric_order(&self.input, &other.input)
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for SampleId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A [`SampleId`] whose input id lies elsewhere: what rows are compared and shown by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SampleKey<'a> {
+    pub(crate) input: &'a str,
+    pub(crate) turn: u32,
+    pub(crate) trajectory: u32,
+}
+
+impl SampleKey<'_> {
+    /// The same, with an input id of its own.
+    pub(crate) fn to_id(self) -> SampleId {
+        SampleId { input: self.input.into(), turn: self.turn, trajectory: self.trajectory }
+    }
+}
+
+impl fmt::Display for SampleKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}_{}", self.input, self.turn, self.trajectory)
+    }
+}
+
+impl Ord for SampleKey<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        numeric_order(self.input, other.input)
             .then(self.turn.cmp(&other.turn))
             .then(self.trajectory.cmp(&other.trajectory))
     }
 }
 
-impl PartialOrd for SampleId {
+impl PartialOrd for SampleKey<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

@@ -1,9 +1,9 @@
 //! What the engine knows of claims.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::texts::TextId;
 
 /// How far a claim has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub(crate) struct ClaimState {
     pub(crate) consumer: usize,
     pub(crate) table: u32,
     pub(crate) rows: Vec<u32>,
-    pub(crate) owner: Arc<str>,
+    pub(crate) owner: TextId,
     pub(crate) incarnation: u64,
     pub(crate) granted_at: Timestamp,
     pub(crate) deadline: Timestamp,

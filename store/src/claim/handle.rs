@@ -41,7 +41,8 @@ pub struct Claim {
 impl Claim {
     pub(crate) fn new(store: Store, state: &State, record: &ClaimRecord, kind: ConsumerKind) -> Self {
         let table = &state.tables[record.table as usize];
-        let samples: Vec<SampleId> = record.rows.iter().map(|&row| table.meta(row).sample.clone()).collect();
+        let sample = |&row: &u32| table.meta(row).sample(state.texts.pages()).to_id();
+        let samples: Vec<SampleId> = record.rows.iter().map(sample).collect();
         let versions = record.rows.iter().map(|&row| table.meta(row).policy_version);
         let named = record.rows.iter().zip(versions).zip(&samples);
         Claim {
@@ -115,7 +116,7 @@ impl Claim {
         let rows = {
             let state = self.store.0.state.lock();
             let table = &state.tables[self.table_id as usize];
-            gather_rows(table, &self.indexes, ColumnSet::named(&table.schema, names)?)
+            gather_rows(table, state.texts.pages(), &self.indexes, ColumnSet::named(&table.schema, names)?)
         };
         rows.into_batch(&self.store.0.extents)
     }

@@ -1,6 +1,8 @@
 //! What a user says of a consumer.
 
-use crate::sample_id::SampleId;
+use super::group::GroupName;
+use crate::sample_id::{SampleId, SampleKey};
+use crate::table::RowMeta;
 
 /// What a consumer does with its claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,9 +35,31 @@ pub enum GroupBy {
 impl GroupBy {
     /// The group key of a sample, as SQL shows it.
     pub fn key(self, sample: &SampleId) -> String {
+        self.key_of(sample.key())
+    }
+
+    pub(crate) fn key_of(self, sample: SampleKey<'_>) -> String {
         match self {
-            GroupBy::Input => sample.input().to_owned(),
-            GroupBy::InputAndTurn => format!("{}_{}", sample.input(), sample.turn()),
+            GroupBy::Input => sample.input.to_owned(),
+            GroupBy::InputAndTurn => format!("{}_{}", sample.input, sample.turn),
+        }
+    }
+
+    /// The group of a row.
+    pub(crate) fn name(self, meta: &RowMeta) -> GroupName {
+        let turn = (self == GroupBy::InputAndTurn).then_some(meta.turn);
+        GroupName { input: meta.input, turn }
+    }
+
+    /// Takes a group key apart: the input id, and the turn where groups are by turn too. `None` when it is no key.
+    pub(crate) fn parse(self, key: &str) -> Option<(&str, Option<u32>)> {
+        match self {
+            GroupBy::Input => (!key.is_empty()).then_some((key, None)),
+            GroupBy::InputAndTurn => {
+                let (input, turn) = key.rsplit_once('_')?;
+                let turn = turn.parse().ok().filter(|_| !input.is_empty())?;
+                Some((input, Some(turn)))
+            }
         }
     }
 

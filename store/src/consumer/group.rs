@@ -1,13 +1,21 @@
 //! Groups: rows that are claimed together.
 
-use std::sync::Arc;
+use crate::texts::TextId;
 
-/// A group's name in its consumer: table, policy version, and the key that SQL shows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What the members of a group have in common, beside their table and version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct GroupName {
+    pub(crate) input: TextId,
+    /// The turn, where groups are by turn too.
+    pub(crate) turn: Option<u32>,
+}
+
+/// A group's name in its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupKey {
     pub(crate) table: u32,
     pub(crate) version: u64,
-    pub(crate) key: Arc<str>,
+    pub(crate) name: GroupName,
 }
 
 /// The members of a group, counted. A member counts once: as waiting (not counted here), ready, held, done or out.

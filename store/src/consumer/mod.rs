@@ -13,5 +13,6 @@ mod queue;
 mod state;
 
 pub use declaration::{Consumer, ConsumerKind, GroupBy, MicroBatch};
+pub(crate) use group::GroupName;
 pub use handle::{ConsumerHandle, Wait};
 pub(crate) use state::{ConsumedTable, ConsumerState, Selection, Shortage};

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::declaration::{ConsumerKind, GroupBy, MicroBatch};
-use super::group::{Group, GroupKey};
+use super::group::{Group, GroupKey, GroupName};
 use super::queue::{Entry, Queue};
-use crate::table::{Progress, Purpose, TableState};
+use crate::table::{Identity, Progress, Purpose, TableState};
 
 /// One consumer.
 #[derive(Debug)]
@@ -73,16 +73,17 @@ impl ConsumerState {
     fn key_of(&self, table: &TableState, row: u32) -> Option<GroupKey> {
         let (by, _) = self.group?;
         let meta = table.meta(row);
-        let key = by.key(&meta.sample).into();
-        Some(GroupKey { table: table.id, version: meta.policy_version, key })
+        Some(GroupKey { table: table.id, version: meta.policy_version, name: by.name(&meta) })
     }
 
     /// Takes in the rows that were there before the consumer was.
     pub(crate) fn index(&mut self, table: &mut TableState) {
         for row in 0..table.row_count() {
-            if table.status(row).excluded.is_some() {
-                let meta = table.meta(row);
-                let latest = table.find(meta.policy_version, &meta.sample) == Some(row);
+            if table.is_removed(row) {
+                continue;
+            }
+            if table.status(row).is_excluded() {
+                let latest = table.find(Identity::of(&table.meta(row))) == Some(row);
                 self.row_excluded(table, row, !latest);
             } else {
                 self.row_changed(table, row);
@@ -93,9 +94,7 @@ impl ConsumerState {
     /// A row has come, or one of its cells has turned final. True when something became claimable.
     pub(crate) fn row_changed(&mut self, table: &mut TableState, row: u32) -> bool {
         let Some(consumed) = self.consumed(table).cloned() else { return false };
-        if table.word(consumed.slot, row).progress != Progress::Waiting
-            || table.status(row).excluded.is_some()
-        {
+        if table.word(consumed.slot, row).progress != Progress::Waiting || table.status(row).is_excluded() {
             return false;
         }
         if !self.takes(table, row) {
@@ -136,7 +135,7 @@ impl ConsumerState {
 
     /// A trainer takes nothing but train rows.
     fn takes(&self, table: &TableState, row: u32) -> bool {
-        self.kind == ConsumerKind::Task || table.meta(row).purpose == Purpose::Train
+        self.kind == ConsumerKind::Task || table.meta(row).purpose() == Purpose::Train
     }
 
     fn queue_if_complete(&mut self, key: &GroupKey) -> bool {
@@ -302,7 +301,7 @@ impl ConsumerState {
         &self,
         versions: impl Fn(u32) -> u64,
         rule: MicroBatch,
-        planned: Option<&HashSet<Arc<str>>>,
+        planned: Option<&HashSet<GroupName>>,
         flush: bool,
     ) -> Option<Selection> {
         let mut queues: Vec<(u32, &Queue)> = self
@@ -319,14 +318,14 @@ impl ConsumerState {
         table: u32,
         queue: &Queue,
         rule: MicroBatch,
-        planned: Option<&HashSet<Arc<str>>>,
+        planned: Option<&HashSet<GroupName>>,
         flush: bool,
     ) -> Option<Selection> {
         let mut rows = Vec::new();
         let mut full = false;
         for (entry, count) in queue.iter() {
             if let (Entry::Group(key), Some(planned)) = (entry, planned)
-                && !planned.contains(&key.key)
+                && !planned.contains(&key.name)
             {
                 continue;
             }
@@ -351,7 +350,7 @@ impl ConsumerState {
 
     /// How many members of a group are still to be handed out, and how many of those are ready. `None` while no member
     /// is known.
-    pub(crate) fn outstanding(&self, table: u32, version: u64, key: &Arc<str>) -> Option<(usize, usize)> {
-        self.groups.get(&GroupKey { table, version, key: key.clone() }).map(Group::outstanding)
+    pub(crate) fn outstanding(&self, table: u32, version: u64, name: GroupName) -> Option<(usize, usize)> {
+        self.groups.get(&GroupKey { table, version, name }).map(Group::outstanding)
     }
 }

@@ -21,6 +21,7 @@ use crate::extent::Extents;
 use crate::log::record::StoredValue;
 use crate::schema::{ColumnClass, META_COLUMNS, Schema, nearest};
 use crate::table::{CHUNK_ROWS, Chunk, Progress, RowMeta, RowStatus, TableState};
+use crate::texts::{TextId, TextPages};
 
 /// One column of a table as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,8 @@ fn meta_type(name: &str) -> (ArrowType, bool) {
 /// Where rows are read from.
 pub(crate) struct Source<'a> {
     pub(super) schema: &'a Schema,
-    pub(super) chunks: &'a [Chunk],
+    pub(super) chunks: &'a [Arc<Chunk>],
+    pub(super) texts: &'a TextPages,
     pub(super) trainer: Option<usize>,
     pub(super) group_by: Option<GroupBy>,
 }
@@ -140,9 +142,14 @@ enum GatheredColumn {
 }
 
 /// The first half of gathering, for rows of a live table.
-pub(crate) fn gather_rows(table: &TableState, rows: &[u32], columns: ColumnSet) -> Gathered {
+pub(crate) fn gather_rows(
+    table: &TableState,
+    texts: &TextPages,
+    rows: &[u32],
+    columns: ColumnSet,
+) -> Gathered {
     let TableState { schema, chunks, trainer, group_by, .. } = table;
-    gather(&Source { schema, chunks, trainer: *trainer, group_by: *group_by }, rows, columns)
+    gather(&Source { schema, chunks, texts, trainer: *trainer, group_by: *group_by }, rows, columns)
 }
 
 /// The first half of gathering.
@@ -173,14 +180,14 @@ impl Source<'_> {
         (&self.chunks[row as usize / CHUNK_ROWS], row as usize % CHUNK_ROWS)
     }
 
-    fn metas(&self, rows: &[u32]) -> impl Iterator<Item = &RowMeta> {
+    fn metas(&self, rows: &[u32]) -> impl Iterator<Item = RowMeta> {
         rows.iter().map(|&row| {
             let (chunk, at) = self.chunk(row);
             chunk.meta(at)
         })
     }
 
-    fn statuses(&self, rows: &[u32]) -> impl Iterator<Item = &RowStatus> {
+    fn statuses(&self, rows: &[u32]) -> impl Iterator<Item = RowStatus> {
         rows.iter().map(|&row| {
             let (chunk, at) = self.chunk(row);
             chunk.status(at)
@@ -195,14 +202,13 @@ impl Source<'_> {
             )),
             Column::FinalAt(index) => Arc::new(self.final_times(index, rows)),
             Column::Data(index) => {
+                let data_type = &self.schema.data_columns()[index].data_type;
+                let width = data_type.width_bytes();
                 let values = rows.iter().map(|&row| {
                     let (chunk, at) = self.chunk(row);
-                    chunk.cell(index, at)
+                    chunk.cell(index, width, at)
                 });
-                return GatheredColumn::Values(
-                    self.schema.data_columns()[index].data_type.clone(),
-                    values.collect(),
-                );
+                return GatheredColumn::Values(data_type.clone(), values.collect());
             }
         })
     }
@@ -211,13 +217,8 @@ impl Source<'_> {
         let times = rows.iter().map(|&row| {
             let (chunk, at) = self.chunk(row);
             let is_final = chunk.status(at).finals >> column & 1 == 1;
-            is_final.then(|| {
-                chunk
-                    .meta(at)
-                    .created_at
-                    .0
-                    .saturating_add(i64::from(chunk.final_after_ms(column, at)) * 1_000)
-            })
+            let after_us = || i64::try_from(chunk.final_after_ms(column, at) * 1_000).unwrap_or(i64::MAX);
+            is_final.then(|| chunk.meta(at).created_at.saturating_add(after_us()))
         });
         TimestampMicrosecondArray::from_iter(times).with_timezone("+00:00")
     }
@@ -225,35 +226,38 @@ impl Source<'_> {
     fn meta_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
         let metas = || self.metas(rows);
         match name {
-            "sample_id" => texts(metas().map(|meta| Some(meta.sample.to_string()))),
+            "sample_id" => texts(metas().map(|meta| Some(meta.sample(self.texts).to_string()))),
             "policy_version" => {
                 Arc::new(UInt64Array::from_iter_values(metas().map(|meta| meta.policy_version)))
             }
-            "input_id" => texts(metas().map(|meta| Some(meta.sample.input()))),
-            "turn" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.sample.turn()))),
-            "trajectory_id" => {
-                Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.sample.trajectory())))
-            }
+            "input_id" => texts(metas().map(|meta| Some(self.texts.get(meta.input)))),
+            "turn" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.turn))),
+            "trajectory_id" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.trajectory))),
             "group_key" => {
                 let by = self.group_by.unwrap_or(GroupBy::Input);
-                texts(metas().map(|meta| Some(by.key(&meta.sample))))
+                texts(metas().map(|meta| Some(by.key_of(meta.sample(self.texts)))))
             }
-            "agent" => texts(metas().map(|meta| Some(&*meta.agent))),
-            "purpose" => texts(metas().map(|meta| Some(meta.purpose.as_str()))),
-            "origin" => texts(metas().map(|meta| present(&meta.origin))),
-            "parent" => texts(metas().map(|meta| present(&meta.parent))),
-            "weights" => texts(metas().map(|meta| present(&meta.weights))),
+            "agent" => texts(metas().map(|meta| Some(self.texts.get(meta.agent)))),
+            "purpose" => texts(metas().map(|meta| Some(meta.purpose().as_str()))),
+            "origin" => texts(metas().map(|meta| self.present(meta.origin))),
+            "parent" => texts(metas().map(|meta| self.present(meta.parent))),
+            "weights" => texts(metas().map(|meta| self.present(meta.weights))),
             "attempt" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.attempt))),
             "created_at" => {
-                let times = metas().map(|meta| meta.created_at.0);
+                let times = metas().map(|meta| meta.created_at);
                 Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00"))
             }
-            "excluded_reason" => texts(self.statuses(rows).map(|status| status.excluded.as_deref())),
+            "excluded_reason" => texts(self.statuses(rows).map(|status| self.present(status.excluded))),
             "step" => {
-                optional_numbers(self.statuses(rows).map(|status| (status.step != 0).then_some(status.step)))
+                let steps = self.statuses(rows).map(|status| u64::from(status.step));
+                optional_numbers(steps.map(|step| (step != 0).then_some(step)))
             }
             _ => self.progress_column(name, rows),
         }
+    }
+
+    fn present(&self, text: TextId) -> Option<&str> {
+        (text != TextId::EMPTY).then(|| self.texts.get(text))
     }
 
     /// `is_processing`, `state` and `claim`: where the row stands with the table's trainer.
@@ -276,8 +280,8 @@ impl Source<'_> {
     }
 }
 
-fn state_word(progress: Progress, status: &RowStatus) -> &'static str {
-    if status.excluded.is_some() {
+fn state_word(progress: Progress, status: RowStatus) -> &'static str {
+    if status.is_excluded() {
         return "excluded";
     }
     match progress {
@@ -288,10 +292,6 @@ fn state_word(progress: Progress, status: &RowStatus) -> &'static str {
         Progress::Done => "consumed",
         Progress::Out => "aside", // eval and warm-up rows: no trainer takes them
     }
-}
-
-fn present(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
 }
 
 fn texts<T: AsRef<str>>(values: impl Iterator<Item = Option<T>>) -> ArrayRef {

@@ -24,6 +24,7 @@ use crate::extent::Extents;
 use crate::schema::{Schema, nearest};
 use crate::state::State;
 use crate::table::{CHUNK_ROWS, Chunk, TableState};
+use crate::texts::TextPages;
 
 /// One instant of all tables. Clones share everything.
 #[derive(Clone, Debug)]
@@ -34,8 +35,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(extents: Arc<Extents>, state: &State) -> Self {
-        let tables =
-            state.tables.iter().map(|table| TableSnapshot::new(extents.clone(), state, table)).collect();
+        let texts = Arc::new(state.texts.pages().clone());
+        let of = |table| TableSnapshot::new(extents.clone(), texts.clone(), state, table);
+        let tables = state.tables.iter().map(of).collect();
         Snapshot { commit: state.commits, tables: Arc::new(tables) }
     }
 
@@ -77,14 +79,15 @@ pub struct TableSnapshot {
     current_version: u64,
     schema: Arc<Schema>,
     arrow_schema: SchemaRef,
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Chunk>>,
+    texts: Arc<TextPages>,
     trainer: Option<usize>,
     group_by: Option<GroupBy>,
     extents: Arc<Extents>,
 }
 
 impl TableSnapshot {
-    fn new(extents: Arc<Extents>, state: &State, table: &TableState) -> Self {
+    fn new(extents: Arc<Extents>, texts: Arc<TextPages>, state: &State, table: &TableState) -> Self {
         let policy = &state.policies[table.policy];
         TableSnapshot {
             name: table.name.clone(),
@@ -93,6 +96,7 @@ impl TableSnapshot {
             schema: table.schema.clone(),
             arrow_schema: table.arrow_schema.clone(),
             chunks: table.chunks.clone(),
+            texts,
             trainer: table.trainer,
             group_by: table.group_by,
             extents,
@@ -126,7 +130,7 @@ impl TableSnapshot {
 
     /// How many rows it has, excluded and superseded ones too.
     pub fn row_count(&self) -> usize {
-        self.chunks.iter().map(Chunk::len).sum()
+        self.chunks.iter().map(|chunk| chunk.len() - chunk.summary.removed as usize).sum()
     }
 
     /// Its rows, in batches of at most `batch_rows`. `projection` picks columns by their position in
@@ -155,18 +159,28 @@ impl TableSnapshot {
     }
 
     fn ordered_rows(&self, order: ScanOrder) -> Vec<u32> {
-        let mut rows: Vec<u32> = (0..self.row_count() as u32).collect();
+        let in_chunk = |(number, chunk): (usize, &Arc<Chunk>)| {
+            let (first, chunk) = (number * CHUNK_ROWS, chunk.clone());
+            let there = (0..chunk.len()).filter(move |at| !chunk.is_removed(*at));
+            there.map(move |at| (first + at) as u32)
+        };
+        let mut rows: Vec<u32> = self.chunks.iter().enumerate().flat_map(in_chunk).collect();
         if order == ScanOrder::SampleId {
-            let key = |row: u32| {
+            rows.sort_by_cached_key(|&row| {
                 let meta = self.chunks[row as usize / CHUNK_ROWS].meta(row as usize % CHUNK_ROWS);
-                (meta.policy_version, &meta.sample, meta.attempt)
-            };
-            rows.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
+                (meta.policy_version, meta.sample(&self.texts), meta.attempt)
+            });
         }
         rows
     }
 
     fn source(&self) -> Source<'_> {
-        Source { schema: &self.schema, chunks: &self.chunks, trainer: self.trainer, group_by: self.group_by }
+        Source {
+            schema: &self.schema,
+            chunks: &self.chunks,
+            texts: &self.texts,
+            trainer: self.trainer,
+            group_by: self.group_by,
+        }
     }
 }

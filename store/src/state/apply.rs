@@ -1,17 +1,16 @@
 //! How each record changes the state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::{Effects, State};
 use crate::claim::{ClaimProgress, ClaimState};
 use crate::clock::Timestamp;
-use crate::consumer::{ConsumerKind, ConsumerState, GroupBy};
+use crate::consumer::{ConsumerKind, ConsumerState, GroupBy, GroupName};
 use crate::extent::View;
 use crate::log::record::*;
 use crate::object::ObjectRef;
 use crate::policy::{PolicyMoment, PolicyState};
-use crate::sample_id::SampleId;
 use crate::schema::{DataType, Element, Schema};
 use crate::step::{Planned, StepBatch, StepProgress, StepState, StepUpdate};
 use crate::table::{Progress, Purpose, RowMeta, TableState};
@@ -94,9 +93,9 @@ impl State {
         state_keys: Vec<String>,
         now: Timestamp,
     ) {
-        let name = self.intern(name);
+        let name: Arc<str> = name.into();
         let objects: Vec<ObjectRef> = objects.into_iter().map(ObjectRef::from_record).collect();
-        let state_keys = state_keys.iter().map(|key| self.intern(key)).collect();
+        let state_keys = state_keys.iter().map(|key| Arc::from(key.as_str())).collect();
         self.policies_by_name.insert(name.clone(), self.policies.len());
         let first = PolicyMoment { version, updated_at: now, objects: objects.clone() };
         self.policies.push(PolicyState { name, version, updated_at: now, objects, first, state_keys });
@@ -111,7 +110,7 @@ impl State {
             schema = schema.data(&column.name, column.data_type()?);
         }
         schema.validate().map_err(|error| error.to_string())?;
-        let (id, name) = (self.tables.len() as u32, self.intern(name));
+        let (id, name) = (self.tables.len() as u32, Arc::<str>::from(name));
         self.tables_by_name.insert(name.clone(), self.tables.len());
         self.tables.push(TableState::new(id, name, schema, policy as usize));
         Ok(())
@@ -133,7 +132,7 @@ impl State {
             consumed.push(crate::consumer::ConsumedTable { table, required, slot });
         }
         let group = GroupBy::from_tag(declaration.group).map(|by| (by, declaration.group_size));
-        let name = self.intern(name);
+        let name: Arc<str> = name.into();
         self.consumers_by_name.insert(name.clone(), index);
         let mut consumer = ConsumerState::new(name, kind, consumed, group);
         for &table in &declaration.tables {
@@ -184,22 +183,23 @@ impl State {
         if insert.row != expected || insert.supersedes > expected {
             return Err(format!("row {} is inserted where {expected} should be", insert.row));
         }
-        let sample = SampleId::from_parts(self.intern(&insert.input), insert.turn, insert.trajectory);
-        let meta = RowMeta {
-            sample,
+        let mut meta = RowMeta {
             policy_version: insert.policy_version,
+            created_at: now.0,
+            input: self.texts.intern(&insert.input),
+            turn: insert.turn,
+            trajectory: insert.trajectory,
             attempt: insert.attempt,
-            purpose: Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?,
-            created_at: now,
-            token: insert.token,
-            agent: self.intern(&insert.agent),
-            origin: self.intern(&insert.origin),
-            parent: self.intern(&insert.parent),
-            weights: self.intern(&insert.weights),
+            agent: self.texts.intern(&insert.agent),
+            origin: self.texts.intern(&insert.origin),
+            parent: self.texts.intern(&insert.parent),
+            weights: self.texts.intern(&insert.weights),
+            ..RowMeta::default()
         };
+        meta.set_purpose(Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?);
+        meta.set_token(insert.token);
         let superseded = insert.supersedes.checked_sub(1);
-        let was_out =
-            superseded.is_some_and(|old| self.tables[table as usize].status(old).excluded.is_some());
+        let was_out = superseded.is_some_and(|old| self.tables[table as usize].status(old).is_excluded());
         if let Some(old) = superseded {
             self.exclude(table, old, SUPERSEDED, true, effects);
         }
@@ -237,9 +237,9 @@ impl State {
         superseded: bool,
         effects: &mut Effects,
     ) {
-        let word = self.intern(reason);
+        let reason = self.texts.intern(reason);
         let table = &mut self.tables[table as usize];
-        if !table.exclude(row, &word) {
+        if !table.exclude(row, reason, &self.texts) {
             return;
         }
         for slot in 0..table.consumers.len() {
@@ -268,7 +268,7 @@ impl State {
                 .filter(|p| p.consumer == consumer)
                 .for_each(|planned| planned.claims += 1);
         }
-        let owner = self.intern(&record.owner);
+        let owner = self.texts.intern(&record.owner);
         let claim = ClaimState {
             consumer,
             table: record.table,
@@ -332,18 +332,13 @@ impl State {
 
     fn step_begun(&mut self, number: u64, plan: Vec<PlanRecord>, now: Timestamp) -> Result<(), String> {
         let known = plan.iter().all(|entry| (entry.consumer as usize) < self.consumers.len());
+        if u32::try_from(number).is_err() {
+            return Err(format!("step {number} is more than a row can name"));
+        }
         if number != self.next_step() || self.open_step().is_some() || !known {
             return Err(format!("step {number} cannot begin here"));
         }
-        let planned = plan
-            .into_iter()
-            .map(|entry| Planned {
-                consumer: entry.consumer as usize,
-                groups: Arc::new(entry.groups.iter().map(|group| Arc::from(group.as_str())).collect()),
-                rows: entry.rows,
-                claims: 0,
-            })
-            .collect();
+        let planned = plan.into_iter().map(|entry| self.planned(entry)).collect::<Result<_, _>>()?;
         let step = StepState {
             progress: StepProgress::Open,
             begun_at: now,
@@ -358,6 +353,18 @@ impl State {
         };
         self.steps.insert(number, step);
         Ok(())
+    }
+
+    fn planned(&mut self, entry: PlanRecord) -> Result<Planned, String> {
+        let consumer = entry.consumer as usize;
+        let by = self.consumers[consumer].group.map(|(by, _)| by);
+        let mut groups = HashSet::with_capacity(entry.groups.len());
+        for key in &entry.groups {
+            let parsed = by.and_then(|by| by.parse(key));
+            let (input, turn) = parsed.ok_or_else(|| format!("{key:?} is no group of its consumer"))?;
+            groups.insert(GroupName { input: self.texts.intern(input), turn });
+        }
+        Ok(Planned { consumer, groups: Arc::new(groups), rows: entry.rows, claims: 0 })
     }
 
     fn step_committed(
@@ -378,7 +385,7 @@ impl State {
             let (table, rows) = (state.table as usize, state.rows.clone());
             self.advance_claim(claim, ClaimProgress::Consumed, now)?;
             consumed += rows.len() as u64;
-            rows.iter().for_each(|&row| self.tables[table].consume(row, number));
+            rows.iter().for_each(|&row| self.tables[table].consume(row, number as u32));
         }
         let mut moved = Vec::new();
         for update in updates {

@@ -1,11 +1,11 @@
 //! Checks what is asked for against the state, and decides what the record says.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use super::State;
 use super::apply::SUPERSEDED;
 use crate::clock::Timestamp;
+use crate::consumer::GroupName;
 use crate::consumer::{MicroBatch, Selection, Shortage};
 use crate::error::{Cause, Result};
 use crate::extent::View;
@@ -110,10 +110,10 @@ impl State {
             return (open, ready.sum());
         }
         let both = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
-        let of_group = |key: &Arc<str>| {
+        let of_group = |name: &GroupName| {
             // A planned group lies in one of the consumer's tables; the one that knows it says what is open.
             let known = consumer.tables.iter().filter_map(|consumed| {
-                consumer.outstanding(consumed.table, self.current_version(consumed.table), key)
+                consumer.outstanding(consumed.table, self.current_version(consumed.table), *name)
             });
             known.reduce(both).unwrap_or((consumer.members() as usize, 0))
         };
@@ -122,7 +122,8 @@ impl State {
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {
         let table = &self.tables[selection.table as usize];
-        selection.rows.sort_by(|&a, &b| table.meta(a).sample.cmp(&table.meta(b).sample));
+        let texts = self.texts.pages();
+        selection.rows.sort_by_cached_key(|&row| table.meta(row).sample(texts));
         selection
     }
 
@@ -224,10 +225,10 @@ impl Decision<'_> {
         let Insertion { table, sample, policy_version, .. } = &insertion;
         let state = &self.state.tables[*table as usize];
         let policy = &self.state.policies[state.policy];
-        let there = state.find(*policy_version, sample);
+        let there = self.state.find_row(*table, *policy_version, sample);
         if let Some(row) = there
             && insertion.token != 0
-            && state.meta(row).token == insertion.token
+            && state.meta(row).token() == insertion.token
         {
             return Ok(Row::new(*table, row, *policy_version, sample));
         }
@@ -267,7 +268,7 @@ impl Decision<'_> {
 
     /// A next attempt takes the place of the one before, so it is for the same purpose.
     fn check_purpose(&self, insertion: &Insertion, old: u32) -> Result<()> {
-        let purpose = self.state.tables[insertion.table as usize].meta(old).purpose;
+        let purpose = self.state.tables[insertion.table as usize].meta(old).purpose();
         if purpose as u8 == insertion.purpose {
             return Ok(());
         }
@@ -340,11 +341,10 @@ impl Decision<'_> {
     fn write(&mut self, row: Row, cells: Vec<CellRecord>) -> Result<Option<Operation>> {
         self.check_row(row)?;
         let state = &self.state.tables[row.table as usize];
-        let status = state.status(row.index);
         let mut new = Vec::with_capacity(cells.len());
         for cell in cells {
             let column = || state.schema.data_columns()[cell.column as usize].name.clone();
-            if status.partials >> cell.column & 1 == 1 {
+            if state.is_partial(row.index, cell.column) {
                 return Err(Cause::CellPartial { column: column(), row: row.index.into() }.into());
             }
             let place = (row.table, row.index, cell.column);
@@ -367,7 +367,8 @@ impl Decision<'_> {
     fn check_not_excluded(&self, row: Row) -> Result<()> {
         let status = self.state.tables[row.table as usize].status(row.index);
         let here = self.left_out.get(&(row.table, row.index)).map(String::as_str);
-        match status.excluded.as_deref().or(here) {
+        let there = status.is_excluded().then(|| self.state.texts.get(status.excluded));
+        match there.or(here) {
             None => Ok(()),
             Some(reason) => {
                 Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_owned() }.into())
@@ -376,8 +377,8 @@ impl Decision<'_> {
     }
 
     fn check_row(&self, row: Row) -> Result<()> {
-        let known =
-            self.state.tables.get(row.table as usize).is_some_and(|table| row.index < table.row_count());
+        let table = self.state.tables.get(row.table as usize);
+        let known = table.is_some_and(|t| row.index < t.row_count() && !t.is_removed(row.index));
         let name = format!("{} of table {}", row.index, row.table);
         if known { Ok(()) } else { Err(Cause::Unknown { what: "row", name, close: None }.into()) }
     }
@@ -403,7 +404,7 @@ impl Decision<'_> {
         let state = &self.state.tables[table as usize];
         let status = state.status(row);
         if status.step != 0 {
-            return Err(Cause::RowConsumed { row: row.into(), step: status.step, verb }.into());
+            return Err(Cause::RowConsumed { row: row.into(), step: status.step.into(), verb }.into());
         }
         let Some(slot) = state.trainer else { return Ok(()) };
         let word = state.word(slot, row);

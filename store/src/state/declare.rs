@@ -69,8 +69,14 @@ pub(crate) fn check_planned(state: &State, consumer: usize, groups: &[String], t
     if planned.kind != ConsumerKind::Trainer {
         return refuse("only a trainer takes part in steps; claim from a task directly");
     }
-    if !groups.is_empty() && planned.group.is_none() {
-        return refuse("it takes single rows; plan a number of rows instead of groups");
+    let Some((by, _)) = planned.group else {
+        let single = "it takes single rows; plan a number of rows instead of groups";
+        return if groups.is_empty() { Ok(()) } else { refuse(single) };
+    };
+    if let Some(key) = groups.iter().find(|key| by.parse(key).is_none()) {
+        let reason =
+            format!("{key:?} is no group key of {:?}: by input and turn it ends in _TURN", planned.name);
+        return Err(Cause::Argument { what: "plan", reason }.into());
     }
     Ok(())
 }

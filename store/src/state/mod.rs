@@ -13,7 +13,7 @@ mod declare;
 mod show;
 pub use show::ConsumerInfo;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub(crate) use decide::{Insertion, Request};
@@ -22,8 +22,10 @@ pub(crate) use declare::{check_planned, declare, unknown};
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
 use crate::policy::PolicyState;
+use crate::sample_id::SampleId;
 use crate::step::StepState;
-use crate::table::TableState;
+use crate::table::{Identity, TableState};
+use crate::texts::Texts;
 
 /// Everything that the store knows.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub(crate) struct State {
     tables_by_name: HashMap<Arc<str>, usize>,
     policies_by_name: HashMap<Arc<str>, usize>,
     consumers_by_name: HashMap<Arc<str>, usize>,
-    words: HashSet<Arc<str>>,
+    pub(crate) texts: Texts,
     /// Records applied: the commit number.
     pub(crate) commits: u64,
 }
@@ -61,19 +63,16 @@ impl State {
             tables_by_name: HashMap::new(),
             policies_by_name: HashMap::new(),
             consumers_by_name: HashMap::new(),
-            words: HashSet::new(),
+            texts: Texts::new(),
             commits: 0,
         }
     }
 
-    /// The one shared copy of a text that many rows carry.
-    pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.words.get(text) {
-            return known.clone();
-        }
-        let word: Arc<str> = text.into();
-        self.words.insert(word.clone());
-        word
+    /// The latest attempt at a sample.
+    pub(crate) fn find_row(&self, table: u32, policy_version: u64, sample: &SampleId) -> Option<u32> {
+        let input = self.texts.find(sample.input())?;
+        let (turn, trajectory) = (sample.turn(), sample.trajectory());
+        self.tables[table as usize].find(Identity { policy_version, input, turn, trajectory })
     }
 
     pub(crate) fn table_named(&self, name: &str) -> Option<usize> {

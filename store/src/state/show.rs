@@ -25,7 +25,7 @@ impl State {
             incarnation: claim.incarnation,
             consumer: self.consumers[claim.consumer].name.to_string(),
             table: self.tables[claim.table as usize].name.to_string(),
-            owner: claim.owner.to_string(),
+            owner: self.texts.get(claim.owner).to_owned(),
             progress: claim.progress,
             rows: claim.rows.len() as u64,
             step: (claim.step != 0).then_some(claim.step),

@@ -77,7 +77,7 @@ impl Store {
         }
         let made = batches.into_iter().filter_map(|(claim, (table, rows))| {
             let gradient = state.gradient_id(step, claim)?;
-            Some(ReplayedBatch::new(self.clone(), gradient, &state.tables[table], rows))
+            Some(ReplayedBatch::new(self.clone(), gradient, &state, table, rows))
         });
         Ok(made.collect())
     }
@@ -86,7 +86,7 @@ impl Store {
     pub fn gradient_of(&self, row: Row) -> Option<GradientId> {
         let state = self.0.state.lock();
         let table = state.tables.get(row.table as usize).filter(|table| row.index < table.row_count())?;
-        let step = table.status(row.index).step;
+        let step = u64::from(table.status(row.index).step);
         state.gradient_id(step, table.word(table.trainer?, row.index).ticket_or_claim)
     }
 }
@@ -96,8 +96,10 @@ pub(super) fn unknown_step(step: u64) -> crate::Error {
 }
 
 impl ReplayedBatch {
-    fn new(store: Store, gradient: GradientId, table: &TableState, indexes: Vec<u32>) -> Self {
-        let samples: Vec<SampleId> = indexes.iter().map(|&row| table.meta(row).sample.clone()).collect();
+    fn new(store: Store, gradient: GradientId, state: &State, table: usize, indexes: Vec<u32>) -> Self {
+        let table = &state.tables[table];
+        let sample = |&row: &u32| table.meta(row).sample(state.texts.pages()).to_id();
+        let samples: Vec<SampleId> = indexes.iter().map(sample).collect();
         let row = |(&index, sample)| Row::new(table.id, index, table.meta(index).policy_version, sample);
         let rows = indexes.iter().zip(&samples).map(row).collect();
         ReplayedBatch {
@@ -128,7 +130,7 @@ impl State {
         }
         for (table, rows) in batches.values_mut() {
             let table = &self.tables[*table];
-            rows.sort_by(|&a, &b| table.meta(a).sample.cmp(&table.meta(b).sample));
+            rows.sort_by_cached_key(|&row| table.meta(row).sample(self.texts.pages()));
         }
         batches
     }

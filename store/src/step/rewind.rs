@@ -171,15 +171,16 @@ impl State {
         for &row in trained {
             self.tables[table].unconsume(row);
         }
-        for row in self.tables[table].rows_excluded_as(STALE, version) {
-            self.tables[table].readmit(row);
+        let stale = self.texts.intern(STALE);
+        for row in self.tables[table].rows_excluded_as(stale, version) {
+            self.tables[table].readmit(row, &self.texts);
         }
         if exclude {
-            let reason = self.intern(REWOUND);
+            let reason = self.texts.intern(REWOUND);
             let state = &mut self.tables[table];
             let future = state.open_rows_after(version);
             for &row in trained.iter().chain(&future) {
-                state.exclude(row, &reason);
+                state.exclude(row, reason, &self.texts);
             }
         }
         for slot in 0..self.tables[table].consumers.len() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::consumer::GroupName;
 use crate::object::ObjectRef;
 use crate::policy::PolicyState;
 
@@ -42,7 +43,7 @@ impl StepProgress {
 pub(crate) struct Planned {
     pub(crate) consumer: usize,
     /// Planned groups; empty when only rows are counted.
-    pub(crate) groups: Arc<HashSet<Arc<str>>>,
+    pub(crate) groups: Arc<HashSet<GroupName>>,
     pub(crate) rows: u64,
     /// Claims granted so far, which numbers the next one.
     pub(crate) claims: u32,

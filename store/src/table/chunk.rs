@@ -1,102 +1,175 @@
 //! Four thousand and ninety-six rows, in pages that snapshots share.
 //!
-//! A chunk is a handful of reference-counted pages. A snapshot clones the references; the next write to a page that a
-//! snapshot holds copies that page first. So a snapshot costs its number of chunks and blocks nobody.
+//! A chunk is a handful of shared pages. A snapshot clones the reference to the chunk; the next write copies the list of
+//! pages and the page that it changes. So a snapshot costs its number of chunks and blocks nobody.
+//!
+//! Rows that are removed keep their number. A chunk whose rows are all removed gives its pages away; reading such a row
+//! gives zeros, and nobody who is to see rows asks for it ([`Chunk::is_removed`]).
 
 use std::sync::Arc;
 
-use super::page::{ColumnPage, ConsumerWord, Progress, RowMeta, RowStatus};
+use super::column::ColumnPage;
+use super::record::{Purpose, RowMeta, RowStatus};
+use super::word::{ConsumerWord, Progress};
 use crate::log::record::StoredValue;
-use crate::schema::Schema;
+use crate::page::{Page, Rows};
 
 /// Rows in a full chunk.
 pub const CHUNK_ROWS: usize = 4096;
 
 /// Up to [`CHUNK_ROWS`] rows. Clones share every page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Chunk {
-    meta: Arc<Vec<RowMeta>>,
-    status: Arc<Vec<RowStatus>>,
-    columns: Vec<Arc<ColumnPage>>,
-    words: Vec<Arc<Vec<ConsumerWord>>>,
+    pub(crate) rows: usize,
+    pub(crate) meta: Arc<Page<Rows<RowMeta>>>,
+    pub(crate) status: Arc<Page<Rows<RowStatus>>>,
+    /// By column number; columns that no row of the chunk has a cell of may be missing at the end.
+    pub(crate) columns: Vec<Arc<Page<ColumnPage>>>,
+    /// A page a consumer: packed [`ConsumerWord`]s.
+    pub(crate) words: Vec<Arc<Page<Rows<u64>>>>,
+    /// A bit a row; empty while none is removed.
+    pub(crate) removed: Arc<Page<Rows<u64>>>,
+    pub(crate) summary: Summary,
+}
+
+/// What is known of a chunk without looking at its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Train rows that are neither consumed, left out nor removed.
+    pub(crate) open: u32,
+    pub(crate) removed: u32,
+    pub(crate) version_min: u64,
+    pub(crate) version_max: u64,
 }
 
 impl Chunk {
-    pub(crate) fn new(schema: &Schema, consumers: usize) -> Self {
-        let columns = schema.data_columns().iter().map(|c| Arc::new(ColumnPage::new(&c.data_type))).collect();
-        Chunk {
-            meta: Arc::default(),
-            status: Arc::default(),
-            columns,
-            words: vec![Arc::default(); consumers],
-        }
+    pub(crate) fn new(consumers: usize) -> Self {
+        Chunk { words: vec![Arc::default(); consumers], ..Chunk::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.meta.len()
+        self.rows
     }
 
     pub(crate) fn push(&mut self, meta: RowMeta) {
-        Arc::make_mut(&mut self.meta).push(meta);
-        Arc::make_mut(&mut self.status).push(RowStatus::default());
-        self.columns.iter_mut().for_each(|page| Arc::make_mut(page).push_empty());
-        self.words.iter_mut().for_each(|page| Arc::make_mut(page).push(ConsumerWord::default()));
+        let version = meta.policy_version;
+        let summary = &mut self.summary;
+        summary.version_min = if self.rows == 0 { version } else { summary.version_min.min(version) };
+        summary.version_max = summary.version_max.max(version);
+        summary.open += u32::from(meta.purpose() == Purpose::Train);
+        self.rows += 1;
+        Page::edit(&mut self.meta).to_mut().push(meta);
+        Page::edit(&mut self.status).to_mut().push(RowStatus::default());
+        self.words.iter_mut().for_each(|page| Page::edit(page).to_mut().push(0));
     }
 
     /// Makes room for one more consumer's words.
     pub(crate) fn add_consumer(&mut self) {
-        self.words.push(Arc::new(vec![ConsumerWord::default(); self.len()]));
+        self.words.push(Page::new(Rows::Owned(vec![0; self.rows])));
     }
 
-    pub(crate) fn meta(&self, at: usize) -> &RowMeta {
-        &self.meta[at]
+    pub(crate) fn meta(&self, at: usize) -> RowMeta {
+        self.meta.get(at).copied().unwrap_or_default()
     }
 
-    pub(crate) fn status(&self, at: usize) -> &RowStatus {
-        &self.status[at]
+    pub(crate) fn status(&self, at: usize) -> RowStatus {
+        self.status.get(at).copied().unwrap_or_default()
     }
 
-    pub(crate) fn status_mut(&mut self, at: usize) -> &mut RowStatus {
-        &mut Arc::make_mut(&mut self.status)[at]
+    /// Changes a row's status, and the count of open rows with it.
+    pub(crate) fn change_status(&mut self, at: usize, change: impl FnOnce(&mut RowStatus)) {
+        let train = self.meta(at).purpose() == Purpose::Train && !self.is_removed(at);
+        let Some(status) = Page::edit(&mut self.status).to_mut().get_mut(at) else { return };
+        let was_open = status.is_open();
+        change(status);
+        let is_open = status.is_open();
+        if train && was_open != is_open {
+            self.summary.open = if is_open { self.summary.open + 1 } else { self.summary.open - 1 };
+        }
     }
 
     pub(crate) fn word(&self, consumer: usize, at: usize) -> ConsumerWord {
-        self.words[consumer][at]
+        let packed = self.words.get(consumer).and_then(|page| page.get(at));
+        packed.map(|packed| ConsumerWord::unpack(*packed)).unwrap_or_default()
     }
 
     pub(crate) fn set_word(&mut self, consumer: usize, at: usize, progress: Progress, ticket_or_claim: u64) {
-        Arc::make_mut(&mut self.words[consumer])[at] = ConsumerWord { progress, ticket_or_claim };
+        let word = ConsumerWord { progress, ticket_or_claim };
+        if let Some(place) = Page::edit(&mut self.words[consumer]).to_mut().get_mut(at) {
+            *place = word.pack();
+        }
     }
 
     /// The value of a final cell; `None` while it is not final, and null where it is known to be absent.
-    pub(crate) fn cell(&self, column: usize, at: usize) -> Option<StoredValue> {
-        let status = &self.status[at];
-        if status.finals >> column & 1 == 0 {
+    pub(crate) fn cell(&self, column: usize, width: usize, at: usize) -> Option<StoredValue> {
+        if self.status(at).finals >> column & 1 == 0 {
             return None;
         }
-        Some(if status.nulls >> column & 1 == 1 { StoredValue::Null } else { self.columns[column].get(at) })
+        Some(self.columns.get(column).map_or(StoredValue::Null, |page| page.get(at, width)))
     }
 
-    pub(crate) fn final_after_ms(&self, column: usize, at: usize) -> u32 {
-        self.columns[column].final_after_ms(at)
+    pub(crate) fn final_after_ms(&self, column: usize, at: usize) -> u64 {
+        self.columns.get(column).map_or(0, |page| page.final_after_ms(at))
     }
 
     /// Turns a cell final.
     pub(crate) fn set(
         &mut self,
         column: usize,
+        width: usize,
         at: usize,
         value: StoredValue,
-        after_ms: u32,
+        after_ms: u64,
     ) -> Result<(), String> {
-        let page = self.columns.get_mut(column).ok_or_else(|| format!("no column {column}"))?;
-        Arc::make_mut(page).set(at, value, after_ms)?;
-        let status = self.status_mut(at);
-        status.finals |= 1 << column;
-        status.partials &= !(1 << column);
-        if value == StoredValue::Null {
-            status.nulls |= 1 << column;
+        if self.columns.len() <= column {
+            self.columns.resize_with(column + 1, Arc::default);
         }
+        Page::edit(&mut self.columns[column]).set(at, width, value, after_ms)?;
+        self.change_status(at, |status| status.finals |= 1 << column);
         Ok(())
+    }
+
+    /// Puts another place of the same value in a final cell's.
+    pub(crate) fn replace(&mut self, column: usize, at: usize, view: [u8; 16]) {
+        let after_ms = self.final_after_ms(column, at);
+        if let Some(page) = self.columns.get_mut(column) {
+            // A view for a view: the form cannot differ.
+            let _ = Page::edit(page).set(at, view.len(), StoredValue::View(view), after_ms);
+        }
+    }
+
+    pub(crate) fn is_removed(&self, at: usize) -> bool {
+        self.removed.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// Whether every row that the chunk can ever hold is removed.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.summary.removed as usize == CHUNK_ROWS
+    }
+
+    /// Removes a row: it keeps its number and nothing else. The last one of a full chunk takes all pages with it.
+    pub(crate) fn remove(&mut self, at: usize) {
+        if self.is_removed(at) {
+            return;
+        }
+        let train = self.meta(at).purpose() == Purpose::Train;
+        self.summary.open -= u32::from(train && self.status(at).is_open());
+        self.summary.removed += 1;
+        let bits = Page::edit(&mut self.removed).to_mut();
+        bits.resize(CHUNK_ROWS / 64, 0);
+        bits[at / 64] |= 1 << (at % 64);
+        if self.is_gone() {
+            let words = vec![Arc::default(); self.words.len()];
+            let (rows, removed, summary) = (self.rows, self.removed.clone(), self.summary);
+            *self = Chunk { rows, removed, summary, words, ..Chunk::default() };
+        }
+    }
+
+    /// Bytes of memory, other than mapped files'.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let words = self.words.iter().map(|page| page.heap_bytes());
+        let columns = self.columns.iter().map(|page| page.heap_bytes());
+        let rest = self.meta.heap_bytes() + self.status.heap_bytes() + self.removed.heap_bytes();
+        rest + words.chain(columns).sum::<usize>()
     }
 }

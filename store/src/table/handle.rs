@@ -188,7 +188,7 @@ impl Table {
     /// The live row of that identity.
     pub fn find(&self, policy_version: u64, sample: &SampleId) -> Option<Row> {
         let state = self.store.0.state.lock();
-        let index = state.tables[self.id as usize].find(policy_version, sample)?;
+        let index = state.find_row(self.id, policy_version, sample)?;
         Some(Row::new(self.id, index, policy_version, sample))
     }
 

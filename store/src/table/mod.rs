@@ -1,17 +1,21 @@
 //! Tables: the rows of one agent.
 //!
-//! Read in this order: [`page`] holds what a row is made of, [`chunk`] packs 4,096 rows into shared pages, [`state`]
-//! is the table itself (rows, index, counts), [`handle`] is what callers hold.
+//! Read in this order: [`record`] holds what a row is made of, [`word`] where it stands with a consumer, [`column`] a
+//! data column of a chunk, [`chunk`] packs 4,096 rows into shared pages, [`state`] is the table itself (rows, index,
+//! counts), [`handle`] is what callers hold.
 
 mod chunk;
+mod column;
 mod handle;
-mod page;
+mod record;
 mod state;
+mod word;
 
 pub use chunk::CHUNK_ROWS;
 pub(crate) use chunk::Chunk;
 pub use handle::{Cell, Row, Table};
-pub use page::Purpose;
-pub(crate) use page::{Progress, RowMeta, RowStatus};
+pub use record::Purpose;
+pub(crate) use record::{RowMeta, RowStatus};
 pub use state::TableCounts;
-pub(crate) use state::TableState;
+pub(crate) use state::{Identity, TableState};
+pub(crate) use word::Progress;

@@ -2,20 +2,23 @@
 
 mod reopen;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::chunk::{CHUNK_ROWS, Chunk};
-use super::page::{ConsumerWord, Progress, Purpose, RowMeta, RowStatus};
+use super::record::{Purpose, RowMeta, RowStatus};
+use super::word::{ConsumerWord, Progress};
 use crate::clock::Timestamp;
 use crate::consumer::GroupBy;
 use crate::extent::View;
+use crate::index::IdIndex;
 use crate::log::record::{CellRecord, StoredValue};
-use crate::sample_id::SampleId;
 use crate::schema::Schema;
 use crate::snapshot::ColumnSet;
+use crate::texts::{TextId, Texts};
 
 /// How many train rows a table has, by what became of them. `written = consumed + excluded + open`, always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,13 +54,38 @@ pub(crate) struct TableState {
     /// How the trainer's groups are named.
     pub(crate) group_by: Option<GroupBy>,
     pub(crate) counts: TableCounts,
-    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) chunks: Vec<Arc<Chunk>>,
     rows: u32,
-    index: HashMap<(u64, SampleId), u32>,
+    pub(crate) index: IdIndex,
     /// Fragments of partial cells, in order.
-    partials: HashMap<(u32, u16), Vec<View>>,
-    /// Train rows that are neither consumed nor excluded, by version.
-    open: BTreeMap<u64, BTreeSet<u32>>,
+    pub(crate) partials: HashMap<(u32, u16), Vec<View>>,
+    /// Rows that were removed since the index was last purged.
+    removed_since_purge: usize,
+}
+
+/// What names a row in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) policy_version: u64,
+    pub(crate) input: TextId,
+    pub(crate) turn: u32,
+    pub(crate) trajectory: u32,
+}
+
+impl Identity {
+    pub(crate) fn of(meta: &RowMeta) -> Self {
+        let RowMeta { policy_version, input, turn, trajectory, .. } = *meta;
+        Identity { policy_version, input, turn, trajectory }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&self.policy_version.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.input.0.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.turn.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.trajectory.to_le_bytes());
+        xxh3_64(&bytes)
+    }
 }
 
 impl TableState {
@@ -74,9 +102,9 @@ impl TableState {
             counts: TableCounts::default(),
             chunks: Vec::new(),
             rows: 0,
-            index: HashMap::new(),
+            index: IdIndex::default(),
             partials: HashMap::new(),
-            open: BTreeMap::new(),
+            removed_since_purge: 0,
         }
     }
 
@@ -84,20 +112,28 @@ impl TableState {
         self.rows
     }
 
-    pub(crate) fn find(&self, version: u64, sample: &SampleId) -> Option<u32> {
-        self.index.get(&(version, sample.clone())).copied()
+    /// The latest attempt at a sample.
+    pub(crate) fn find(&self, identity: Identity) -> Option<u32> {
+        let is_it = |row| !self.is_removed(row) && Identity::of(&self.meta(row)) == identity;
+        self.index.find(identity.hash(), is_it)
     }
 
-    pub(crate) fn meta(&self, row: u32) -> &RowMeta {
+    pub(crate) fn meta(&self, row: u32) -> RowMeta {
         self.chunk(row).meta(at(row))
     }
 
-    pub(crate) fn status(&self, row: u32) -> &RowStatus {
+    pub(crate) fn status(&self, row: u32) -> RowStatus {
         self.chunk(row).status(at(row))
     }
 
-    fn status_mut(&mut self, row: u32) -> &mut RowStatus {
-        self.chunk_mut(row).status_mut(at(row))
+    /// Whether the row was removed: it has its number and nothing else.
+    pub(crate) fn is_removed(&self, row: u32) -> bool {
+        self.chunk(row).is_removed(at(row))
+    }
+
+    /// Whether a cell has grown and is not final.
+    pub(crate) fn is_partial(&self, row: u32, column: u16) -> bool {
+        self.partials.contains_key(&(row, column))
     }
 
     pub(crate) fn word(&self, slot: usize, row: u32) -> ConsumerWord {
@@ -109,7 +145,7 @@ impl TableState {
     }
 
     pub(crate) fn cell(&self, column: usize, row: u32) -> Option<StoredValue> {
-        self.chunk(row).cell(column, at(row))
+        self.chunk(row).cell(column, self.width(column), at(row))
     }
 
     pub(crate) fn chunk(&self, row: u32) -> &Chunk {
@@ -117,7 +153,12 @@ impl TableState {
     }
 
     fn chunk_mut(&mut self, row: u32) -> &mut Chunk {
-        &mut self.chunks[row as usize / CHUNK_ROWS]
+        Arc::make_mut(&mut self.chunks[row as usize / CHUNK_ROWS])
+    }
+
+    /// Bytes that a cell of a column takes in its page.
+    fn width(&self, column: usize) -> usize {
+        self.schema.data_columns().get(column).map_or(0, |column| column.data_type.width_bytes())
     }
 
     /// The fragments of a partial cell.
@@ -129,13 +170,10 @@ impl TableState {
     pub(crate) fn insert(&mut self, meta: RowMeta) -> u32 {
         let row = self.rows;
         if (row as usize).is_multiple_of(CHUNK_ROWS) {
-            self.chunks.push(Chunk::new(&self.schema, self.consumers.len()));
+            self.chunks.push(Arc::new(Chunk::new(self.consumers.len())));
         }
-        self.index.insert((meta.policy_version, meta.sample.clone()), row);
-        if meta.purpose == Purpose::Train {
-            self.open.entry(meta.policy_version).or_default().insert(row);
-            self.counts.written += 1;
-        }
+        self.index.insert(Identity::of(&meta).hash(), row);
+        self.counts.written += u64::from(meta.purpose() == Purpose::Train);
         self.rows += 1;
         self.chunk_mut(row).push(meta);
         row
@@ -146,10 +184,14 @@ impl TableState {
         if row >= self.rows {
             return Err(format!("row {row} of table {:?} does not exist", self.name));
         }
-        let after = now.since(self.meta(row).created_at).as_millis();
-        let after_ms = u32::try_from(after).unwrap_or(u32::MAX);
+        let after_ms = now.since(self.meta(row).created_at()).as_millis() as u64;
         for cell in cells {
-            self.chunk_mut(row).set(cell.column as usize, at(row), cell.value, after_ms)?;
+            let column = usize::from(cell.column);
+            if column >= self.schema.data_columns().len() {
+                return Err(format!("no column {column}"));
+            }
+            let width = self.width(column);
+            self.chunk_mut(row).set(column, width, at(row), cell.value, after_ms)?;
             self.partials.remove(&(row, cell.column));
         }
         Ok(())
@@ -158,43 +200,76 @@ impl TableState {
     /// Adds a fragment to a partial cell.
     pub(crate) fn append(&mut self, row: u32, column: u16, view: View) {
         self.partials.entry((row, column)).or_default().push(view);
-        self.chunk_mut(row).status_mut(at(row)).partials |= 1 << column;
     }
 
     /// Marks a row as left out. False when it was already, or was consumed.
-    pub(crate) fn exclude(&mut self, row: u32, reason: &Arc<str>) -> bool {
-        let status = self.status(row);
-        if status.excluded.is_some() || status.step != 0 {
+    pub(crate) fn exclude(&mut self, row: u32, reason: TextId, texts: &Texts) -> bool {
+        if !self.status(row).is_open() {
             return false;
         }
-        self.chunk_mut(row).status_mut(at(row)).excluded = Some(reason.clone());
-        if self.close(row) {
-            *self.counts.excluded.entry(reason.to_string()).or_default() += 1;
+        self.chunk_mut(row).change_status(at(row), |status| status.excluded = reason);
+        if self.meta(row).purpose() == Purpose::Train {
+            *self.counts.excluded.entry(texts.get(reason).to_owned()).or_default() += 1;
         }
         true
     }
 
     /// Marks a row as trained on in `step`.
-    pub(crate) fn consume(&mut self, row: u32, step: u64) {
-        self.chunk_mut(row).status_mut(at(row)).step = step;
-        if self.close(row) {
-            self.counts.consumed += 1;
-        }
+    pub(crate) fn consume(&mut self, row: u32, step: u32) {
+        let counts = self.status(row).is_open() && self.meta(row).purpose() == Purpose::Train;
+        self.chunk_mut(row).change_status(at(row), |status| status.step = step);
+        self.counts.consumed += u64::from(counts);
     }
 
     /// Train rows of a version, or of one before it, that are neither consumed nor excluded.
     pub(crate) fn open_rows_up_to(&self, version: u64) -> Vec<u32> {
-        self.open.range(..=version).flat_map(|(_, rows)| rows).copied().collect()
+        let chunks = self.chunks.iter().enumerate();
+        let chunks = chunks.filter(|(_, c)| c.summary.open > 0 && c.summary.version_min <= version);
+        let rows = chunks.flat_map(|(number, chunk)| {
+            let first = (number * CHUNK_ROWS) as u32;
+            first..first + chunk.len() as u32
+        });
+        rows.filter(|row| self.is_open(*row) && self.meta(*row).policy_version <= version).collect()
     }
 
-    fn close(&mut self, row: u32) -> bool {
-        let version = self.meta(row).policy_version;
-        let Some(rows) = self.open.get_mut(&version) else { return false };
-        let was_open = rows.remove(&row);
-        if rows.is_empty() {
-            self.open.remove(&version);
+    /// Whether a train row is neither consumed nor excluded nor removed.
+    pub(crate) fn is_open(&self, row: u32) -> bool {
+        self.status(row).is_open() && !self.is_removed(row) && self.meta(row).purpose() == Purpose::Train
+    }
+
+    /// Removes a row: its number is never used again, its identity is free, its values are nobody's. Gives the views of
+    /// its cells and fragments. It stays counted as what it was; who removes open rows leaves them out first.
+    pub(crate) fn remove(&mut self, row: u32) -> Vec<View> {
+        if self.is_removed(row) {
+            return Vec::new();
         }
-        was_open
+        let columns = 0..self.schema.data_columns().len();
+        let views = columns.filter_map(|column| match self.cell(column, row) {
+            Some(StoredValue::View(view)) => Some(View(view)),
+            _ => None,
+        });
+        let mut freed: Vec<View> = views.collect();
+        for column in 0..self.schema.data_columns().len() as u16 {
+            freed.extend(self.partials.remove(&(row, column)).into_iter().flatten());
+        }
+        self.chunk_mut(row).remove(at(row));
+        self.purge_index();
+        freed
+    }
+
+    /// Forgets removed rows in the index once they are many.
+    fn purge_index(&mut self) {
+        self.removed_since_purge += 1;
+        if self.removed_since_purge >= (16 * CHUNK_ROWS).max(self.index.recent_len() / 2) {
+            let chunks = &self.chunks;
+            self.index.purge(|row| !chunks[row as usize / CHUNK_ROWS].is_removed(at(row)));
+            self.removed_since_purge = 0;
+        }
+    }
+
+    /// Bytes of memory, other than mapped files'.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.heap_bytes()).sum::<usize>() + self.index.heap_bytes()
     }
 
     pub(crate) fn add_consumer(&mut self, consumer: usize, trainer: bool) -> usize {
@@ -203,7 +278,7 @@ impl TableState {
         if trainer {
             self.trainer = Some(slot);
         }
-        self.chunks.iter_mut().for_each(Chunk::add_consumer);
+        self.chunks.iter_mut().for_each(|chunk| Arc::make_mut(chunk).add_consumer());
         slot
     }
 }

@@ -2,57 +2,64 @@
 
 use std::ops::RangeInclusive;
 
-use super::TableState;
-use crate::table::Purpose;
+use super::{TableState, at};
+use crate::table::{CHUNK_ROWS, Purpose};
+use crate::texts::{TextId, Texts};
 
 impl TableState {
     /// Rows that these steps consumed, in the order of their insertion.
     pub(crate) fn rows_consumed_in(&self, steps: RangeInclusive<u64>) -> Vec<u32> {
-        let rows = 0..self.row_count();
-        rows.filter(|&row| self.status(row).step != 0 && steps.contains(&self.status(row).step)).collect()
+        let consumed = |&row: &u32| {
+            let step = u64::from(self.status(row).step);
+            step != 0 && steps.contains(&step) && !self.is_removed(row)
+        };
+        (0..self.row_count()).filter(consumed).collect()
     }
 
     /// Train rows of a version, or of one after it, that were excluded for `reason`.
-    pub(crate) fn rows_excluded_as(&self, reason: &str, version: u64) -> Vec<u32> {
+    pub(crate) fn rows_excluded_as(&self, reason: TextId, version: u64) -> Vec<u32> {
         let matches = |&row: &u32| {
             let meta = self.meta(row);
-            self.status(row).excluded.as_deref() == Some(reason)
+            self.status(row).excluded == reason
+                && !self.is_removed(row)
                 && meta.policy_version >= version
-                && meta.purpose == Purpose::Train
+                && meta.purpose() == Purpose::Train
         };
         (0..self.row_count()).filter(matches).collect()
     }
 
     /// Train rows of a later version than `version` that are neither consumed nor excluded.
     pub(crate) fn open_rows_after(&self, version: u64) -> Vec<u32> {
-        let later = version.saturating_add(1)..;
-        self.open.range(later).flat_map(|(_, rows)| rows).copied().collect()
+        let chunks = self.chunks.iter().enumerate();
+        let chunks = chunks.filter(|(_, c)| c.summary.open > 0 && c.summary.version_max > version);
+        let rows = chunks.flat_map(|(number, chunk)| {
+            let first = (number * CHUNK_ROWS) as u32;
+            first..first + chunk.len() as u32
+        });
+        rows.filter(|row| self.is_open(*row) && self.meta(*row).policy_version > version).collect()
     }
 
     /// Takes back that a row was trained on.
     pub(crate) fn unconsume(&mut self, row: u32) {
-        self.status_mut(row).step = 0;
-        if self.reopen(row) {
-            self.counts.consumed -= 1;
-        }
+        self.chunk_mut(row).change_status(at(row), |status| status.step = 0);
+        self.counts.consumed -= u64::from(self.is_open(row));
     }
 
     /// Takes back that a row was left out.
-    pub(crate) fn readmit(&mut self, row: u32) {
-        let Some(reason) = self.status_mut(row).excluded.take() else { return };
-        if self.reopen(row)
-            && let Some(count) = self.counts.excluded.get_mut(&*reason)
+    pub(crate) fn readmit(&mut self, row: u32, texts: &Texts) {
+        let status = self.status(row);
+        if !status.is_excluded() {
+            return;
+        }
+        self.chunk_mut(row).change_status(at(row), |status| status.excluded = TextId::EMPTY);
+        let reason = texts.get(status.excluded);
+        if self.is_open(row)
+            && let Some(count) = self.counts.excluded.get_mut(reason)
         {
             *count -= 1;
             if *count == 0 {
-                self.counts.excluded.remove(&*reason);
+                self.counts.excluded.remove(reason);
             }
         }
-    }
-
-    fn reopen(&mut self, row: u32) -> bool {
-        let meta = self.meta(row);
-        let (version, train) = (meta.policy_version, meta.purpose == Purpose::Train);
-        train && self.open.entry(version).or_default().insert(row)
     }
 }

@@ -1,0 +1,185 @@
+//! Finds a number by a hash: rows by their identity, texts by their characters.
+//!
+//! The index holds 32 bits of hash and the number, and asks its owner whether a candidate is the one that is looked
+//! for; keys themselves lie where they are used. Numbers are given out in growing order. Several candidates may match
+//! (the attempts at a sample): the greatest is meant.
+//!
+//! What came last lies in hash tables; a checkpoint makes sorted [`Run`]s of what is older, which can be mapped and need
+//! no building when the store is opened. Runs cover ranges of numbers without gaps, oldest first, each more than twice
+//! as long as the next, so a lookup meets few of them.
+//!
+//! Numbers are never taken out: an owner says that what is gone does not match, and [`IdIndex::purge`] and the merging
+//! of runs leave it behind.
+
+mod run;
+
+pub(crate) use run::Run;
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::page::{Page, Rows};
+
+/// The 32 bits of hash above, the number below.
+pub(crate) type Entry = u64;
+
+pub(crate) fn entry(hash: u64, number: u32) -> Entry {
+    (hash >> 32) << 32 | u64::from(number)
+}
+
+fn number_of(entry: Entry) -> u32 {
+    entry as u32
+}
+
+/// Spreads the 32 bits of an entry's hash over what a hash table looks at.
+fn spread(entry: Entry) -> u64 {
+    (entry >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// An index of numbers by hash.
+#[derive(Default)]
+pub(crate) struct IdIndex {
+    runs: Vec<Run>,
+    /// Tables of the numbers since the last run, each with the first number that it may hold; the last one grows.
+    recent: Vec<(u32, HashTable<Entry>)>,
+}
+
+impl IdIndex {
+    /// An index over runs that were stored.
+    pub(crate) fn of_runs(runs: Vec<Run>) -> Self {
+        IdIndex { runs, recent: Vec::new() }
+    }
+
+    /// The first number that no run covers.
+    pub(crate) fn runs_end(&self) -> u32 {
+        self.runs.last().map_or(0, |run| run.end)
+    }
+
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Adds a number, greater than all before.
+    pub(crate) fn insert(&mut self, hash: u64, number: u32) {
+        if self.recent.is_empty() {
+            self.recent.push((number, HashTable::new()));
+        }
+        if let Some((_, table)) = self.recent.last_mut() {
+            table.insert_unique(spread(entry(hash, 0)), entry(hash, number), |e| spread(*e));
+        }
+    }
+
+    /// The greatest number of that hash which `matches`.
+    pub(crate) fn find(&self, hash: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
+        let wanted = entry(hash, 0);
+        for (_, table) in self.recent.iter().rev() {
+            let same = table.iter_hash(spread(wanted)).filter(|e| **e >> 32 == wanted >> 32);
+            let found = same.map(|e| number_of(*e)).filter(|number| matches(*number)).max();
+            if found.is_some() {
+                return found;
+            }
+        }
+        let candidates = self.runs.iter().rev().flat_map(|run| run.candidates(wanted));
+        candidates.map(number_of).find(|number| matches(*number))
+    }
+
+    /// From here on numbers go to a table of their own, so that a run can be made of those before.
+    pub(crate) fn begin_generation(&mut self, next: u32) {
+        if self.recent.last().is_some_and(|(first, _)| *first < next) {
+            self.recent.push((next, HashTable::new()));
+        }
+    }
+
+    /// Puts stored runs in the place of the tables that they cover.
+    pub(crate) fn install(&mut self, runs: Vec<Run>) {
+        self.runs = runs;
+        let end = self.runs_end();
+        let covered = |at: usize, recent: &[(u32, HashTable<Entry>)]| {
+            recent.get(at + 1).map_or(u32::MAX, |(next, _)| *next) <= end
+        };
+        let gone = (0..self.recent.len()).take_while(|at| covered(*at, &self.recent)).count();
+        self.recent.drain(..gone);
+    }
+
+    /// How many numbers no run covers.
+    pub(crate) fn recent_len(&self) -> usize {
+        self.recent.iter().map(|(_, table)| table.len()).sum()
+    }
+
+    /// Leaves behind what is gone for good.
+    pub(crate) fn purge(&mut self, alive: impl Fn(u32) -> bool) {
+        for (_, table) in &mut self.recent {
+            table.retain(|e| alive(number_of(*e)));
+            table.shrink_to_fit(|e| spread(*e));
+        }
+    }
+
+    /// Bytes of memory, other than mapped files'.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let tables: usize = self.recent.iter().map(|(_, table)| table.allocation_size()).sum();
+        tables + self.runs.iter().map(|run| run.entries.heap_bytes()).sum::<usize>()
+    }
+}
+
+impl std::fmt::Debug for IdIndex {
+    /// Nothing: what an index finds follows from what it is over.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("IdIndex")
+    }
+}
+
+/// Merges new entries into runs: `runs` cover `0..runs_end`, `fresh` the numbers from there to `end`. Entries that are
+/// not `alive` are left behind where runs are merged anyway.
+pub(crate) fn merged(runs: &[Run], mut fresh: Vec<Entry>, end: u32, alive: impl Fn(u32) -> bool) -> Vec<Run> {
+    let mut runs = runs.to_vec();
+    if runs.last().map_or(0, |run| run.end) >= end {
+        return runs;
+    }
+    fresh.sort_unstable();
+    while let Some(last) = runs.pop_if(|last| last.entries.len() < 2 * fresh.len()) {
+        let kept = last.entries.iter().copied().filter(|e| alive(number_of(*e)));
+        fresh.extend(kept);
+        fresh.sort_unstable();
+    }
+    runs.push(Run { end, entries: Page::new(Rows::Owned(fresh)) });
+    runs
+}
+
+/// The page of a run's entries.
+pub(crate) type RunPage = Arc<Page<Rows<Entry>>>;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Hashes collide on purpose: a few values only.
+        #[test]
+        fn the_greatest_match_is_found_wherever_it_lies(
+            keys in prop::collection::vec(0_u64..40, 1..300),
+            cuts in prop::collection::vec(0_usize..300, 0..5),
+        ) {
+            let hash = |key: u64| (key % 13) << 32;
+            let mut index = IdIndex::default();
+            for (number, key) in keys.iter().enumerate() {
+                if cuts.contains(&number) {
+                    let end = number as u32;
+                    index.begin_generation(end);
+                    let start = index.runs_end();
+                    let fresh = (start..end).map(|n| entry(hash(keys[n as usize]), n)).collect();
+                    let runs = merged(index.runs(), fresh, end, |_| true);
+                    index.install(runs);
+                }
+                index.insert(hash(*key), number as u32);
+                for probe in 0..40 {
+                    let expected = keys[..=number].iter().rposition(|k| *k == probe).map(|n| n as u32);
+                    let found = index.find(hash(probe), |n| keys[n as usize] == probe);
+                    prop_assert_eq!(found, expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Pages: columns of plain values that snapshots share and checkpoints store.
+//!
+//! Everything that there is much of (rows, texts, index entries) lies in pages. A page is held by an `Arc`; a snapshot
+//! clones the reference, and [`Page::edit`] copies a page that somebody else holds before it changes it. A page that a
+//! checkpoint has stored remembers where ([`StoredAt`]), and forgets it with its next change, so the next checkpoint
+//! writes what has changed and nothing else.
+//!
+//! Invariants
+//! - Nobody sees a page change that he holds.
+//! - `stored_at` is set only while the stored image equals the content.
+//! - [`Rows::Mapped`] is over a checkpoint's file, which is never written again.
+
+mod rows;
+
+pub(crate) use rows::Rows;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// Where a page's image lies: what a manifest says of it.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredAt {
+    /// The number of the pages file.
+    pub(crate) file: u32,
+    /// The crc32c of the image.
+    pub(crate) crc32c: u32,
+    pub(crate) offset: u64,
+    /// The length of each part in bytes, zeros behind.
+    pub(crate) parts: [u32; PARTS_MAX],
+}
+
+/// What a page can hold: plain values that have an image.
+pub(crate) trait Content: Clone + Sized {
+    /// The image, in parts that each begin at a multiple of [`PART_ALIGN`].
+    fn parts(&self) -> Vec<&[u8]>;
+}
+
+/// The most parts that an image has.
+pub(crate) const PARTS_MAX: usize = 3;
+
+/// Where each part of an image begins: a multiple of this from the image's start, and the image at one in its file.
+pub(crate) const PART_ALIGN: usize = 64;
+
+/// A shared page.
+#[derive(Default)]
+pub(crate) struct Page<C> {
+    content: C,
+    stored_at: OnceLock<StoredAt>,
+}
+
+impl<C: Content> Page<C> {
+    pub(crate) fn new(content: C) -> Arc<Self> {
+        Arc::new(Page { content, stored_at: OnceLock::new() })
+    }
+
+    /// A page whose image is stored already.
+    pub(crate) fn stored(content: C, at: StoredAt) -> Arc<Self> {
+        Arc::new(Page { content, stored_at: OnceLock::from(at) })
+    }
+
+    /// The content, to be changed: a copy of it where somebody else holds the page.
+    pub(crate) fn edit(this: &mut Arc<Self>) -> &mut C {
+        let page = Arc::make_mut(this);
+        page.stored_at.take();
+        &mut page.content
+    }
+}
+
+/// A page of any content, as a checkpoint sees it.
+pub(crate) trait Storable {
+    /// Its image, in parts.
+    fn image(&self) -> Vec<&[u8]>;
+
+    /// Where the image of this very content is stored.
+    fn stored_at(&self) -> Option<StoredAt>;
+
+    /// Remembers where the image is.
+    fn set_stored(&self, at: StoredAt);
+}
+
+impl<C: Content> Storable for Page<C> {
+    fn image(&self) -> Vec<&[u8]> {
+        self.content.parts()
+    }
+
+    fn stored_at(&self) -> Option<StoredAt> {
+        self.stored_at.get().copied()
+    }
+
+    fn set_stored(&self, at: StoredAt) {
+        // A page that is stored already keeps its first place; both hold the same bytes.
+        let _ = self.stored_at.set(at);
+    }
+}
+
+impl<C: Content> Clone for Page<C> {
+    /// A copy that is about to change: it is stored nowhere.
+    fn clone(&self) -> Self {
+        Page { content: self.content.clone(), stored_at: OnceLock::new() }
+    }
+}
+
+impl<C> Deref for Page<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        &self.content
+    }
+}
+
+impl<C: fmt::Debug> fmt::Debug for Page<C> {
+    /// The content alone, so that two states can be compared wherever their pages lie.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.content.fmt(f)
+    }
+}

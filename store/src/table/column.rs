@@ -1,0 +1,152 @@
+//! One data column of a chunk.
+
+use crate::log::record::StoredValue;
+use crate::page::{Content, Rows};
+
+/// Up to 4,096 cells of one column: numbers by value, everything else as 16-byte views.
+#[derive(Clone, Default)]
+pub(crate) struct ColumnPage {
+    pub(crate) bytes: Rows<u8>,
+    /// When each cell turned final after its row was created, in [`Elapsed`] steps.
+    pub(crate) final_after: Rows<u16>,
+    /// A bit a cell: the final cell is null. Empty while none is.
+    pub(crate) nulls: Rows<u64>,
+}
+
+const VIEW_BYTES: usize = 16;
+
+impl ColumnPage {
+    /// Sets a cell of a column whose cells take `width` bytes. A value of another form than the column's cannot come
+    /// out of validation or a checked log; it is reported, not stored.
+    pub(crate) fn set(
+        &mut self,
+        at: usize,
+        width: usize,
+        value: StoredValue,
+        after_ms: u64,
+    ) -> Result<(), String> {
+        let bytes = self.bytes.to_mut();
+        if bytes.len() < (at + 1) * width {
+            bytes.resize((at + 1) * width, 0);
+        }
+        let cell = &mut bytes[at * width..(at + 1) * width];
+        match value {
+            StoredValue::Null => self.set_null(at),
+            StoredValue::Inline(bits) if width <= 8 => cell.copy_from_slice(&bits.to_le_bytes()[..width]),
+            StoredValue::View(view) if width == VIEW_BYTES => cell.copy_from_slice(&view),
+            other => return Err(format!("a cell of another form than its column: {other:?}")),
+        }
+        let times = self.final_after.to_mut();
+        if times.len() <= at {
+            times.resize(at + 1, 0);
+        }
+        times[at] = Elapsed::from_ms(after_ms).0;
+        Ok(())
+    }
+
+    fn set_null(&mut self, at: usize) {
+        let nulls = self.nulls.to_mut();
+        if nulls.len() <= at / 64 {
+            nulls.resize(at / 64 + 1, 0);
+        }
+        nulls[at / 64] |= 1 << (at % 64);
+    }
+
+    fn is_null(&self, at: usize) -> bool {
+        self.nulls.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// The value of a cell that is final.
+    pub(crate) fn get(&self, at: usize, width: usize) -> StoredValue {
+        let Some(cell) = self.bytes.get(at * width..(at + 1) * width).filter(|_| !self.is_null(at)) else {
+            return StoredValue::Null;
+        };
+        if width == VIEW_BYTES {
+            return StoredValue::View(std::array::from_fn(|i| cell[i]));
+        }
+        let mut bits = [0; 8];
+        bits[..width].copy_from_slice(cell);
+        StoredValue::Inline(u64::from_le_bytes(bits))
+    }
+
+    pub(crate) fn final_after_ms(&self, at: usize) -> u64 {
+        self.final_after.get(at).map_or(0, |elapsed| Elapsed(*elapsed).to_ms())
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.heap_bytes() + self.final_after.heap_bytes() + self.nulls.heap_bytes()
+    }
+}
+
+impl Content for ColumnPage {
+    fn parts(&self) -> Vec<&[u8]> {
+        vec![&self.bytes, bytemuck::cast_slice(&self.final_after), bytemuck::cast_slice(&self.nulls)]
+    }
+}
+
+impl std::fmt::Debug for ColumnPage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (&self.bytes, &self.final_after, &self.nulls).fmt(f)
+    }
+}
+
+/// A span of time in 16 bits: exact below 4.096 s, then to one part in 4,096, up to 50 days.
+///
+/// Eleven bits of mantissa below five of exponent, as in a floating-point number without a sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Elapsed(u16);
+
+impl Elapsed {
+    const MANTISSA_BITS: u32 = 11;
+    const EXPONENT_MAX: u32 = 31;
+
+    fn from_ms(ms: u64) -> Self {
+        let hidden = 1_u64 << Self::MANTISSA_BITS;
+        if ms < hidden {
+            return Elapsed(ms as u16);
+        }
+        let shift = ms.ilog2() - Self::MANTISSA_BITS;
+        if shift + 1 > Self::EXPONENT_MAX {
+            return Elapsed(u16::MAX);
+        }
+        Elapsed(((shift + 1) as u16) << Self::MANTISSA_BITS | ((ms >> shift) - hidden) as u16)
+    }
+
+    fn to_ms(self) -> u64 {
+        let hidden = 1_u64 << Self::MANTISSA_BITS;
+        let mantissa = u64::from(self.0) & (hidden - 1);
+        match u32::from(self.0) >> Self::MANTISSA_BITS {
+            0 => mantissa,
+            exponent => (mantissa + hidden) << (exponent - 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elapsed_time_is_exact_for_seconds_and_close_beyond() {
+        for ms in (0..4096).chain([10_000, 3_600_000, 86_400_000, u64::from(u32::MAX)]) {
+            let back = Elapsed::from_ms(ms).to_ms();
+            assert!(back <= ms && (ms - back) * 2048 <= ms, "{ms} came back as {back}");
+            assert!(ms >= 4096 || back == ms, "{ms} came back as {back}");
+        }
+        assert!(Elapsed::from_ms(u64::MAX).to_ms() > 86_400_000 * 49);
+    }
+
+    #[test]
+    fn cells_of_every_form_come_back_and_others_are_refused() {
+        let mut numbers = ColumnPage::default();
+        numbers.set(70, 4, StoredValue::Inline(7), 12).unwrap();
+        numbers.set(71, 4, StoredValue::Null, 5000).unwrap();
+        assert_eq!((numbers.get(70, 4), numbers.get(71, 4)), (StoredValue::Inline(7), StoredValue::Null));
+        assert_eq!((numbers.final_after_ms(70), numbers.final_after_ms(71)), (12, 5000));
+        assert!(numbers.set(0, 4, StoredValue::View([0; 16]), 0).is_err());
+        let mut views = ColumnPage::default();
+        views.set(3, 16, StoredValue::View([9; 16]), 0).unwrap();
+        assert_eq!(views.get(3, 16), StoredValue::View([9; 16]));
+        assert!(views.set(0, 16, StoredValue::Inline(1), 0).is_err());
+    }
+}
