@@ -125,7 +125,7 @@ impl ConsumerState {
 
     fn group_mut(&mut self, key: &GroupKey) -> &mut Group {
         let size = self.members();
-        self.groups.entry(key.clone()).or_insert_with(|| Group { size, ..Group::default() })
+        self.groups.entry(*key).or_insert_with(|| Group { size, ..Group::default() })
     }
 
     /// How many members a group has.
@@ -149,7 +149,7 @@ impl ConsumerState {
         let rows = group.ready.len() as u32;
         self.queues.entry((key.table, key.version)).or_default().insert(
             ticket,
-            Entry::Group(key.clone()),
+            Entry::Group(*key),
             rows,
         );
         true
