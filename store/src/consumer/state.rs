@@ -147,11 +147,7 @@ impl ConsumerState {
         self.next_ticket += 1;
         group.ticket = Some(ticket);
         let rows = group.ready.len() as u32;
-        self.queues.entry((key.table, key.version)).or_default().insert(
-            ticket,
-            Entry::Group(*key),
-            rows,
-        );
+        self.queues.entry((key.table, key.version)).or_default().insert(ticket, Entry::Group(*key), rows);
         true
     }
 
