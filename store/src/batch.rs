@@ -132,8 +132,11 @@ impl<'a> WriteBatch<'a> {
         if row.excluded.as_deref() == Some("") {
             return Err(no_reason());
         }
-        let owner =
-            ValueOwner { row_key: Row::key(row.policy_version, &row.sample), table: table.id(), column: 0 };
+        let owner = ValueOwner {
+            row_key: Row::key(row.policy_version, row.sample.key()),
+            table: table.id(),
+            column: 0,
+        };
         let cells = self.store.0.store_cells(table.schema(), owner, cells)?;
         let NewRow {
             sample,

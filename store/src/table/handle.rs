@@ -9,7 +9,7 @@ use crate::batch::{NewRow, WriteBatch};
 use crate::error::{Cause, Result};
 use crate::extent::{ValueBytes, ValueOwner, View};
 use crate::log::record::StoredValue;
-use crate::sample_id::SampleId;
+use crate::sample_id::{SampleId, SampleKey};
 use crate::schema::{DataType, Schema, StorageClass};
 use crate::store::Store;
 use crate::table::TableCounts;
@@ -25,16 +25,16 @@ pub struct Row {
 
 impl Row {
     pub(crate) fn new(table: u32, index: u32, policy_version: u64, sample: &SampleId) -> Self {
-        Row { table, index, key: Row::key(policy_version, sample) }
+        Row { table, index, key: Row::key(policy_version, sample.key()) }
     }
 
     /// The hash that a value's trailer carries: known before the row has a number.
-    pub(crate) fn key(policy_version: u64, sample: &SampleId) -> u64 {
+    pub(crate) fn key(policy_version: u64, sample: SampleKey<'_>) -> u64 {
         let mut hasher = Xxh3::new();
         hasher.write(&policy_version.to_le_bytes());
-        hasher.write(&sample.turn().to_le_bytes());
-        hasher.write(&sample.trajectory().to_le_bytes());
-        hasher.write(sample.input().as_bytes());
+        hasher.write(&sample.turn.to_le_bytes());
+        hasher.write(&sample.trajectory.to_le_bytes());
+        hasher.write(sample.input.as_bytes());
         hasher.finish()
     }
 

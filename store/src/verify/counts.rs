@@ -12,12 +12,13 @@ use crate::claim::ClaimProgress;
 use crate::state::State;
 use crate::step::StepProgress;
 use crate::table::{Progress, Purpose, TableCounts, TableState};
+use crate::texts::Texts;
 
 pub(super) fn check_counts(path: &Path, report: &mut VerifyReport, state: &State) {
     let folder = path.join("log");
     let mut differ = |reason: String| report.fault(FaultKind::Count, &folder, 0, reason);
     for table in &state.tables {
-        check_table(table, &mut differ);
+        check_table(table, &state.texts, &mut differ);
         for (slot, &consumer) in table.consumers.iter().enumerate() {
             check_words(state, table, slot, consumer, &mut differ);
         }
@@ -33,24 +34,31 @@ pub(super) fn check_counts(path: &Path, report: &mut VerifyReport, state: &State
 }
 
 /// `written = consumed + excluded + open`, counted again from the rows.
-fn check_table(table: &TableState, differ: &mut impl FnMut(String)) {
+fn check_table(table: &TableState, texts: &Texts, differ: &mut impl FnMut(String)) {
     let mut counted = TableCounts::default();
     let mut excluded: BTreeMap<String, u64> = BTreeMap::new();
-    let mut open = 0;
+    let (mut open, mut removed) = (0, false);
     for row in 0..table.row_count() {
         let (meta, status) = (table.meta(row), table.status(row));
-        if meta.purpose != Purpose::Train {
+        if table.is_removed(row) {
+            removed = true;
+            continue;
+        }
+        if meta.purpose() != Purpose::Train {
             continue;
         }
         counted.written += 1;
-        match (&status.excluded, status.step) {
-            (_, step) if step != 0 => counted.consumed += 1,
-            (Some(reason), _) => *excluded.entry(reason.to_string()).or_default() += 1,
-            (None, _) => open += 1,
+        if status.step != 0 {
+            counted.consumed += 1;
+        } else if status.is_excluded() {
+            *excluded.entry(texts.get(status.excluded).to_owned()).or_default() += 1;
+        } else {
+            open += 1;
         }
     }
     counted.excluded = excluded;
-    if counted != table.counts || open != table.counts.open() {
+    // Rows that were removed stay counted as what they were; none of them is open.
+    if (!removed && counted != table.counts) || open != table.counts.open() {
         differ(format!(
             "table {} counts {:?} and {} open, its rows are {counted:?} and {open} open",
             table.name,

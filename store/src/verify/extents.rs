@@ -116,5 +116,5 @@ fn describe(state: &State, value: &NamedValue) -> String {
     let table = &state.tables[value.table as usize];
     let meta = table.meta(value.row);
     let column = &table.schema.data_columns()[value.column as usize].name;
-    format!("{}/{} version {} {column}", table.name, meta.sample, meta.policy_version)
+    format!("{}/{} version {} {column}", table.name, meta.sample(state.texts.pages()), meta.policy_version)
 }

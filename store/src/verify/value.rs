@@ -53,7 +53,7 @@ fn read_trailer(extent: &OpenExtent, at: u64) -> Result<Trailer, String> {
 /// A trailer says whose value it follows.
 fn check_trailer(trailer: &Trailer, state: &State, value: &NamedValue) -> Result<(), String> {
     let meta = state.tables[value.table as usize].meta(value.row);
-    let key = Row::key(meta.policy_version, &meta.sample);
+    let key = Row::key(meta.policy_version, meta.sample(state.texts.pages()));
     let owner = &trailer.owner;
     let expected = (value.length, value.extent, value.table, u32::from(value.column), key);
     let found = (trailer.length, trailer.extent, owner.table, owner.column, owner.row_key);
