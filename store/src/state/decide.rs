@@ -1,12 +1,12 @@
 //! Checks what is asked for against the state, and decides what the record says.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::State;
 use super::apply::SUPERSEDED;
 use crate::clock::Timestamp;
-use crate::consumer::GroupName;
-use crate::consumer::{MicroBatch, Selection, Shortage};
+use crate::consumer::{GroupName, MicroBatch, Selection, Shortage};
 use crate::error::{Cause, Result};
 use crate::extent::View;
 use crate::log::record::*;

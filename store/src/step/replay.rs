@@ -11,7 +11,7 @@ use crate::snapshot::{ColumnSet, gather_rows};
 use crate::state::State;
 use crate::step::StepProgress;
 use crate::store::Store;
-use crate::table::{Row, TableState};
+use crate::table::Row;
 
 /// One micro-batch of a committed step, as its trainer had it.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl ReplayedBatch {
         let rows = {
             let state = self.store.0.state.lock();
             let table = &state.tables[self.table_id as usize];
-            gather_rows(table, &self.indexes, ColumnSet::named(&table.schema, names)?)
+            gather_rows(table, state.texts.pages(), &self.indexes, ColumnSet::named(&table.schema, names)?)
         };
         rows.into_batch(&self.store.0.extents)
     }

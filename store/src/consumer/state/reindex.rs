@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{ConsumerState, GroupKey};
 use crate::consumer::ConsumerKind;
 use crate::consumer::queue::Entry;
-use crate::table::{Progress, TableState};
+use crate::table::{Identity, Progress, TableState};
 
 impl ConsumerState {
     /// Makes queues and groups anew for the rows of `version` and of those after it. What is held stays held and what a
@@ -31,14 +31,14 @@ impl ConsumerState {
             table.set_word(slot, row, Progress::Waiting, 0);
         }
         for &row in &rows {
-            if let Some(&claim) = held.get(&row).filter(|_| table.status(row).excluded.is_none())
+            if let Some(&claim) = held.get(&row).filter(|_| !table.status(row).is_excluded())
                 && table.word(slot, row).progress == Progress::Out
             {
                 table.set_word(slot, row, Progress::Leased, claim);
             }
             self.settle(table, slot, row);
         }
-        let over: Vec<GroupKey> = self.groups.keys().filter(|key| key.table == table.id).cloned().collect();
+        let over: Vec<GroupKey> = self.groups.keys().filter(|key| key.table == table.id).copied().collect();
         over.iter().for_each(|key| self.forget_if_over(key));
         for &row in first.iter().chain(&queued).chain(&rows) {
             self.row_changed(table, row);
@@ -72,11 +72,10 @@ impl ConsumerState {
         }
         let progress = table.word(slot, row).progress;
         let key = self.key_of(table, row);
-        let excluded = table.status(row).excluded.is_some();
+        let excluded = table.status(row).is_excluded();
         match progress {
             _ if excluded => {
-                let meta = table.meta(row);
-                let latest = table.find(meta.policy_version, &meta.sample) == Some(row);
+                let latest = table.find(Identity::of(&table.meta(row))) == Some(row);
                 if progress != Progress::Done {
                     table.set_word(slot, row, Progress::Out, 0);
                 }
