@@ -1,5 +1,6 @@
 //! Batches of changes: all or none, in one record.
 
+use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{ValueOwner, View};
 use crate::log::record::{CellRecord, Event, Operation, StoredValue};
@@ -114,11 +115,18 @@ impl NewRow {
 pub struct WriteBatch<'a> {
     store: &'a Store,
     requests: Vec<Request>,
+    durability: Durability,
 }
 
 impl<'a> WriteBatch<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
-        WriteBatch { store, requests: Vec::new() }
+        WriteBatch { store, requests: Vec::new(), durability: store.0.options.durability }
+    }
+
+    /// The level at which the batch is acknowledged. Default: the store's.
+    pub fn durability(&mut self, level: Durability) -> &mut Self {
+        self.durability = level;
+        self
     }
 
     /// Adds a row, with the cells that are known already.
@@ -205,7 +213,7 @@ impl<'a> WriteBatch<'a> {
     /// The first change that cannot be made; then none was.
     pub fn commit(self) -> Result<Vec<Row>> {
         let shared = &self.store.0;
-        shared.submit_if(|state| {
+        shared.submit_if_at(self.durability, |state| {
             let (operations, rows) = shared.decide(state, self.requests)?;
             let event = (!operations.is_empty()).then_some(Event::Written { operations });
             Ok((event, rows))
@@ -215,7 +223,7 @@ impl<'a> WriteBatch<'a> {
     /// Completes a task's claim together with the changes of the batch.
     pub(crate) fn finish(self, claim: u64) -> Result<Vec<Row>> {
         let shared = &self.store.0;
-        shared.submit(|state| {
+        shared.submit_at(self.durability, |state| {
             state.check_claim(claim, &["leased"])?;
             let (operations, rows) = shared.decide(state, self.requests)?;
             Ok((Event::Finished { claim, operations }, rows))

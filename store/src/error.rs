@@ -61,6 +61,14 @@ impl Error {
 }
 
 impl Error {
+    /// Why the store closes after this error.
+    pub(crate) fn closing_reason(&self) -> String {
+        match self.cause() {
+            Cause::Closed { reason } => reason.clone(),
+            _ => self.with_sources(),
+        }
+    }
+
     /// The message with those of its sources.
     pub(crate) fn with_sources(&self) -> String {
         let mut text = self.to_string();

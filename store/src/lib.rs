@@ -11,8 +11,8 @@
 //!   together with the new versions of the policies that they trained.
 //!
 //! # What it promises
-//! An acknowledged call has been handed to the kernel (level `logged`): it survives any end of the process. Opening a
-//! store replays its log; a record that is damaged is an error that names file and offset, never skipped.
+//! An acknowledged call survives what its level says ([`Durability`]): nothing, any end of the process (the default), or a
+//! power failure. Opening a store replays its log; a record that is damaged is an error that names file and offset, never skipped.
 //!
 //! # Layout
 //! What a newcomer should read, in this order: [`store`](Store) (threads and locks), `state` (a pure function of the
@@ -30,6 +30,7 @@ mod clock;
 mod consumer;
 mod directory;
 mod disk;
+mod durability;
 mod error;
 mod extent;
 #[cfg(test)]
@@ -51,6 +52,7 @@ mod step;
 mod store;
 mod table;
 mod texts;
+mod unsynced;
 mod value;
 mod verify;
 
@@ -60,6 +62,7 @@ pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
 pub use consumer::{Consumer, ConsumerHandle, ConsumerKind, GroupBy, MicroBatch, Wait};
 pub use directory::FORMAT_VERSION;
 pub use disk::{Disk, DiskFile, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk};
+pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::ValueBytes;
 pub use object::ObjectRef;

@@ -62,6 +62,11 @@ pub(crate) fn write(directory: &Directory, key: &str, version: u64, payload: &[u
     Ok(ObjectRef::of(key, version, payload))
 }
 
+/// Where a version lies.
+pub(crate) fn path_of(directory: &Directory, object: &ObjectRef) -> PathBuf {
+    file_of(directory, &object.key, object.version)
+}
+
 /// Reads a version and checks every byte of it.
 pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>> {
     let path = file_of(directory, &object.key, object.version);

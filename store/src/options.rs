@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, LocalDisk};
+use crate::durability::Durability;
 use crate::error::{Cause, Result};
 use crate::randomness::{Randomness, SystemRandomness};
 
@@ -20,6 +21,8 @@ pub struct Options {
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) lease: Duration,
+    pub(crate) durability: Durability,
+    pub(crate) sync_interval: Duration,
     pub(crate) extent_bytes_first: usize,
     pub(crate) extent_bytes_max: usize,
     pub(crate) segment_bytes_max: u64,
@@ -36,6 +39,8 @@ impl Default for Options {
             read_only: false,
             create: true,
             lease: Duration::from_secs(300),
+            durability: Durability::default(),
+            sync_interval: Duration::from_secs(1),
             extent_bytes_first: 1 << 20,
             extent_bytes_max: 1 << 30,
             segment_bytes_max: 64 << 20,
@@ -66,6 +71,20 @@ impl Options {
     /// rollout or gradient step; too short a lease does work twice, too long a one waits for the dead.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
+        self
+    }
+
+    /// What an acknowledgement promises where a call does not ask for another level. Default: [`Durability::Logged`].
+    pub fn durability(mut self, level: Durability) -> Self {
+        self.durability = level;
+        self
+    }
+
+    /// How long what was acknowledged may stay unsynced while somebody calls [`Store::run_once`](crate::Store::run_once):
+    /// what a power failure can take from the levels below `synced`. Default: one second. `Duration::MAX` leaves syncing
+    /// to the kernel and to calls that ask for it.
+    pub fn sync_interval(mut self, interval: Duration) -> Self {
+        self.sync_interval = interval;
         self
     }
 

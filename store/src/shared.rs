@@ -2,24 +2,32 @@
 //!
 //! # Threads and locks
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
-//! the log is written after it is let go; waiters are woken last.
+//! the log is written, and synced where the level asks for it, after it is let go; waiters are woken last.
 //!
 //! Order: `state`, then inside it the log's buffer. The log's file, the pool of value writers and the list of wake-ups
 //! are leaves that are taken with none of the others held (the buffer, by the holder of the file).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use event_listener::Event as WakeUp;
 use parking_lot::{Mutex, RwLock};
 
+use crate::clock::Timestamp;
 use crate::directory::Directory;
+use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Extents, ValueSource};
-use crate::log;
 use crate::log::record::{Event, Record, ReturnReason};
+use crate::log::{self, Appended};
 use crate::options::Options;
 use crate::state::State;
+use crate::unsynced::Unsynced;
+
+/// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// What all handles of one store share.
 #[derive(Debug)]
@@ -30,6 +38,10 @@ pub(crate) struct Shared {
     pub(crate) values: ValueSource,
     pub(crate) state: Mutex<State>,
     pub(crate) log: log::Writer,
+    /// Files that records name, beside live extents.
+    pub(crate) unsynced: Unsynced,
+    /// When the background duty last synced, in microseconds since the Unix epoch.
+    synced_at: AtomicI64,
     wake_ups: RwLock<Vec<Arc<WakeUp>>>,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
@@ -59,12 +71,9 @@ impl Shared {
                 options.extent_bytes_first,
                 options.extent_bytes_max,
             ),
-            log: log::Writer::new(
-                directory.clone(),
-                options.segment_bytes_max,
-                end.last_segment,
-                end.next_sequence,
-            ),
+            log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
+            unsynced: Unsynced::new(&directory, end.records == 0)?,
+            synced_at: AtomicI64::new(options.clock.now().0),
             state: Mutex::new(state),
             closed: OnceLock::new(),
             options,
@@ -79,15 +88,32 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Decides under the state's lock, applies, logs, and wakes.
+    /// Decides under the state's lock, applies, logs, and wakes. Acknowledged at the store's level.
     pub(crate) fn submit<T>(&self, decide: impl FnOnce(&State) -> Result<(Event, T)>) -> Result<T> {
-        self.submit_if(|state| decide(state).map(|(event, outcome)| (Some(event), outcome)))
+        self.submit_at(self.options.durability, decide)
     }
 
-    /// As [`submit`](Self::submit), where there may turn out to be nothing to do. The one way in which a live store
-    /// changes.
+    /// As [`submit`](Self::submit), acknowledged at a level of its own.
+    pub(crate) fn submit_at<T>(
+        &self,
+        level: Durability,
+        decide: impl FnOnce(&State) -> Result<(Event, T)>,
+    ) -> Result<T> {
+        self.submit_if_at(level, |state| decide(state).map(|(event, outcome)| (Some(event), outcome)))
+    }
+
+    /// As [`submit`](Self::submit), where there may turn out to be nothing to do.
     pub(crate) fn submit_if<T>(
         &self,
+        decide: impl FnOnce(&State) -> Result<(Option<Event>, T)>,
+    ) -> Result<T> {
+        self.submit_if_at(self.options.durability, decide)
+    }
+
+    /// As [`submit_if`](Self::submit_if), acknowledged at a level of its own. The one way in which a live store changes.
+    pub(crate) fn submit_if_at<T>(
+        &self,
+        level: Durability,
         decide: impl FnOnce(&State) -> Result<(Option<Event>, T)>,
     ) -> Result<T> {
         self.check_writable("change it")?;
@@ -96,20 +122,66 @@ impl Shared {
         let Some(event) = event else {
             // The answer may rest on what another thread has applied and not yet logged.
             drop(state);
-            self.log.flush_all().map_err(|error| self.close_after(&error))?;
+            self.bring_all_to(level)?;
             return Ok(outcome);
         };
         let record = Record { time: self.options.clock.now().0, event };
-        let logged = self.log.append(&record);
-        let applied = logged.and_then(|sequence| {
+        let logged = self.log.append(&record, state.names_values(&record.event));
+        let applied = logged.and_then(|appended| {
             let effects = state.apply(record).map_err(|reason| self.close(reason))?;
-            Ok((sequence, effects))
+            Ok((appended, effects))
         });
         drop(state); // before `outcome`, which may be a claim that gives itself back
-        let (sequence, effects) = applied?;
-        self.log.flush(sequence).map_err(|error| self.close_after(&error))?;
+        let (appended, effects) = applied?;
+        self.bring_to(level, appended)?;
         self.wake(&effects.wake);
         Ok(outcome)
+    }
+
+    /// Returns once a record is where its level wants it.
+    fn bring_to(&self, level: Durability, appended: Appended) -> Result<()> {
+        let brought = match level {
+            Durability::Memory if appended.buffered_bytes < BUFFER_BYTES_MAX => Ok(()),
+            Durability::Memory | Durability::Logged => self.log.flush(appended.sequence),
+            Durability::Synced => self.log.sync(appended.sequence, &|values| self.sync_named(values)),
+        };
+        brought.map_err(|error| self.close_after(&error))
+    }
+
+    /// As [`bring_to`](Self::bring_to), for everything that is there so far.
+    fn bring_all_to(&self, level: Durability) -> Result<()> {
+        match level {
+            Durability::Memory => Ok(()),
+            Durability::Logged => self.log.flush_all().map_err(|error| self.close_after(&error)),
+            Durability::Synced => self.sync_all(),
+        }
+    }
+
+    /// Brings everything to stable storage.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.log.sync_all(&|values| self.sync_named(values)).map_err(|error| self.close_after(&error))
+    }
+
+    /// Makes stable what records name outside the log.
+    fn sync_named(&self, values: bool) -> Result<()> {
+        self.unsynced.sync(&self.directory)?;
+        if values { self.values.sync_written() } else { Ok(()) }
+    }
+
+    /// Syncs when something has been unsynced for long enough, and says when the next sync is due.
+    pub(crate) fn sync_when_due(&self) -> Result<Option<Timestamp>> {
+        let interval = self.options.sync_interval;
+        if interval == Duration::MAX || !self.log.is_unsynced() {
+            return Ok(None);
+        }
+        let now = self.options.clock.now();
+        let due = Timestamp(self.synced_at.load(Ordering::Relaxed)).after(interval);
+        if now < due {
+            return Ok(Some(due));
+        }
+        self.synced_at.store(now.0, Ordering::Relaxed);
+        self.sync_all()?;
+        Ok(None)
     }
 
     pub(crate) fn check_writable(&self, verb: &'static str) -> Result<()> {
@@ -132,10 +204,7 @@ impl Shared {
 
     /// The log could not be written: whoever comes to know of it first closes the store, all tell the same reason.
     fn close_after(&self, error: &Error) -> Error {
-        match error.cause() {
-            Cause::Closed { reason } => self.close(reason.clone()),
-            _ => self.close(error.with_sources()),
-        }
+        self.close(error.closing_reason())
     }
 
     pub(crate) fn wake_up(&self, consumer: usize) -> Arc<WakeUp> {
@@ -161,12 +230,27 @@ impl Shared {
 
     /// Returns leased claims whose deadline has come.
     pub(crate) fn expire(&self) -> Result<()> {
+        self.check_writable("take leases back")?;
         let now = self.options.clock.now();
+        if self.state.lock().claims.next_deadline().is_none_or(|deadline| deadline > now) {
+            return Ok(());
+        }
         self.submit_if(|state| {
             let claims = state.decide_expiry(now);
             let event =
                 (!claims.is_empty()).then_some(Event::Returned { claims, why: ReturnReason::Expired });
             Ok((event, ()))
         })
+    }
+}
+
+impl Drop for Shared {
+    /// What the level `memory` left in the buffer outlives an orderly end.
+    fn drop(&mut self) {
+        if self.closed.get().is_none()
+            && let Err(error) = self.log.flush_all()
+        {
+            tracing::warn!(%error, "the last records of the log could not be written");
+        }
     }
 }

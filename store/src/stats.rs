@@ -7,6 +7,10 @@ pub struct Stats {
     pub commits: u64,
     /// Bytes appended to the log since the store was opened.
     pub log_bytes: u64,
+    /// Syncs since the store was opened; calls at the same time share one.
+    pub syncs: u64,
+    /// Records that are on stable storage, with all that they name.
+    pub durable_commits: u64,
     /// Bytes of values written to extents since the store was opened.
     pub value_bytes_written: u64,
     /// Values read from extents since the store was opened. Queries on meta and status columns leave it alone.

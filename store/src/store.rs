@@ -234,7 +234,9 @@ impl Store {
             }
             return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
         }
-        object::write(&self.0.directory, key, version, payload)
+        let object = object::write(&self.0.directory, key, version, payload)?;
+        self.0.unsynced.note(object::path_of(&self.0.directory, &object));
+        Ok(object)
     }
 
     /// Reads an object, every byte checked.
@@ -274,6 +276,15 @@ impl Store {
         self.0.close(reason.to_owned());
     }
 
+    /// Brings everything that was acknowledged so far, at any level, to stable storage.
+    ///
+    /// # Errors
+    /// `closed` when a sync fails: what is on stable storage is then not known, and opening the store again finds out.
+    pub fn sync(&self) -> Result<()> {
+        self.0.check_writable("sync it")?;
+        self.0.sync_all()
+    }
+
     /// Why the store accepts nothing more, if so.
     pub fn closed(&self) -> Option<String> {
         self.0.closed.get().cloned()
@@ -286,6 +297,8 @@ impl Store {
         Stats {
             commits,
             log_bytes: self.0.log.bytes(),
+            syncs: self.0.log.syncs(),
+            durable_commits: self.0.log.durable_through(),
             value_bytes_written: self.0.values.written_bytes(),
             value_reads: self.0.extents.value_reads(),
             extents: extents as u64,
@@ -293,11 +306,15 @@ impl Store {
         }
     }
 
-    /// Takes back the claims whose deadline has come, and says when to call again: a background duty that costs nothing
-    /// when there is nothing to do. Claiming does it too, so a store whose consumers are waited on needs nobody to call
-    /// this.
+    /// Does the background duties that are due, and says when to call again: cheap when there is nothing to do.
+    ///
+    /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on needs
+    /// nobody to call this for it), and syncs what has been unsynced for [`Options::sync_interval`]. `None`: not before
+    /// something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
-        Ok(self.0.state.lock().claims.next_deadline())
+        let sync = self.0.sync_when_due()?;
+        let lease = self.0.state.lock().claims.next_deadline();
+        Ok(lease.into_iter().chain(sync).min())
     }
 }

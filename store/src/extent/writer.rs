@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -27,6 +27,8 @@ pub(crate) struct ValueSource {
     idle: Mutex<Vec<Writer>>,
     next_extent: AtomicU32,
     written_bytes: AtomicU64,
+    /// An extent was begun since the last sync: its name is not on stable storage.
+    begun_unsynced: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -43,8 +45,16 @@ impl ValueSource {
         bytes_max: usize,
     ) -> Self {
         let next_extent = AtomicU32::new(extents.greatest().saturating_add(1));
-        let (idle, written_bytes) = (Mutex::default(), AtomicU64::new(0));
-        ValueSource { directory, extents, bytes_first, bytes_max, idle, next_extent, written_bytes }
+        ValueSource {
+            directory,
+            extents,
+            bytes_first,
+            bytes_max,
+            idle: Mutex::default(),
+            next_extent,
+            written_bytes: AtomicU64::new(0),
+            begun_unsynced: AtomicBool::new(false),
+        }
     }
 
     /// Bytes of values written to extents since the store was opened.
@@ -54,9 +64,13 @@ impl ValueSource {
 
     /// Makes every value that was written before the call stable: to be called before a sync of the log that makes
     /// records naming them stable. Extents without unsynced bytes cost nothing; two calls at once share a sync.
-    #[allow(dead_code, reason = "the first half of a commit that survives a power loss")]
     pub(crate) fn sync_written(&self) -> Result<()> {
-        self.extents.sync()
+        self.extents.sync()?;
+        if self.begun_unsynced.swap(false, Ordering::AcqRel) {
+            let path = self.directory.extents();
+            self.directory.disk.sync_directory(&path).map_err(|e| Cause::io("sync", path, e))?;
+        }
+        Ok(())
     }
 
     /// Writes one value, made of `parts` in a row, and says where it lies.
@@ -99,6 +113,7 @@ impl ValueSource {
         tracing::debug!(extent = number, capacity, "extent begun");
         let extent = Arc::new(extent);
         self.extents.add(extent.clone());
+        self.begun_unsynced.store(true, Ordering::Release);
         Ok(Writer { extent, next: HEADER_BYTES })
     }
 
@@ -157,7 +172,7 @@ mod tests {
         };
         assert_eq!(syncs(), 0, "no extent");
         source.write(&[&[7; 100]], StorageClass::View, owner).unwrap();
-        assert_eq!((syncs(), syncs()), (1, 0), "one extent, once");
+        assert_eq!((syncs(), syncs()), (2, 0), "one extent and its name, once");
         source.write(&[&[7; 100]], StorageClass::View, owner).unwrap();
         assert_eq!((syncs(), syncs()), (1, 0), "the same extent, written again");
     }

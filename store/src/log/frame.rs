@@ -1,16 +1,21 @@
 //! The layout of segments and frames.
 //!
 //! ```text
-//! segment header, 64 bytes   magic 8 | format u32 | number u32 | store id u64 | first sequence u64 | zeros | crc32c u32
-//! frame header, 24 bytes     payload length u32 | payload crc32c u32 | sequence u64 | zero u32 | crc32c of these 20 u32
+//! segment header, 64 bytes   magic 8 | format u32 | number u32 | store id u64 | first sequence u64 | boot 16
+//!                            | durable through u64 | zero u32 | crc32c u32
+//! frame header, 32 bytes     payload length u32 | payload crc32c u32 | sequence u64 | durable through u64 | zero u32
+//!                            | crc32c of these 28 u32
 //! payload                    one rkyv record, then zeros up to a multiple of 8
 //! ```
 //! The header has a checksum of its own so that a damaged length is told apart from a torn append.
+//!
+//! *Durable through*: every record with a lower sequence number was on stable storage, with every byte that it names,
+//! when this header was made.
 
 use crate::directory::FORMAT_VERSION;
 
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
-pub(crate) const FRAME_HEADER_BYTES: usize = 24;
+pub(crate) const FRAME_HEADER_BYTES: usize = 32;
 /// No record is larger; a length above it is damage.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"FBLOG\0\0\0";
@@ -21,6 +26,9 @@ pub(super) struct SegmentHeader {
     pub(super) number: u32,
     pub(super) store_id: u64,
     pub(super) first_sequence: u64,
+    /// The run of the machine that wrote the segment.
+    pub(super) boot: u128,
+    pub(super) durable_through: u64,
 }
 
 /// Why bytes are not a segment header of this format.
@@ -38,6 +46,8 @@ impl SegmentHeader {
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.first_sequence.to_le_bytes());
+        bytes[32..48].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.durable_through.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -51,28 +61,43 @@ impl SegmentHeader {
             return Err(HeaderFault::Format(u32_at(bytes, 8)));
         }
         let (number, store_id, first_sequence) = (u32_at(bytes, 12), u64_at(bytes, 16), u64_at(bytes, 24));
-        Ok(SegmentHeader { number, store_id, first_sequence })
+        let boot = u128::from_le_bytes(std::array::from_fn(|i| bytes[32 + i]));
+        Ok(SegmentHeader { number, store_id, first_sequence, boot, durable_through: u64_at(bytes, 48) })
     }
 }
 
-/// Appends a frame around `payload`.
-pub(super) fn encode_frame(buffer: &mut Vec<u8>, sequence: u64, payload: &[u8]) {
+/// Leaves room for a frame's header, and says where the frame begins. The payload follows.
+pub(super) fn begin_frame(buffer: &mut Vec<u8>) -> usize {
     let start = buffer.len();
-    buffer.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    buffer.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-    buffer.extend_from_slice(&sequence.to_le_bytes());
-    buffer.extend_from_slice(&[0; 4]);
-    let crc = crc32c::crc32c(&buffer[start..]);
-    buffer.extend_from_slice(&crc.to_le_bytes());
-    buffer.extend_from_slice(payload);
-    buffer.resize(start + FRAME_HEADER_BYTES + payload.len().next_multiple_of(8), 0);
+    buffer.resize(start + FRAME_HEADER_BYTES, 0);
+    start
+}
+
+/// Fills in the header of the frame that begins at `start`, now that its payload stands behind it.
+pub(super) fn end_frame(
+    buffer: &mut Vec<u8>,
+    start: usize,
+    payload_bytes: usize,
+    sequence: u64,
+    durable_through: u64,
+) {
+    let payload = start + FRAME_HEADER_BYTES;
+    let crc = crc32c::crc32c(&buffer[payload..payload + payload_bytes]);
+    let header = &mut buffer[start..payload];
+    header[..4].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+    header[4..8].copy_from_slice(&crc.to_le_bytes());
+    header[8..16].copy_from_slice(&sequence.to_le_bytes());
+    header[16..24].copy_from_slice(&durable_through.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..28]);
+    header[28..].copy_from_slice(&crc.to_le_bytes());
+    buffer.resize(payload + payload_bytes.next_multiple_of(8), 0);
 }
 
 /// What stands at one place of a segment.
 #[derive(Debug)]
 pub(super) enum Frame<'a> {
     /// A whole record.
-    Record { sequence: u64, payload: &'a [u8], end: usize },
+    Record { sequence: u64, durable_through: u64, payload: &'a [u8], end: usize },
     /// The segment ends here, cleanly.
     End,
     /// The segment ends inside a record: an append that was cut short.
@@ -88,7 +113,7 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
         return Frame::End;
     }
     let Some(header) = rest.get(..FRAME_HEADER_BYTES) else { return Frame::Torn };
-    if crc32c::crc32c(&header[..20]) != u32_at(header, 20) {
+    if crc32c::crc32c(&header[..28]) != u32_at(header, 28) {
         return Frame::Damaged("the record's header does not match its checksum");
     }
     let length = u32_at(header, 0) as usize;
@@ -106,14 +131,15 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
     if rest[FRAME_HEADER_BYTES + length..end].iter().any(|&byte| byte != 0) {
         return Frame::Damaged("the record is not followed by zeros");
     }
-    Frame::Record { sequence: u64_at(header, 8), payload, end: at + end }
+    let (sequence, durable_through) = (u64_at(header, 8), u64_at(header, 16));
+    Frame::Record { sequence, durable_through, payload, end: at + end }
 }
 
 /// How many bytes the frame takes that `bytes` begin with, padding included; `None` where no sound header stands.
 pub(super) fn frame_end(bytes: &[u8]) -> Option<usize> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;
     let length = u32_at(header, 0) as usize;
-    let sound = crc32c::crc32c(&header[..20]) == u32_at(header, 20) && length <= PAYLOAD_BYTES_MAX;
+    let sound = crc32c::crc32c(&header[..28]) == u32_at(header, 28) && length <= PAYLOAD_BYTES_MAX;
     sound.then(|| FRAME_HEADER_BYTES + length.next_multiple_of(8))
 }
 
@@ -133,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_segment_header_survives_and_any_flipped_byte_is_seen() {
-        let header = SegmentHeader { number: 3, store_id: 9, first_sequence: 77 };
+        let header =
+            SegmentHeader { number: 3, store_id: 9, first_sequence: 77, boot: 1 << 100, durable_through: 70 };
         let bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         for at in 0..SEGMENT_HEADER_BYTES {
@@ -147,8 +174,10 @@ mod tests {
         #[test]
         fn every_cut_is_torn_and_every_flip_is_damage(payload in prop::collection::vec(any::<u8>(), 0..64), at: usize) {
             let mut segment = Vec::new();
-            encode_frame(&mut segment, 5, &payload);
-            let whole = matches!(decode_frame(&segment, 0), Frame::Record { sequence: 5, payload: p, end } if p == payload && end == segment.len());
+            let start = begin_frame(&mut segment);
+            segment.extend_from_slice(&payload);
+            end_frame(&mut segment, start, payload.len(), 5, 4);
+            let whole = matches!(decode_frame(&segment, 0), Frame::Record { sequence: 5, durable_through: 4, payload: p, end } if p == payload && end == segment.len());
             prop_assert!(whole);
             let cut = 1 + at % (segment.len() - 1);
             prop_assert!(matches!(decode_frame(&segment[..cut], 0), Frame::Torn));

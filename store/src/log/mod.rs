@@ -3,16 +3,21 @@
 //! An event is applied to the state in memory and appended to the log's buffer under the state's lock, so both see the
 //! same order; the call that caused it returns only after the buffer has been handed to the kernel ([`Writer::flush`]).
 //! Many callers share one write: whoever gets the file writes all that is waiting.
+//! A call whose level is `memory` returns before that, one whose level is `synced` only when the log is on stable storage
+//! too ([`Writer::sync`]); many callers share one sync ([`mod@commit`]).
 //!
 //! Invariants
 //! - Sequence numbers grow by one from record to record, across segments.
 //! - Only the last segment of a process's life may end in a torn record, and that record was never acknowledged. The
 //!   next life begins a new segment whose header names the sequence number that it continues with, so a record that is
 //!   missing in the middle is seen.
-//! - After a failed write nothing more is accepted.
+//! - After a failed write or sync nothing more is accepted.
+//! - What a record names is on stable storage before the log is synced; `durable_through` never tells more than is so.
 //!
-//! Lock order: state, then `buffer`. `file` is taken only with neither held, except that its holder takes `buffer`.
+//! Lock order: state, then `buffer`. `file` is taken only with neither held, except that its holder takes `buffer`. No lock
+//! is held while the disk syncs: appending goes on meanwhile.
 
+mod commit;
 mod frame;
 mod reader;
 pub(crate) mod record;
@@ -21,6 +26,6 @@ mod writer;
 
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-pub(crate) use reader::read;
+pub(crate) use reader::{LogEnd, read};
 pub(crate) use scan::{Found, Place, scan};
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Appended, Writer};

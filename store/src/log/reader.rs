@@ -14,6 +14,8 @@ pub(crate) struct LogEnd {
     pub(crate) last_segment: u32,
     /// The sequence number of the next record.
     pub(crate) next_sequence: u64,
+    /// Every record below this one was on stable storage when the log was written.
+    pub(crate) durable_through: u64,
     /// How many records were read.
     pub(crate) records: u64,
     /// Bytes of appends that were cut short; they were never acknowledged.
@@ -54,7 +56,8 @@ fn read_segment(
         end.torn_bytes += bytes.len() as u64; // its creation was cut short
         return Ok(());
     };
-    check_header(directory, path, header, end, number)?;
+    let header = check_header(directory, path, header, end, number)?;
+    end.durable_through = end.durable_through.max(header.durable_through);
     let mut at = SEGMENT_HEADER_BYTES;
     loop {
         match decode_frame(&bytes, at) {
@@ -64,7 +67,7 @@ fn read_segment(
                 return Ok(());
             }
             Frame::Damaged(reason) => return Err(corrupt(path, at, reason.into())),
-            Frame::Record { sequence, payload, end: next } => {
+            Frame::Record { sequence, durable_through, payload, end: next } => {
                 if sequence != end.next_sequence {
                     return Err(corrupt(
                         path,
@@ -72,9 +75,14 @@ fn read_segment(
                         format!("record {sequence} stands where {} should", end.next_sequence),
                     ));
                 }
+                if durable_through > sequence {
+                    let reason = format!("record {sequence} calls records durable that come after it");
+                    return Err(corrupt(path, at, reason));
+                }
                 let record = Record::decode(payload)
                     .map_err(|e| corrupt(path, at, format!("record {sequence}: {e}")))?;
                 apply(sequence, record).map_err(|e| corrupt(path, at, format!("record {sequence}: {e}")))?;
+                end.durable_through = end.durable_through.max(durable_through);
                 end.next_sequence += 1;
                 end.records += 1;
                 at = next;
@@ -89,7 +97,7 @@ fn check_header(
     header: &[u8; SEGMENT_HEADER_BYTES],
     end: &LogEnd,
     number: u32,
-) -> Result<()> {
+) -> Result<SegmentHeader> {
     let header = SegmentHeader::decode(header).map_err(|fault| match fault {
         HeaderFault::Damaged => corrupt(path, 0, "the segment's header does not match its checksum".into()),
         HeaderFault::Format(found) => {
@@ -110,7 +118,10 @@ fn check_header(
         );
         return Err(corrupt(path, 0, reason));
     }
-    Ok(())
+    if header.durable_through > header.first_sequence {
+        return Err(corrupt(path, 0, "it calls records durable that come after it".into()));
+    }
+    Ok(header)
 }
 
 fn corrupt(path: &Path, offset: usize, reason: String) -> Error {

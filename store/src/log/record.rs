@@ -184,16 +184,17 @@ pub(crate) struct ObjectRecord {
 }
 
 impl Record {
-    /// The stored form.
-    pub(crate) fn encode(&self) -> Result<rkyv::util::AlignedVec, String> {
-        rkyv::to_bytes::<rkyv::rancor::Error>(self).map_err(|e| e.to_string())
+    /// Appends the stored form, and gives its length.
+    pub(crate) fn encode_to(&self, bytes: &mut Vec<u8>) -> Result<usize, String> {
+        let start = bytes.len();
+        rkyv::api::high::to_bytes_in::<_, rkyv::rancor::Error>(self, &mut *bytes)
+            .map_err(|e| e.to_string())?;
+        Ok(bytes.len() - start)
     }
 
     /// Reads the stored form, checking every offset in it.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, String> {
-        let mut aligned = rkyv::util::AlignedVec::<16>::with_capacity(payload.len());
-        aligned.extend_from_slice(payload);
-        rkyv::from_bytes::<Self, rkyv::rancor::Error>(&aligned).map_err(|e| e.to_string())
+        rkyv::from_bytes::<Self, rkyv::rancor::Error>(payload).map_err(|e| e.to_string())
     }
 }
 
@@ -208,7 +209,12 @@ mod tests {
         let cells = vec![CellRecord { column: 1, value: StoredValue::View([7; 16]) }];
         let event = Event::Written { operations: vec![Operation::Write { table: 0, row: 4, cells }] };
         let record = Record { time: -5, event };
-        assert_eq!(Record::decode(&record.encode().unwrap()).unwrap(), record);
+        for before in [0, 1, 3, 8] {
+            let mut bytes = vec![9; before]; // a record needs no alignment
+            let length = record.encode_to(&mut bytes).unwrap();
+            assert_eq!(bytes.len(), before + length);
+            assert_eq!(Record::decode(&bytes[before..]).unwrap(), record);
+        }
     }
 
     proptest! {

@@ -205,7 +205,7 @@ impl Window {
             self.hold(end)?;
         }
         match decode_frame(&self.bytes, self.at) {
-            Frame::Record { sequence, payload, end } => {
+            Frame::Record { sequence, payload, end, .. } => {
                 let (record, bytes) = (Record::decode(payload), (end - self.at) as u64);
                 self.at = end;
                 Ok(Step::Frame { sequence, record, bytes })

@@ -1,4 +1,4 @@
-//! Appends records: buffered under the state's lock, handed to the kernel outside it.
+//! Appends records: buffered under the state's lock, handed to the kernel outside it, synced by whoever leads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,19 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::frame::{PAYLOAD_BYTES_MAX, SegmentHeader, encode_frame};
+use super::LogEnd;
+use super::commit::GroupCommit;
+use super::frame::{PAYLOAD_BYTES_MAX, SegmentHeader, begin_frame, end_frame};
 use super::record::Record;
 use crate::directory::Directory;
 use crate::disk::DiskFile;
 use crate::error::{Cause, Error, Result};
+
+/// Makes the bytes stable that records name and that lie outside the log. True: also those of values.
+pub(crate) type SyncNamed<'a> = &'a dyn Fn(bool) -> Result<()>;
 
 /// The log's writing end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     directory: Arc<Directory>,
     segment_bytes_max: u64,
+    boot: u128,
     buffer: Mutex<Buffer>,
     file: Mutex<Segment>,
+    commit: GroupCommit,
     bytes: AtomicU64,
     /// What `Segment::flushed` was when it last moved: lets who has nothing to write pass without the file's lock.
     flushed: AtomicU64,
@@ -28,12 +35,16 @@ pub(crate) struct Writer {
 struct Buffer {
     frames: Vec<u8>,
     next_sequence: u64,
+    /// One past the last record that names values outside the log.
+    values_named: u64,
+    /// Every value that a record below this one names is on stable storage.
+    values_synced: u64,
 }
 
 #[derive(Debug)]
 struct Segment {
     /// Opened by the first write, so that a store that is only looked at leaves no file behind.
-    file: Option<Box<dyn DiskFile>>,
+    file: Option<Arc<dyn DiskFile>>,
     number: u32,
     bytes: u64,
     /// Every record below this sequence number has been handed to the kernel.
@@ -41,29 +52,52 @@ struct Segment {
     /// Why a write failed. The records of that write are gone, so nothing that comes after them may follow.
     failed: Option<String>,
     spare: Vec<u8>,
+    /// Earlier segments that were written since the last sync.
+    unsynced: Vec<Arc<dyn DiskFile>>,
+    /// A segment was made since the last sync: its name is not on stable storage.
+    name_unsynced: bool,
+}
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub(crate) sequence: u64,
+    /// Bytes that wait in the buffer, this record's among them.
+    pub(crate) buffered_bytes: usize,
+}
+
+/// A place between two records of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The segment that the last write went to.
+    pub(crate) segment: u32,
+    /// The record that comes next.
+    pub(crate) next_sequence: u64,
 }
 
 impl Writer {
     /// A writer that goes on after the segments that were read.
-    pub(crate) fn new(
-        directory: Arc<Directory>,
-        segment_bytes_max: u64,
-        last_segment: u32,
-        next_sequence: u64,
-    ) -> Self {
+    pub(crate) fn new(directory: Arc<Directory>, segment_bytes_max: u64, end: &LogEnd) -> Self {
+        let next_sequence = end.next_sequence;
         let segment = Segment {
             file: None,
-            number: last_segment,
+            number: end.last_segment,
             bytes: 0,
             flushed: next_sequence,
             failed: None,
             spare: Vec::new(),
+            unsynced: Vec::new(),
+            name_unsynced: false,
         };
+        // What the process before named may be unsynced; whoever opens the store keeps the list of it.
+        let buffer = Buffer { frames: Vec::new(), next_sequence, values_named: 0, values_synced: 0 };
         Writer {
+            boot: directory.disk.boot(),
             directory,
             segment_bytes_max,
-            buffer: Mutex::new(Buffer { frames: Vec::new(), next_sequence }),
+            buffer: Mutex::new(buffer),
             file: Mutex::new(segment),
+            commit: GroupCommit::new(end.durable_through),
             bytes: AtomicU64::new(0),
             flushed: AtomicU64::new(next_sequence),
         }
@@ -74,22 +108,54 @@ impl Writer {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes a record into the buffer and gives its sequence number. Called with the state locked, so that the log has
-    /// the order of the state's changes.
-    pub(crate) fn append(&self, record: &Record) -> Result<u64> {
-        let payload = record.encode().map_err(|reason| Cause::Argument { what: "record", reason })?;
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            let reason = format!(
-                "it takes {} bytes, more than {PAYLOAD_BYTES_MAX}; make smaller batches",
-                payload.len()
-            );
-            return Err(Cause::Argument { what: "record", reason }.into());
-        }
+    /// Syncs since the store was opened.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.commit.syncs()
+    }
+
+    /// Every record below this one is on stable storage, with every byte that it names.
+    pub(crate) fn durable_through(&self) -> u64 {
+        self.commit.durable()
+    }
+
+    /// Where the next record goes.
+    #[allow(dead_code, reason = "what a checkpoint covers is told by it")]
+    pub(crate) fn position(&self) -> Position {
+        let segment = self.file.lock();
+        Position { segment: segment.number, next_sequence: self.buffer.lock().next_sequence }
+    }
+
+    /// Whether there are records that a sync would bring to stable storage.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.durable_through() < self.buffer.lock().next_sequence
+    }
+
+    /// Takes a record into the buffer. Called with the state locked, so that the log has the order of the state's changes.
+    /// `names_values`: it names values that lie outside the log.
+    pub(crate) fn append(&self, record: &Record, names_values: bool) -> Result<Appended> {
         let mut buffer = self.buffer.lock();
-        let sequence = buffer.next_sequence;
-        buffer.next_sequence += 1;
-        encode_frame(&mut buffer.frames, sequence, &payload);
-        Ok(sequence)
+        let Buffer { frames, next_sequence: sequence, values_named, .. } = &mut *buffer;
+        let start = begin_frame(frames);
+        let payload_bytes = match record.encode_to(frames) {
+            Ok(bytes) if bytes <= PAYLOAD_BYTES_MAX => bytes,
+            outcome => {
+                frames.truncate(start);
+                let reason = outcome.map_or_else(
+                    |reason| reason,
+                    |bytes| {
+                        format!("it takes {bytes} bytes, more than {PAYLOAD_BYTES_MAX}; make smaller batches")
+                    },
+                );
+                return Err(Cause::Argument { what: "record", reason }.into());
+            }
+        };
+        end_frame(frames, start, payload_bytes, *sequence, self.commit.durable());
+        let appended = Appended { sequence: *sequence, buffered_bytes: frames.len() };
+        *sequence += 1;
+        if names_values {
+            *values_named = *sequence;
+        }
+        Ok(appended)
     }
 
     /// Returns once every record up to `sequence` has been handed to the kernel: it survives any end of this process.
@@ -98,25 +164,7 @@ impl Writer {
         if segment.flushed > sequence {
             return Ok(()); // somebody else's write took it along
         }
-        if let Some(reason) = segment.failed.clone() {
-            return Err(Cause::Closed { reason }.into());
-        }
-        let mut frames = std::mem::take(&mut segment.spare);
-        let next = {
-            let mut buffer = self.buffer.lock();
-            std::mem::swap(&mut buffer.frames, &mut frames);
-            buffer.next_sequence
-        };
-        if let Err(error) = self.write(&mut segment, &frames) {
-            let reason = error.with_sources();
-            segment.failed = Some(reason.clone());
-            return Err(Cause::Closed { reason }.into());
-        }
-        segment.flushed = next;
-        self.flushed.store(next, Ordering::Release);
-        frames.clear();
-        segment.spare = frames;
-        Ok(())
+        self.write_buffer(&mut segment).map(drop)
     }
 
     /// As [`flush`](Self::flush), for everything that was appended so far.
@@ -126,6 +174,66 @@ impl Writer {
             return Ok(());
         }
         self.flush(next - 1)
+    }
+
+    /// Returns once every record up to `sequence` is on stable storage, with every byte that it names.
+    pub(crate) fn sync(&self, sequence: u64, named: SyncNamed<'_>) -> Result<()> {
+        self.commit.reach(sequence, || self.lead(named))
+    }
+
+    /// As [`sync`](Self::sync), for everything that was appended so far.
+    pub(crate) fn sync_all(&self, named: SyncNamed<'_>) -> Result<()> {
+        let next = self.buffer.lock().next_sequence;
+        next.checked_sub(1).map_or(Ok(()), |last| self.sync(last, named))
+    }
+
+    /// Syncs what is there: what records name first, then the log. Gives how far the log is durable.
+    fn lead(&self, named: SyncNamed<'_>) -> Result<u64> {
+        let (values_pending, before) = {
+            let buffer = self.buffer.lock();
+            (buffer.values_named > buffer.values_synced, buffer.next_sequence)
+        };
+        named(values_pending)?;
+        self.buffer.lock().values_synced = before;
+        let (files, name_unsynced, written) = {
+            let mut segment = self.file.lock();
+            let written = self.write_buffer(&mut segment)?;
+            let mut files = std::mem::take(&mut segment.unsynced);
+            files.extend(segment.file.clone());
+            (files, std::mem::take(&mut segment.name_unsynced), written)
+        };
+        let log = self.directory.log();
+        files.iter().try_for_each(|file| file.sync()).map_err(|e| Cause::io("sync the log in", &log, e))?;
+        if name_unsynced {
+            self.directory.disk.sync_directory(&log).map_err(|e| Cause::io("sync", &log, e))?;
+        }
+        // Records that came meanwhile are durable too, unless one of them names a value.
+        Ok(if written.values_named <= before { written.next_sequence } else { before })
+    }
+
+    /// Hands the buffer to the kernel.
+    fn write_buffer(&self, segment: &mut Segment) -> Result<Written> {
+        if let Some(reason) = segment.failed.clone() {
+            return Err(Cause::Closed { reason }.into());
+        }
+        let mut frames = std::mem::take(&mut segment.spare);
+        let written = {
+            let mut buffer = self.buffer.lock();
+            std::mem::swap(&mut buffer.frames, &mut frames);
+            Written { next_sequence: buffer.next_sequence, values_named: buffer.values_named }
+        };
+        if !frames.is_empty()
+            && let Err(error) = self.write(segment, &frames)
+        {
+            let reason = error.with_sources();
+            segment.failed = Some(reason.clone());
+            return Err(Cause::Closed { reason }.into());
+        }
+        segment.flushed = written.next_sequence;
+        self.flushed.store(written.next_sequence, Ordering::Release);
+        frames.clear();
+        segment.spare = frames;
+        Ok(written)
     }
 
     fn write(&self, segment: &mut Segment, frames: &[u8]) -> Result<()> {
@@ -143,17 +251,31 @@ impl Writer {
     fn begin_segment(&self, segment: &mut Segment) -> Result<()> {
         segment.number += 1;
         let path = self.path(segment.number);
-        let (number, store_id) = (segment.number, self.directory.store_id);
-        let header = SegmentHeader { number, store_id, first_sequence: segment.flushed }.encode();
+        let header = SegmentHeader {
+            number: segment.number,
+            store_id: self.directory.store_id,
+            first_sequence: segment.flushed,
+            boot: self.boot,
+            durable_through: self.commit.durable(),
+        };
+        let header = header.encode();
         let io = |e| Error::from(Cause::io("create", &path, e));
         let file = self.directory.disk.create(&path).map_err(io)?;
+        segment.name_unsynced = true;
         file.append(&header).map_err(io)?;
         segment.bytes = header.len() as u64;
-        segment.file = Some(file);
+        let full = segment.file.replace(Arc::from(file));
+        segment.unsynced.extend(full);
         Ok(())
     }
 
     fn path(&self, number: u32) -> PathBuf {
         self.directory.log().join(format!("{number:08}.log"))
     }
+}
+
+/// What a write handed over.
+struct Written {
+    next_sequence: u64,
+    values_named: u64,
 }

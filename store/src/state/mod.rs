@@ -11,6 +11,7 @@ pub(crate) mod apply;
 mod decide;
 mod declare;
 mod show;
+mod values;
 pub use show::ConsumerInfo;
 
 use std::collections::{BTreeMap, HashMap};

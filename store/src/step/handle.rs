@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::claim::{Claim, ClaimProgress};
 use crate::consumer::{ConsumerHandle, MicroBatch, Wait};
+use crate::durability::Durability;
 use crate::error::{Cause, Result};
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
@@ -18,6 +19,7 @@ use crate::store::Store;
 pub struct Step {
     store: Store,
     number: u64,
+    durability: Durability,
     ended: AtomicBool,
 }
 
@@ -35,12 +37,19 @@ pub struct CommittedStep {
 
 impl Step {
     pub(crate) fn new(store: Store, number: u64) -> Self {
-        Step { store, number, ended: AtomicBool::new(false) }
+        let durability = store.0.options.durability;
+        Step { store, number, durability, ended: AtomicBool::new(false) }
     }
 
     /// The step's number: how many steps were committed before it, plus one.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The level at which the commit is acknowledged. Default: the store's.
+    pub fn durability(mut self, level: Durability) -> Self {
+        self.durability = level;
+        self
     }
 
     /// The next micro-batch of a trainer's planned rows, as soon as enough is ready. `None` when everything planned for
@@ -101,7 +110,7 @@ impl Step {
         let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
         let number = self.number;
         let records = self.updates(&updates)?;
-        self.store.0.submit(|state| {
+        self.store.0.submit_at(self.durability, |state| {
             state.decide_commit(number, &records)?;
             Ok((Event::StepCommitted { step: number, updates: records }, ()))
         })?;

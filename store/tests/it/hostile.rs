@@ -219,8 +219,8 @@ fn frames(segment: &[u8]) -> Vec<(usize, usize)> {
     let mut at = 64;
     while let Some(length) = segment.get(at..at + 4) {
         let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
-        found.push((at + 24, length));
-        at += 24 + length.next_multiple_of(8);
+        found.push((at + 32, length));
+        at += 32 + length.next_multiple_of(8);
     }
     found
 }
@@ -231,8 +231,8 @@ fn forge(segment: &mut [u8], frame: usize, at: usize, new: &[u8]) {
     let (start, length) = frames[frame % frames.len()];
     overwrite(&mut segment[start..start + length], at, new);
     let payload = crc32c(&segment[start..start + length]);
-    segment[start - 20..start - 16].copy_from_slice(&payload.to_le_bytes());
-    let header = crc32c(&segment[start - 24..start - 4]);
+    segment[start - 28..start - 24].copy_from_slice(&payload.to_le_bytes());
+    let header = crc32c(&segment[start - 32..start - 4]);
     segment[start - 4..start].copy_from_slice(&header.to_le_bytes());
 }
 

@@ -40,6 +40,7 @@ impl World {
             .extent_bytes(4096, 1 << 16)
             .segment_bytes_max(self.segment_bytes)
             .lease(LEASE)
+            .sync_interval(Duration::MAX)
     }
 
     pub(crate) fn try_open(&self) -> Result<Store> {

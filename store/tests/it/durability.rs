@@ -1,0 +1,255 @@
+//! What each level does to the disk before it acknowledges, and what happens when the disk refuses.
+
+use std::io;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use forebay_store::*;
+
+use crate::probe::*;
+use crate::support::*;
+
+const LONG: &str = "a value that lies in an extent, long enough for it";
+
+/// A store behind a probe, with the table `solver`. What came before is synced.
+fn probed(world: &World, options: Options) -> (Probe, Store, Table) {
+    let probe = Probe::new(&world.disk);
+    let store = Store::open(ROOT, options.disk(std::sync::Arc::new(probe.clone()))).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    table.insert(0, "first_0_0", [("prompt", LONG.into())]).unwrap();
+    store.sync().unwrap();
+    probe.take();
+    (probe, store, table)
+}
+
+fn insert_at(store: &Store, table: &Table, level: Durability, id: &str, prompt: &str) -> Result<()> {
+    let mut batch = store.batch();
+    batch.durability(level).insert(table, NewRow::new(0, id)?, [("prompt", prompt.into())])?;
+    batch.commit().map(drop)
+}
+
+// FX-B06
+#[test]
+fn each_level_asks_of_the_disk_what_it_promises_and_no_more() {
+    let world = World::new();
+    let (probe, store, table) = probed(&world, world.options());
+    insert_at(&store, &table, Durability::Memory, "m_0_0", LONG).unwrap();
+    assert_eq!(probe.take(), [""; 0], "memory");
+    insert_at(&store, &table, Durability::Logged, "l_0_0", LONG).unwrap();
+    assert_eq!(probe.take(), ["append 00000001.log"], "logged");
+    insert_at(&store, &table, Durability::Synced, "s_0_0", LONG).unwrap();
+    assert_eq!(
+        probe.take(),
+        ["sync 00000001.extent", "append 00000001.log", "sync 00000001.log"],
+        "synced: values first"
+    );
+    insert_at(&store, &table, Durability::Synced, "i_0_0", "in a view").unwrap();
+    assert_eq!(probe.take(), ["append 00000001.log", "sync 00000001.log"], "nothing outside the log");
+    store.sync().unwrap();
+    assert_eq!(probe.take(), [""; 0], "all is durable");
+    let stats = store.stats();
+    assert_eq!((stats.durable_commits, stats.syncs), (stats.commits, 3));
+}
+
+#[test]
+fn a_level_given_at_opening_holds_for_every_call() {
+    for (level, appends, syncs) in
+        [(Durability::Memory, 0, 0), (Durability::Logged, 5, 0), (Durability::Synced, 5, 5)]
+    {
+        let world = World::new();
+        let (probe, store, table) = probed(&world, world.options().durability(level));
+        let task = store.create_consumer("task", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+        let row = table.insert(0, "a_0_0", [("prompt", "short".into())]).unwrap();
+        table.write(row, [("reward", 1.0.into())]).unwrap();
+        let claim = task.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
+        claim.release().unwrap();
+        let asked = probe.take();
+        let count = |verb: &str| asked.iter().filter(|line| line.starts_with(verb)).count();
+        assert_eq!((count("append"), count("sync")), (appends, syncs), "{level}: {asked:?}");
+    }
+}
+
+#[test]
+fn what_memory_acknowledged_goes_with_the_process_and_an_orderly_end_keeps_it() {
+    for orderly in [false, true] {
+        let world = World::new();
+        let (_, store, table) = probed(&world, world.options());
+        insert_at(&store, &table, Durability::Memory, "m_0_0", LONG).unwrap();
+        let before = scan(&store);
+        assert_eq!(before["solver"].len(), 2);
+        drop(table);
+        let store = if orderly {
+            drop(store);
+            world.open()
+        } else {
+            world.reopen(store)
+        };
+        assert_eq!(scan(&store)["solver"].len(), if orderly { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn what_memory_acknowledged_is_handed_on_when_much_of_it_waits_or_anybody_writes_the_log() {
+    let world = World::new();
+    let (probe, store, table) = probed(&world, world.options().segment_bytes_max(8 << 20));
+    let reason = "x".repeat(600_000);
+    let exclude = |id: &str| {
+        let row = NewRow::new(0, id).unwrap().excluded(&reason);
+        let mut batch = store.batch();
+        batch.durability(Durability::Memory).insert(&table, row, []).unwrap();
+        batch.commit().unwrap();
+    };
+    exclude("a_0_0");
+    assert_eq!(probe.take(), [""; 0]);
+    exclude("b_0_0");
+    assert_eq!(probe.take(), ["append 00000001.log"], "more than a mebibyte waits");
+    exclude("c_0_0");
+    insert_at(&store, &table, Durability::Logged, "d_0_0", "x").unwrap();
+    assert_eq!(probe.take(), ["append 00000001.log"], "one write for both");
+    let store = world.reopen(store);
+    assert_eq!(scan(&store)["solver"].len(), 5);
+}
+
+/// The first sync is held until eight more calls have their records in the log's buffer; one sync more serves all eight.
+#[test]
+fn calls_at_the_same_time_share_one_sync() {
+    let world = World::new();
+    let (probe, store, table) = probed(&world, world.options().durability(Durability::Synced));
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(Some(may_go_on));
+    probe.hook(move |verb, path| {
+        if verb == "sync"
+            && path.extension().is_some_and(|e| e == "log")
+            && let Some(gate) = gate.lock().unwrap().take()
+        {
+            begun.send(()).unwrap();
+            gate.recv().unwrap();
+        }
+        Ok(())
+    });
+    let syncs = store.stats().syncs;
+    std::thread::scope(|scope| {
+        let insert = |id: String| {
+            let table = &table;
+            scope.spawn(move || table.insert(0, &id, [("prompt", "short".into())]).map(drop))
+        };
+        let first = insert("a_0_0".into());
+        has_begun.recv().unwrap();
+        let others: Vec<_> = (0..8).map(|i| insert(format!("b_0_{i}"))).collect();
+        while table.counts().written < 10 {
+            std::thread::yield_now();
+        }
+        assert!(others.iter().all(|other| !other.is_finished()), "acknowledged before it was synced");
+        go_on.send(()).unwrap();
+        others.into_iter().chain([first]).for_each(|call| call.join().unwrap().unwrap());
+    });
+    assert_eq!(store.stats().syncs - syncs, 2);
+    assert_eq!(store.stats().durable_commits, store.stats().commits);
+}
+
+#[test]
+fn a_sync_takes_along_what_the_process_before_left_unsynced_once() {
+    let world = World::new();
+    let (_, store, table) = probed(&world, world.options());
+    insert_at(&store, &table, Durability::Logged, "l_0_0", LONG).unwrap();
+    store.put_object("solver", 1, b"weights").unwrap();
+    std::mem::forget((store, table));
+    world.disk.restart();
+    let probe = Probe::new(&world.disk);
+    let options = world.options().disk(std::sync::Arc::new(probe.clone()));
+    let store = Store::open(ROOT, options).unwrap();
+    let name = "sync 00000000000000000001.safetensors";
+    probe.take();
+    store.sync().unwrap();
+    let asked = probe.take();
+    for file in
+        ["sync 00000001.extent", "sync 00000001.log", name, "sync log", "sync extents", "sync objects"]
+    {
+        assert!(asked.iter().any(|line| line == file), "{file}: {asked:?}");
+    }
+    assert_eq!(asked.last().unwrap(), "sync log", "the name of the segment of this process");
+    store.create_policy("one", 0, &[]).unwrap();
+    store.sync().unwrap();
+    assert_eq!(probe.take(), ["append 00000002.log", "sync 00000002.log"]);
+    store.put_object("solver", 2, b"weights").unwrap();
+    probe.take();
+    store.create_policy("two", 0, &[]).unwrap();
+    store.sync().unwrap();
+    let asked = probe.take();
+    assert!(asked.contains(&name.replace("1.", "2.")) && asked.contains(&"sync solver".into()), "{asked:?}");
+}
+
+#[test]
+fn names_of_new_files_are_made_durable_before_what_lies_in_them_is_acknowledged() {
+    let world = World::new();
+    let options = world.options().durability(Durability::Synced).segment_bytes_max(1);
+    let (probe, store, table) = probed(&world, options);
+    table.insert(0, "a_0_0", [("prompt", "y".repeat(9000).into())]).unwrap();
+    let asked = probe.take();
+    let at = |line: &str| asked.iter().position(|l| l == line).unwrap_or_else(|| panic!("{line}: {asked:?}"));
+    let extent = at("create 00000002.extent");
+    assert!(extent < at("sync 00000002.extent") && at("sync 00000002.extent") < at("sync extents"));
+    let segment = asked.iter().find(|line| line.starts_with("create") && line.ends_with(".log")).unwrap();
+    assert!(at("sync extents") < at(segment) && at(segment) < at("sync log"));
+    drop(store);
+}
+
+#[test]
+fn the_background_duty_syncs_what_has_waited_long_enough() {
+    let world = World::new();
+    let (probe, store, table) = probed(&world, world.options().sync_interval(Duration::from_secs(1)));
+    assert_eq!(store.run_once().unwrap(), None, "nothing to do");
+    world.clock.advance(Duration::from_millis(400));
+    insert_at(&store, &table, Durability::Memory, "m_0_0", LONG).unwrap();
+    let due = store.run_once().unwrap().unwrap();
+    assert!(due > world.clock.now() && due <= world.clock.now().after(Duration::from_secs(1)));
+    assert_eq!(probe.take(), [""; 0]);
+    world.clock.advance(due.since(world.clock.now()));
+    assert_eq!(store.run_once().unwrap(), None);
+    assert_eq!(probe.take(), ["sync 00000001.extent", "append 00000001.log", "sync 00000001.log"]);
+    assert_eq!(store.stats().durable_commits, store.stats().commits);
+}
+
+#[test]
+fn a_disk_that_refuses_closes_the_store_with_the_reason_or_leaves_it_usable() {
+    let full = io::ErrorKind::StorageFull;
+    let cases = [
+        ("append", "log", full, true),
+        ("create", "log", full, true),
+        ("create", "log", io::ErrorKind::ReadOnlyFilesystem, true),
+        ("sync", "log", io::ErrorKind::Other, true),
+        ("sync", "extent", io::ErrorKind::Other, true),
+        ("create", "extent", full, false),
+        ("allocate", "extent", full, false),
+    ];
+    for (verb, extension, kind, closes) in cases {
+        let what = format!("{verb} of a {extension}: {kind}");
+        let world = World::new();
+        let options = world.options().durability(Durability::Synced).segment_bytes_max(1);
+        let (probe, store, table) = probed(&world, options);
+        let before = scan(&store);
+        probe.fail(verb, extension, kind);
+        let long = "z".repeat(9000);
+        let error = table.insert(0, "a_0_0", [("prompt", long.as_str().into())]).unwrap_err();
+        probe.hook(|_, _| Ok(()));
+        let again = table.insert(0, "a_0_0", [("prompt", long.as_str().into())]);
+        if closes {
+            assert_eq!(error.kind(), Kind::Closed, "{what}: {error}");
+            let verb_told = if extension == "log" && verb == "append" { "create" } else { verb };
+            assert!(error.to_string().contains(verb_told), "{what}: {error}");
+            assert_eq!(again.unwrap_err().kind(), Kind::Closed, "{what}");
+            for refused in [store.sync(), store.run_once().map(drop)] {
+                assert_eq!(refused.unwrap_err().kind(), Kind::Closed, "{what}");
+            }
+            let store = world.reopen(store);
+            let rows = scan(&store)["solver"].len();
+            assert!(rows == 1 || (verb, rows) == ("sync", 2), "{what}: whole or absent");
+        } else {
+            assert_eq!(error.kind(), Kind::Capacity, "{what}: {error}");
+            again.unwrap();
+            assert_eq!(scan(&world.reopen(store))["solver"].len(), 2, "{what}");
+        }
+        assert_eq!(before["solver"].len(), 1);
+    }
+}
