@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! FOREBAY      identity: 64 bytes, written once, at once
-//! LOCK         flock of the writer (exclusive) or of readers (shared); holds the writer's pid as text
+//! LOCK         flock of the writer; holds its pid as text
+//! readers/     00000001.slot, ...                     who reads beside the writer, and what may not be given away
 //! log/         00000001.log, 00000002.log, ...      the order of events
 //! extents/     00000001.extent, ...                 values
 //! objects/     KEY/00000000000000000007.safetensors  large state, by version
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, HeldLock, LockKind};
 use crate::error::{Cause, Error, Result};
 use crate::options::Options;
+use crate::reader::{ReaderSlot, readers_hold};
 
 /// The format of everything in the directory. Written by 0.1; a change of any layout raises it.
 pub const FORMAT_VERSION: u32 = 1;
@@ -29,7 +31,16 @@ pub(crate) struct Directory {
     pub(crate) path: PathBuf,
     pub(crate) store_id: u64,
     pub(crate) disk: Arc<dyn Disk>,
-    _lock: Box<dyn HeldLock>,
+    access: Access,
+}
+
+/// What keeps others from taking away what is open here.
+#[derive(Debug)]
+enum Access {
+    /// Nobody else writes while this is held: for the writer, and for a reader that may not take a slot.
+    Locked { _lock: Box<dyn HeldLock> },
+    /// Read beside a writer, or beside none.
+    Slot(ReaderSlot),
 }
 
 impl Directory {
@@ -41,7 +52,7 @@ impl Directory {
         if fresh {
             check_empty(&*disk, path, options)?;
         }
-        let lock = take_lock(&*disk, path, options)?;
+        let access = take_access(&disk, path, options)?;
         // Looked at again now that nobody else can be creating it.
         let store_id = if disk.exists(&identity) {
             read_identity(&*disk, &identity)?
@@ -50,7 +61,7 @@ impl Directory {
             write_identity(&*disk, path, &identity, store_id)?;
             store_id
         };
-        Ok(Directory { path: path.to_owned(), store_id, disk, _lock: lock })
+        Ok(Directory { path: path.to_owned(), store_id, disk, access })
     }
 
     pub(crate) fn log(&self) -> PathBuf {
@@ -64,6 +75,40 @@ impl Directory {
     pub(crate) fn objects(&self) -> PathBuf {
         self.path.join("objects")
     }
+
+    /// Whether something that was over by the time that `records` records had been written may be given away: its values
+    /// overwritten, its file removed. To be asked *after* the record by which it is over was handed to the kernel.
+    pub(crate) fn may_give_away(&self, records: u64) -> bool {
+        self.readers_hold().is_none_or(|seen| seen >= records)
+    }
+
+    /// The least number of records that any living reader has seen of what it may still read; `None` when nobody reads.
+    pub(crate) fn readers_hold(&self) -> Option<u64> {
+        readers_hold(&*self.disk, &self.path)
+    }
+
+    /// Says, where this is a reader, that it needs nothing that was over before it had seen `records` records.
+    pub(crate) fn reads_from(&self, records: u64) -> Result<()> {
+        match &self.access {
+            Access::Slot(slot) => slot.needs_from(records),
+            Access::Locked { .. } => Ok(()),
+        }
+    }
+}
+
+/// A writer locks others out; a reader takes a slot, or, where it may not write one, locks the writer out.
+fn take_access(disk: &Arc<dyn Disk>, path: &Path, options: &Options) -> Result<Access> {
+    if options.read_only {
+        return read_access(disk, path);
+    }
+    Ok(Access::Locked { _lock: take_lock(&**disk, path, LockKind::Exclusive)? })
+}
+
+fn read_access(disk: &Arc<dyn Disk>, path: &Path) -> Result<Access> {
+    if let Some(slot) = ReaderSlot::take(disk, path)? {
+        return Ok(Access::Slot(slot));
+    }
+    Ok(Access::Locked { _lock: take_lock(&**disk, path, LockKind::Shared)? })
 }
 
 fn check_empty(disk: &dyn Disk, path: &Path, options: &Options) -> Result<()> {
@@ -84,9 +129,8 @@ fn check_empty(disk: &dyn Disk, path: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn take_lock(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Box<dyn HeldLock>> {
+fn take_lock(disk: &dyn Disk, path: &Path, kind: LockKind) -> Result<Box<dyn HeldLock>> {
     let file = path.join("LOCK");
-    let kind = if options.read_only { LockKind::Shared } else { LockKind::Exclusive };
     let note = std::process::id().to_string();
     let taken = disk.lock(&file, kind, &note).map_err(|e| Cause::io("lock", &file, e))?;
     taken.ok_or_else(|| who_holds(disk, path, &file).into())
@@ -102,18 +146,13 @@ fn who_holds(disk: &dyn Disk, path: &Path, file: &Path) -> Cause {
     Cause::Locked { path: path.to_owned(), pid }
 }
 
-/// Keeps writers out of a directory that is only read, where its lock can be taken. A store that was copied without its
-/// `LOCK` has no writer.
-pub(crate) fn hold_still(disk: &dyn Disk, path: &Path) -> Result<Option<Box<dyn HeldLock>>> {
-    let (file, log) = (path.join("LOCK"), path.join("log"));
-    if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&log) {
+/// Keeps what is in a store's directory there while it is looked at, damaged or not. For one that holds neither an
+/// identity nor a log, an error.
+pub(crate) fn hold_still(disk: &Arc<dyn Disk>, path: &Path) -> Result<impl Sized + use<>> {
+    if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&path.join("log")) {
         return Err(Cause::NotAStore { path: path.to_owned() }.into());
     }
-    if !disk.exists(&file) {
-        return Ok(None);
-    }
-    let taken = disk.lock(&file, LockKind::Shared, "").map_err(|e| Cause::io("lock", &file, e))?;
-    taken.map(Some).ok_or_else(|| who_holds(disk, path, &file).into())
+    if disk.exists(&path.join("LOCK")) { read_access(disk, path).map(Some) } else { Ok(None) }
 }
 
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.

@@ -14,6 +14,9 @@
 //! An acknowledged call survives what its level says ([`Durability`]): nothing, any end of the process (the default), or a
 //! power failure. Opening a store replays its log; a record that is damaged is an error that names file and offset, never skipped.
 //!
+//! Any number of processes may read beside the one that writes: [`Store::open_read_only`] and [`Store::refresh`].
+//! [`verify`](fn@verify) checks every byte that a store stands on.
+//!
 //! # Layout
 //! What a newcomer should read, in this order: [`store`](Store) (threads and locks), `state` (a pure function of the
 //! log), `table`, `consumer`, `claim`, `step` (the parts of the state), `log` and `extent` (where things lie), and the
@@ -42,6 +45,7 @@ mod options;
 mod page;
 mod policy;
 mod randomness;
+mod reader;
 mod sample_id;
 mod schema;
 mod shared;
@@ -83,4 +87,4 @@ pub use step::{
 pub use store::Store;
 pub use table::{CHUNK_ROWS, Cell, Purpose, Row, Table, TableCounts};
 pub use value::Value;
-pub use verify::{Checked, Fault, FaultKind, VerifyProgress, VerifyReport, VerifyStage, verify};
+pub use verify::{Checked, FaultKind, VerifyFault, VerifyProgress, VerifyReport, VerifyStage, verify};

@@ -4,7 +4,7 @@
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
 //! the log is written, and synced where the level asks for it, after it is let go; waiters are woken last.
 //!
-//! Order: `state`, then inside it the log's buffer. The log's file, the pool of value writers and the list of wake-ups
+//! Order: `reading`, then `state`, then inside it the log's buffer. The log's file, the pool of value writers and the list of wake-ups
 //! are leaves that are taken with none of the others held (the buffer, by the holder of the file).
 
 use std::path::Path;
@@ -23,6 +23,7 @@ use crate::extent::{Extents, ValueSource};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::options::Options;
+use crate::reader::Reading;
 use crate::state::State;
 use crate::unsynced::Unsynced;
 
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     wake_ups: RwLock<Vec<Arc<WakeUp>>>,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
+    /// How far a store that is open for reading has come.
+    pub(crate) reading: Mutex<Option<Reading>>,
 }
 
 impl Shared {
@@ -52,9 +55,15 @@ impl Shared {
     pub(crate) fn open(path: &Path, options: Options) -> Result<Self> {
         options.validate()?;
         let directory = Arc::new(Directory::open(path, &options)?);
-        let extents = Arc::new(Extents::open(&directory)?);
         let mut state = State::new(options.claims_kept);
-        let end = log::read(&directory, |_, record| state.apply(record).map(drop))?;
+        let mut reading = None;
+        let end = if options.read_only {
+            reading.insert(Reading::begin(&directory, &mut state)?).end()
+        } else {
+            log::read(&directory, |_, record| state.apply(record).map(drop))?
+        };
+        // After the log: a file that a record names is there before the record is.
+        let extents = Arc::new(Extents::open(&directory)?);
         if end.torn_bytes > 0 {
             tracing::warn!(
                 bytes = end.torn_bytes,
@@ -76,6 +85,7 @@ impl Shared {
             synced_at: AtomicI64::new(options.clock.now().0),
             state: Mutex::new(state),
             closed: OnceLock::new(),
+            reading: Mutex::new(reading),
             options,
             directory,
             extents,
@@ -215,11 +225,17 @@ impl Shared {
         wake_ups[consumer].clone()
     }
 
-    fn wake(&self, consumers: &[usize]) {
+    pub(crate) fn wake(&self, consumers: &[usize]) {
         let wake_ups = self.wake_ups.read();
         for wake_up in consumers.iter().filter_map(|&consumer| wake_ups.get(consumer)) {
             wake_up.notify(usize::MAX);
         }
+    }
+
+    /// Whether a snapshot, a value or a buffer of this process may still be read.
+    pub(crate) fn is_held(&self) -> bool {
+        const OURS: usize = 2; // this one and the value writers'
+        Arc::strong_count(&self.extents) > OURS || self.extents.is_any_held()
     }
 
     pub(crate) fn wake_everyone(&self) {

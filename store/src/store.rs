@@ -244,6 +244,28 @@ impl Store {
         object::read(&self.0.directory, object)
     }
 
+    /// Opens a store for reading, also beside a process that writes it: it shows what had been written when it was opened,
+    /// and what has come since after a [`Store::refresh`]. The same as [`Store::open`] with
+    /// [`Options::read_only`](crate::Options::read_only).
+    ///
+    /// # Errors
+    /// `state` when there is no store; `corrupt` when the log is damaged.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open(path, Options::default().read_only(true))
+    }
+
+    /// Takes in what its writer has written since a store was opened for reading, or since the last call. Gives the
+    /// number of records. What a snapshot shows stays as it is.
+    ///
+    /// # Errors
+    /// `corrupt` when the log is damaged; the store is closed then. `state` when a file cannot be read.
+    pub fn refresh(&self) -> Result<u64> {
+        if let Some(reason) = self.closed() {
+            return Err(Cause::Closed { reason }.into());
+        }
+        self.0.refresh()
+    }
+
     /// One instant of all tables. It blocks nobody and costs the number of chunks.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.0.state.lock();

@@ -144,6 +144,27 @@ impl Extents {
         Ok(extents)
     }
 
+    /// Maps the extents that have come since, for a reader beside the writer.
+    pub(crate) fn take_in(&self, directory: &Directory) -> Result<()> {
+        let path = directory.extents();
+        for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
+            let number = file.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            let known = number.and_then(|number: u32| self.by_number.read().get(&number).cloned());
+            // One that was still being made when it was looked at has no byte mapped yet.
+            if known.is_none_or(|extent| extent.mapping.is_empty())
+                && let Some(extent) = open_extent(directory, &file)?
+            {
+                self.add(Arc::new(extent));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody holds a value of any extent.
+    pub(crate) fn is_any_held(&self) -> bool {
+        self.by_number.read().values().any(|extent| Arc::strong_count(extent) > 1)
+    }
+
     pub(super) fn add(&self, extent: Arc<Extent>) {
         self.by_number.write().insert(extent.number, extent);
     }

@@ -18,12 +18,15 @@
 //! is held while the disk syncs: appending goes on meanwhile.
 
 mod commit;
+mod follow;
 mod frame;
 mod reader;
 pub(crate) mod record;
 mod scan;
+mod window;
 mod writer;
 
+pub(crate) use follow::Follower;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{LogEnd, read};

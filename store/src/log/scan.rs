@@ -6,16 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::frame::{
-    FRAME_HEADER_BYTES, Frame, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame, frame_end,
-};
+use super::frame::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
+use super::window::{Standing, Window};
 use crate::directory::FORMAT_VERSION;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use crate::error::{Cause, Result};
-
-/// How much is read at once, where no record needs more.
-const WINDOW_BYTES: usize = 1 << 20;
 
 /// What stands at a place of the log.
 #[derive(Debug)]
@@ -78,13 +74,13 @@ fn scan_segment(
     scanned: &mut Scanned,
     tell: &mut impl FnMut(Place, Found),
 ) -> std::io::Result<()> {
-    let mut window = Window::open(disk, path)?;
-    scanned.bytes += window.length;
+    let mut window = Window::open(disk, path, 0)?;
+    scanned.bytes += window.length();
     let place = |offset: u64| Place { path: path.to_owned(), offset };
     check_number(path, scanned).unwrap_or_else(|reason| tell(place(0), Found::Segment { reason }));
     let Some(header) = window.header()? else {
-        if window.length > 0 {
-            tell(place(0), Found::Torn { bytes: window.length });
+        if window.length() > 0 {
+            tell(place(0), Found::Torn { bytes: window.length() });
         }
         return Ok(());
     };
@@ -93,10 +89,10 @@ fn scan_segment(
         Err(reason) => tell(place(0), Found::Segment { reason }),
     }
     let mut damaged = false; // a run of bytes that make no sense is told once
-    while window.offset() < window.length {
+    while window.offset() < window.length() {
         let at = window.offset();
         match window.frame()? {
-            Step::Frame { sequence, record, bytes } => {
+            Standing::Frame { sequence, record, bytes } => {
                 damaged = false;
                 let found = match record {
                     Ok(record) => Found::Record { sequence, record, bytes },
@@ -104,13 +100,13 @@ fn scan_segment(
                 };
                 tell(place(at), found);
             }
-            Step::Damaged(reason) => {
+            Standing::Damaged(reason) => {
                 if !std::mem::replace(&mut damaged, true) {
                     tell(place(at), Found::Damaged { reason: reason.to_owned() });
                 }
             }
-            Step::Torn => {
-                tell(place(at), Found::Torn { bytes: window.length - at });
+            Standing::Torn => {
+                tell(place(at), Found::Torn { bytes: window.length() - at });
                 break;
             }
         }
@@ -141,82 +137,4 @@ fn check_header(header: &[u8; SEGMENT_HEADER_BYTES], scanned: &mut Scanned) -> R
         return Err("the segment belongs to another store or carries another number".to_owned());
     }
     Ok(header.first_sequence)
-}
-
-/// What the window stood at.
-enum Step {
-    Frame { sequence: u64, record: Result<Record, String>, bytes: u64 },
-    Damaged(&'static str),
-    Torn,
-}
-
-/// A moving window on a segment.
-struct Window {
-    file: Box<dyn DiskFile>,
-    length: u64,
-    /// Where `bytes` begins in the file.
-    start: u64,
-    bytes: Vec<u8>,
-    /// The next place to look at, within `bytes`.
-    at: usize,
-}
-
-impl Window {
-    fn open(disk: &dyn Disk, path: &Path) -> std::io::Result<Self> {
-        let file = disk.open(path)?;
-        let length = file.length()?;
-        Ok(Window { file, length, start: 0, bytes: Vec::new(), at: 0 })
-    }
-
-    fn offset(&self) -> u64 {
-        self.start + self.at as u64
-    }
-
-    fn header(&mut self) -> std::io::Result<Option<[u8; SEGMENT_HEADER_BYTES]>> {
-        if !self.hold(SEGMENT_HEADER_BYTES)? {
-            return Ok(None);
-        }
-        self.at = SEGMENT_HEADER_BYTES;
-        Ok(self.bytes.first_chunk().copied())
-    }
-
-    /// Reads on until `wanted` bytes from the present place are held. False where the file has fewer.
-    fn hold(&mut self, wanted: usize) -> std::io::Result<bool> {
-        if self.bytes.len() - self.at >= wanted {
-            return Ok(true);
-        }
-        self.start = self.offset();
-        self.bytes.drain(..self.at);
-        self.at = 0;
-        let left = self.length - self.start - self.bytes.len() as u64;
-        let more =
-            (wanted.max(WINDOW_BYTES) - self.bytes.len()).min(usize::try_from(left).unwrap_or(usize::MAX));
-        let (held, from) = (self.bytes.len(), self.start + self.bytes.len() as u64);
-        self.bytes.resize(held + more, 0);
-        self.file.read_at(&mut self.bytes[held..], from)?;
-        Ok(self.bytes.len() >= wanted)
-    }
-
-    /// Looks at the present place and goes to the next.
-    fn frame(&mut self) -> std::io::Result<Step> {
-        self.hold(FRAME_HEADER_BYTES)?;
-        let end = frame_end(&self.bytes[self.at..]);
-        if let Some(end) = end {
-            self.hold(end)?;
-        }
-        match decode_frame(&self.bytes, self.at) {
-            Frame::Record { sequence, payload, end, .. } => {
-                let (record, bytes) = (Record::decode(payload), (end - self.at) as u64);
-                self.at = end;
-                Ok(Step::Frame { sequence, record, bytes })
-            }
-            Frame::Damaged(reason) => {
-                // A sound header says where the next frame begins; without one, the next multiple of 8 is tried.
-                let next = self.at + end.unwrap_or(8);
-                self.at = next.min(self.bytes.len());
-                Ok(Step::Damaged(reason))
-            }
-            Frame::Torn | Frame::End => Ok(Step::Torn),
-        }
-    }
 }

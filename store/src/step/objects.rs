@@ -54,11 +54,15 @@ impl State {
 impl Store {
     /// Removes the versions of these objects that no rewind can need.
     pub(super) fn retire_objects(&self, newest: &[ObjectRef]) {
-        let needed: HashSet<(String, u64)> = {
+        let (needed, records): (HashSet<(String, u64)>, u64) = {
             let state = self.0.state.lock();
             let needed = state.objects_needed(self.0.options.object_versions_kept);
-            needed.into_iter().map(|(key, version)| (key.to_owned(), version)).collect()
+            let needed = needed.into_iter().map(|(key, version)| (key.to_owned(), version)).collect();
+            (needed, state.commits)
         };
+        if !self.0.directory.may_give_away(records) {
+            return; // a reader that has not seen this step yet may still read them; the next step tries again
+        }
         for object in newest {
             let over = |version| version < object.version && !needed.contains(&(object.key.clone(), version));
             object::retire(&self.0.directory, &object.key, over);

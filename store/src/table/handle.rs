@@ -200,18 +200,23 @@ impl Table {
         self.check_row(row)?;
         let index = self.schema.index_of(column)?;
         let class = self.schema.data_columns()[index].data_type.storage_class();
-        let (value, fragments) = {
+        let (value, fragments, extents) = {
             let state = self.store.0.state.lock(); // both in one look: a cell may turn final in between
             let table = &state.tables[self.id as usize];
-            (table.cell(index, row.index), table.fragments(row.index, index as u16).to_vec())
-        };
+            (
+                table.cell(index, row.index),
+                table.fragments(row.index, index as u16).to_vec(),
+                self.store.0.extents.clone(),
+            )
+        }; // a reader's slot does not move on while `extents` is held
+        let resolve = |view: View| extents.resolve(view, class);
         Ok(match value {
             Some(StoredValue::Null) => Cell::Null,
             Some(StoredValue::Inline(bits)) => Cell::Inline(bits),
-            Some(StoredValue::View(view)) => Cell::Bytes(self.store.0.extents.resolve(View(view), class)?),
+            Some(StoredValue::View(view)) => Cell::Bytes(resolve(View(view))?),
             None if fragments.is_empty() => Cell::Empty,
             None => {
-                let fragments = self.resolve_all(&fragments, class)?;
+                let fragments: Vec<ValueBytes> = fragments.into_iter().map(resolve).collect::<Result<_>>()?;
                 Cell::Partial(fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect())
             }
         })

@@ -39,7 +39,7 @@ impl FaultKind {
 
 /// One thing that is wrong with a store, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct VerifyFault {
     /// What it concerns.
     pub kind: FaultKind,
     /// The file.
@@ -50,13 +50,13 @@ pub struct Fault {
     pub reason: String,
 }
 
-impl Fault {
+impl VerifyFault {
     pub(crate) fn new(kind: FaultKind, path: &Path, offset: u64, reason: impl Into<String>) -> Self {
-        Fault { kind, path: path.to_owned(), offset, reason: reason.into() }
+        VerifyFault { kind, path: path.to_owned(), offset, reason: reason.into() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for VerifyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -24,7 +24,7 @@ mod value;
 
 use std::path::Path;
 
-pub use fault::{Fault, FaultKind};
+pub use fault::{FaultKind, VerifyFault};
 pub use progress::{VerifyProgress, VerifyStage};
 pub use report::{Checked, VerifyReport};
 
@@ -34,6 +34,9 @@ use crate::error::{Cause, Result};
 use crate::options::Options;
 
 /// Checks everything in a store's directory, by reading alone. Of the options it uses the disk.
+///
+/// Beside a process that writes the store it checks what had been written when it began to look, as a reader that holds
+/// a slot; [`VerifyReport::next_sequence`] says how far that was.
 ///
 /// ```
 /// use forebay_store::{DataType, Options, Schema, Store, verify};
@@ -48,15 +51,14 @@ use crate::options::Options;
 /// ```
 ///
 /// # Errors
-/// `state` when the directory holds no store, or a process is writing it; what is wrong *in* a store is no error but
-/// part of the report.
+/// `state` when the directory holds no store. What is wrong *in* a store is no error but part of the report.
 pub fn verify(
     path: impl AsRef<Path>,
     options: &Options,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport> {
     let path = path.as_ref();
-    let _lock = directory::hold_still(&*options.disk, path)?;
+    let _lock = directory::hold_still(&options.disk, path)?;
     examine(path, options, progress)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{FaultKind, VerifyFault};
 
 /// More faults than this are counted and not described, so that a ruined store does not fill the memory.
 const FAULTS_DESCRIBED: usize = 1000;
@@ -56,7 +56,7 @@ pub struct VerifyReport {
     /// How much was looked at.
     pub checked: Checked,
     /// Everything that is wrong, in the order in which it was found; at most a thousand.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<VerifyFault>,
     /// How many more faults there are.
     pub faults_not_described: u64,
     /// Files that nothing names: what a crash between a write and its record leaves, or what a later commit left behind.
@@ -75,7 +75,7 @@ impl VerifyReport {
         self.faults.len() as u64 + self.faults_not_described
     }
 
-    pub(super) fn add(&mut self, fault: Fault) {
+    pub(super) fn add(&mut self, fault: VerifyFault) {
         if self.faults.len() < FAULTS_DESCRIBED {
             self.faults.push(fault);
         } else {
@@ -90,6 +90,6 @@ impl VerifyReport {
         offset: u64,
         reason: impl Into<String>,
     ) {
-        self.add(Fault::new(kind, path, offset, reason));
+        self.add(VerifyFault::new(kind, path, offset, reason));
     }
 }

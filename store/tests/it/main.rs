@@ -14,6 +14,7 @@ mod groups;
 mod hostile;
 mod model;
 mod probe;
+mod reader;
 mod recovery;
 mod rewind;
 mod snapshot;

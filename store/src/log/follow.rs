@@ -1,0 +1,141 @@
+//! Reads a log that is still being written, from where it stopped the last time.
+
+use std::path::PathBuf;
+
+use super::LogEnd;
+use super::frame::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::record::Record;
+use super::window::{Standing, Window};
+use crate::directory::{Directory, FORMAT_VERSION};
+use crate::error::{Cause, Error, Result};
+
+/// A place in a log: every record before it has been read.
+#[derive(Clone, Debug)]
+pub(crate) struct Follower {
+    /// 0 before the first segment.
+    segment: u32,
+    offset: u64,
+    next_sequence: u64,
+    /// Records before the first one that was wished for have been passed; from here on none may be missing or repeated.
+    arrived: bool,
+}
+
+impl Follower {
+    /// A place from which the next record to be read is `next_sequence`.
+    pub(crate) fn from_record(next_sequence: u64) -> Self {
+        Follower { segment: 0, offset: 0, next_sequence, arrived: next_sequence == 0 }
+    }
+
+    /// What was read so far.
+    pub(crate) fn end(&self) -> LogEnd {
+        let (last_segment, next_sequence) = (self.segment, self.next_sequence);
+        LogEnd { last_segment, next_sequence, records: next_sequence, ..LogEnd::default() }
+    }
+
+    /// Gives up to `records_max` records to `take`, as many as there are, in order. What is not whole at the end is left
+    /// for the next time: somebody may be writing it.
+    ///
+    /// # Errors
+    /// `corrupt` for what cannot have been written so, and what `take` refuses, with file and offset.
+    pub(crate) fn follow(
+        &mut self,
+        directory: &Directory,
+        records_max: usize,
+        mut take: impl FnMut(Record) -> Result<(), String>,
+    ) -> Result<usize> {
+        let mut taken = 0;
+        while taken < records_max {
+            if self.segment == 0 && !self.begin(directory)? {
+                break;
+            }
+            // Looked for before the segment is read to its end: once the next one is there, this one does not grow.
+            let next = directory.disk.exists(&path_of(directory, self.segment + 1));
+            taken += self.read_segment(directory, records_max - taken, &mut take)?;
+            if taken < records_max {
+                if !next {
+                    break;
+                }
+                (self.segment, self.offset) = (self.segment + 1, 0);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Goes to the first segment that is there.
+    fn begin(&mut self, directory: &Directory) -> Result<bool> {
+        let log = directory.log();
+        let files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
+        let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u32>().ok();
+        let mut before = None;
+        for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "log")) {
+            let number = number(path).unwrap_or(0);
+            if before.is_some_and(|before: u32| before.checked_add(1) != Some(number)) || number == 0 {
+                let reason = "it is not the segment that should follow on the one before it".to_owned();
+                return Err(Cause::Corrupt { path: path.clone(), offset: 0, reason }.into());
+            }
+            self.segment = if before.is_none() { number } else { self.segment };
+            before = Some(number);
+        }
+        Ok(before.is_some())
+    }
+
+    fn read_segment(
+        &mut self,
+        directory: &Directory,
+        records_max: usize,
+        take: &mut impl FnMut(Record) -> Result<(), String>,
+    ) -> Result<usize> {
+        let path = path_of(directory, self.segment);
+        let unread = |e| Error::from(Cause::io("read", &path, e));
+        let corrupt = |offset: u64, reason: String| -> Error {
+            Cause::Corrupt { path: path.clone(), offset, reason }.into()
+        };
+        let mut window = Window::open(&*directory.disk, &path, self.offset).map_err(unread)?;
+        if self.offset == 0 {
+            let Some(header) = window.header().map_err(unread)? else { return Ok(0) };
+            self.check_header(directory, &header).map_err(|reason| corrupt(0, reason))?;
+            self.offset = SEGMENT_HEADER_BYTES as u64;
+        }
+        let mut taken = 0;
+        while taken < records_max && window.offset() < window.length() {
+            match window.frame().map_err(unread)? {
+                Standing::Frame { sequence, record, .. } => {
+                    let refuse =
+                        |reason: String| corrupt(self.offset, format!("record {sequence}: {reason}"));
+                    if sequence > self.next_sequence || (self.arrived && sequence < self.next_sequence) {
+                        return Err(refuse(format!("it stands where {} should", self.next_sequence)));
+                    }
+                    if sequence == self.next_sequence {
+                        take(record.map_err(refuse)?).map_err(refuse)?;
+                        (self.next_sequence, self.arrived) = (self.next_sequence + 1, true);
+                        taken += 1;
+                    }
+                    self.offset = window.offset();
+                }
+                Standing::Damaged(reason) => return Err(corrupt(self.offset, reason.to_owned())),
+                Standing::Torn => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    fn check_header(&self, directory: &Directory, header: &[u8; SEGMENT_HEADER_BYTES]) -> Result<(), String> {
+        let header = SegmentHeader::decode(header).map_err(|fault| match fault {
+            HeaderFault::Damaged => "the segment's header does not match its checksum".to_owned(),
+            HeaderFault::Format(found) => format!("the segment has format {found}, not {FORMAT_VERSION}"),
+        })?;
+        if header.store_id != directory.store_id || header.number != self.segment {
+            return Err("the segment belongs to another store or carries another number".to_owned());
+        }
+        let misses = header.first_sequence > self.next_sequence;
+        if misses || (self.arrived && header.first_sequence < self.next_sequence) {
+            let (first, next) = (header.first_sequence, self.next_sequence);
+            return Err(format!("it begins with record {first}, the one before it ends at {next}"));
+        }
+        Ok(())
+    }
+}
+
+fn path_of(directory: &Directory, number: u32) -> PathBuf {
+    directory.log().join(format!("{number:08}.log"))
+}
