@@ -7,6 +7,8 @@
 //! log/         00000001.log, 00000002.log, ...      the order of events
 //! extents/     00000001.extent, ...                 values
 //! objects/     KEY/00000000000000000007.safetensors  large state, by version
+//! MANIFEST     the newest checkpoint, if there is one
+//! pages/       00000001.pages, ...                  what checkpoints store
 //! ```
 
 use std::io;
@@ -23,7 +25,7 @@ pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"FOREBAY\0";
 pub(crate) const IDENTITY_BYTES: usize = 64;
-const FOLDERS: [&str; 3] = ["log", "extents", "objects"];
+const FOLDERS: [&str; 4] = ["log", "extents", "objects", "pages"];
 
 /// An open and locked directory.
 #[derive(Debug)]
@@ -70,6 +72,10 @@ impl Directory {
 
     pub(crate) fn extents(&self) -> PathBuf {
         self.path.join("extents")
+    }
+
+    pub(crate) fn pages(&self) -> PathBuf {
+        self.path.join("pages")
     }
 
     pub(crate) fn objects(&self) -> PathBuf {

@@ -24,10 +24,10 @@
 //!
 //! This crate knows files, memory and Arrow arrays. It starts no thread and no async runtime, and knows no SQL, no
 //! network and no device.
-#![allow(dead_code, reason = "pages are stored by checkpoints, which come next")]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod batch;
+mod checkpoint;
 mod claim;
 mod clock;
 mod consumer;
@@ -61,6 +61,7 @@ mod value;
 mod verify;
 
 pub use batch::{NewRow, WriteBatch};
+pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
 pub use consumer::{Consumer, ConsumerHandle, ConsumerKind, GroupBy, MicroBatch, Wait};

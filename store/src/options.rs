@@ -28,6 +28,7 @@ pub struct Options {
     pub(crate) segment_bytes_max: u64,
     pub(crate) object_versions_kept: usize,
     pub(crate) claims_kept: usize,
+    pub(crate) checkpoint_records: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) randomness: Arc<dyn Randomness>,
@@ -46,6 +47,7 @@ impl Default for Options {
             segment_bytes_max: 64 << 20,
             object_versions_kept: 2,
             claims_kept: 1 << 16,
+            checkpoint_records: 250_000,
             clock: Arc::new(SystemClock),
             disk: Arc::new(LocalDisk),
             randomness: Arc::new(SystemRandomness),
@@ -98,6 +100,13 @@ impl Options {
     /// How large a log segment grows before the next is begun, in bytes. Default: 64 MiB.
     pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
         self.segment_bytes_max = bytes;
+        self
+    }
+
+    /// After how many records of the log [`Store::run_once`](crate::Store::run_once) takes a checkpoint: what opening the
+    /// store replays at most. Default: 250,000, which take about half a second.
+    pub fn checkpoint_records(mut self, records: u64) -> Self {
+        self.checkpoint_records = records.max(1);
         self
     }
 

@@ -4,8 +4,9 @@
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
 //! the log is written, and synced where the level asks for it, after it is let go; waiters are woken last.
 //!
-//! Order: `reading`, then `state`, then inside it the log's buffer. The log's file, the pool of value writers and the list of wake-ups
-//! are leaves that are taken with none of the others held (the buffer, by the holder of the file).
+//! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer. The
+//! log's file, the pool of value writers and the list of wake-ups are leaves that are taken with neither `state` nor the
+//! buffer held (the buffer, by the holder of the file).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use event_listener::Event as WakeUp;
 use parking_lot::{Mutex, RwLock};
 
+use crate::checkpoint::{self, Checkpointer, Manifest};
 use crate::clock::Timestamp;
 use crate::directory::Directory;
 use crate::durability::Durability;
@@ -43,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) unsynced: Unsynced,
     /// When the background duty last synced, in microseconds since the Unix epoch.
     synced_at: AtomicI64,
+    pub(crate) checkpointer: Checkpointer,
     wake_ups: RwLock<Vec<Arc<WakeUp>>>,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
@@ -55,12 +58,18 @@ impl Shared {
     pub(crate) fn open(path: &Path, options: Options) -> Result<Self> {
         options.validate()?;
         let directory = Arc::new(Directory::open(path, &options)?);
-        let mut state = State::new(options.claims_kept);
+        let manifest = Manifest::read(&directory)?;
+        let checkpointer = Checkpointer::after(manifest.as_ref());
+        let from = manifest.as_ref().map_or(0, |manifest| manifest.next_sequence);
+        let mut state = match manifest {
+            Some(manifest) => checkpoint::restore(&directory, manifest, options.claims_kept)?,
+            None => State::new(options.claims_kept),
+        };
         let mut reading = None;
         let end = if options.read_only {
-            reading.insert(Reading::begin(&directory, &mut state)?).end()
+            reading.insert(Reading::begin(&directory, &mut state, from)?).end()
         } else {
-            log::read(&directory, |_, record| state.apply(record).map(drop))?
+            log::read(&directory, from, |_, record| state.apply(record).map(drop))?
         };
         // After the log: a file that a record names is there before the record is.
         let extents = Arc::new(Extents::open(&directory)?);
@@ -81,8 +90,9 @@ impl Shared {
                 options.extent_bytes_max,
             ),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
-            unsynced: Unsynced::new(&directory, end.records == 0)?,
+            unsynced: Unsynced::new(&directory, end.next_sequence == 0)?,
             synced_at: AtomicI64::new(options.clock.now().0),
+            checkpointer,
             state: Mutex::new(state),
             closed: OnceLock::new(),
             reading: Mutex::new(reading),

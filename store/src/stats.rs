@@ -19,4 +19,6 @@ pub struct Stats {
     pub extents: u64,
     /// Bytes that extent files take.
     pub extent_bytes: u64,
+    /// Bytes of memory that rows, their index and their texts take; pages that lie in a checkpoint's files do not count.
+    pub memory_bytes: u64,
 }

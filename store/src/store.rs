@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::batch::WriteBatch;
+use crate::checkpoint::CheckpointReport;
 use crate::claim::ClaimInfo;
 use crate::clock::{Clock, Timestamp};
 use crate::consumer::{Consumer, ConsumerHandle};
@@ -312,10 +313,23 @@ impl Store {
         self.0.closed.get().cloned()
     }
 
+    /// Takes a checkpoint: opening the store then replays what comes after it, and the log before it is removed. Blocks
+    /// nobody for longer than it takes to note what there is; pages that have not changed since the last one are not
+    /// written again. [`run_once`](Self::run_once) takes one when it is due ([`Options::checkpoint_records`]).
+    ///
+    /// # Errors
+    /// `capacity` when the disk is full; the checkpoint before stays then, and so does the log.
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.0.checkpoint()
+    }
+
     /// Counters since the store was opened.
     pub fn stats(&self) -> Stats {
         let (extents, extent_bytes) = self.0.extents.totals();
-        let commits = self.0.state.lock().commits;
+        let (commits, memory_bytes) = {
+            let state = self.0.state.lock();
+            (state.commits, state.heap_bytes() as u64)
+        };
         Stats {
             commits,
             log_bytes: self.0.log.bytes(),
@@ -325,16 +339,18 @@ impl Store {
             value_reads: self.0.extents.value_reads(),
             extents: extents as u64,
             extent_bytes,
+            memory_bytes,
         }
     }
 
     /// Does the background duties that are due, and says when to call again: cheap when there is nothing to do.
     ///
     /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on needs
-    /// nobody to call this for it), and syncs what has been unsynced for [`Options::sync_interval`]. `None`: not before
-    /// something is written.
+    /// nobody to call this for it), takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what
+    /// has been unsynced for [`Options::sync_interval`]. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
+        self.0.checkpoint_if_due()?;
         let sync = self.0.sync_when_due()?;
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())

@@ -29,6 +29,18 @@ pub enum ClaimProgress {
 }
 
 impl ClaimProgress {
+    /// Every state, in the order of their numbers in checkpoints.
+    pub(crate) const ALL: [ClaimProgress; 8] = [
+        ClaimProgress::Leased,
+        ClaimProgress::Accumulated,
+        ClaimProgress::Consumed,
+        ClaimProgress::Finished,
+        ClaimProgress::Released,
+        ClaimProgress::Expired,
+        ClaimProgress::Returned,
+        ClaimProgress::Lost,
+    ];
+
     /// The word for this state, in messages and SQL.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -117,6 +129,27 @@ impl ClaimBook {
             kept,
             next: 1,
         }
+    }
+
+    /// The stored form's content: every claim with its number, the ended ones in the order in which they ended.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, &ClaimState)> {
+        let live = self.iter().filter(|(_, claim)| claim.ended_at.is_none());
+        let ended = self.ended.iter().filter_map(|number| Some((*number, self.claims.get(number)?)));
+        live.chain(ended)
+    }
+
+    /// Takes in what was stored, in that order.
+    pub(crate) fn restore(&mut self, claims: Vec<(u64, ClaimState)>, next: u64) {
+        for (number, claim) in claims {
+            if claim.progress == ClaimProgress::Leased {
+                self.deadlines.insert((claim.deadline, number));
+            }
+            if claim.ended_at.is_some() {
+                self.ended.push_back(number);
+            }
+            self.claims.insert(number, claim);
+        }
+        self.next = next;
     }
 
     /// The number that the next claim gets.

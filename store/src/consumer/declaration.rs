@@ -3,6 +3,7 @@
 use super::group::GroupName;
 use crate::sample_id::{SampleId, SampleKey};
 use crate::table::RowMeta;
+use crate::texts::TextPages;
 
 /// What a consumer does with its claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +50,12 @@ impl GroupBy {
     pub(crate) fn name(self, meta: &RowMeta) -> GroupName {
         let turn = (self == GroupBy::InputAndTurn).then_some(meta.turn);
         GroupName { input: meta.input, turn }
+    }
+
+    /// The group key of a group.
+    pub(crate) fn show(self, name: GroupName, texts: &TextPages) -> String {
+        let sample = SampleKey { input: texts.get(name.input), turn: name.turn.unwrap_or(0), trajectory: 0 };
+        self.key_of(sample)
     }
 
     /// Takes a group key apart: the input id, and the turn where groups are by turn too. `None` when it is no key.

@@ -9,10 +9,12 @@
 mod declaration;
 mod group;
 mod handle;
+mod image;
 mod queue;
 mod state;
 
 pub use declaration::{Consumer, ConsumerKind, GroupBy, MicroBatch};
 pub(crate) use group::GroupName;
 pub use handle::{ConsumerHandle, Wait};
+pub(crate) use image::ConsumerStateImage;
 pub(crate) use state::{ConsumedTable, ConsumerState, Selection, Shortage};

@@ -20,9 +20,9 @@ pub(crate) struct ConsumerState {
     pub(crate) kind: ConsumerKind,
     pub(crate) tables: Vec<ConsumedTable>,
     pub(crate) group: Option<(GroupBy, u32)>,
-    queues: BTreeMap<(u32, u64), Queue>,
-    groups: HashMap<GroupKey, Group>,
-    next_ticket: u64,
+    pub(super) queues: BTreeMap<(u32, u64), Queue>,
+    pub(super) groups: HashMap<GroupKey, Group>,
+    pub(super) next_ticket: u64,
 }
 
 /// A consumer's view of one of its tables.
@@ -70,7 +70,7 @@ impl ConsumerState {
         self.consumed(table).map_or(0, |consumed| consumed.slot)
     }
 
-    fn key_of(&self, table: &TableState, row: u32) -> Option<GroupKey> {
+    pub(super) fn key_of(&self, table: &TableState, row: u32) -> Option<GroupKey> {
         let (by, _) = self.group?;
         let meta = table.meta(row);
         Some(GroupKey { table: table.id, version: meta.policy_version, name: by.name(&meta) })
@@ -123,7 +123,7 @@ impl ConsumerState {
         self.queue_if_complete(&key)
     }
 
-    fn group_mut(&mut self, key: &GroupKey) -> &mut Group {
+    pub(super) fn group_mut(&mut self, key: &GroupKey) -> &mut Group {
         let size = self.members();
         self.groups.entry(*key).or_insert_with(|| Group { size, ..Group::default() })
     }
@@ -134,7 +134,7 @@ impl ConsumerState {
     }
 
     /// A trainer takes nothing but train rows.
-    fn takes(&self, table: &TableState, row: u32) -> bool {
+    pub(super) fn takes(&self, table: &TableState, row: u32) -> bool {
         self.kind == ConsumerKind::Task || table.meta(row).purpose() == Purpose::Train
     }
 
@@ -200,7 +200,7 @@ impl ConsumerState {
     }
 
     /// A task's group that is over is forgotten; a trainer's is kept until its version is over, for steps count it.
-    fn forget_if_over(&mut self, key: &GroupKey) {
+    pub(super) fn forget_if_over(&mut self, key: &GroupKey) {
         if self.kind == ConsumerKind::Task && self.groups.get(key).is_some_and(Group::is_over) {
             self.groups.remove(key);
         }

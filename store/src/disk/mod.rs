@@ -110,6 +110,19 @@ impl dyn Disk + '_ {
         Ok(bytes)
     }
 
+    /// As [`write_atomically`](Self::write_atomically), on stable storage when it returns.
+    pub fn write_durably(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        if self.exists(&temporary) {
+            self.remove(&temporary)?;
+        }
+        let file = self.create(&temporary)?;
+        parts.iter().try_for_each(|part| file.append(part))?;
+        file.sync()?;
+        self.rename(&temporary, path)?;
+        path.parent().map_or(Ok(()), |folder| self.sync_directory(folder))
+    }
+
     /// Writes a whole file so that either all of `parts`, one after the other, or nothing is seen at `path`.
     pub fn write_atomically(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         let temporary = path.with_extension("tmp");

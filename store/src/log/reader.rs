@@ -22,22 +22,74 @@ pub(crate) struct LogEnd {
     pub(crate) torn_bytes: u64,
 }
 
-/// Gives every record to `apply`, in order.
+/// Gives every record from number `from` on to `apply`, in order; segments that lie before it may be missing.
 ///
 /// # Errors
 /// A record that is damaged, out of order or not decodable is `corrupt`, named with file and offset; so is one that
 /// `apply` refuses. Nothing is skipped. Only the torn end of a segment that the next one does not miss is passed over.
 pub(crate) fn read(
     directory: &Directory,
+    from: u64,
     mut apply: impl FnMut(u64, Record) -> Result<(), String>,
 ) -> Result<LogEnd> {
+    let mut files = segments(directory)?;
     let mut end = LogEnd::default();
-    let log = directory.log();
-    let files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
-    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "log")) {
-        read_segment(directory, path, &mut end, &mut apply)?;
+    if from > 0 {
+        end = skip_to(directory, &mut files, from)?;
+    }
+    for path in &files {
+        read_segment(directory, path, &mut end, &mut |sequence, record| {
+            if sequence < from { Ok(()) } else { apply(sequence, record) }
+        })?;
+    }
+    if end.next_sequence < from {
+        let reason = format!("the log ends at record {}, a checkpoint covers {from}", end.next_sequence);
+        return Err(corrupt(&directory.log(), 0, reason));
     }
     Ok(end)
+}
+
+/// The files of the log, in order.
+pub(super) fn segments(directory: &Directory) -> Result<Vec<PathBuf>> {
+    let log = directory.log();
+    let mut files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    Ok(files)
+}
+
+/// The number in a segment's name.
+pub(super) fn number_of(path: &Path) -> u32 {
+    path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).unwrap_or(0)
+}
+
+/// The number of a segment's first record; `None` when its creation was cut short.
+pub(super) fn first_sequence(directory: &Directory, path: &Path) -> Result<Option<u64>> {
+    let file = directory.disk.open(path).map_err(|e| Cause::io("open", path, e))?;
+    let mut header = [0; SEGMENT_HEADER_BYTES];
+    if file.read_at(&mut header, 0).is_err() {
+        return Ok(None);
+    }
+    Ok(SegmentHeader::decode(&header).ok().map(|header| header.first_sequence))
+}
+
+/// Leaves out the segments that end before record `from`, and says where the log before the rest ended.
+fn skip_to(directory: &Directory, files: &mut Vec<PathBuf>, from: u64) -> Result<LogEnd> {
+    let mut start = None;
+    for (at, path) in files.iter().enumerate() {
+        match first_sequence(directory, path)? {
+            Some(first) if first <= from => start = Some((at, first)),
+            Some(_) => break,
+            None => {}
+        }
+    }
+    let Some((at, next_sequence)) = start else {
+        let reason = format!("no segment holds record {from}, which a checkpoint goes on with");
+        return Err(corrupt(&directory.log(), 0, reason));
+    };
+    files.drain(..at);
+    let last_segment = number_of(&files[0]).saturating_sub(1);
+    // The checkpoint made everything before it stable.
+    Ok(LogEnd { last_segment, next_sequence, durable_through: from, ..LogEnd::default() })
 }
 
 fn read_segment(
@@ -47,7 +99,7 @@ fn read_segment(
     apply: &mut impl FnMut(u64, Record) -> Result<(), String>,
 ) -> Result<()> {
     let bytes = directory.disk.read(path).map_err(|e| Cause::io("read", path, e))?;
-    let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let number = number_of(path);
     let last_segment = std::mem::replace(&mut end.last_segment, number);
     if number != last_segment + 1 {
         return Err(corrupt(path, 0, format!("segment {} is missing before it", last_segment + 1)));

@@ -103,6 +103,25 @@ impl Writer {
         }
     }
 
+    /// The number of the record that comes next.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.buffer.lock().next_sequence
+    }
+
+    /// Removes segments that hold no record from `sequence` on. What cannot be removed now is tried again next time.
+    pub(crate) fn retire(&self, sequence: u64) {
+        let Ok(segments) = super::reader::segments(&self.directory) else { return };
+        for pair in segments.windows(2) {
+            let next = super::reader::first_sequence(&self.directory, &pair[1]);
+            if !matches!(next, Ok(Some(first)) if first <= sequence) {
+                return;
+            }
+            if let Err(error) = self.directory.disk.remove(&pair[0]) {
+                tracing::warn!(path = %pair[0].display(), %error, "a segment could not be removed");
+            }
+        }
+    }
+
     /// Bytes appended since the store was opened.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

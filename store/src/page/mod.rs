@@ -12,16 +12,17 @@
 
 mod rows;
 
-pub(crate) use rows::Rows;
+pub(crate) use rows::{Rows, Window};
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// Where a page's image lies: what a manifest says of it.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredAt {
     /// The number of the pages file.
     pub(crate) file: u32,
@@ -48,23 +49,23 @@ pub(crate) const PART_ALIGN: usize = 64;
 #[derive(Default)]
 pub(crate) struct Page<C> {
     content: C,
-    stored_at: OnceLock<StoredAt>,
+    stored_at: Mutex<Option<StoredAt>>,
 }
 
 impl<C: Content> Page<C> {
     pub(crate) fn new(content: C) -> Arc<Self> {
-        Arc::new(Page { content, stored_at: OnceLock::new() })
+        Arc::new(Page { content, stored_at: Mutex::default() })
     }
 
     /// A page whose image is stored already.
     pub(crate) fn stored(content: C, at: StoredAt) -> Arc<Self> {
-        Arc::new(Page { content, stored_at: OnceLock::from(at) })
+        Arc::new(Page { content, stored_at: Mutex::new(Some(at)) })
     }
 
     /// The content, to be changed: a copy of it where somebody else holds the page.
     pub(crate) fn edit(this: &mut Arc<Self>) -> &mut C {
         let page = Arc::make_mut(this);
-        page.stored_at.take();
+        *page.stored_at.get_mut() = None;
         &mut page.content
     }
 }
@@ -87,19 +88,18 @@ impl<C: Content> Storable for Page<C> {
     }
 
     fn stored_at(&self) -> Option<StoredAt> {
-        self.stored_at.get().copied()
+        *self.stored_at.lock()
     }
 
     fn set_stored(&self, at: StoredAt) {
-        // A page that is stored already keeps its first place; both hold the same bytes.
-        let _ = self.stored_at.set(at);
+        *self.stored_at.lock() = Some(at);
     }
 }
 
 impl<C: Content> Clone for Page<C> {
     /// A copy that is about to change: it is stored nowhere.
     fn clone(&self) -> Self {
-        Page { content: self.content.clone(), stored_at: OnceLock::new() }
+        Page { content: self.content.clone(), stored_at: Mutex::default() }
     }
 }
 

@@ -19,9 +19,9 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Replays a log as far as it goes. The slot that was taken before holds everything until then.
-    pub(crate) fn begin(directory: &Directory, state: &mut State) -> Result<Self> {
-        let mut follower = Follower::from_record(0);
+    /// Replays a log from record `from` on, as far as it goes. The slot that was taken before holds everything until then.
+    pub(crate) fn begin(directory: &Directory, state: &mut State, from: u64) -> Result<Self> {
+        let mut follower = Follower::from_record(from);
         while follower.follow(directory, RECORDS_AT_ONCE, |record| state.apply(record).map(drop))? > 0 {}
         directory.reads_from(state.commits)?;
         Ok(Reading { follower, needs_from: state.commits })

@@ -96,12 +96,16 @@ impl State {
         let name: Arc<str> = name.into();
         let objects: Vec<ObjectRef> = objects.into_iter().map(ObjectRef::from_record).collect();
         let state_keys = state_keys.iter().map(|key| Arc::from(key.as_str())).collect();
-        self.policies_by_name.insert(name.clone(), self.policies.len());
         let first = PolicyMoment { version, updated_at: now, objects: objects.clone() };
-        self.policies.push(PolicyState { name, version, updated_at: now, objects, first, state_keys });
+        self.add_policy(PolicyState { name, version, updated_at: now, objects, first, state_keys });
     }
 
-    fn table_created(&mut self, name: &str, policy: u32, columns: Vec<ColumnRecord>) -> Result<(), String> {
+    pub(crate) fn table_created(
+        &mut self,
+        name: &str,
+        policy: u32,
+        columns: Vec<ColumnRecord>,
+    ) -> Result<(), String> {
         if policy as usize >= self.policies.len() {
             return Err(format!("table {name:?} names policy {policy}, which does not exist"));
         }
@@ -116,7 +120,7 @@ impl State {
         Ok(())
     }
 
-    fn consumer_created(&mut self, name: &str, declaration: ConsumerRecord) -> Result<(), String> {
+    pub(crate) fn consumer_created(&mut self, name: &str, declaration: ConsumerRecord) -> Result<(), String> {
         let index = self.consumers.len();
         let kind = if declaration.trainer { ConsumerKind::Trainer } else { ConsumerKind::Task };
         let mut consumed = Vec::new();
@@ -139,6 +143,7 @@ impl State {
             consumer.index(&mut self.tables[table as usize]);
         }
         self.consumers.push(consumer);
+        self.declarations.push(declaration);
         Ok(())
     }
 
@@ -355,7 +360,7 @@ impl State {
         Ok(())
     }
 
-    fn planned(&mut self, entry: PlanRecord) -> Result<Planned, String> {
+    pub(crate) fn planned(&mut self, entry: PlanRecord) -> Result<Planned, String> {
         let consumer = entry.consumer as usize;
         let by = self.consumers[consumer].group.map(|(by, _)| by);
         let mut groups = HashSet::with_capacity(entry.groups.len());

@@ -22,6 +22,7 @@ pub(crate) use declare::{check_planned, declare, unknown};
 
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
+use crate::log::record::ConsumerRecord;
 use crate::policy::PolicyState;
 use crate::sample_id::SampleId;
 use crate::step::StepState;
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub(crate) policies: Vec<PolicyState>,
     pub(crate) tables: Vec<TableState>,
     pub(crate) consumers: Vec<ConsumerState>,
+    /// What each consumer was declared as.
+    pub(crate) declarations: Vec<ConsumerRecord>,
     pub(crate) claims: ClaimBook,
     pub(crate) steps: BTreeMap<u64, StepState>,
     tables_by_name: HashMap<Arc<str>, usize>,
@@ -59,6 +62,7 @@ impl State {
             policies: Vec::new(),
             tables: Vec::new(),
             consumers: Vec::new(),
+            declarations: Vec::new(),
             claims: ClaimBook::new(claims_kept),
             steps: BTreeMap::new(),
             tables_by_name: HashMap::new(),
@@ -74,6 +78,17 @@ impl State {
         let input = self.texts.find(sample.input())?;
         let (turn, trajectory) = (sample.turn(), sample.trajectory());
         self.tables[table as usize].find(Identity { policy_version, input, turn, trajectory })
+    }
+
+    /// Bytes of memory that rows, their index and their texts take, other than mapped files'.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.texts.heap_bytes() + self.tables.iter().map(TableState::heap_bytes).sum::<usize>()
+    }
+
+    /// Takes a policy in.
+    pub(crate) fn add_policy(&mut self, policy: PolicyState) {
+        self.policies_by_name.insert(policy.name.clone(), self.policies.len());
+        self.policies.push(policy);
     }
 
     pub(crate) fn table_named(&self, name: &str) -> Option<usize> {

@@ -22,6 +22,10 @@ pub enum StepProgress {
 }
 
 impl StepProgress {
+    /// Every state, in the order of their numbers in checkpoints.
+    pub(crate) const ALL: [StepProgress; 4] =
+        [StepProgress::Open, StepProgress::Committed, StepProgress::Abandoned, StepProgress::Rewound];
+
     /// The word for this state, in messages and SQL.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ use super::column::ColumnPage;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
 use crate::log::record::StoredValue;
-use crate::page::{Page, Rows};
+use crate::page::{Page, Rows, Storable};
 
 /// Rows in a full chunk.
 pub const CHUNK_ROWS: usize = 4096;
@@ -129,6 +129,7 @@ impl Chunk {
         Ok(())
     }
 
+    #[allow(dead_code, reason = "values are moved by evacuation only")]
     /// Puts another place of the same value in a final cell's.
     pub(crate) fn replace(&mut self, column: usize, at: usize, view: [u8; 16]) {
         let after_ms = self.final_after_ms(column, at);
@@ -147,6 +148,7 @@ impl Chunk {
         self.summary.removed as usize == CHUNK_ROWS
     }
 
+    #[allow(dead_code, reason = "rows are removed by retention only")]
     /// Removes a row: it keeps its number and nothing else. The last one of a full chunk takes all pages with it.
     pub(crate) fn remove(&mut self, at: usize) {
         if self.is_removed(at) {
@@ -163,6 +165,13 @@ impl Chunk {
             let (rows, removed, summary) = (self.rows, self.removed.clone(), self.summary);
             *self = Chunk { rows, removed, summary, words, ..Chunk::default() };
         }
+    }
+
+    /// Every page.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = &dyn Storable> {
+        let rest: [&dyn Storable; 3] = [&*self.meta, &*self.status, &*self.removed];
+        let columns = self.columns.iter().map(|page| &**page as &dyn Storable);
+        rest.into_iter().chain(columns).chain(self.words.iter().map(|page| &**page as &dyn Storable))
     }
 
     /// Bytes of memory, other than mapped files'.

@@ -12,7 +12,8 @@ mod state;
 mod word;
 
 pub use chunk::CHUNK_ROWS;
-pub(crate) use chunk::Chunk;
+pub(crate) use chunk::{Chunk, Summary};
+pub(crate) use column::ColumnPage;
 pub use handle::{Cell, Row, Table};
 pub use record::Purpose;
 pub(crate) use record::{RowMeta, RowStatus};

@@ -166,6 +166,17 @@ impl TableState {
         self.partials.get(&(row, column)).map_or(&[], Vec::as_slice)
     }
 
+    /// Takes in chunks and an index that were stored. Rows that no run covers are indexed now.
+    pub(crate) fn restore(&mut self, chunks: Vec<Arc<Chunk>>, index: IdIndex) {
+        self.rows = chunks.iter().map(|chunk| chunk.len() as u32).sum();
+        (self.chunks, self.index) = (chunks, index);
+        for row in self.index.runs_end()..self.rows {
+            if !self.is_removed(row) {
+                self.index.insert(Identity::of(&self.meta(row)).hash(), row);
+            }
+        }
+    }
+
     /// Adds a row at the end. The caller has checked that its identity is free or superseded.
     pub(crate) fn insert(&mut self, meta: RowMeta) -> u32 {
         let row = self.rows;
@@ -237,6 +248,7 @@ impl TableState {
         self.status(row).is_open() && !self.is_removed(row) && self.meta(row).purpose() == Purpose::Train
     }
 
+    #[allow(dead_code, reason = "rows are removed by retention only")]
     /// Removes a row: its number is never used again, its identity is free, its values are nobody's. Gives the views of
     /// its cells and fragments. It stays counted as what it was; who removes open rows leaves them out first.
     pub(crate) fn remove(&mut self, row: u32) -> Vec<View> {

@@ -31,7 +31,9 @@ fn work(store: &Store, told: Told<'_>) -> Result<()> {
         roll_out(store, step, told)?;
         score(store, step, told)?;
         restart_and_leave_out(store, step, told)?;
+        store.checkpoint()?;
         train(store, step, told)?;
+        store.checkpoint()?;
     }
     Ok(())
 }

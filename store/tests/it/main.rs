@@ -7,6 +7,7 @@
 mod support;
 
 mod cells;
+mod checkpoints;
 mod claims;
 mod crash;
 mod durability;

@@ -89,6 +89,7 @@ enum Op {
     DropStep,
     Commit { named: bool },
     Advance { seconds: u64 },
+    Checkpoint,
     Reopen { crash: bool },
 }
 
@@ -113,6 +114,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::DropStep),
         3 => prop::bool::weighted(0.9).prop_map(|named| Op::Commit { named }),
         1 => (1..70_u64).prop_map(|seconds| Op::Advance { seconds }),
+        1 => Just(Op::Checkpoint),
         1 => bools().prop_map(|crash| Op::Reopen { crash }),
     ]
 }
@@ -370,6 +372,9 @@ impl Run {
             Op::DropStep => self.drop_step(),
             Op::Commit { named } => self.commit(named),
             Op::Advance { seconds } => self.advance(seconds),
+            Op::Checkpoint => {
+                self.store().checkpoint().unwrap();
+            }
             Op::Reopen { crash } => self.reopen(crash),
         }
     }

@@ -1,0 +1,191 @@
+//! Makes a state of a manifest and its pages.
+
+use std::sync::Arc;
+
+use super::manifest::*;
+use super::pages::PagesReader;
+use crate::claim::{ClaimProgress, ClaimState};
+use crate::clock::Timestamp;
+use crate::directory::Directory;
+use crate::error::{Cause, Error, Result};
+use crate::extent::View;
+use crate::index::{IdIndex, Run};
+use crate::log::record::ObjectRecord;
+use crate::object::ObjectRef;
+use crate::page::{Page, StoredAt};
+use crate::policy::{PolicyMoment, PolicyState};
+use crate::state::State;
+use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
+use crate::table::{Chunk, ColumnPage, Summary, TableCounts};
+use crate::texts::{TextId, TextPage, Texts};
+
+/// The state that the manifest stands for.
+///
+/// # Errors
+/// `corrupt` when a pages file is missing, too short or another store's, or the manifest contradicts itself.
+pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: usize) -> Result<State> {
+    let pages = PagesReader::open(directory, &manifest.files)?;
+    let corrupt = |reason: String| {
+        let path = Manifest::path(directory);
+        Error::from(Cause::Corrupt { path, offset: MANIFEST_HEADER_BYTES as u64, reason })
+    };
+    let mut state = State::new(claims_kept);
+    state.texts = texts(&pages, &manifest.texts)?;
+    manifest.policies.into_iter().for_each(|image| state.add_policy(policy(image)));
+    for table in &manifest.tables {
+        let columns = table.columns.clone();
+        state.table_created(&table.name, table.policy, columns).map_err(corrupt)?;
+    }
+    // Consumers are declared while the tables are empty: what they made of the rows is in the words of the pages.
+    for consumer in &manifest.consumers {
+        state.consumer_created(&consumer.name, consumer.declaration.clone()).map_err(corrupt)?;
+    }
+    for (number, table) in manifest.tables.into_iter().enumerate() {
+        fill_table(&mut state, number, table, &pages)?;
+    }
+    for step in manifest.steps {
+        let (number, step) = self::step(&mut state, step).map_err(corrupt)?;
+        state.steps.insert(number, step);
+    }
+    let claims = manifest.claims.into_iter().map(claim).collect::<Result<_, String>>().map_err(corrupt)?;
+    state.claims.restore(claims, manifest.next_claim);
+    for (number, consumer) in manifest.consumers.into_iter().enumerate() {
+        let versions: Vec<u64> = (0..state.tables.len()).map(|t| state.current_version(t as u32)).collect();
+        let (consumers, tables) = (&mut state.consumers, &state.tables);
+        let current = |table: u32| versions[table as usize];
+        consumers[number].restore(consumer.state, tables, current).map_err(corrupt)?;
+    }
+    (state.commits, state.incarnation) = (manifest.commits, manifest.incarnation);
+    Ok(state)
+}
+
+fn texts(pages: &PagesReader<'_>, image: &TextsImage) -> Result<Texts> {
+    let page = |at: &StoredAt| {
+        let content = TextPage { ends: pages.rows(*at, 0)?, bytes: pages.rows(*at, 1)? };
+        Ok(Page::stored(content, *at))
+    };
+    let index = index(pages, &image.runs)?;
+    Ok(Texts::of_pages(image.pages.iter().map(page).collect::<Result<_>>()?, index))
+}
+
+fn index(pages: &PagesReader<'_>, runs: &[RunImage]) -> Result<IdIndex> {
+    let run = |image: &RunImage| {
+        let entries = Page::stored(pages.rows(image.entries, 0)?, image.entries);
+        Ok(Run { end: image.end, entries })
+    };
+    Ok(IdIndex::of_runs(runs.iter().map(run).collect::<Result<_>>()?))
+}
+
+fn policy(image: PolicyImage) -> PolicyState {
+    PolicyState {
+        name: image.name.into(),
+        version: image.version,
+        updated_at: Timestamp(image.updated_at),
+        objects: objects(image.objects),
+        first: PolicyMoment {
+            version: image.first.0,
+            updated_at: Timestamp(image.first.1),
+            objects: objects(image.first.2),
+        },
+        state_keys: image.state_keys.iter().map(|key| Arc::from(key.as_str())).collect(),
+    }
+}
+
+fn objects(records: Vec<ObjectRecord>) -> Vec<ObjectRef> {
+    records.into_iter().map(ObjectRef::from_record).collect()
+}
+
+fn fill_table(state: &mut State, number: usize, image: TableImage, pages: &PagesReader<'_>) -> Result<()> {
+    let chunks = image.chunks.iter().map(|chunk| self::chunk(pages, chunk).map(Arc::new));
+    let chunks = chunks.collect::<Result<Vec<_>>>()?;
+    let table = &mut state.tables[number];
+    table.counts = TableCounts {
+        written: image.written,
+        consumed: image.consumed,
+        excluded: image.excluded.into_iter().collect(),
+    };
+    for partial in image.partials {
+        let views = partial.views.into_iter().map(View).collect();
+        table.partials.insert((partial.row, partial.column), views);
+    }
+    table.restore(chunks, index(pages, &image.runs)?);
+    Ok(())
+}
+
+fn chunk(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<Chunk> {
+    let words = |at: &StoredAt| Ok(Page::stored(pages.rows(*at, 0)?, *at));
+    let column = |at: &StoredAt| {
+        let (bytes, final_after, nulls) = (pages.rows(*at, 0)?, pages.rows(*at, 1)?, pages.rows(*at, 2)?);
+        Ok(Page::stored(ColumnPage { bytes, final_after, nulls }, *at))
+    };
+    Ok(Chunk {
+        rows: image.rows as usize,
+        meta: Page::stored(pages.rows(image.meta, 0)?, image.meta),
+        status: Page::stored(pages.rows(image.status, 0)?, image.status),
+        removed: Page::stored(pages.rows(image.removed, 0)?, image.removed),
+        columns: image.columns.iter().map(column).collect::<Result<_>>()?,
+        words: image.words.iter().map(words).collect::<Result<_>>()?,
+        summary: Summary {
+            open: image.open,
+            removed: image.removed_rows,
+            version_min: image.version_min,
+            version_max: image.version_max,
+        },
+    })
+}
+
+fn claim(image: ClaimImage) -> Result<(u64, ClaimState), String> {
+    let progress = ClaimProgress::ALL.get(usize::from(image.progress));
+    let progress = *progress.ok_or_else(|| format!("claim {} is in no known state", image.number))?;
+    let claim = ClaimState {
+        consumer: image.consumer as usize,
+        table: image.table,
+        rows: image.rows,
+        owner: TextId(image.owner),
+        incarnation: image.incarnation,
+        granted_at: Timestamp(image.granted_at),
+        deadline: Timestamp(image.deadline),
+        accumulated_at: image.accumulated_at.map(Timestamp),
+        ended_at: image.ended_at.map(Timestamp),
+        step: image.step,
+        sequence_in_step: image.sequence_in_step,
+        progress,
+    };
+    Ok((image.number, claim))
+}
+
+fn step(state: &mut State, image: StepImage) -> Result<(u64, StepState), String> {
+    let progress = StepProgress::ALL.get(usize::from(image.progress));
+    let progress = *progress.ok_or_else(|| format!("step {} is in no known state", image.number))?;
+    let mut planned = Vec::with_capacity(image.planned.len());
+    for entry in image.planned {
+        let mut restored = state.planned(entry.plan)?;
+        restored.claims = entry.claims;
+        planned.push(restored);
+    }
+    let updates = image.updates.into_iter().map(|update| StepUpdate {
+        policy: update.policy as usize,
+        version: update.version,
+        objects: objects(update.objects),
+    });
+    let batches = image.batches.into_iter().map(|batch| StepBatch {
+        claim: batch.claim,
+        consumer: batch.consumer as usize,
+        table: batch.table,
+        sequence: batch.sequence,
+    });
+    let dropped = image.caches_dropped.into_iter().map(|(policy, count)| (policy as usize, count));
+    let step = StepState {
+        progress,
+        begun_at: Timestamp(image.begun_at),
+        ended_at: image.ended_at.map(Timestamp),
+        planned,
+        claims: image.claims,
+        batches: batches.collect(),
+        first_cache_epoch: image.first_cache_epoch,
+        caches_dropped: dropped.collect(),
+        rows: image.rows,
+        updates: updates.collect(),
+    };
+    Ok((image.number, step))
+}

@@ -1,0 +1,303 @@
+//! Takes a checkpoint.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::capture::{Capture, TableCapture, capture};
+use super::manifest::*;
+use super::pages::{self, PagesWriter, image_bytes};
+use crate::directory::Directory;
+use crate::error::Result;
+use crate::index::{self, Entry, Run, entry};
+use crate::page::{Content, Page, Storable, StoredAt};
+use crate::shared::Shared;
+use crate::table::{CHUNK_ROWS, Chunk, Identity};
+use crate::texts::{self, TextId};
+
+/// Fewer new entries than this are left to be indexed when the store is opened.
+const RUN_ENTRIES_MIN: usize = CHUNK_ROWS;
+
+/// What is known of the last checkpoint, and the lock under which the next one is taken.
+#[derive(Debug)]
+pub(crate) struct Checkpointer {
+    last: Mutex<Last>,
+    /// The first record that the last checkpoint does not cover.
+    covered: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    number: u32,
+    files: Vec<FileImage>,
+}
+
+/// What a checkpoint came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// How many checkpoints the store has had.
+    pub number: u32,
+    /// Records of the log that need no replay any more.
+    pub next_sequence: u64,
+    /// Bytes of page images that were written, those that had not changed not counted.
+    pub bytes_written: u64,
+    /// Bytes of all page images that it names.
+    pub bytes_named: u64,
+}
+
+impl Checkpointer {
+    /// Goes on after the checkpoint that the store was opened from.
+    pub(crate) fn after(manifest: Option<&Manifest>) -> Self {
+        let last = manifest.map(|manifest| Last { number: manifest.number, files: manifest.files.clone() });
+        let covered = AtomicU64::new(manifest.map_or(0, |manifest| manifest.next_sequence));
+        Checkpointer { last: Mutex::new(last.unwrap_or_default()), covered }
+    }
+
+    /// How many records have been logged since the last checkpoint.
+    fn uncovered(&self, shared: &Shared) -> u64 {
+        shared.log.next_sequence().saturating_sub(self.covered.load(Ordering::Acquire))
+    }
+
+    /// Takes a checkpoint of everything applied so far.
+    pub(crate) fn take(&self, shared: &Shared) -> Result<CheckpointReport> {
+        let mut last = self.last.lock();
+        let (captured, next_sequence) = {
+            let mut state = shared.state.lock();
+            (capture(&mut state), shared.log.next_sequence())
+        };
+        shared.sync_all()?;
+        let directory = &*shared.directory;
+        let mut store = PageStore::new(directory, &last, &captured)?;
+        let runs = NewRuns::of(&captured);
+        let manifest = store.manifest(captured, &runs, last.number + 1, next_sequence)?;
+        let (manifest, placed) = store.finish(manifest)?;
+        manifest.write(directory)?;
+        placed.iter().for_each(|(page, at)| page.set_stored(*at));
+        runs.install(shared);
+        self.covered.store(next_sequence, Ordering::Release);
+        let report = CheckpointReport {
+            number: manifest.number,
+            next_sequence,
+            bytes_written: placed.iter().map(|(_, at)| image_bytes(at.parts)).sum(),
+            bytes_named: manifest.files.iter().map(|file| file.bytes).sum(),
+        };
+        *last = Last { number: manifest.number, files: manifest.files };
+        // Asked only now, when nobody who begins to read needs what is to go.
+        if directory.may_give_away(next_sequence) {
+            retire_pages(directory, &last.files);
+            shared.log.retire(next_sequence);
+        }
+        tracing::info!(?report, "checkpoint taken");
+        Ok(report)
+    }
+}
+
+/// Removes pages files that no manifest names. What cannot be removed now is tried again after the next checkpoint.
+pub(super) fn retire_pages(directory: &Directory, named: &[FileImage]) {
+    let Ok(files) = directory.disk.list(&directory.pages()) else { return };
+    let unnamed = |path: &PathBuf| {
+        pages::number_of(path).is_some_and(|number| named.iter().all(|file| file.number != number))
+    };
+    for path in files.into_iter().filter(unnamed) {
+        if let Err(error) = directory.disk.remove(&path) {
+            tracing::warn!(path = %path.display(), %error, "a pages file could not be removed");
+        }
+    }
+}
+
+/// The runs of all indexes, what is new merged in.
+struct NewRuns {
+    texts: Vec<Run>,
+    tables: Vec<Vec<Run>>,
+}
+
+impl NewRuns {
+    fn of(captured: &Capture) -> Self {
+        let text = |number: u32| entry(texts::hash(captured.texts.get(TextId(number))), number);
+        let fresh = runs_end(&captured.text_runs)..captured.text_count;
+        let texts = merge(&captured.text_runs, fresh.map(text), captured.text_count, |_| true);
+        NewRuns { texts, tables: captured.tables.iter().map(Self::of_table).collect() }
+    }
+
+    fn of_table(table: &TableCapture) -> Vec<Run> {
+        let chunk = |row: u32| (&table.chunks[row as usize / CHUNK_ROWS], row as usize % CHUNK_ROWS);
+        let alive = |row: u32| {
+            let (chunk, at) = chunk(row);
+            !chunk.is_removed(at)
+        };
+        let fresh = (runs_end(&table.runs)..table.rows).filter(|row| alive(*row)).map(|row| {
+            let (chunk, at) = chunk(row);
+            entry(Identity::of(&chunk.meta(at)).hash(), row)
+        });
+        merge(&table.runs, fresh, table.rows, alive)
+    }
+
+    /// From here on lookups use the runs.
+    fn install(self, shared: &Shared) {
+        let mut state = shared.state.lock();
+        state.texts.index.install(self.texts);
+        for (table, runs) in state.tables.iter_mut().zip(self.tables) {
+            table.index.install(runs);
+        }
+    }
+}
+
+fn runs_end(runs: &[Run]) -> u32 {
+    runs.last().map_or(0, |run| run.end)
+}
+
+fn merge(
+    runs: &[Run],
+    fresh: impl Iterator<Item = Entry>,
+    end: u32,
+    alive: impl Fn(u32) -> bool,
+) -> Vec<Run> {
+    if ((end - runs_end(runs)) as usize) < RUN_ENTRIES_MIN {
+        return runs.to_vec();
+    }
+    index::merged(runs, fresh.collect(), end, alive)
+}
+
+type Placed = Vec<(Arc<dyn Storable + Send + Sync>, StoredAt)>;
+
+/// Brings pages to where the manifest will name them.
+struct PageStore<'a> {
+    writer: PagesWriter<'a>,
+    files: Vec<FileImage>,
+    /// Files of which so little is left that the rest is written anew.
+    emptied: BTreeSet<u32>,
+    used: BTreeSet<u32>,
+    placed: Placed,
+}
+
+impl<'a> PageStore<'a> {
+    fn new(directory: &'a Directory, last: &Last, captured: &Capture) -> Result<Self> {
+        let mut live: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut count = |at: Option<StoredAt>| {
+            let at = at.unwrap_or_default();
+            *live.entry(at.file).or_default() += image_bytes(at.parts);
+        };
+        captured.texts.pages().iter().for_each(|page| count(page.stored_at()));
+        captured.text_runs.iter().for_each(|run| count(run.entries.stored_at()));
+        for table in &captured.tables {
+            table.runs.iter().for_each(|run| count(run.entries.stored_at()));
+            table.chunks.iter().flat_map(|chunk| chunk.pages()).for_each(|page| count(page.stored_at()));
+        }
+        let little = |file: &&FileImage| live.get(&file.number).copied().unwrap_or(0) * 4 < file.bytes;
+        Ok(PageStore {
+            writer: PagesWriter::new(directory)?,
+            emptied: last.files.iter().filter(little).map(|file| file.number).collect(),
+            files: last.files.clone(),
+            used: BTreeSet::new(),
+            placed: Vec::new(),
+        })
+    }
+
+    fn place<C: Content + Send + Sync + 'static>(&mut self, page: &Arc<Page<C>>) -> Result<StoredAt> {
+        if let Some(at) = page.stored_at().filter(|at| !self.emptied.contains(&at.file)) {
+            self.used.insert(at.file);
+            return Ok(at);
+        }
+        let at = self.writer.write(&page.image())?;
+        self.used.insert(at.file);
+        self.placed.push((page.clone(), at));
+        Ok(at)
+    }
+
+    fn place_all<C: Content + Send + Sync + 'static>(
+        &mut self,
+        pages: &[Arc<Page<C>>],
+    ) -> Result<Vec<StoredAt>> {
+        pages.iter().map(|page| self.place(page)).collect()
+    }
+
+    fn runs(&mut self, runs: &[Run]) -> Result<Vec<RunImage>> {
+        let image = |run: &Run| Ok(RunImage { end: run.end, entries: self.place(&run.entries)? });
+        runs.iter().map(image).collect()
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) -> Result<ChunkImage> {
+        Ok(ChunkImage {
+            rows: chunk.rows as u32,
+            open: chunk.summary.open,
+            removed_rows: chunk.summary.removed,
+            version_min: chunk.summary.version_min,
+            version_max: chunk.summary.version_max,
+            meta: self.place(&chunk.meta)?,
+            status: self.place(&chunk.status)?,
+            removed: self.place(&chunk.removed)?,
+            columns: self.place_all(&chunk.columns)?,
+            words: self.place_all(&chunk.words)?,
+        })
+    }
+
+    fn table(&mut self, table: TableCapture, runs: &[Run]) -> Result<TableImage> {
+        let chunks = table.chunks.iter().map(|chunk| self.chunk(chunk)).collect::<Result<_>>()?;
+        Ok(TableImage {
+            name: table.name,
+            policy: table.policy,
+            columns: table.columns,
+            written: table.counts.written,
+            consumed: table.counts.consumed,
+            excluded: table.counts.excluded.into_iter().collect(),
+            chunks,
+            runs: self.runs(runs)?,
+            partials: table.partials,
+        })
+    }
+
+    /// Places every page and says where all of them are.
+    fn manifest(
+        &mut self,
+        captured: Capture,
+        runs: &NewRuns,
+        number: u32,
+        next_sequence: u64,
+    ) -> Result<Manifest> {
+        let texts =
+            TextsImage { pages: self.place_all(captured.texts.pages())?, runs: self.runs(&runs.texts)? };
+        let tables = captured.tables.into_iter().zip(&runs.tables);
+        Ok(Manifest {
+            number,
+            next_sequence,
+            commits: captured.commits,
+            incarnation: captured.incarnation,
+            files: Vec::new(),
+            policies: captured.policies,
+            texts,
+            tables: tables.map(|(table, runs)| self.table(table, runs)).collect::<Result<_>>()?,
+            consumers: captured.consumers,
+            claims: captured.claims,
+            next_claim: captured.next_claim,
+            steps: captured.steps,
+        })
+    }
+
+    /// Makes the pages stable and completes the manifest with the files that it names.
+    fn finish(self, mut manifest: Manifest) -> Result<(Manifest, Placed)> {
+        let written = self.writer.finish()?;
+        let files = self.files.into_iter().chain(written);
+        manifest.files = files.filter(|file| self.used.contains(&file.number)).collect();
+        Ok((manifest, self.placed))
+    }
+}
+
+impl Shared {
+    /// Takes a checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.check_writable("take a checkpoint")?;
+        self.checkpointer.take(self)
+    }
+
+    /// Takes a checkpoint when enough has happened since the last one.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
+        if self.checkpointer.uncovered(self) >= self.options.checkpoint_records {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+}
