@@ -1,9 +1,13 @@
 //! The subcommands of `forebay`. Each is thin: it turns arguments into a call of the library and prints what comes back.
 //!
-//! Exit codes: 0 when it worked; 2 when it did not, with the reason and the way out on standard error.
+//! Exit codes: 0 when it worked; 1 when `verify` found faults; 2 when it did not work, with the reason and the way out on
+//! standard error.
 
+mod backup;
+mod repair;
 mod run;
 mod sql;
+mod verify;
 mod warm_up;
 
 use std::io::IsTerminal;
@@ -26,6 +30,12 @@ enum Command {
     Run(run::RunArguments),
     /// Ask a store, with SQL
     Sql(sql::SqlArguments),
+    /// Check every byte that a store stands on
+    Verify(verify::VerifyArguments),
+    /// Make a sound copy of a damaged store, and say what had to be given up
+    Repair(repair::RepairArguments),
+    /// Copy a store as it is at this moment, also while a process writes it
+    Backup(backup::BackupArguments),
     /// Make the supervised warm-up weights that a run begins with
     WarmUp(warm_up::WarmUpArguments),
 }
@@ -38,13 +48,17 @@ pub(crate) fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+    let worked = |()| ExitCode::SUCCESS;
     let done = match Arguments::parse().command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Sql(arguments) => sql::run(&arguments),
-        Command::WarmUp(arguments) => warm_up::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments).map(worked),
+        Command::Sql(arguments) => sql::run(&arguments).map(worked),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Repair(arguments) => repair::run(&arguments).map(worked),
+        Command::Backup(arguments) => backup::run(&arguments).map(worked),
+        Command::WarmUp(arguments) => warm_up::run(&arguments).map(worked),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", in_one_text(&error));

@@ -10,8 +10,8 @@ use forebay::store::{Options, Store};
 /// Ask a store, with SQL
 ///
 /// Every agent is a table; `SHOW TABLES` lists them and `DESCRIBE solver` shows columns. Claims, steps and policies are
-/// in `system.claims`, `system.steps` and `system.policies`. The store is opened for reading only; a store that a
-/// process is writing is asked inside that process.
+/// in `system.claims`, `system.steps` and `system.policies`. The store is opened for reading only, also beside a process
+/// that writes it.
 #[derive(Debug, Args)]
 pub(super) struct SqlArguments {
     /// The statement

@@ -66,6 +66,18 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), store_id, disk, access })
     }
 
+    /// Makes a directory that holds an empty store with the identity of another.
+    pub(crate) fn create_as(path: &Path, options: &Options, store_id: u64) -> Result<Self> {
+        let disk = options.disk.clone();
+        if disk.exists(&path.join("FOREBAY")) {
+            return Err(Cause::DirectoryTaken { path: path.to_owned() }.into());
+        }
+        check_empty(&*disk, path, &Options::default())?;
+        let access = take_access(&disk, path, &Options::default())?;
+        write_identity(&*disk, path, &path.join("FOREBAY"), store_id)?;
+        Ok(Directory { path: path.to_owned(), store_id, disk, access })
+    }
+
     pub(crate) fn log(&self) -> PathBuf {
         self.path.join("log")
     }
@@ -159,6 +171,14 @@ pub(crate) fn hold_still(disk: &Arc<dyn Disk>, path: &Path) -> Result<impl Sized
         return Err(Cause::NotAStore { path: path.to_owned() }.into());
     }
     if disk.exists(&path.join("LOCK")) { read_access(disk, path).map(Some) } else { Ok(None) }
+}
+
+/// Keeps writers out of a store that is being repaired, damaged as it is.
+pub(crate) fn lock_out_writers(disk: &dyn Disk, path: &Path) -> Result<Option<Box<dyn HeldLock>>> {
+    if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&path.join("log")) {
+        return Err(Cause::NotAStore { path: path.to_owned() }.into());
+    }
+    if disk.exists(&path.join("LOCK")) { take_lock(disk, path, LockKind::Shared).map(Some) } else { Ok(None) }
 }
 
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.

@@ -26,6 +26,7 @@
 //! network and no device.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+mod backup;
 mod batch;
 mod checkpoint;
 mod claim;
@@ -46,6 +47,7 @@ mod page;
 mod policy;
 mod randomness;
 mod reader;
+mod repair;
 mod sample_id;
 mod schema;
 mod shared;
@@ -60,6 +62,7 @@ mod unsynced;
 mod value;
 mod verify;
 
+pub use backup::BackupReport;
 pub use batch::{NewRow, WriteBatch};
 pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
@@ -74,6 +77,7 @@ pub use object::ObjectRef;
 pub use options::Options;
 pub use policy::{Policy, PolicyInfo};
 pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
+pub use repair::{RepairReport, repair};
 pub use sample_id::SampleId;
 pub use schema::{
     ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Schema, StorageClass,

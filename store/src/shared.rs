@@ -169,7 +169,7 @@ impl Shared {
     }
 
     /// As [`bring_to`](Self::bring_to), for everything that is there so far.
-    fn bring_all_to(&self, level: Durability) -> Result<()> {
+    pub(crate) fn bring_all_to(&self, level: Durability) -> Result<()> {
         match level {
             Durability::Memory => Ok(()),
             Durability::Logged => self.log.flush_all().map_err(|error| self.close_after(&error)),

@@ -5,11 +5,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::backup::BackupReport;
 use crate::batch::WriteBatch;
 use crate::checkpoint::CheckpointReport;
 use crate::claim::ClaimInfo;
 use crate::clock::{Clock, Timestamp};
 use crate::consumer::{Consumer, ConsumerHandle};
+use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, ObjectRef};
@@ -265,6 +267,23 @@ impl Store {
             return Err(Cause::Closed { reason }.into());
         }
         self.0.refresh()
+    }
+
+    /// Copies the store, as it is at one position of its log, to a directory that is empty or does not exist. Others go on
+    /// writing; they wait for nothing. The copy is on stable storage when the call returns, and is a store of its own.
+    ///
+    /// A store that is open for writing replays its own log for this, as another process that reads it would.
+    ///
+    /// # Errors
+    /// `state` when `to` is taken; `capacity` when the disk is full; what is there of the copy then is no store.
+    pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport> {
+        let to = to.as_ref();
+        if self.0.options.read_only {
+            return self.0.copy_to(to);
+        }
+        self.0.bring_all_to(Durability::Logged)?;
+        let options = self.0.options.clone().read_only(true);
+        Store::open(&self.0.directory.path, options)?.0.copy_to(to)
     }
 
     /// One instant of all tables. It blocks nobody and costs the number of chunks.

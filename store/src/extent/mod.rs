@@ -35,7 +35,7 @@ const MAGIC: [u8; 8] = *b"FBEXTENT";
 /// crc32c of the 28 bytes before it u32.
 pub(crate) const TRAILER_BYTES: usize = 32;
 
-fn header(store_id: u64, extent: u32, capacity: u64) -> [u8; HEADER_BYTES] {
+pub(crate) fn header(store_id: u64, extent: u32, capacity: u64) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());

@@ -26,6 +26,11 @@ impl Follower {
         Follower { segment: 0, offset: 0, next_sequence, arrived: next_sequence == 0 }
     }
 
+    /// The segment, and how far it has been read.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.segment, self.offset)
+    }
+
     /// What was read so far.
     pub(crate) fn end(&self) -> LogEnd {
         let (last_segment, next_sequence) = (self.segment, self.next_sequence);

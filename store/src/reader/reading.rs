@@ -27,6 +27,11 @@ impl Reading {
         Ok(Reading { follower, needs_from: state.commits })
     }
 
+    /// The segment and the offset in it up to which the log was read.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        self.follower.place()
+    }
+
     /// What was read so far.
     pub(crate) fn end(&self) -> LogEnd {
         self.follower.end()

@@ -44,6 +44,16 @@ impl State {
         moments.flat_map(|moment| moment.objects).map(|object| (&*object.key, object.version)).collect()
     }
 
+    /// Every object that a step that stands, or a policy's declaration, names.
+    pub(crate) fn objects_named(&self) -> impl Iterator<Item = &ObjectRef> {
+        (0..self.policies.len()).flat_map(|policy| self.moments(policy)).flat_map(|moment| moment.objects)
+    }
+
+    /// Whether a policy stands on an object now.
+    pub(crate) fn stands_on(&self, object: &ObjectRef) -> bool {
+        self.policies.iter().any(|policy| policy.objects.contains(object))
+    }
+
     /// The object of that key and version which a step that stands, or a policy's declaration, names.
     pub(crate) fn committed_object(&self, key: &str, version: u64) -> Option<&ObjectRef> {
         let moments = (0..self.policies.len()).flat_map(|policy| self.moments(policy));

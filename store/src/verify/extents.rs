@@ -18,7 +18,7 @@ pub(super) struct OpenExtent {
     pub(super) length: u64,
 }
 
-/// Checks every extent.
+/// Checks every extent. Gives the values whose bytes are not what was written.
 pub(super) fn check_extents(
     disk: &dyn Disk,
     path: &Path,
@@ -26,7 +26,8 @@ pub(super) fn check_extents(
     state: &State,
     values: &[NamedValue],
     progress: &mut dyn FnMut(VerifyProgress),
-) -> Result<()> {
+) -> Result<Vec<NamedValue>> {
+    let mut damaged = Vec::new();
     let folder = path.join("extents");
     let total_bytes = values.iter().map(|value| u64::from(value.length)).sum();
     let mut done_bytes = 0;
@@ -42,6 +43,7 @@ pub(super) fn check_extents(
                 let what = describe(state, value);
                 let path = extent_path(&folder, value.extent);
                 report.fault(kind, &path, u64::from(value.offset), format!("{what}: {reason}"));
+                damaged.push(*value);
             }
             report.checked.values += 1;
             done_bytes += u64::from(value.length);
@@ -49,10 +51,10 @@ pub(super) fn check_extents(
         }
     }
     report.checked.value_bytes = done_bytes;
-    Ok(())
+    Ok(damaged)
 }
 
-pub(super) fn extent_path(folder: &Path, number: u32) -> PathBuf {
+pub(crate) fn extent_path(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("{number:08}.extent"))
 }
 
@@ -112,7 +114,7 @@ pub(super) fn open_extent(disk: &dyn Disk, folder: &Path, number: u32) -> Result
 }
 
 /// The cell that a value belongs to, for people.
-fn describe(state: &State, value: &NamedValue) -> String {
+pub(crate) fn describe(state: &State, value: &NamedValue) -> String {
     let table = &state.tables[value.table as usize];
     let meta = table.meta(value.row);
     let column = &table.schema.data_columns()[value.column as usize].name;

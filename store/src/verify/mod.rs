@@ -24,14 +24,18 @@ mod value;
 
 use std::path::Path;
 
+pub(crate) use extents::{describe, extent_path};
 pub use fault::{FaultKind, VerifyFault};
+pub(crate) use named::{NamedValue, named_values};
 pub use progress::{VerifyProgress, VerifyStage};
 pub use report::{Checked, VerifyReport};
 
 use crate::directory;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
+use crate::object::ObjectRef;
 use crate::options::Options;
+use crate::state::State;
 
 /// Checks everything in a store's directory, by reading alone. Of the options it uses the disk.
 ///
@@ -62,12 +66,31 @@ pub fn verify(
     examine(path, options, progress)
 }
 
-fn examine(path: &Path, options: &Options, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+/// Values and objects of a state whose bytes are not what was written.
+pub(crate) struct Findings {
+    pub(crate) values: Vec<NamedValue>,
+    pub(crate) objects: Vec<ObjectRef>,
+}
+
+/// Checks what a state names, whatever log it came from.
+pub(crate) fn check_named(disk: &dyn Disk, path: &Path, state: &State, store_id: u64) -> Result<Findings> {
+    let mut report = VerifyReport { store_id: Some(store_id), ..VerifyReport::default() };
+    let (values, _) = named_values(state);
+    let values = extents::check_extents(disk, path, &mut report, state, &values, &mut |_| ())?;
+    let objects = objects::check_objects(disk, path, &mut report, state, &mut |_| ());
+    Ok(Findings { values, objects })
+}
+
+pub(crate) fn examine(
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport> {
     let disk = &*options.disk;
     let mut report = VerifyReport { path: path.to_owned(), ..VerifyReport::default() };
     check_identity(disk, path, &mut report);
     let state = replay::replay(disk, path, &mut report, options.claims_kept, progress)?;
-    let (values, cells) = named::named_values(&state);
+    let (values, cells) = named_values(&state);
     report.checked.cells = cells;
     extents::check_extents(disk, path, &mut report, &state, &values, progress)?;
     objects::check_objects(disk, path, &mut report, &state, progress);

@@ -22,7 +22,7 @@ pub(crate) struct NamedValue {
 pub(crate) fn named_values(state: &State) -> (Vec<NamedValue>, u64) {
     let (mut values, mut cells) = (Vec::new(), 0);
     for table in &state.tables {
-        for row in 0..table.row_count() {
+        for row in (0..table.row_count()).filter(|row| !table.is_removed(*row)) {
             for column in 0..table.schema.data_columns().len() {
                 cells += u64::from(add_cell(table, row, column, &mut values));
             }

@@ -12,13 +12,15 @@ use crate::state::State;
 
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Gives the objects whose bytes are not what was committed.
 pub(super) fn check_objects(
     disk: &dyn Disk,
     path: &Path,
     report: &mut VerifyReport,
     state: &State,
     progress: &mut dyn FnMut(VerifyProgress),
-) {
+) -> Vec<ObjectRef> {
+    let mut damaged = Vec::new();
     let folder = path.join("objects");
     let objects: Vec<&ObjectRef> = state.policies.iter().flat_map(|policy| &policy.objects).collect();
     let total_bytes = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.bytes));
@@ -27,6 +29,7 @@ pub(super) fn check_objects(
         let path = path_in(&folder, &object.key, object.version);
         if let Err((offset, reason)) = check_object(disk, &path, object) {
             report.fault(FaultKind::Object, &path, offset, reason);
+            damaged.push(object.clone());
         }
         report.checked.objects += 1;
         report.checked.object_bytes = report.checked.object_bytes.saturating_add(object.bytes);
@@ -35,6 +38,7 @@ pub(super) fn check_objects(
         named.insert(path);
     }
     report.orphans.extend(files_under(disk, &folder).into_iter().filter(|file| !named.contains(file)));
+    damaged
 }
 
 /// # Errors

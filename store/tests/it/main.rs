@@ -17,6 +17,7 @@ mod model;
 mod probe;
 mod reader;
 mod recovery;
+mod repair;
 mod rewind;
 mod snapshot;
 mod steps;

@@ -1,0 +1,153 @@
+//! A copy of a store as it is at one position of its log, while others go on writing it.
+//!
+//! The copy is made by a reader ([`crate::reader`]): its slot keeps the writer from giving away what is being copied. The
+//! log is copied up to the last record that the reader has taken in, each file of values as far as those records name
+//! values in it, and the objects that they name. All of it is synced before the identity is written, last: a backup that
+//! was cut off is no store.
+
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub use report::BackupReport;
+
+use crate::disk::Disk;
+use crate::error::{Cause, Result};
+use crate::extent::TRAILER_BYTES;
+use crate::object::{self, ObjectRef};
+use crate::reader::Reading;
+use crate::shared::Shared;
+use crate::state::State;
+use crate::verify::{extent_path, named_values};
+
+const PIECE_BYTES: usize = 1 << 20;
+
+impl Shared {
+    /// Copies what this reader shows.
+    pub(crate) fn copy_to(&self, to: &Path) -> Result<BackupReport> {
+        let disk = &*self.directory.disk;
+        let reading = self.reading.lock(); // nothing is taken in meanwhile
+        let end = reading.as_ref().map(Reading::place).unwrap_or_default();
+        let (named, records) = {
+            let state = self.state.lock();
+            (Named::by(&state), state.commits)
+        };
+        begin(disk, to)?;
+        let mut report = BackupReport { to: to.to_owned(), records, ..BackupReport::default() };
+        self.copy_log(to, end, &mut report)?;
+        for (extent, end) in named.ends {
+            let from = extent_path(&self.directory.extents(), extent);
+            copy_file(disk, &from, &extent_path(&to.join("extents"), extent), Some(end))?;
+            report.extents += 1;
+            report.bytes += end;
+        }
+        for (object, needed) in &named.objects {
+            let path = |root: &Path| object::path_in(root, &object.key, object.version);
+            let (from, copy) = (path(&self.directory.objects()), path(&to.join("objects")));
+            let folder = to.join("objects").join(&object.key);
+            disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+            // What only a rewind could need may have been removed; what a policy stands on may not.
+            if !disk.exists(&copy) && (disk.exists(&from) || *needed) {
+                report.bytes += copy_file(disk, &from, &copy, None)?;
+                report.objects += 1;
+            }
+        }
+        sync_directories(disk, to)?;
+        copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None)?;
+        disk.sync_directory(to).map_err(|e| Cause::io("sync", to, e))?;
+        Ok(report)
+    }
+
+    /// The segments, the last one up to the place that was read.
+    fn copy_log(&self, to: &Path, (last, offset): (u32, u64), report: &mut BackupReport) -> Result<()> {
+        let (disk, log) = (&*self.directory.disk, self.directory.log());
+        for from in disk.list(&log).map_err(|e| Cause::io("list", &log, e))? {
+            let number =
+                from.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u32>().ok());
+            let Some((number, name)) = number.filter(|number| *number <= last).zip(from.file_name()) else {
+                continue;
+            };
+            let copy = to.join("log").join(name);
+            report.bytes += if number < last {
+                copy_file(disk, &from, &copy, None)?
+            } else {
+                copy_prefix(disk, &from, &copy, offset)?
+            };
+            report.segments += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What a state names outside the log.
+struct Named {
+    /// The end of the last value of each extent.
+    ends: BTreeMap<u32, u64>,
+    /// Objects, and whether a policy stands on them now.
+    objects: Vec<(ObjectRef, bool)>,
+}
+
+impl Named {
+    fn by(state: &State) -> Self {
+        let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+        for value in named_values(state).0 {
+            let end = (u64::from(value.offset) + u64::from(value.length)).next_multiple_of(8)
+                + TRAILER_BYTES as u64;
+            let known = ends.entry(value.extent).or_default();
+            *known = end.max(*known);
+        }
+        let objects = state.objects_named().map(|object| (object.clone(), state.stands_on(object))).collect();
+        Named { ends, objects }
+    }
+}
+
+/// Makes the folders of a copy in a directory that is empty or not there.
+fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
+    let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
+    create(to)?;
+    if !disk.list(to).map_err(|e| Cause::io("list", to, e))?.is_empty() {
+        return Err(Cause::DirectoryTaken { path: to.to_owned() }.into());
+    }
+    for folder in ["log", "extents", "objects"] {
+        create(&to.join(folder))?;
+    }
+    Ok(())
+}
+
+/// Copies a file and syncs it. Of one that is to be copied in part the rest is made to read as zeros. Gives its length.
+pub(crate) fn copy_file(disk: &dyn Disk, from: &Path, to: &Path, end: Option<u64>) -> Result<u64> {
+    let length = disk.open(from).and_then(|file| file.length()).map_err(|e| Cause::io("read", from, e))?;
+    let copied = copy_prefix(disk, from, to, end.unwrap_or(length).min(length))?;
+    if copied < length {
+        let file = disk.open_writable(to).map_err(|e| Cause::io("write", to, e))?;
+        file.allocate(length).and_then(|()| file.sync()).map_err(|e| Cause::io("write", to, e))?;
+    }
+    Ok(length)
+}
+
+/// Copies the first `length` bytes of a file and syncs them.
+fn copy_prefix(disk: &dyn Disk, from: &Path, to: &Path, length: u64) -> Result<u64> {
+    let source = disk.open(from).map_err(|e| Cause::io("read", from, e))?;
+    let target = disk.create(to).map_err(|e| Cause::io("create", to, e))?;
+    let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(length).unwrap_or(PIECE_BYTES))];
+    let mut at = 0;
+    while at < length {
+        let piece = &mut piece[..PIECE_BYTES.min((length - at) as usize)];
+        source.read_at(piece, at).map_err(|e| Cause::io("read", from, e))?;
+        target.append(piece).map_err(|e| Cause::io("write", to, e))?;
+        at += piece.len() as u64;
+    }
+    target.sync().map_err(|e| Cause::io("sync", to, e))?;
+    Ok(length)
+}
+
+/// Makes the names in a copy stable.
+pub(crate) fn sync_directories(disk: &dyn Disk, to: &Path) -> Result<()> {
+    let objects = to.join("objects");
+    let mut folders = disk.list(&objects).map_err(|e| Cause::io("list", &objects, e))?;
+    folders.extend([to.join("log"), to.join("extents"), objects, to.to_owned()]);
+    folders
+        .iter()
+        .try_for_each(|path| disk.sync_directory(path).map_err(|e| Cause::io("sync", path, e).into()))
+}

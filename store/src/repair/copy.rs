@@ -1,0 +1,86 @@
+//! The repaired copy while it is written.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::backup::{copy_file, sync_directories};
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::extent::{ExtentHeader, HEADER_BYTES, header};
+use crate::log::record::Record;
+use crate::log::{LogEnd, Writer};
+use crate::object;
+use crate::options::Options;
+use crate::state::State;
+use crate::verify::{extent_path, named_values};
+
+/// Records wait in memory until they are this many bytes.
+const BUFFERED_BYTES_MAX: usize = 1 << 20;
+
+pub(super) struct Copy<'a> {
+    from: &'a Path,
+    directory: Arc<Directory>,
+    log: Writer,
+    last: Mutex<u64>,
+}
+
+impl<'a> Copy<'a> {
+    /// Makes the directory, as an empty store of the same identity.
+    pub(super) fn begin(options: &Options, from: &'a Path, to: &Path, store_id: u64) -> Result<Self> {
+        let directory = Arc::new(Directory::create_as(to, options, store_id)?);
+        let log = Writer::new(directory.clone(), options.segment_bytes_max, &LogEnd::default());
+        Ok(Copy { from, directory, log, last: Mutex::new(0) })
+    }
+
+    pub(super) fn append(&self, record: &Record) -> Result<()> {
+        let appended = self.log.append(record, true)?;
+        *self.last.lock() = appended.sequence;
+        if appended.buffered_bytes >= BUFFERED_BYTES_MAX { self.log.flush(appended.sequence) } else { Ok(()) }
+    }
+
+    /// Copies what the state names, and makes all of it stable.
+    pub(super) fn finish(self, state: &State) -> Result<()> {
+        let disk = &*self.directory.disk;
+        let (values, _) = named_values(state);
+        let extents: BTreeSet<u32> = values.iter().map(|value| value.extent).collect();
+        for extent in extents {
+            let (from, to) = (
+                extent_path(&self.from.join("extents"), extent),
+                extent_path(&self.directory.extents(), extent),
+            );
+            let length = copy_file(disk, &from, &to, None)?;
+            self.mend_header(extent, &to, length)?;
+        }
+        for policy in &state.policies {
+            for object in &policy.objects {
+                let folder = self.directory.objects().join(&object.key);
+                disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+                let path = |root: &Path| object::path_in(root, &object.key, object.version);
+                let to = path(&self.directory.objects());
+                if !disk.exists(&to) {
+                    copy_file(disk, &path(&self.from.join("objects")), &to, None)?;
+                }
+            }
+        }
+        self.log.sync_all(&|_| Ok(()))?;
+        sync_directories(disk, &self.directory.path)
+    }
+
+    /// A value is believed by its own trailer; the header of its file says nothing that its name does not.
+    fn mend_header(&self, extent: u32, path: &Path, length: u64) -> Result<()> {
+        let io = |e| Cause::io("write", path, e);
+        let file = self.directory.disk.open_writable(path).map_err(io)?;
+        let mut found = [0; HEADER_BYTES];
+        file.read_at(&mut found, 0).map_err(io)?;
+        let store_id = self.directory.store_id;
+        let sound = |header: ExtentHeader| (header.number, header.store_id) == (extent, store_id);
+        if ExtentHeader::decode(&found).is_ok_and(sound) {
+            return Ok(());
+        }
+        file.write_at(0, &header(store_id, extent, length)).map_err(io)?;
+        file.sync().map_err(|e| io(e).into())
+    }
+}
