@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use arrow_array::{Array, RecordBatch};
 use forebay_store::{
-    Consumer, GroupBy, MicroBatch, NewRow, SampleId, Step, StepPlan, Store, Table, Value, Wait,
+    Consumer, Durability, GroupBy, MicroBatch, NewRow, SampleId, Step, StepPlan, Store, Table, Value, Wait,
 };
 
 use crate::Outcome;
@@ -34,6 +34,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     if let [(small, _), (large, digest)] = medians[..] {
         print(Row {
             measure: "claim 16 + Arrow, task, p50 as rows grow".into(),
+            level: Durability::Logged,
             value: large,
             unit: "us",
             limit: small,
@@ -55,6 +56,7 @@ fn both(measure: &str, measured: &mut Measured, print: &mut dyn FnMut(Row)) {
     for (percent, most) in [(50, 20.0), (99, 60.0)] {
         print(Row {
             measure: format!("{measure}, p{percent}"),
+            level: Durability::Logged,
             value: measured.claims.percentile(percent),
             unit: "us",
             limit: measured.copies.percentile(percent),

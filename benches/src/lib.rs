@@ -9,7 +9,9 @@
 //! busy machine slows both; every row ends in a digest of what came out, the same in every run.
 
 mod claim;
+mod durable;
 mod ingest;
+mod large;
 mod limit;
 mod machine;
 mod measure;
@@ -32,13 +34,15 @@ pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 type Group = fn(&Workload, &mut dyn FnMut(Row)) -> Outcome<()>;
 
-const GROUPS: [(&str, Group); 6] = [
+const GROUPS: [(&str, Group); 8] = [
     ("ingest", ingest::rows),
+    ("durable", durable::rows),
     ("claim", claim::rows),
     ("wake", wake::rows),
     ("staged", staged::rows),
     ("snapshot", snapshot::rows),
     ("reopen", reopen::rows),
+    ("large", large::rows),
 ];
 
 /// The names of the groups of rows.

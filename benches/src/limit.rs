@@ -13,7 +13,7 @@ use crate::Outcome;
 use crate::workload::{BATCH, Workload};
 
 /// A new file with its blocks reserved, as the store reserves an extent's.
-fn reserved(path: &Path, bytes: usize) -> Outcome<File> {
+pub(crate) fn reserved(path: &Path, bytes: usize) -> Outcome<File> {
     LocalDisk.create(path)?.allocate(bytes as u64)?;
     Ok(OpenOptions::new().read(true).write(true).open(path)?)
 }

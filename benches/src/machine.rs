@@ -51,3 +51,11 @@ impl fmt::Display for Machine {
         write!(f, "{processor}, {cores} cores, Linux {kernel}, {file_system}")
     }
 }
+
+/// Bytes of this process that are in memory and of no file.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = read_to_string("/proc/self/status").unwrap_or_default();
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = anonymous.and_then(|text| text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}

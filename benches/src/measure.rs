@@ -26,6 +26,15 @@ impl Times {
         self.0.push(time.as_secs_f64() * 1e6);
     }
 
+    pub(crate) fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
+    /// Takes in the times of another thread.
+    pub(crate) fn join(&mut self, other: Times) {
+        self.0.extend(other.0);
+    }
+
     /// The time that `percent` of all do not exceed.
     pub(crate) fn percentile(&mut self, percent: usize) -> f64 {
         self.0.sort_by(f64::total_cmp);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use forebay_store::{DataType, NewRow, SampleId, Schema};
+use forebay_store::{DataType, Durability, NewRow, SampleId, Schema};
 
 use crate::Outcome;
 use crate::measure::{Pair, timed, typical};
@@ -33,6 +33,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
         let pair = typical(pairs);
         print(Row {
             measure: format!("open a store of {rows} rows, no checkpoint"),
+            level: Durability::Logged,
             value: pair.value,
             unit: "ms",
             limit: pair.limit,

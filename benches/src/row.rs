@@ -1,11 +1,14 @@
 //! What is printed: one row, with its limit beside it.
 
+use forebay_store::Durability;
 use serde_json::json;
 
 /// One measure, its limit and its goal.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub(crate) measure: String,
+    /// What the store was opened with.
+    pub(crate) level: Durability,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
     pub(crate) limit: f64,
@@ -30,9 +33,6 @@ pub(crate) enum Goal {
 }
 
 impl Row {
-    /// The durability level that all rows are measured at, the only one that there is.
-    pub const LEVEL: &'static str = "logged";
-
     /// The value over the limit. More is better for throughput, less is better for time.
     pub fn ratio(&self) -> f64 {
         self.value / self.limit
@@ -65,7 +65,7 @@ impl Row {
     pub fn json(&self) -> String {
         json!({
             "measure": self.measure,
-            "level": Self::LEVEL,
+            "level": self.level.as_str(),
             "value": self.value,
             "unit": self.unit,
             "limit": self.limit,
@@ -83,7 +83,7 @@ impl Row {
         self.digest
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let met = match self.met() {
             None => "",
             Some(true) => "yes",
@@ -91,6 +91,7 @@ impl Row {
         };
         [
             self.measure.clone(),
+            self.level.as_str().to_owned(),
             format!("{} {}", digits(self.value), self.unit),
             digits(self.limit),
             format!("{:.2}", self.ratio()),
@@ -103,11 +104,12 @@ impl Row {
 
 /// The rows as a table in Markdown.
 pub fn table(rows: &[Row]) -> String {
-    let head = ["measure", "value", "limit", "ratio", "goal", "met", "the limit is"].map(str::to_owned);
+    let head =
+        ["measure", "level", "value", "limit", "ratio", "goal", "met", "the limit is"].map(str::to_owned);
     let mut lines = vec![head];
     lines.extend(rows.iter().map(Row::cells));
     let width = |column: usize| lines.iter().map(|cells| cells[column].len()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let widths: [usize; 8] = std::array::from_fn(width);
     let mut text = String::new();
     for (at, cells) in lines.iter().enumerate() {
         for (cell, width) in cells.iter().zip(widths) {
@@ -158,6 +160,7 @@ mod tests {
     fn a_goal_is_judged_on_the_side_it_names() {
         let row = |goal| Row {
             measure: "m".into(),
+            level: Durability::Logged,
             value: 3.0,
             unit: "us",
             limit: 2.0,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_store::{CHUNK_ROWS, Consumer, DataType, NewRow, Row as TableRow, Schema, Store, Table};
+use forebay_store::{
+    CHUNK_ROWS, Consumer, DataType, Durability, NewRow, Row as TableRow, Schema, Store, Table,
+};
 
 use crate::Outcome;
 use crate::measure::{Times, timed};
@@ -32,6 +34,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     }
     print(Row {
         measure: format!("snapshot of {TABLES} tables of {} rows, p50", scale.snapshot_rows),
+        level: Durability::Logged,
         value: snapshots.percentile(50) / 1e3,
         unit: "ms",
         limit: clones.percentile(50) / 1e3,
@@ -64,6 +67,7 @@ fn after(
     }
     print(Row {
         measure: format!("commit of {BATCH} rewards while a snapshot is held, p50"),
+        level: Durability::Logged,
         value: copied.percentile(50),
         unit: "us",
         limit: bare.percentile(50),

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use forebay_store::{MicroBatch, SampleId, Wait};
+use forebay_store::{Durability, MicroBatch, SampleId, Wait};
 
 use crate::measure::{Pair, on_threads, typical};
 use crate::row::{Goal, Row};
@@ -31,6 +31,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     let pair = typical(pairs);
     print(Row {
         measure: format!("one writer, one claimer, {samples} staged samples"),
+        level: Durability::Logged,
         value: pair.value,
         unit: "samples/s",
         limit: pair.limit,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use forebay_store::{ConsumerHandle, MicroBatch, SampleId, Store, Table, Wait};
+use forebay_store::{ConsumerHandle, Durability, MicroBatch, SampleId, Store, Table, Wait};
 
 use crate::Outcome;
 use crate::limit::Bell;
@@ -34,6 +34,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
         for (percent, goal) in [50, 99].into_iter().zip(goals) {
             print(Row {
                 measure: format!("last cell to claim, {how} thread, p{percent}"),
+                level: Durability::Logged,
                 value: wakes.percentile(percent),
                 unit: "us",
                 limit: bare.percentile(percent),

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use forebay_store::{
-    Consumer, ConsumerHandle, DataType, Element, NewRow, Options, Row, SampleId, Schema, Store, Table, Value,
+    Consumer, ConsumerHandle, DataType, Durability, Element, NewRow, Options, Row, SampleId, Schema, Store,
+    Table, Value,
 };
 
 use crate::Outcome;
@@ -44,6 +45,14 @@ pub struct Scale {
     pub(crate) snapshot_rows: usize,
     pub(crate) snapshots: usize,
     pub(crate) reopen_rows: [usize; 2],
+    pub(crate) synced_batches: usize,
+    pub(crate) synced_threads: usize,
+    /// Writes of each of those threads.
+    pub(crate) synced_writes: usize,
+    /// Rows of each of ten tables.
+    pub(crate) large_rows: usize,
+    /// Records that are replayed after the checkpoint.
+    pub(crate) large_records: usize,
 }
 
 impl Scale {
@@ -61,6 +70,11 @@ impl Scale {
         snapshot_rows: 100_000,
         snapshots: 1_000,
         reopen_rows: [50_000, 1_000_000],
+        synced_batches: 300,
+        synced_threads: 64,
+        synced_writes: 100,
+        large_rows: 1_000_000,
+        large_records: 240_000,
     };
 
     /// Every row, tiny: shows that nothing has rotted, and says nothing of speed.
@@ -77,6 +91,11 @@ impl Scale {
         snapshot_rows: 128,
         snapshots: 3,
         reopen_rows: [64, 128],
+        synced_batches: 4,
+        synced_threads: 4,
+        synced_writes: 3,
+        large_rows: 128,
+        large_records: 10,
     };
 }
 
@@ -149,7 +168,11 @@ pub(crate) fn sample_ids(rows: usize) -> Outcome<Vec<SampleId>> {
 }
 
 pub(crate) fn open(path: &Path) -> Outcome<Store> {
-    Ok(Store::open(path.join("store"), Options::default())?)
+    open_at(path, Durability::Logged)
+}
+
+pub(crate) fn open_at(path: &Path, level: Durability) -> Outcome<Store> {
+    Ok(Store::open(path.join("store"), Options::default().durability(level))?)
 }
 
 /// The table of the workload.
