@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use crate::checkpoint::{MANIFEST_HEADER_BYTES, PAGES_HEADER_BYTES};
 use crate::directory::{FORMAT_VERSION, IDENTITY_BYTES};
 use crate::extent::{HEADER_BYTES, INLINE_BYTES_MAX, TRAILER_BYTES};
 use crate::log::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-use crate::table::CHUNK_ROWS;
+use crate::page::PART_ALIGN;
+use crate::table::{CHUNK_ROWS, RowMeta, RowStatus};
 
 #[test]
 fn every_size_in_the_document_is_the_codes() {
@@ -21,6 +23,11 @@ fn every_size_in_the_document_is_the_codes() {
         ("view", size_of::<crate::extent::View>()),
         ("bytes inside a view", INLINE_BYTES_MAX),
         ("rows in a chunk", CHUNK_ROWS),
+        ("manifest header", MANIFEST_HEADER_BYTES),
+        ("pages header", PAGES_HEADER_BYTES),
+        ("alignment of a page's parts", PART_ALIGN),
+        ("row meta", size_of::<RowMeta>()),
+        ("row status", size_of::<RowStatus>()),
     ] {
         let row = format!("| {what} | {size} |");
         assert!(document.lines().any(|line| line.starts_with(&row)), "docs/format.md has no row {row:?}");

@@ -38,7 +38,11 @@ mod pages;
 mod restore;
 mod take;
 
+#[cfg(test)]
+pub(crate) use manifest::MANIFEST_HEADER_BYTES;
 pub(crate) use manifest::Manifest;
+#[cfg(test)]
+pub(crate) use pages::PAGES_HEADER_BYTES;
 pub(crate) use restore::restore;
 pub use take::CheckpointReport;
 pub(crate) use take::Checkpointer;
