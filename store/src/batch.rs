@@ -1,9 +1,10 @@
 //! Batches of changes: all or none, in one record.
 
+use crate::consumer::ConsumerHandle;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{ValueOwner, View};
-use crate::log::record::{CellRecord, Event, Operation, StoredValue};
+use crate::log::record::{CellRecord, Event, GroupChangeRecord, Operation, StoredValue};
 use crate::sample_id::SampleId;
 use crate::schema::{Schema, StorageClass};
 use crate::shared::Shared;
@@ -195,6 +196,60 @@ impl<'a> WriteBatch<'a> {
             return Err(no_reason());
         }
         self.requests.push(Request::Exclude { row, reason: reason.to_owned() });
+        Ok(())
+    }
+
+    /// Says that a group of a consumer has exactly so many members (rows or trajectories, as it was declared), whether
+    /// any of them has come or not.
+    pub fn expect_group(
+        &mut self,
+        consumer: &ConsumerHandle,
+        table: &Table,
+        policy_version: u64,
+        key: &str,
+        members: u32,
+    ) -> Result<()> {
+        self.group(consumer, table, (policy_version, key), GroupChangeRecord::Expected(members))
+    }
+
+    /// Says that nobody more will come to a group: a member that has not come, or is not ready, is late, and the
+    /// consumer's [`GroupRule`](crate::GroupRule) says what becomes of the group. Late rows are left out: by a trainer for
+    /// good, with the reason `late`, by a task for that task only.
+    pub fn close_group(
+        &mut self,
+        consumer: &ConsumerHandle,
+        table: &Table,
+        policy_version: u64,
+        key: &str,
+    ) -> Result<()> {
+        self.group(consumer, table, (policy_version, key), GroupChangeRecord::Closed)
+    }
+
+    /// Says that a trajectory of a group has all its rows. One that has none is a member all the same: its agent took no
+    /// turn.
+    pub fn close_trajectory(
+        &mut self,
+        consumer: &ConsumerHandle,
+        table: &Table,
+        policy_version: u64,
+        key: &str,
+        trajectory: u32,
+    ) -> Result<()> {
+        let change = GroupChangeRecord::TrajectoryClosed(trajectory);
+        self.group(consumer, table, (policy_version, key), change)
+    }
+
+    fn group(
+        &mut self,
+        consumer: &ConsumerHandle,
+        table: &Table,
+        (policy_version, key): (u64, &str),
+        change: GroupChangeRecord,
+    ) -> Result<()> {
+        table.check_store(self.store)?;
+        consumer.check_store(self.store)?;
+        let (consumer, key) = (consumer.index() as u32, key.to_owned());
+        self.requests.push(Request::Group { consumer, table: table.id(), policy_version, key, change });
         Ok(())
     }
 

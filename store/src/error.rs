@@ -194,6 +194,8 @@ pub enum Cause {
          {oldest}; open the store with more of `object_versions_kept` before the steps that may have to be undone"
     )]
     RewindTooFar { step: u64, oldest: u64, kept: usize },
+    #[error("group {key:?} of consumer {consumer:?} {found}; {hint}")]
+    Group { consumer: String, key: String, found: String, hint: &'static str },
     #[error("consumer {consumer:?} is a {found}; {hint}")]
     ConsumerKind { consumer: String, found: &'static str, hint: &'static str },
     #[error("the store at {} is opened read-only; open it without `read_only` to {verb}", path.display())]
@@ -248,6 +250,7 @@ impl Cause {
             }
             StepOpen { .. } | StepClosed { .. } | StepUnfinished { .. } | PolicyIdle { .. } => Kind::State,
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
+            Group { .. } => Kind::State,
             StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
                 Kind::State
             }

@@ -67,7 +67,9 @@ pub use batch::{NewRow, WriteBatch};
 pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
-pub use consumer::{Consumer, ConsumerHandle, ConsumerKind, GroupBy, MicroBatch, Wait};
+pub use consumer::{
+    Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, MicroBatch, TrajectoryEnd, Wait,
+};
 pub use directory::FORMAT_VERSION;
 pub use disk::{Disk, DiskFile, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk};
 pub use durability::Durability;

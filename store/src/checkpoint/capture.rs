@@ -49,7 +49,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
     let consumers = consumers.map(|(consumer, declaration)| ConsumerImage {
         name: consumer.name.to_string(),
         declaration: declaration.clone(),
-        state: consumer.image(),
+        state: consumer.image(&state.tables),
     });
     let policies = state.policies.iter().map(|policy| PolicyImage {
         name: policy.name.to_string(),
@@ -148,10 +148,10 @@ fn step(number: u64, step: &StepState, state: &State) -> StepImage {
 }
 
 fn planned(planned: &Planned, state: &State) -> PlannedImage {
-    let by = state.consumers[planned.consumer].group.map_or(GroupBy::Input, |(by, _)| by);
+    let by = state.consumers[planned.consumer].grouping.map_or(GroupBy::Input, |grouping| grouping.by);
     let mut groups: Vec<String> =
         planned.groups.iter().map(|name| by.show(*name, state.texts.pages())).collect();
     groups.sort();
     let plan = PlanRecord { consumer: planned.consumer as u32, groups, rows: planned.rows };
-    PlannedImage { plan, claims: planned.claims }
+    PlannedImage { plan, claims: planned.claims, held: planned.held }
 }

@@ -169,6 +169,8 @@ pub(crate) struct UpdateImage {
 pub(crate) struct PlannedImage {
     pub(crate) plan: PlanRecord,
     pub(crate) claims: u32,
+    /// Rows of the claims that are live.
+    pub(crate) held: u64,
 }
 
 impl Manifest {

@@ -14,7 +14,7 @@ use crate::log::record::ObjectRecord;
 use crate::object::ObjectRef;
 use crate::page::{Page, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
-use crate::state::State;
+use crate::state::{Effects, State};
 use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
 use crate::table::{Chunk, ColumnPage, Summary, TableCounts};
 use crate::texts::{TextId, TextPage, Texts};
@@ -38,7 +38,8 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
     }
     // Consumers are declared while the tables are empty: what they made of the rows is in the words of the pages.
     for consumer in &manifest.consumers {
-        state.consumer_created(&consumer.name, consumer.declaration.clone()).map_err(corrupt)?;
+        let (name, declaration) = (&consumer.name, consumer.declaration.clone());
+        state.consumer_created(name, declaration, &mut Effects::default()).map_err(corrupt)?;
     }
     for (number, table) in manifest.tables.into_iter().enumerate() {
         fill_table(&mut state, number, table, &pages)?;
@@ -50,11 +51,10 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
     let claims = manifest.claims.into_iter().map(claim).collect::<Result<_, String>>().map_err(corrupt)?;
     state.claims.restore(claims, manifest.next_claim);
     for (number, consumer) in manifest.consumers.into_iter().enumerate() {
-        let versions: Vec<u64> = (0..state.tables.len()).map(|t| state.current_version(t as u32)).collect();
         let (consumers, tables) = (&mut state.consumers, &state.tables);
-        let current = |table: u32| versions[table as usize];
-        consumers[number].restore(consumer.state, tables, current).map_err(corrupt)?;
+        consumers[number].restore(consumer.state, tables).map_err(corrupt)?;
     }
+    state.resume_plans();
     (state.commits, state.incarnation) = (manifest.commits, manifest.incarnation);
     Ok(state)
 }
@@ -160,7 +160,7 @@ fn step(state: &mut State, image: StepImage) -> Result<(u64, StepState), String>
     let mut planned = Vec::with_capacity(image.planned.len());
     for entry in image.planned {
         let mut restored = state.planned(entry.plan)?;
-        restored.claims = entry.claims;
+        (restored.claims, restored.held) = (entry.claims, entry.held);
         planned.push(restored);
     }
     let updates = image.updates.into_iter().map(|update| StepUpdate {

@@ -1,9 +1,8 @@
 //! What a user says of a consumer.
 
-use super::group::GroupName;
-use crate::sample_id::{SampleId, SampleKey};
-use crate::table::RowMeta;
-use crate::texts::TextPages;
+use super::condition::Comparison;
+use super::grouping::{GroupBy, GroupRule, Grouping, Member, TrajectoryEnd};
+use crate::table::Purpose;
 
 /// What a consumer does with its claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,65 +23,6 @@ impl ConsumerKind {
     }
 }
 
-/// Which rows belong to one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GroupBy {
-    /// All trajectories of one input (GRPO).
-    Input,
-    /// All trajectories of one input at one turn (AT-GRPO).
-    InputAndTurn,
-}
-
-impl GroupBy {
-    /// The group key of a sample, as SQL shows it.
-    pub fn key(self, sample: &SampleId) -> String {
-        self.key_of(sample.key())
-    }
-
-    pub(crate) fn key_of(self, sample: SampleKey<'_>) -> String {
-        match self {
-            GroupBy::Input => sample.input.to_owned(),
-            GroupBy::InputAndTurn => format!("{}_{}", sample.input, sample.turn),
-        }
-    }
-
-    /// The group of a row.
-    pub(crate) fn name(self, meta: &RowMeta) -> GroupName {
-        let turn = (self == GroupBy::InputAndTurn).then_some(meta.turn);
-        GroupName { input: meta.input, turn }
-    }
-
-    /// The group key of a group.
-    pub(crate) fn show(self, name: GroupName, texts: &TextPages) -> String {
-        let sample = SampleKey { input: texts.get(name.input), turn: name.turn.unwrap_or(0), trajectory: 0 };
-        self.key_of(sample)
-    }
-
-    /// Takes a group key apart: the input id, and the turn where groups are by turn too. `None` when it is no key.
-    pub(crate) fn parse(self, key: &str) -> Option<(&str, Option<u32>)> {
-        match self {
-            GroupBy::Input => (!key.is_empty()).then_some((key, None)),
-            GroupBy::InputAndTurn => {
-                let (input, turn) = key.rsplit_once('_')?;
-                let turn = turn.parse().ok().filter(|_| !input.is_empty())?;
-                Some((input, Some(turn)))
-            }
-        }
-    }
-
-    pub(crate) fn tag(group: Option<GroupBy>) -> u8 {
-        match group {
-            None => 0,
-            Some(GroupBy::Input) => 1,
-            Some(GroupBy::InputAndTurn) => 2,
-        }
-    }
-
-    pub(crate) fn from_tag(tag: u8) -> Option<Self> {
-        [GroupBy::Input, GroupBy::InputAndTurn].get(usize::from(tag).checked_sub(1)?).copied()
-    }
-}
-
 /// The declaration of a consumer: which tables it reads, when a row is ready for it, and how rows go together.
 ///
 /// ```
@@ -90,25 +30,36 @@ impl GroupBy {
 /// let train = Consumer::trainer(["solver"]).ready(["response", "reward"]).group(GroupBy::Input, 8);
 /// let reward = Consumer::task(["solver", "checker"]).ready(["response"]);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Consumer {
     pub(crate) kind: ConsumerKind,
     pub(crate) tables: Vec<String>,
     pub(crate) ready: Vec<String>,
-    pub(crate) group: Option<(GroupBy, u32)>,
+    pub(crate) grouping: Option<Grouping>,
+    /// A bit a purpose.
+    pub(crate) purposes: u8,
+    pub(crate) conditions: Vec<(String, Comparison, f64)>,
+    pub(crate) priority: Option<String>,
 }
 
 impl Consumer {
     /// A consumer whose claims are finished by writing columns.
     pub fn task<'a>(tables: impl IntoIterator<Item = &'a str>) -> Self {
-        let tables = tables.into_iter().map(str::to_owned).collect();
-        Consumer { kind: ConsumerKind::Task, tables, ready: Vec::new(), group: None }
+        Consumer {
+            kind: ConsumerKind::Task,
+            tables: tables.into_iter().map(str::to_owned).collect(),
+            ready: Vec::new(),
+            grouping: None,
+            purposes: u8::MAX,
+            conditions: Vec::new(),
+            priority: None,
+        }
     }
 
     /// A consumer whose claims are accumulated and then consumed by a step. A table has at most one; `is_processing`
-    /// shows its state.
+    /// shows its state. It takes train rows.
     pub fn trainer<'a>(tables: impl IntoIterator<Item = &'a str>) -> Self {
-        Consumer { kind: ConsumerKind::Trainer, ..Consumer::task(tables) }
+        Consumer { kind: ConsumerKind::Trainer, ..Consumer::task(tables) }.purposes([Purpose::Train])
     }
 
     /// The data columns that must be final. Default: none, so that a row is ready as soon as it is inserted.
@@ -117,30 +68,58 @@ impl Consumer {
         self
     }
 
-    /// Takes rows by whole groups of `members` rows each. Default: row by row.
+    /// Takes rows by whole groups of exactly `members` rows each. Default: row by row.
+    ///
+    /// A row beyond that is left out: by a trainer for good, with the reason `surplus`, by a task for that task only. A
+    /// single group may be told to [expect](crate::ConsumerHandle::expect_group) another number, or be
+    /// [closed](crate::ConsumerHandle::close_group) with what it has.
     pub fn group(mut self, by: GroupBy, members: u32) -> Self {
-        self.group = Some((by, members));
+        self.grouping = Some(Grouping::new(by, members, Member::Row));
         self
     }
-}
 
-/// How many rows a claim takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MicroBatch {
-    pub(crate) rows: usize,
-    pub(crate) exact: bool,
-}
-
-impl MicroBatch {
-    /// `rows` rows, no fewer: nothing is handed out before that many are ready. A group that would not fit whole waits
-    /// for the next micro-batch; a group larger than `rows` makes a micro-batch of its own. At the end of a step the
-    /// last, smaller micro-batch is handed out as it is.
-    pub fn of(rows: usize) -> Self {
-        MicroBatch { rows: rows.max(1), exact: true }
+    /// Takes rows by whole groups of exactly so many trajectories, each of one or many rows. A trajectory is all rows of
+    /// the group that have one trajectory number; `end` says when it has all of them. One whose rows are all left out has
+    /// failed; a turn that was skipped leaves no gap.
+    ///
+    /// ```
+    /// use forebay_store::{Consumer, GroupBy, GroupRule, TrajectoryEnd};
+    /// let train = Consumer::trainer(["solver"])
+    ///     .ready(["response", "reward"])
+    ///     .trajectories(GroupBy::Input, 8, TrajectoryEnd::Closed)
+    ///     .when_a_member_fails(GroupRule::Shrink { least: 4 });
+    /// ```
+    pub fn trajectories(mut self, by: GroupBy, trajectories: u32, end: TrajectoryEnd) -> Self {
+        self.grouping = Some(Grouping::new(by, trajectories, Member::Trajectory(end)));
+        self
     }
 
-    /// Whatever is ready, up to `rows` rows (or one group, if that is larger).
-    pub fn up_to(rows: usize) -> Self {
-        MicroBatch { rows: rows.max(1), exact: false }
+    /// What becomes of a group when a member is left out or is late. Default: it goes on without it, as long as there is
+    /// one. Has no effect on a consumer that takes single rows.
+    pub fn when_a_member_fails(mut self, rule: GroupRule) -> Self {
+        self.grouping.iter_mut().for_each(|grouping| grouping.rule = rule);
+        self
+    }
+
+    /// Takes rows of these purposes only; others have no place in its groups. Default: train rows for a trainer, every
+    /// row for a task.
+    pub fn purposes(mut self, purposes: impl IntoIterator<Item = Purpose>) -> Self {
+        self.purposes = purposes.into_iter().fold(0, |bits, purpose| bits | 1 << purpose as u8);
+        self
+    }
+
+    /// Takes only rows whose cell in `column`, one of numbers or bools, compares so with `number`. The column must be
+    /// final for a row to be ready; null passes nothing. A row that does not pass is left out of this consumer's groups
+    /// like one that was excluded, and stays for others.
+    pub fn only(mut self, column: &str, comparison: Comparison, number: f64) -> Self {
+        self.conditions.push((column.to_owned(), comparison, number));
+        self
+    }
+
+    /// Hands out what has the greatest number in `column` first (of a group, the greatest of its ready rows), and the
+    /// oldest of equals; null comes last. The column must be final for a row to be ready. Default: the oldest first.
+    pub fn priority(mut self, column: &str) -> Self {
+        self.priority = Some(column.to_owned());
+        self
     }
 }

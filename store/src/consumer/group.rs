@@ -1,61 +1,152 @@
-//! Groups: rows that are claimed together.
+//! One group: rows that are claimed together, counted.
+//!
+//! There may be millions of groups, so a record is 48 plain bytes and owns nothing. The rows that wait or are ready are
+//! a chain through the rows' words: the record names the first, each word the next.
+//!
+//! A member (a row, or a trajectory) counts once: as waiting, in (ready or taken), or out. A group is *complete* when it
+//! has all its members and none is waited for; it is *over* when there is nobody left to hand out either.
 
+use bytemuck::{Pod, Zeroable};
+
+use super::grouping::{GroupRule, Grouping};
 use crate::texts::TextId;
 
-/// What the members of a group have in common, beside their table and version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What the members of a group have in common, beside table and version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
+#[repr(C)]
 pub(crate) struct GroupName {
-    pub(crate) input: TextId,
-    /// The turn, where groups are by turn too.
-    pub(crate) turn: Option<u32>,
+    /// The input id, or the parent.
+    pub(crate) text: TextId,
+    pub(crate) turn: u32,
+    pub(crate) agent: TextId,
 }
 
-/// A group's name in its consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct GroupKey {
-    pub(crate) table: u32,
-    pub(crate) version: u64,
-    pub(crate) name: GroupName,
-}
-
-/// The members of a group, counted. A member counts once: as waiting (not counted here), ready, held, done or out.
-///
-/// A group is complete when no member is waiting. A member that is left out for good is waited for no longer; one that
-/// is superseded is counted nowhere until its next attempt is.
-#[derive(Debug, Default)]
+/// A group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
 pub(crate) struct Group {
-    /// Members that the consumer's declaration asks for.
-    pub(crate) size: u32,
-    /// Members that are ready and not claimed.
-    pub(crate) ready: Vec<u32>,
-    /// Members that are leased or accumulated.
-    pub(crate) held: u32,
-    /// Members that are finished or consumed.
-    pub(crate) done: u32,
-    /// Members that were left out, each in its latest attempt.
-    pub(crate) out: u32,
-    /// The group's place in the ready queue.
-    pub(crate) ticket: Option<u64>,
+    pub(crate) name: GroupName,
+    /// The first row of the chain, plus one; 0 for none.
+    pub(crate) head: u32,
+    /// The place in the ready queue; 0 while not queued.
+    pub(crate) ticket: u64,
+    /// Rows that are ready and not claimed.
+    pub(crate) ready: u32,
+    /// Rows that are leased, accumulated, finished or consumed.
+    pub(crate) taken: u32,
+    /// How many members the group is to have.
+    pub(crate) size: u16,
+    /// How many have come.
+    pub(crate) members: u16,
+    /// How many of those are waited for.
+    pub(crate) waiting: u16,
+    /// How many of those were left out.
+    pub(crate) out: u16,
+    flags: u32,
+    unused: u32,
+}
+
+/// Nobody more will come.
+const CLOSED: u32 = 1;
+/// All of it is left out.
+const EXCLUDED: u32 = 2;
+/// The open step takes it.
+const PLANNED: u32 = 4;
+/// It was closed with too few members.
+const SHORT: u32 = 8;
+
+/// How a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Somebody is waited for.
+    Open,
+    /// It can be handed out.
+    Complete,
+    /// Nobody is left to hand out.
+    Over,
+    /// Its rule leaves it out.
+    Failed,
 }
 
 impl Group {
-    fn settled(&self) -> u32 {
-        self.held + self.done + self.out
+    pub(crate) fn new(name: GroupName, size: u32) -> Self {
+        Group { name, size: size as u16, ..Group::zeroed() }
     }
 
-    /// Whether nobody is waited for, and there is somebody to hand out.
-    pub(crate) fn is_complete(&self) -> bool {
-        !self.ready.is_empty() && self.ready.len() as u32 + self.settled() >= self.size
+    pub(crate) fn is_closed(&self) -> bool {
+        self.flags & CLOSED != 0
     }
 
-    /// Whether every member is done or out.
-    pub(crate) fn is_over(&self) -> bool {
-        self.ready.is_empty() && self.held == 0 && self.done + self.out >= self.size
+    pub(crate) fn is_excluded(&self) -> bool {
+        self.flags & EXCLUDED != 0
     }
 
-    /// Members that are still to be handed out, and how many of those can be now.
-    pub(crate) fn outstanding(&self) -> (usize, usize) {
-        let open = self.size.saturating_sub(self.settled()) as usize;
-        (open, if self.ticket.is_some() { self.ready.len().min(open) } else { 0 })
+    pub(crate) fn is_planned(&self) -> bool {
+        self.flags & PLANNED != 0
+    }
+
+    pub(crate) fn set_planned(&mut self, planned: bool) {
+        self.flags = if planned { self.flags | PLANNED } else { self.flags & !PLANNED };
+    }
+
+    /// Nobody more will come: the group has the members that it has, unless its rule wants more.
+    pub(crate) fn close(&mut self, grouping: &Grouping) {
+        let short = match grouping.rule {
+            GroupRule::NextAttempt => false,
+            GroupRule::Exclude => self.out > 0 || self.members < self.size,
+            GroupRule::Shrink { least } => u32::from(self.members - self.out) < least.min(self.size.into()),
+        };
+        self.flags |= if short { CLOSED | SHORT } else { CLOSED };
+        self.size = self.members;
+    }
+
+    /// All of it is left out, whoever comes.
+    pub(crate) fn exclude(&mut self) {
+        self.flags |= CLOSED | EXCLUDED;
+        (self.ready, self.waiting, self.head) = (0, 0, 0);
+    }
+
+    /// Whether one more member would be one too many.
+    pub(crate) fn is_full(&self) -> bool {
+        self.members >= self.size
+    }
+
+    /// How the group stands under its consumer's rule.
+    pub(crate) fn standing(&self, grouping: &Grouping) -> Standing {
+        let out = u32::from(self.out);
+        let failed = match grouping.rule {
+            _ if self.is_excluded() => return Standing::Over,
+            _ if self.flags & SHORT != 0 => true,
+            GroupRule::NextAttempt => false,
+            GroupRule::Exclude => out > 0,
+            // A declared least above the group's own size asks for all of it.
+            GroupRule::Shrink { least } => {
+                out > 0 && u32::from(self.size) - out < least.min(self.size.into())
+            }
+        };
+        let waits = grouping.rule == GroupRule::NextAttempt && out > 0 && !self.is_closed();
+        if failed && self.ready + u32::from(self.waiting) > 0 {
+            Standing::Failed
+        } else if self.members < self.size || self.waiting > 0 || waits {
+            if failed { Standing::Over } else { Standing::Open }
+        } else if self.ready > 0 {
+            Standing::Complete
+        } else {
+            Standing::Over
+        }
+    }
+
+    /// Rows (or, while they are not known, members) that are still to be handed out, and how many can be now.
+    pub(crate) fn outstanding(&self, grouping: &Grouping) -> (usize, usize) {
+        let ready = self.ready as usize;
+        match self.standing(grouping) {
+            Standing::Over | Standing::Failed => (0, 0),
+            Standing::Complete if self.ticket != 0 => (ready, ready),
+            Standing::Complete => (ready, 0),
+            Standing::Open => {
+                let missing = self.size.saturating_sub(self.members) + self.waiting;
+                (ready + usize::from(missing).max(1), 0)
+            }
+        }
     }
 }

@@ -1,16 +1,19 @@
 //! What callers hold of a consumer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use event_listener::EventListener;
 
-use super::declaration::{ConsumerKind, MicroBatch};
-use super::state::Shortage;
+use super::declaration::ConsumerKind;
+use super::micro_batch::MicroBatch;
+use super::select::Shortage;
 use crate::claim::Claim;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event};
 use crate::store::Store;
+use crate::table::Table;
 
 /// How long a call waits for something to become ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +53,73 @@ impl ConsumerHandle {
 
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Refuses a store that the consumer is not of.
+    pub(crate) fn check_store(&self, store: &Store) -> Result<()> {
+        if Arc::ptr_eq(&self.store.0, &store.0) {
+            return Ok(());
+        }
+        let reason = format!("{:?} is a consumer of another store", self.name);
+        Err(Cause::Argument { what: "consumer", reason }.into())
+    }
+
+    /// Says that a group has exactly so many members (rows or trajectories, as it was declared), whether any of them has
+    /// come or not. Asking for the same again is success.
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let judge = store.create_consumer("judge", Consumer::task(["solver"]).ready(["reward"]).group(GroupBy::Input, 8))?;
+    /// judge.expect_group(&solver, 0, "q17", 2)?; // this one is smaller
+    /// solver.insert(0, "q17_0_0", [("reward", 1.0.into())])?;
+    /// assert!(judge.claim(MicroBatch::up_to(8), "me", Wait::No)?.is_none());
+    /// solver.insert(0, "q17_0_1", [("reward", 0.0.into())])?;
+    /// assert_eq!(judge.claim(MicroBatch::up_to(8), "me", Wait::No)?.unwrap().len(), 2);
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `input` when the consumer takes single rows, or `key` is none of its keys; `state` when the group has more members
+    /// already, was closed or handed out, or its version is over.
+    pub fn expect_group(&self, table: &Table, policy_version: u64, key: &str, members: u32) -> Result<()> {
+        let mut batch = self.store.batch();
+        batch.expect_group(self, table, policy_version, key, members)?;
+        batch.commit().map(drop)
+    }
+
+    /// Says that nobody more will come to a group: a member that has not come, or is not ready, is late, and the
+    /// declared [`GroupRule`](crate::GroupRule) says what becomes of the group. Late rows are left out: by a trainer for
+    /// good, with the reason `late`, by a task for that task only. Closing a closed group is success.
+    ///
+    /// # Errors
+    /// `input` when the consumer takes single rows, or `key` is none of its keys; `state` when the version is over.
+    pub fn close_group(&self, table: &Table, policy_version: u64, key: &str) -> Result<()> {
+        let mut batch = self.store.batch();
+        batch.close_group(self, table, policy_version, key)?;
+        batch.commit().map(drop)
+    }
+
+    /// Says that a trajectory of a group has all its rows, for a consumer that counts
+    /// [trajectories](crate::Consumer::trajectories). One that has none is a member all the same: its agent took no turn.
+    /// A row that comes later is surplus. To close it with its last cell, use
+    /// [`WriteBatch::close_trajectory`](crate::WriteBatch::close_trajectory).
+    ///
+    /// # Errors
+    /// `input` as for [`expect_group`](ConsumerHandle::expect_group), or when the consumer counts rows; `state` when the
+    /// group has all its trajectories, or its version is over.
+    pub fn close_trajectory(
+        &self,
+        table: &Table,
+        policy_version: u64,
+        key: &str,
+        trajectory: u32,
+    ) -> Result<()> {
+        let mut batch = self.store.batch();
+        batch.close_trajectory(self, table, policy_version, key, trajectory)?;
+        batch.commit().map(drop)
     }
 
     /// The consumer's name.
@@ -126,6 +196,7 @@ impl ConsumerHandle {
             if let Some(number) = step.filter(|number| state.open_step() != Some(*number)) {
                 return Err(Cause::StepClosed { step: number }.into());
             }
+            state.check_rule(self.index, &rule)?;
             let (selection, sequence_in_step) = match state.decide_claim(self.index, rule, step) {
                 Ok(decided) => decided,
                 Err(Shortage::NotReady) => return Ok((None, Attempt::NotReady)),

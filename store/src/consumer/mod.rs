@@ -3,18 +3,39 @@
 //! Nothing scans. The write that makes the last required cell of a row final moves the row to its consumer's ready
 //! queue, alone or, when the consumer takes whole groups, together with the group's last member.
 //!
-//! Read in this order: [`declaration`] is what a user says, [`queue`] orders what is ready, [`group`] counts members,
-//! [`state`] is the consumer as the engine holds it, [`handle`] is what callers hold.
+//! Groups are exact: a group is handed out when it has the members (rows, or trajectories of one or many rows) that were
+//! expected, none of which is waited for any more; what comes beyond that is left out with its reason.
+//!
+//! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`] is
+//! the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is ready and
+//! its [`groups`]; [`rows`] and [`members`] are how they change, [`select`] what a claim takes, [`plan`] how far a step
+//! has come; [`handle`] is what callers hold.
 
+mod condition;
 mod declaration;
 mod group;
+mod grouping;
+mod groups;
 mod handle;
 mod image;
+mod members;
+mod micro_batch;
+mod partition;
+mod plan;
 mod queue;
+mod reindex;
+mod rows;
+mod select;
 mod state;
 
-pub use declaration::{Consumer, ConsumerKind, GroupBy, MicroBatch};
+pub use condition::Comparison;
+pub use declaration::{Consumer, ConsumerKind};
 pub(crate) use group::GroupName;
+pub use grouping::{GroupBy, GroupRule, TrajectoryEnd};
+pub(crate) use grouping::{KeyParts, MEMBERS_MAX};
 pub use handle::{ConsumerHandle, Wait};
 pub(crate) use image::ConsumerStateImage;
-pub(crate) use state::{ConsumedTable, ConsumerState, Selection, Shortage};
+pub(crate) use members::{GroupChange, GroupInfo};
+pub use micro_batch::MicroBatch;
+pub(crate) use select::{Choice, Selection, Shortage};
+pub(crate) use state::{ConsumedTable, ConsumerState, Fallout};

@@ -1,61 +1,198 @@
 //! The ready queue of one consumer for one table and one policy version.
+//!
+//! An entry is a row, or the number of a complete group; where it stands is its ticket, which the row's word or the
+//! group's record holds. Tickets are given in ascending order, so the entries of a first-in-first-out queue lie in the
+//! order of their tickets, four bytes each, in blocks: one that leaves from the middle is found by its ticket's block.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::group::GroupKey;
+/// A row or the number of a group: a consumer's entries are all of one kind.
+pub(crate) type Entry = u32;
 
-/// What can be claimed as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// One row.
-    Row(u32),
-    /// A complete group.
-    Group(GroupKey),
+/// Entries in a full block.
+const BLOCK_ENTRIES: usize = 512;
+
+/// Where the first entry of a queue stands among the queues of its consumer: least first.
+pub(crate) type Place = (Reverse<u64>, u64);
+
+/// Entries in the order in which they are to be handed out.
+#[derive(Clone, Debug)]
+pub(crate) enum Queue {
+    /// By age.
+    Fifo(Fifo),
+    /// By priority, and then by age.
+    Priority(Priority),
 }
 
-/// Entries in the order in which they became ready. A ticket names a place, so that an entry is taken out of the middle
-/// at once when its row is left out.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    entries: BTreeMap<u64, (Entry, u32)>,
+/// Entries by age.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fifo {
+    blocks: VecDeque<Block>,
+    rows: usize,
+}
+
+/// Up to [`BLOCK_ENTRIES`] entries, at least one.
+#[derive(Clone, Debug)]
+struct Block {
+    /// The ticket of the entry that the block began with.
+    ticket_min: u64,
+    entries: Vec<Entry>,
+}
+
+/// Entries by priority, greatest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Priority {
+    entries: BTreeMap<Place, Entry>,
+    places: HashMap<Entry, Place>,
     rows: usize,
 }
 
 impl Queue {
-    /// Adds an entry of `rows` rows at the place `ticket`.
-    pub(crate) fn insert(&mut self, ticket: u64, entry: Entry, rows: u32) {
-        self.rows += rows as usize;
-        self.entries.insert(ticket, (entry, rows));
-    }
-
-    /// Takes the entry at `ticket` out.
-    pub(crate) fn remove(&mut self, ticket: u64) {
-        if let Some((_, rows)) = self.entries.remove(&ticket) {
-            self.rows -= rows as usize;
-        }
+    pub(crate) fn new(by_priority: bool) -> Self {
+        if by_priority { Queue::Priority(Priority::default()) } else { Queue::Fifo(Fifo::default()) }
     }
 
     /// Rows over all entries.
     pub(crate) fn rows(&self) -> usize {
-        self.rows
+        match self {
+            Queue::Fifo(queue) => queue.rows,
+            Queue::Priority(queue) => queue.rows,
+        }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// Entries in order.
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = Entry> + '_> {
+        match self {
+            Queue::Fifo(queue) => {
+                Box::new(queue.blocks.iter().flat_map(|block| block.entries.iter().copied()))
+            }
+            Queue::Priority(queue) => Box::new(queue.entries.values().copied()),
+        }
     }
 
-    /// The place of the first entry.
-    pub(crate) fn first_ticket(&self) -> Option<u64> {
-        self.entries.first_key_value().map(|(ticket, _)| *ticket)
+    /// Adds an entry of `rows` rows with the newest ticket there is.
+    pub(crate) fn push(&mut self, entry: Entry, rows: u32, ticket: u64, priority: u64) {
+        match self {
+            Queue::Fifo(queue) => {
+                queue.push(entry, ticket);
+                queue.rows += rows as usize;
+            }
+            Queue::Priority(queue) => {
+                let place = (Reverse(priority), ticket);
+                queue.entries.insert(place, entry);
+                queue.places.insert(entry, place);
+                queue.rows += rows as usize;
+            }
+        }
     }
 
-    /// Entries with their places, oldest first.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        self.entries.iter().map(|(ticket, (entry, _))| (*ticket, entry))
+    /// Takes out an entry of `rows` rows that stands at `ticket`.
+    pub(crate) fn remove(&mut self, entry: Entry, rows: u32, ticket: u64) {
+        let was_there = match self {
+            Queue::Fifo(queue) => queue.remove(entry, ticket),
+            Queue::Priority(queue) => {
+                queue.places.remove(&entry).is_some_and(|place| queue.entries.remove(&place).is_some())
+            }
+        };
+        let all = match self {
+            Queue::Fifo(queue) => &mut queue.rows,
+            Queue::Priority(queue) => &mut queue.rows,
+        };
+        *all -= if was_there { rows as usize } else { 0 };
     }
 
-    /// Entries with their number of rows, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Entry, usize)> {
-        self.entries.values().map(|(entry, rows)| (entry, *rows as usize))
+    /// Where the first entry stands.
+    pub(crate) fn first(&self, ticket_of: impl Fn(Entry) -> u64) -> Option<Place> {
+        match self {
+            Queue::Fifo(queue) => queue.blocks.front().map(|block| (Reverse(0), ticket_of(block.entries[0]))),
+            Queue::Priority(queue) => queue.entries.first_key_value().map(|(place, _)| *place),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Queue::Fifo(queue) => queue
+                .blocks
+                .iter()
+                .map(|block| size_of::<Block>() + block.entries.capacity() * size_of::<Entry>())
+                .sum(),
+            Queue::Priority(queue) => queue.entries.len() * (2 * size_of::<Place>() + 4 * size_of::<Entry>()),
+        }
+    }
+
+    /// Every entry with its ticket and its priority, for an image.
+    pub(crate) fn entries(&self, ticket_of: impl Fn(Entry) -> u64) -> Vec<(Entry, u64, u64)> {
+        match self {
+            Queue::Fifo(_) => self.iter().map(|entry| (entry, ticket_of(entry), 0)).collect(),
+            Queue::Priority(queue) => {
+                queue.entries.iter().map(|((Reverse(p), t), entry)| (*entry, *t, *p)).collect()
+            }
+        }
+    }
+}
+
+impl Fifo {
+    fn push(&mut self, entry: Entry, ticket: u64) {
+        match self.blocks.back_mut() {
+            Some(block) if block.entries.len() < BLOCK_ENTRIES => block.entries.push(entry),
+            _ => self.blocks.push_back(Block { ticket_min: ticket, entries: vec![entry] }),
+        }
+    }
+
+    fn remove(&mut self, entry: Entry, ticket: u64) -> bool {
+        let Some(at) = self.blocks.partition_point(|block| block.ticket_min <= ticket).checked_sub(1) else {
+            return false;
+        };
+        let entries = &mut self.blocks[at].entries;
+        let Some(place) = entries.iter().position(|other| *other == entry) else { return false };
+        entries.remove(place);
+        if entries.is_empty() {
+            self.blocks.remove(at);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A queue beside the list that it stands for.
+    fn check(by_priority: bool, operations: &[(bool, usize, u64)]) {
+        let (mut queue, mut model) = (Queue::new(by_priority), Vec::<(Entry, u32, u64, u64)>::new());
+        let mut tickets = HashMap::new();
+        for (ticket, &(add, at, priority)) in operations.iter().enumerate() {
+            let ticket = ticket as u64 + 1;
+            if add || model.is_empty() {
+                let (entry, rows) = (ticket as Entry * 7 % 1009, 1 + at as u32 % 3);
+                tickets.insert(entry, ticket);
+                queue.push(entry, rows, ticket, priority);
+                model.push((entry, rows, ticket, priority));
+            } else {
+                let (entry, rows, ticket, _) = model.remove(at % model.len());
+                queue.remove(entry, rows, ticket);
+            }
+            if by_priority {
+                model.sort_by_key(|(_, _, ticket, priority)| (Reverse(*priority), *ticket));
+            }
+            let expected: Vec<Entry> = model.iter().map(|(entry, ..)| *entry).collect();
+            assert_eq!(queue.iter().collect::<Vec<_>>(), expected);
+            assert_eq!(queue.rows(), model.iter().map(|(_, rows, ..)| *rows as usize).sum::<usize>());
+            assert_eq!(queue.first(|entry| tickets[&entry]).map(|place| place.1), model.first().map(|m| m.2));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_queue_is_a_list_from_which_anything_may_leave(
+            by_priority: bool,
+            operations in prop::collection::vec((prop::bool::weighted(0.6), 0..100_usize, 0..3_u64), 0..300),
+        ) {
+            check(by_priority, &operations);
+        }
     }
 }

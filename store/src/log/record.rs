@@ -62,9 +62,39 @@ pub(crate) struct ConsumerRecord {
     pub(crate) tables: Vec<u32>,
     /// Required columns, by table in the order of `tables`: a bit a data column.
     pub(crate) required: Vec<u64>,
-    /// 0 ungrouped, 1 by input, 2 by input and turn.
-    pub(crate) group: u8,
-    pub(crate) group_size: u32,
+    pub(crate) grouping: Option<GroupingRecord>,
+    /// A bit a purpose that it takes.
+    pub(crate) purposes: u8,
+    pub(crate) conditions: Vec<ConditionRecord>,
+    /// The column that orders what is ready, by table in the order of `tables`; empty where age does.
+    pub(crate) priority: Vec<u16>,
+}
+
+/// How a consumer groups rows.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct GroupingRecord {
+    /// 1 by input, 2 by input and turn, 3 by input, turn and agent, 4 by parent.
+    pub(crate) by: u8,
+    pub(crate) size: u32,
+    /// When a member fails: 0 next attempt, 1 shrink, 2 exclude the group.
+    pub(crate) rule: u8,
+    /// The fewest members of a group that shrinks.
+    pub(crate) least: u32,
+    /// Members are trajectories and not rows.
+    pub(crate) trajectories: bool,
+    /// The rows with which a trajectory ends, or 0 when it has to be closed.
+    pub(crate) trajectory_rows: u32,
+}
+
+/// What a cell must say for a consumer to take its row.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct ConditionRecord {
+    /// By table in the order of the declaration's tables.
+    pub(crate) columns: Vec<u16>,
+    /// 0 less, 1 at most, 2 equal, 3 not equal, 4 at least, 5 greater.
+    pub(crate) comparison: u8,
+    /// The bits of a 64-bit floating point number.
+    pub(crate) number: u64,
 }
 
 /// One change of a row.
@@ -90,6 +120,25 @@ pub(crate) enum Operation {
         row: u32,
         reason: String,
     },
+    /// Something was said of a group of a consumer.
+    Group {
+        consumer: u32,
+        table: u32,
+        policy_version: u64,
+        key: String,
+        change: GroupChangeRecord,
+    },
+}
+
+/// What was said of a group.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub(crate) enum GroupChangeRecord {
+    /// It has so many members.
+    Expected(u32),
+    /// Whoever was not ready by then was late.
+    Closed,
+    /// The trajectory of that number had all its rows.
+    TrajectoryClosed(u32),
 }
 
 /// A new row.

@@ -167,6 +167,7 @@ impl<'a> Mender<'a> {
                 Operation::Write { table, row, .. }
                 | Operation::Append { table, row, .. }
                 | Operation::Exclude { table, row, .. } => (*table, row.saturating_add(1), None),
+                Operation::Group { .. } => continue, // it names no row
             };
             let Some(there) = rows.get_mut(table as usize) else { continue };
             if row > *there && row - *there <= ROWS_LOST_MAX {
@@ -252,7 +253,7 @@ impl<'a> Mender<'a> {
         let cells = match operation {
             Operation::Insert(insert) => &mut insert.cells,
             Operation::Write { cells, .. } => cells,
-            Operation::Append { .. } | Operation::Exclude { .. } => return 0,
+            Operation::Append { .. } | Operation::Exclude { .. } | Operation::Group { .. } => return 0,
         };
         let mut emptied = 0;
         for cell in cells {

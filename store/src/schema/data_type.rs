@@ -138,6 +138,16 @@ impl DataType {
         Err(Cause::Argument { what: "shape", reason }.into())
     }
 
+    /// Bytes that one element of a value takes: what a value's length is divided by to count them.
+    pub(crate) fn element_bytes(&self) -> usize {
+        match self {
+            DataType::Number(element) | DataType::List(element) | DataType::Tensor(element, _) => {
+                element.width_bytes()
+            }
+            DataType::Bool | DataType::Utf8 | DataType::Binary => 1,
+        }
+    }
+
     /// Bytes that one value takes in the table itself: its width, or a view.
     pub fn width_bytes(&self) -> usize {
         match self {

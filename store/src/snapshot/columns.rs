@@ -235,7 +235,12 @@ impl Source<'_> {
             "trajectory_id" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.trajectory))),
             "group_key" => {
                 let by = self.group_by.unwrap_or(GroupBy::Input);
-                texts(metas().map(|meta| Some(by.key_of(meta.sample(self.texts)))))
+                let text = |id| self.texts.get(id);
+                texts(
+                    metas().map(|meta| {
+                        Some(by.text(meta.sample(self.texts), text(meta.agent), text(meta.parent)))
+                    }),
+                )
             }
             "agent" => texts(metas().map(|meta| Some(self.texts.get(meta.agent)))),
             "purpose" => texts(metas().map(|meta| Some(meta.purpose().as_str()))),

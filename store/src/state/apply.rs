@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Effects, State};
 use crate::claim::{ClaimProgress, ClaimState};
 use crate::clock::Timestamp;
-use crate::consumer::{ConsumerKind, ConsumerState, GroupBy, GroupName};
+use crate::consumer::{ConsumedTable, ConsumerState, Fallout, GroupBy, GroupChange, GroupName, KeyParts};
 use crate::extent::View;
 use crate::log::record::*;
 use crate::object::ObjectRef;
@@ -14,6 +14,7 @@ use crate::policy::{PolicyMoment, PolicyState};
 use crate::schema::{DataType, Element, Schema};
 use crate::step::{Planned, StepBatch, StepProgress, StepState, StepUpdate};
 use crate::table::{Progress, Purpose, RowMeta, TableState};
+use crate::texts::TextId;
 
 /// The reason of rows whose version was left behind.
 pub(crate) const STALE: &str = "stale";
@@ -37,7 +38,9 @@ impl State {
                 self.policy_created(&name, version, objects, state_keys, now);
             }
             Event::TableCreated { name, policy, columns } => self.table_created(&name, policy, columns)?,
-            Event::ConsumerCreated { name, declaration } => self.consumer_created(&name, declaration)?,
+            Event::ConsumerCreated { name, declaration } => {
+                self.consumer_created(&name, declaration, &mut effects)?;
+            }
             Event::Written { operations } => self.written(operations, now, &mut effects)?,
             Event::Claimed(claim) => self.claimed(claim, now)?,
             Event::Returned { claims, why } => {
@@ -120,31 +123,79 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn consumer_created(&mut self, name: &str, declaration: ConsumerRecord) -> Result<(), String> {
+    pub(crate) fn consumer_created(
+        &mut self,
+        name: &str,
+        declaration: ConsumerRecord,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
         let index = self.consumers.len();
-        let kind = if declaration.trainer { ConsumerKind::Trainer } else { ConsumerKind::Task };
         let mut consumed = Vec::new();
         for (&table, &required) in declaration.tables.iter().zip(&declaration.required) {
+            let floor = self.tables.get(table as usize).map_or(0, |_| self.current_version(table));
             let state = self.tables.get_mut(table as usize).ok_or_else(|| format!("no table {table}"))?;
             if state.consumers.contains(&index) || (declaration.trainer && state.trainer.is_some()) {
                 return Err(format!("table {table} is named twice, or has a trainer already"));
             }
             let slot = state.add_consumer(index, declaration.trainer);
             if declaration.trainer {
-                state.group_by = GroupBy::from_tag(declaration.group);
+                state.group_by =
+                    declaration.grouping.as_ref().and_then(|grouping| GroupBy::from_tag(grouping.by));
             }
-            consumed.push(crate::consumer::ConsumedTable { table, required, slot });
+            consumed.push(ConsumedTable { table, required, slot, floor });
         }
-        let group = GroupBy::from_tag(declaration.group).map(|by| (by, declaration.group_size));
         let name: Arc<str> = name.into();
-        self.consumers_by_name.insert(name.clone(), index);
-        let mut consumer = ConsumerState::new(name, kind, consumed, group);
-        for &table in &declaration.tables {
-            consumer.index(&mut self.tables[table as usize]);
-        }
+        let consumer = ConsumerState::new(name.clone(), &declaration, consumed)?;
+        self.consumers_by_name.insert(name, index);
         self.consumers.push(consumer);
+        for &table in &declaration.tables {
+            self.change_consumer(index, table, effects, |consumer, table, fallout| {
+                consumer.index(table, fallout);
+            });
+        }
         self.declarations.push(declaration);
         Ok(())
+    }
+
+    /// Changes what a consumer holds of a table, and does what follows from it.
+    pub(crate) fn change_consumer(
+        &mut self,
+        consumer: usize,
+        table: u32,
+        effects: &mut Effects,
+        change: impl FnOnce(&mut ConsumerState, &mut TableState, &mut Fallout),
+    ) {
+        let mut fallout = Fallout::default();
+        change(&mut self.consumers[consumer], &mut self.tables[table as usize], &mut fallout);
+        if fallout.wake {
+            effects.wake.push(consumer);
+        }
+        for (row, reason) in fallout.left_out {
+            self.exclude(table, row, &reason, effects);
+        }
+    }
+
+    /// The same for every consumer of a table: what follows is done when all of them know.
+    fn change_consumers(
+        &mut self,
+        table: u32,
+        effects: &mut Effects,
+        mut change: impl FnMut(&mut ConsumerState, &mut TableState, &mut Fallout),
+    ) {
+        let mut left_out = Vec::new();
+        for slot in 0..self.tables[table as usize].consumers.len() {
+            let state = &mut self.tables[table as usize];
+            let consumer = state.consumers[slot];
+            let mut fallout = Fallout::default();
+            change(&mut self.consumers[consumer], state, &mut fallout);
+            if fallout.wake {
+                effects.wake.push(consumer);
+            }
+            left_out.append(&mut fallout.left_out);
+        }
+        for (row, reason) in left_out {
+            self.exclude(table, row, &reason, effects);
+        }
     }
 
     fn written(
@@ -158,7 +209,9 @@ impl State {
                 Operation::Insert(insert) => self.insert(insert, now, effects)?,
                 Operation::Write { table, row, cells } => {
                     self.table(table)?.write(row, &cells, now)?;
-                    self.row_changed(table, row, effects);
+                    self.change_consumers(table, effects, |consumer, table, fallout| {
+                        consumer.row_changed(table, row, fallout);
+                    });
                 }
                 Operation::Append { table, row, column, view } => {
                     let state = self.table(table)?;
@@ -171,7 +224,11 @@ impl State {
                     if row >= self.table(table)?.row_count() {
                         return Err(format!("row {row} is excluded but does not exist"));
                     }
-                    self.exclude(table, row, &reason, false, effects);
+                    self.exclude(table, row, &reason, effects);
+                }
+                Operation::Group { consumer, table, policy_version, key, change } => {
+                    let group = (policy_version, key.as_str());
+                    self.group_changed(consumer, table, group, change, effects)?;
                 }
             }
         }
@@ -204,62 +261,78 @@ impl State {
         meta.set_purpose(Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?);
         meta.set_token(insert.token);
         let superseded = insert.supersedes.checked_sub(1);
-        let was_out = superseded.is_some_and(|old| self.tables[table as usize].status(old).is_excluded());
         if let Some(old) = superseded {
-            self.exclude(table, old, SUPERSEDED, true, effects);
+            let reason = self.texts.intern(SUPERSEDED);
+            self.tables[table as usize].exclude(old, reason, &self.texts);
+            self.change_consumers(table, effects, |consumer, table, fallout| {
+                consumer.row_superseded(table, old, fallout);
+            });
         }
         let state = self.table(table)?;
-        state.insert(meta);
-        state.write(insert.row, &insert.cells, now)?;
-        if was_out {
-            let table = &self.tables[table as usize];
-            table
-                .consumers
-                .iter()
-                .for_each(|&consumer| self.consumers[consumer].row_comes_back(table, insert.row));
+        let row = state.insert(meta);
+        state.write(row, &insert.cells, now)?;
+        self.change_consumers(table, effects, |consumer, table, fallout| {
+            consumer.row_inserted(table, row, fallout);
+        });
+        if let Some(old) = superseded {
+            self.change_consumers(table, effects, |consumer, table, fallout| {
+                consumer.row_replaced(table, old, fallout);
+            });
         }
-        self.row_changed(table, insert.row, effects);
         Ok(())
     }
 
-    /// Tells every consumer of a row that it has come or that one of its cells has turned final.
-    fn row_changed(&mut self, table: u32, row: u32, effects: &mut Effects) {
-        let table = &mut self.tables[table as usize];
-        for slot in 0..table.consumers.len() {
-            let consumer = table.consumers[slot];
-            if self.consumers[consumer].row_changed(table, row) {
-                effects.wake.push(consumer);
-            }
-        }
-    }
-
-    /// Leaves a row out for good. `superseded` says that its next attempt takes its place.
-    pub(crate) fn exclude(
-        &mut self,
-        table: u32,
-        row: u32,
-        reason: &str,
-        superseded: bool,
-        effects: &mut Effects,
-    ) {
-        let reason = self.texts.intern(reason);
-        let table = &mut self.tables[table as usize];
-        if !table.exclude(row, reason, &self.texts) {
+    /// Leaves a row out for good.
+    pub(crate) fn exclude(&mut self, table: u32, row: u32, reason: &str, effects: &mut Effects) {
+        let word = self.texts.intern(reason);
+        let state = &mut self.tables[table as usize];
+        if !state.exclude(row, word, &self.texts) {
             return;
         }
-        for slot in 0..table.consumers.len() {
-            let consumer = table.consumers[slot];
-            self.consumers[consumer].row_excluded(table, row, superseded);
-            effects.wake.push(consumer); // a group may be complete, or a step have nothing left to wait for
-        }
+        effects.wake.extend(&state.consumers); // a group may be complete, or a step have nothing left to wait for
+        self.change_consumers(table, effects, |consumer, table, fallout| {
+            consumer.row_excluded(table, row, reason, fallout);
+        });
+    }
+
+    /// Something was said of a group as a whole.
+    fn group_changed(
+        &mut self,
+        consumer: u32,
+        table: u32,
+        (version, key): (u64, &str),
+        change: GroupChangeRecord,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        let state = self.consumers.get(consumer as usize);
+        let by = state.and_then(|state| state.grouping).map(|grouping| grouping.by);
+        let name = by.and_then(|by| self.group_name(by, key));
+        let name = name.ok_or_else(|| format!("{key:?} is no group of consumer {consumer}"))?;
+        self.table(table)?;
+        let what = match change {
+            GroupChangeRecord::Expected(members) => GroupChange::Expect(members),
+            GroupChangeRecord::Closed => GroupChange::Close,
+            GroupChangeRecord::TrajectoryClosed(number) => GroupChange::CloseTrajectory(number),
+        };
+        self.change_consumer(consumer as usize, table, effects, |consumer, table, fallout| {
+            consumer.group_changed(table, (version, name), what, fallout);
+        });
+        effects.wake.push(consumer as usize);
+        Ok(())
+    }
+
+    /// The name of the group with that key, known or new.
+    fn group_name(&mut self, by: GroupBy, key: &str) -> Option<GroupName> {
+        let KeyParts { text, turn, agent } = by.parse(key)?;
+        let agent = agent.map_or(TextId::EMPTY, |agent| self.texts.intern(agent));
+        Some(GroupName { text: self.texts.intern(text), turn, agent })
     }
 
     fn claimed(&mut self, record: ClaimRecord, now: Timestamp) -> Result<(), String> {
         self.check_claimed(&record)?;
         let consumer = record.consumer as usize;
-        for &row in &record.rows {
-            self.consumers[consumer].row_leased(&mut self.tables[record.table as usize], row, record.claim);
-        }
+        let table = &mut self.tables[record.table as usize];
+        self.consumers[consumer].rows_leased(table, &record.rows, record.claim);
         if let Some(step) = self.steps.get_mut(&record.step) {
             step.claims.push(record.claim);
             step.batches.push(StepBatch {
@@ -268,10 +341,10 @@ impl State {
                 table: record.table,
                 sequence: record.sequence_in_step,
             });
-            step.planned
-                .iter_mut()
-                .filter(|p| p.consumer == consumer)
-                .for_each(|planned| planned.claims += 1);
+            step.planned.iter_mut().filter(|p| p.consumer == consumer).for_each(|planned| {
+                planned.claims += 1;
+                planned.held += record.rows.len() as u64;
+            });
         }
         let owner = self.texts.intern(&record.owner);
         let claim = ClaimState {
@@ -314,11 +387,15 @@ impl State {
 
     fn return_claim(&mut self, number: u64, to: ClaimProgress, now: Timestamp, effects: &mut Effects) {
         let Some(claim) = self.claims.get(number).filter(|claim| claim.progress.is_live()) else { return };
-        let (consumer, table, rows) = (claim.consumer, claim.table, claim.rows.clone());
+        let (consumer, table, rows, step) = (claim.consumer, claim.table, claim.rows.clone(), claim.step);
         self.claims.advance(number, to, now);
-        for row in rows {
-            self.consumers[consumer].row_returned(&mut self.tables[table as usize], row, number);
+        let planned = self.steps.get_mut(&step).into_iter().flat_map(|step| &mut step.planned);
+        for planned in planned.filter(|planned| planned.consumer == consumer) {
+            planned.held = planned.held.saturating_sub(rows.len() as u64);
         }
+        self.change_consumer(consumer, table, effects, |consumer, table, fallout| {
+            rows.iter().for_each(|&row| consumer.row_returned(table, row, number, fallout));
+        });
         effects.wake.push(consumer);
     }
 
@@ -357,19 +434,19 @@ impl State {
             updates: Vec::new(),
         };
         self.steps.insert(number, step);
+        self.resume_plans();
         Ok(())
     }
 
     pub(crate) fn planned(&mut self, entry: PlanRecord) -> Result<Planned, String> {
         let consumer = entry.consumer as usize;
-        let by = self.consumers[consumer].group.map(|(by, _)| by);
+        let by = self.consumers[consumer].grouping.map(|grouping| grouping.by);
         let mut groups = HashSet::with_capacity(entry.groups.len());
         for key in &entry.groups {
-            let parsed = by.and_then(|by| by.parse(key));
-            let (input, turn) = parsed.ok_or_else(|| format!("{key:?} is no group of its consumer"))?;
-            groups.insert(GroupName { input: self.texts.intern(input), turn });
+            let name = by.and_then(|by| self.group_name(by, key));
+            groups.insert(name.ok_or_else(|| format!("{key:?} is no group of its consumer"))?);
         }
-        Ok(Planned { consumer, groups: Arc::new(groups), rows: entry.rows, claims: 0 })
+        Ok(Planned { consumer, groups: Arc::new(groups), rows: entry.rows, claims: 0, held: 0 })
     }
 
     fn step_committed(
@@ -421,14 +498,14 @@ impl State {
             if self.tables[table].policy != index {
                 continue;
             }
-            if self.tables[table].trainer.is_some() {
-                for row in self.tables[table].open_rows_up_to(old) {
-                    self.exclude(table as u32, row, STALE, false, effects);
-                }
-            }
             for &consumer in &self.tables[table].consumers {
                 self.consumers[consumer].forget_before(table as u32, old + 1);
                 effects.wake.push(consumer);
+            }
+            if self.tables[table].trainer.is_some() {
+                for row in self.tables[table].open_rows_up_to(old) {
+                    self.exclude(table as u32, row, STALE, effects);
+                }
             }
         }
         Ok(moved)
@@ -438,6 +515,9 @@ impl State {
         if let Some(step) = self.steps.get_mut(&number) {
             step.progress = progress;
             step.ended_at = Some(now);
+            for planned in &mut step.planned {
+                self.consumers[planned.consumer].end_plan();
+            }
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Checks what is asked for against the state, and decides what the record says.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::State;
 use super::apply::SUPERSEDED;
 use crate::clock::Timestamp;
-use crate::consumer::{GroupName, MicroBatch, Selection, Shortage};
+use crate::consumer::{Choice, MicroBatch, Selection, Shortage};
 use crate::error::{Cause, Result};
 use crate::extent::View;
 use crate::log::record::*;
@@ -21,6 +22,7 @@ pub(crate) enum Request {
     Append { row: Row, column: u16, view: View },
     Finalize { row: Row, column: u16, fragments: usize, value: StoredValue },
     Exclude { row: Row, reason: String },
+    Group { consumer: u32, table: u32, policy_version: u64, key: String, change: GroupChangeRecord },
 }
 
 /// A row that a caller asks for.
@@ -79,45 +81,48 @@ impl State {
         step: Option<u64>,
     ) -> std::result::Result<(Selection, u32), Shortage> {
         let state = &self.consumers[consumer];
-        let versions = |table| self.current_version(table);
+        let versions = |table| self.claimable_versions(table);
+        let select = |choice| {
+            let selection = state.select(&self.tables, versions, &choice).ok_or(Shortage::NotReady)?;
+            Ok(self.in_sample_order(selection))
+        };
         let Some(number) = step else {
-            let selection = state.select(versions, rule, None, false).ok_or(Shortage::NotReady)?;
-            return Ok((self.in_sample_order(selection), 0));
+            return Ok((select(Choice { rule, planned: false, flush: false })?, 0));
         };
         let planned = self.steps.get(&number).into_iter().flat_map(|step| &step.planned);
         let Some(planned) = planned.clone().find(|planned| planned.consumer == consumer) else {
             return Err(Shortage::Complete);
         };
-        let (open, ready) = self.outstanding(number, planned);
+        let (open, ready) = self.outstanding(planned);
         if open == 0 {
             return Err(Shortage::Complete);
         }
-        let groups = (!planned.groups.is_empty()).then_some(&*planned.groups);
-        let rule = if groups.is_none() { MicroBatch { rows: rule.rows.min(open), ..rule } } else { rule };
-        let selection = state.select(versions, rule, groups, ready >= open).ok_or(Shortage::NotReady)?;
-        Ok((self.in_sample_order(selection), planned.claims))
+        let by_groups = !planned.groups.is_empty();
+        let rule = if by_groups { rule } else { MicroBatch { rows: rule.rows.min(open), ..rule } };
+        Ok((select(Choice { rule, planned: by_groups, flush: ready >= open })?, planned.claims))
     }
 
     /// Rows that a step has yet to hand out to a consumer, and how many of those are ready.
-    fn outstanding(&self, step: u64, planned: &crate::step::Planned) -> (usize, usize) {
+    fn outstanding(&self, planned: &crate::step::Planned) -> (usize, usize) {
         let consumer = &self.consumers[planned.consumer];
-        if planned.groups.is_empty() {
-            let claims = self.steps[&step].claims.iter().filter_map(|claim| self.claims.get(*claim));
-            let held = claims.filter(|c| c.consumer == planned.consumer && c.progress.is_live());
-            let open = planned.rows.saturating_sub(held.map(|claim| claim.rows.len() as u64).sum()) as usize;
-            let ready =
-                consumer.tables.iter().map(|t| consumer.ready_rows(t.table, self.current_version(t.table)));
-            return (open, ready.sum());
+        if !planned.groups.is_empty() {
+            return consumer.outstanding();
         }
-        let both = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
-        let of_group = |name: &GroupName| {
-            // A planned group lies in one of the consumer's tables; the one that knows it says what is open.
-            let known = consumer.tables.iter().filter_map(|consumed| {
-                consumer.outstanding(consumed.table, self.current_version(consumed.table), *name)
-            });
-            known.reduce(both).unwrap_or((consumer.members() as usize, 0))
-        };
-        planned.groups.iter().map(of_group).fold((0, 0), both)
+        let open = planned.rows.saturating_sub(planned.held) as usize;
+        (open, self.claimable_rows(planned.consumer))
+    }
+
+    /// The versions of which rows of a table can be claimed.
+    pub(crate) fn claimable_versions(&self, table: u32) -> RangeInclusive<u64> {
+        let version = self.current_version(table);
+        version..=version
+    }
+
+    /// Rows that a consumer could claim if it asked for as many as there are.
+    pub(crate) fn claimable_rows(&self, consumer: usize) -> usize {
+        let consumer = &self.consumers[consumer];
+        let of_table = |table| consumer.ready_rows(table, self.claimable_versions(table));
+        consumer.tables.iter().map(|consumed| of_table(consumed.table)).sum()
     }
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {
@@ -327,6 +332,10 @@ impl Decision<'_> {
                 }
                 let cells = vec![CellRecord { column, value }];
                 Some(Operation::Write { table: row.table, row: row.index, cells })
+            }
+            Request::Group { consumer, table, policy_version, key, change } => {
+                let changes = self.state.check_group(consumer, table, (policy_version, &key), change)?;
+                changes.then_some(Operation::Group { consumer, table, policy_version, key, change })
             }
             Request::Exclude { row, reason } => {
                 self.check_row(row)?;

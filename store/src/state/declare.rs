@@ -1,10 +1,10 @@
 //! Resolves what a user declares, a consumer or a step's plan, against the tables and consumers that are there.
 
 use super::State;
-use crate::consumer::{Consumer, ConsumerKind, GroupBy};
+use crate::consumer::{Consumer, ConsumerKind, GroupBy, MEMBERS_MAX};
 use crate::error::{Cause, Error, Result};
-use crate::log::record::ConsumerRecord;
-use crate::schema::nearest;
+use crate::log::record::{ConditionRecord, ConsumerRecord};
+use crate::schema::{DataType, Schema, nearest};
 
 /// The error for a name that nothing has, with the nearest one that something has.
 pub(crate) fn unknown<'a>(what: &'static str, name: &str, names: impl Iterator<Item = &'a str>) -> Error {
@@ -17,8 +17,10 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
     if consumer.tables.is_empty() {
         return Err(argument("it reads no table; name at least one".into()));
     }
-    if consumer.group.is_some_and(|(_, members)| members == 0) {
-        return Err(argument("a group of 0 members is never complete; give at least 1".into()));
+    if let Some(size) =
+        consumer.grouping.map(|grouping| grouping.size).filter(|s| !(1..=MEMBERS_MAX).contains(s))
+    {
+        return Err(argument(format!("a group has 1 to {MEMBERS_MAX} members, not {size}")));
     }
     let (mut tables, mut required) = (Vec::new(), Vec::new());
     for (at, name) in consumer.tables.iter().enumerate() {
@@ -37,20 +39,47 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
         if consumer.kind == ConsumerKind::Trainer && table.trainer.is_some() {
             return Err(argument(format!("table {name:?} has a trainer already; a row is trained on once")));
         }
-        let mask = consumer
-            .ready
-            .iter()
-            .try_fold(0, |mask, c| Ok::<_, Error>(mask | 1 << table.schema.index_of(c)?))?;
+        required.push(required_columns(&table.schema, consumer)?);
         tables.push(table.id);
-        required.push(mask);
     }
+    let columns = |name: &str| {
+        let of_table = |&table: &u32| number_column(&state.tables[table as usize].schema, name);
+        tables.iter().map(of_table).collect::<Result<Vec<u16>>>()
+    };
+    let condition = |(column, comparison, number): &(String, crate::consumer::Comparison, f64)| {
+        Ok(ConditionRecord {
+            columns: columns(column)?,
+            comparison: comparison.tag(),
+            number: number.to_bits(),
+        })
+    };
     Ok(ConsumerRecord {
         trainer: consumer.kind == ConsumerKind::Trainer,
+        grouping: consumer.grouping.map(|grouping| grouping.record()),
+        purposes: consumer.purposes,
+        conditions: consumer.conditions.iter().map(condition).collect::<Result<_>>()?,
+        priority: consumer.priority.as_deref().map_or(Ok(Vec::new()), columns)?,
         tables,
         required,
-        group: GroupBy::tag(consumer.group.map(|(by, _)| by)),
-        group_size: consumer.group.map_or(0, |(_, members)| members),
     })
+}
+
+/// What must be final for a row to be ready, a bit a column: what was asked for, and what decides on it.
+fn required_columns(schema: &Schema, consumer: &Consumer) -> Result<u64> {
+    let decides = consumer.conditions.iter().map(|(column, ..)| column).chain(&consumer.priority);
+    consumer.ready.iter().chain(decides).try_fold(0, |mask, column| Ok(mask | 1 << schema.index_of(column)?))
+}
+
+/// A column that can be compared.
+fn number_column(schema: &Schema, name: &str) -> Result<u16> {
+    let index = schema.index_of(name)?;
+    match &schema.data_columns()[index].data_type {
+        DataType::Bool | DataType::Number(_) => Ok(index as u16),
+        found => {
+            let (expected, found) = ("a number or a bool to compare".to_owned(), found.to_string());
+            Err(Cause::TypeMismatch { column: name.to_owned(), expected, found }.into())
+        }
+    }
 }
 
 /// The most consumers that a table may have.
@@ -69,14 +98,18 @@ pub(crate) fn check_planned(state: &State, consumer: usize, groups: &[String], t
     if planned.kind != ConsumerKind::Trainer {
         return refuse("only a trainer takes part in steps; claim from a task directly");
     }
-    let Some((by, _)) = planned.group else {
+    let Some(by) = planned.grouping.map(|grouping| grouping.by) else {
         let single = "it takes single rows; plan a number of rows instead of groups";
         return if groups.is_empty() { Ok(()) } else { refuse(single) };
     };
     if let Some(key) = groups.iter().find(|key| by.parse(key).is_none()) {
-        let reason =
-            format!("{key:?} is no group key of {:?}: by input and turn it ends in _TURN", planned.name);
-        return Err(Cause::Argument { what: "plan", reason }.into());
+        return Err(no_key("plan", key, &planned.name, by));
     }
     Ok(())
+}
+
+/// The error for a text that is no group key.
+pub(crate) fn no_key(what: &'static str, key: &str, consumer: &str, by: GroupBy) -> Error {
+    let reason = format!("{key:?} is no group key of {consumer:?}; its keys are {}", by.shape());
+    Cause::Argument { what, reason }.into()
 }

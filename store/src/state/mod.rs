@@ -10,6 +10,7 @@
 pub(crate) mod apply;
 mod decide;
 mod declare;
+mod groups;
 mod show;
 mod values;
 pub use show::ConsumerInfo;
@@ -82,7 +83,9 @@ impl State {
 
     /// Bytes of memory that rows, their index and their texts take, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.texts.heap_bytes() + self.tables.iter().map(TableState::heap_bytes).sum::<usize>()
+        let consumers = self.consumers.iter().map(ConsumerState::heap_bytes);
+        let tables = self.tables.iter().map(TableState::heap_bytes);
+        self.texts.heap_bytes() + tables.chain(consumers).sum::<usize>()
     }
 
     /// Takes a policy in.

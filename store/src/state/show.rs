@@ -50,7 +50,7 @@ impl State {
         let mut shown = Vec::new();
         for consumer in &self.consumers {
             for consumed in &consumer.tables {
-                let ready = consumer.ready_rows(consumed.table, self.current_version(consumed.table));
+                let ready = consumer.ready_rows(consumed.table, self.claimable_versions(consumed.table));
                 shown.push(ConsumerInfo {
                     name: consumer.name.to_string(),
                     kind: consumer.kind.as_str(),

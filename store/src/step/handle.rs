@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::claim::{Claim, ClaimProgress};
 use crate::consumer::{ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
-use crate::error::{Cause, Result};
+use crate::error::Result;
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
 use crate::state::unknown;
@@ -59,10 +59,7 @@ impl Step {
     /// # Errors
     /// `state` when the step is no longer open; `input` when the consumer is of another store; `closed` when the store is.
     pub fn next(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
-        if !std::sync::Arc::ptr_eq(&consumer.store().0, &self.store.0) {
-            let reason = format!("{:?} is a consumer of another store", consumer.name());
-            return Err(Cause::Argument { what: "consumer", reason }.into());
-        }
+        consumer.check_store(&self.store)?;
         let owner = format!("step {} of process {}", self.number, std::process::id());
         consumer.claim_when_ready(wait, || consumer.attempt(rule, &owner, Some(self.number)))
     }

@@ -186,7 +186,9 @@ impl State {
         for slot in 0..self.tables[table].consumers.len() {
             let consumer = self.tables[table].consumers[slot];
             let held = self.rows_held(consumer, index);
-            self.consumers[consumer].reindex(&mut self.tables[table], version, trained, &held);
+            self.change_consumer(consumer, index, effects, |consumer, table, fallout| {
+                consumer.reindex(table, version, trained, &held, fallout);
+            });
             effects.wake.push(consumer);
         }
     }

@@ -51,6 +51,8 @@ pub(crate) struct Planned {
     pub(crate) rows: u64,
     /// Claims granted so far, which numbers the next one.
     pub(crate) claims: u32,
+    /// Rows of the claims that are live.
+    pub(crate) held: u64,
 }
 
 /// A micro-batch that was handed out in a step.

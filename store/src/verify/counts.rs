@@ -101,15 +101,16 @@ fn check_words(
     let mut ready = 0;
     for row in 0..table.row_count() {
         let word = table.word(slot, row);
-        ready += u64::from(word.progress == Progress::Ready);
+        let over = state.consumers[consumer].is_over(table.id, table.meta(row).policy_version);
+        ready += usize::from(word.progress == Progress::Ready && !over);
         let in_hands = matches!(word.progress, Progress::Leased | Progress::Accumulated);
         if in_hands && !held.contains(&(row, word.ticket_or_claim)) {
             differ(format!("row {row} of table {} is {word:?}, no live claim lists it", table.name));
         }
     }
     let state = &state.consumers[consumer];
-    if state.group.is_none() && state.queued_rows(table.id) != ready {
-        let queued = state.queued_rows(table.id);
+    let queued = state.ready_rows(table.id, 0..=u64::MAX);
+    if state.grouping.is_none() && queued != ready {
         differ(format!("consumer {} has {queued} rows queued, {ready} are ready", state.name));
     }
 }

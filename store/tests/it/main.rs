@@ -11,6 +11,7 @@ mod checkpoints;
 mod claims;
 mod crash;
 mod durability;
+mod exact_groups;
 mod groups;
 mod hostile;
 mod model;

@@ -1,0 +1,84 @@
+//! How much a claim takes.
+
+/// How much a claim takes.
+///
+/// ```
+/// use forebay_store::MicroBatch;
+/// let rows = MicroBatch::of(16);
+/// let tokens = MicroBatch::tokens("response", 65_536);
+/// let both = MicroBatch::of(64).tokens_at_most("response", 65_536);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroBatch {
+    pub(crate) rows: usize,
+    pub(crate) exact: bool,
+    pub(crate) budget: Option<TokenBudget>,
+}
+
+/// A limit on the lengths of a column's lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenBudget {
+    pub(crate) column: ShortName,
+    pub(crate) tokens: u64,
+}
+
+/// A column's name, held in place so that a rule can be copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShortName {
+    bytes: [u8; NAME_BYTES_MAX],
+    length: u8,
+}
+
+/// No column has a longer name.
+const NAME_BYTES_MAX: usize = 64;
+
+impl ShortName {
+    /// The name; one that is too long for any column ends in a character that no column's name has.
+    fn new(name: &str) -> Self {
+        let mut short = name.as_bytes().to_vec();
+        if short.len() > NAME_BYTES_MAX || !name.is_ascii() {
+            short = name.chars().filter(char::is_ascii).take(NAME_BYTES_MAX - 1).map(|c| c as u8).collect();
+            short.push(b'~');
+        }
+        let mut bytes = [0; NAME_BYTES_MAX];
+        bytes[..short.len()].copy_from_slice(&short);
+        ShortName { bytes, length: short.len() as u8 }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for ShortName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl MicroBatch {
+    /// `rows` rows, no fewer: nothing is handed out before that many are ready. A group that would not fit whole waits
+    /// for the next micro-batch; a group larger than `rows` makes a micro-batch of its own. At the end of a step the
+    /// last, smaller micro-batch is handed out as it is.
+    pub fn of(rows: usize) -> Self {
+        MicroBatch { rows: rows.max(1), exact: true, budget: None }
+    }
+
+    /// Whatever is ready, up to `rows` rows (or one group, if that is larger).
+    pub fn up_to(rows: usize) -> Self {
+        MicroBatch { exact: false, ..Self::of(rows) }
+    }
+
+    /// As many rows, or whole groups, as hold at most `tokens` elements in the lists of `column`, and at least one. Nothing
+    /// is handed out before the next one would be too many; at the end of a step the last is handed out as it is. What
+    /// lies behind one that does not fit may go before it.
+    pub fn tokens(column: &str, tokens: u64) -> Self {
+        Self::of(usize::MAX).tokens_at_most(column, tokens)
+    }
+
+    /// The same rule, with a limit on the elements in the lists of `column` as well.
+    pub fn tokens_at_most(mut self, column: &str, tokens: u64) -> Self {
+        self.budget = Some(TokenBudget { column: ShortName::new(column), tokens });
+        self
+    }
+}

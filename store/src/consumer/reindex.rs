@@ -1,0 +1,195 @@
+//! Counting a table anew for one consumer, after a rewind has brought rows and versions back.
+//!
+//! The words say who is held, done and out; what was said of groups as a whole (their sizes, that they were closed) is
+//! remembered for versions that are over, as far back as a rewind reaches.
+
+use std::collections::HashMap;
+
+use super::declaration::ConsumerKind;
+use super::group::{Group, GroupName};
+use super::groups::{GroupId, Groups};
+use super::partition::{Words, chain};
+use super::rows::{DONE, MEMBER};
+use super::state::{ConsumedTable, ConsumerState, Fallout};
+use crate::table::{CHUNK_ROWS, Identity, Progress, TableState};
+
+/// What was said of a group of a version that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(super) name: GroupName,
+    pub(super) size: u16,
+    pub(super) closed: bool,
+    /// The trajectories that were closed.
+    pub(super) trajectories: Vec<u32>,
+}
+
+/// For how many versions of a table that are over it is remembered what was said of their groups.
+const VERSIONS_REMEMBERED: usize = 16;
+
+impl Groups {
+    /// What was said of these groups, where it is not what the declaration says of all.
+    fn said(&self, size: u32) -> Vec<Said> {
+        let mut trajectories: HashMap<GroupId, Vec<u32>> = HashMap::new();
+        for ((id, number), _) in self.trajectories.iter().filter(|(_, trajectory)| trajectory.closed) {
+            trajectories.entry(*id).or_default().push(*number);
+        }
+        let said = self.records().iter().enumerate().filter_map(|(id, group)| {
+            let mut trajectories = trajectories.remove(&(id as GroupId)).unwrap_or_default();
+            trajectories.sort_unstable();
+            let special = group.is_closed() || u32::from(group.size) != size || !trajectories.is_empty();
+            let Group { name, size, .. } = *group;
+            special.then(|| Said { name, size, closed: group.is_closed(), trajectories })
+        });
+        said.collect()
+    }
+}
+
+impl ConsumerState {
+    /// Keeps in mind what was said of the groups of versions that are about to be forgotten.
+    pub(super) fn remember(&mut self, table: u32, versions: impl std::ops::RangeBounds<(u32, u64)>) {
+        let Some(grouping) = self.grouping else { return };
+        for (&key, partition) in self.partitions.range(versions) {
+            let said = partition.groups.said(grouping.size);
+            if !said.is_empty() {
+                self.said.insert(key, said);
+            }
+        }
+        while self.said.range((table, 0)..=(table, u64::MAX)).count() > VERSIONS_REMEMBERED {
+            let oldest = self.said.range((table, 0)..).next().map(|(key, _)| *key);
+            oldest.map(|key| self.said.remove(&key));
+        }
+    }
+
+    /// Makes queues and groups anew for the rows of `version` and of those after it. What is held stays held and what a
+    /// task has done stays done; a trainer's rows in `first` are no longer trained on. Ready rows are queued in this order:
+    /// `first`, then those on the queue before, then the rest as they were inserted.
+    ///
+    /// `held` are the rows of live claims: one that was taken from its holder when it was left out is the holder's again.
+    pub(crate) fn reindex(
+        &mut self,
+        table: &mut TableState,
+        version: u64,
+        first: &[u32],
+        held: &HashMap<u32, u64>,
+        fallout: &mut Fallout,
+    ) {
+        let Some((at, _)) = self.consumed(table.id) else { return };
+        self.tables[at].floor = version;
+        let consumed = self.tables[at];
+        let queued = self.rows_in_queue_order(table, consumed, version);
+        let versions = (table.id, version)..=(table.id, u64::MAX);
+        self.remember(table.id, versions.clone());
+        self.partitions.retain(|key, _| !versions.contains(key));
+        let untrained = if self.kind == ConsumerKind::Trainer { first } else { &[] };
+        untrained.iter().for_each(|&row| table.set_word(consumed.slot, row, Progress::Waiting, 0));
+
+        self.say_again(consumed, version);
+        let rows = rows_since(table, version);
+        for &row in &rows {
+            self.count_again(
+                &mut Words { table, slot: consumed.slot },
+                consumed,
+                row,
+                held.get(&row).copied(),
+            );
+        }
+        for &row in first.iter().chain(&queued).chain(&rows) {
+            self.row_changed(table, row, fallout);
+        }
+        self.close_again(table, consumed, version, fallout);
+    }
+
+    /// Rows on the queues, in their order there.
+    fn rows_in_queue_order(&self, table: &TableState, consumed: ConsumedTable, version: u64) -> Vec<u32> {
+        let mut entries = Vec::new();
+        for (_, partition) in self.partitions.range((table.id, version)..=(table.id, u64::MAX)) {
+            for entry in partition.queue.iter() {
+                let ticket = self.ticket_of(partition, table, consumed.slot, entry);
+                let head = self.grouping.map(|_| partition.groups.get(entry).head);
+                entries.push((ticket, entry, head));
+            }
+        }
+        entries.sort_unstable();
+        let rows = entries.into_iter().flat_map(|(_, entry, head)| {
+            let mut rows: Vec<u32> =
+                head.map_or(vec![entry], |head| chain(table, consumed.slot, head).collect());
+            rows.sort_unstable();
+            rows
+        });
+        rows.collect()
+    }
+
+    /// The groups of which something was said, with the sizes that they had.
+    fn say_again(&mut self, consumed: ConsumedTable, version: u64) {
+        let said = self.said.range((consumed.table, version)..=(consumed.table, u64::MAX));
+        let sizes: Vec<(u64, GroupName, u16)> =
+            said.flat_map(|((_, at), said)| said.iter().map(|said| (*at, said.name, said.size))).collect();
+        for (version, name, size) in sizes {
+            if let Some(id) = self.find_or_create(consumed, version, name)
+                && let Some(partition) = self.partition(consumed, version)
+            {
+                partition.groups.get_mut(id).size = size;
+            }
+        }
+    }
+
+    /// Counts a row again as what it is; one that may become ready waits.
+    fn count_again(&mut self, words: &mut Words<'_>, consumed: ConsumedTable, row: u32, claim: Option<u64>) {
+        let (meta, status) = (words.table.meta(row), words.table.status(row));
+        let (progress, number) = (words.progress(row), words.number(row));
+        let never_counted = progress == Progress::Out && number & MEMBER == 0 && self.grouping.is_some();
+        if self.purposes >> meta.purpose() as u8 & 1 == 0 || never_counted {
+            return;
+        }
+        let stands = match (progress, claim) {
+            (Progress::Out, _) if status.is_excluded() => (Progress::Out, number),
+            (_, _) if status.is_excluded() => (Progress::Out, MEMBER),
+            (Progress::Out, Some(claim)) => (Progress::Leased, claim),
+            (Progress::Out, None) if number & DONE != 0 => (Progress::Done, number >> 2),
+            (Progress::Leased | Progress::Accumulated | Progress::Done, _) => (progress, number),
+            (Progress::Waiting | Progress::Ready | Progress::Out, _) => (Progress::Waiting, 0),
+        };
+        if self.grouping.is_none() {
+            return words.set(row, stands.0, stands.1);
+        }
+        if stands.0 == Progress::Out && words.table.find(Identity::of(&meta)) != Some(row) {
+            return words.set(row, Progress::Out, number & !MEMBER); // its next attempt has its place
+        }
+        self.enter_again(words, consumed, row, stands);
+    }
+
+    /// Tells the groups again that they were closed, and lets every group be as its rule wants it.
+    fn close_again(
+        &mut self,
+        table: &mut TableState,
+        consumed: ConsumedTable,
+        version: u64,
+        fallout: &mut Fallout,
+    ) {
+        let range = (consumed.table, version)..=(consumed.table, u64::MAX);
+        let said: Vec<_> = self.said.range(range.clone()).map(|(key, said)| (key.1, said.clone())).collect();
+        for (version, said) in said {
+            for said in said {
+                self.close_as_before(table, consumed, (version, &said), fallout);
+            }
+        }
+        self.said.retain(|key, _| !range.contains(key));
+        let ids = self.partitions.range(range).flat_map(|((_, version), partition)| {
+            let ids = 0..partition.groups.records().len() as GroupId;
+            ids.map(move |id| (*version, id))
+        });
+        for place in ids.collect::<Vec<_>>() {
+            self.settle_again(&mut Words { table, slot: consumed.slot }, place, fallout);
+        }
+    }
+}
+
+/// The rows of a version and of those after it, in the order of their insertion. Chunks of older ones are passed over.
+fn rows_since(table: &TableState, version: u64) -> Vec<u32> {
+    let chunks = table.chunks.iter().enumerate().filter(|(_, chunk)| chunk.summary.version_max >= version);
+    let rows = chunks.flat_map(|(number, chunk)| {
+        let first = (number * CHUNK_ROWS) as u32;
+        first..first + chunk.len() as u32
+    });
+    rows.filter(|&row| !table.is_removed(row) && table.meta(row).policy_version >= version).collect()
+}
