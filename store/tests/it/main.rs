@@ -14,6 +14,7 @@ mod durability;
 mod groups;
 mod hostile;
 mod model;
+mod power;
 mod probe;
 mod reader;
 mod recovery;
