@@ -219,6 +219,12 @@ pub enum Cause {
     )]
     FormatVersion { path: PathBuf, found: u32, expected: u32 },
 
+    #[error(
+        "the store at {} was cut off when the machine went down; open it for writing once, which mends it, then read it",
+        path.display()
+    )]
+    NeedsRecovery { path: PathBuf },
+
     // Capacity and the disk.
     #[error("no room to {verb} {}", path.display())]
     DiskFull { verb: &'static str, path: PathBuf, source: io::Error },
@@ -254,6 +260,7 @@ impl Cause {
             StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
                 Kind::State
             }
+            NeedsRecovery { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
             DiskFull { .. } => Kind::Capacity,
             LockedByReaders { .. } => Kind::Retry,

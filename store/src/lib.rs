@@ -47,6 +47,7 @@ mod page;
 mod policy;
 mod randomness;
 mod reader;
+mod recovery;
 mod repair;
 mod sample_id;
 mod schema;
@@ -79,6 +80,7 @@ pub use object::ObjectRef;
 pub use options::Options;
 pub use policy::{Policy, PolicyInfo};
 pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
+pub use recovery::RecoveryReport;
 pub use repair::{RepairReport, repair};
 pub use sample_id::SampleId;
 pub use schema::{

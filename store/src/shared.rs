@@ -16,21 +16,24 @@ use std::time::Duration;
 use event_listener::Event as WakeUp;
 use parking_lot::{Mutex, RwLock};
 
-use crate::checkpoint::{self, Checkpointer, Manifest};
+use crate::checkpoint::{Checkpointer, Manifest};
 use crate::clock::Timestamp;
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Extents, ValueSource};
+use crate::extent::{Extents, ValueSource, View, stored_bytes};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::options::Options;
 use crate::reader::Reading;
+use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::State;
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of values that a record carries.
+const CARRIED_BYTES_MAX: usize = 4096;
 
 /// What all handles of one store share.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) values: ValueSource,
     pub(crate) state: Mutex<State>,
     pub(crate) log: log::Writer,
+    /// What opening found.
+    pub(crate) recovery: RecoveryReport,
     /// Files that records name, beside live extents.
     pub(crate) unsynced: Unsynced,
     /// When the background duty last synced, in microseconds since the Unix epoch.
@@ -60,25 +65,9 @@ impl Shared {
         let directory = Arc::new(Directory::open(path, &options)?);
         let manifest = Manifest::read(&directory)?;
         let checkpointer = Checkpointer::after(manifest.as_ref());
-        let from = manifest.as_ref().map_or(0, |manifest| manifest.next_sequence);
-        let mut state = match manifest {
-            Some(manifest) => checkpoint::restore(&directory, manifest, options.claims_kept)?,
-            None => State::new(options.claims_kept),
-        };
-        let mut reading = None;
-        let end = if options.read_only {
-            reading.insert(Reading::begin(&directory, &mut state, from)?).end()
-        } else {
-            log::read(&directory, from, |_, record| state.apply(record).map(drop))?
-        };
-        // After the log: a file that a record names is there before the record is.
+        // Before the files of values are mapped: a record's files are there before it is, and recovery may mend some.
+        let Replayed { state, end, report: recovery, reading } = replay(&directory, &options, manifest)?;
         let extents = Arc::new(Extents::open(&directory)?);
-        if end.torn_bytes > 0 {
-            tracing::warn!(
-                bytes = end.torn_bytes,
-                "an append that was never acknowledged was cut short and is passed over"
-            );
-        }
         tracing::info!(path = %directory.path.display(), records = end.records, "store opened");
         let wake_ups = RwLock::new(state.consumers.iter().map(|_| Arc::default()).collect());
         let next_incarnation = state.incarnation + 1;
@@ -90,7 +79,8 @@ impl Shared {
                 options.extent_bytes_max,
             ),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
-            unsynced: Unsynced::new(&directory, end.next_sequence == 0)?,
+            unsynced: Unsynced::new(&directory, recovery.checked || end.next_sequence == 0)?,
+            recovery,
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
             state: Mutex::new(state),
@@ -145,8 +135,11 @@ impl Shared {
             self.bring_all_to(level)?;
             return Ok(outcome);
         };
-        let record = Record { time: self.options.clock.now().0, event };
-        let logged = self.log.append(&record, state.names_values(&record.event));
+        let values = state.values_named(&event);
+        let carried = if level == Durability::Synced { self.carry(&values) } else { Vec::new() };
+        let names_values = carried.is_empty() && !values.is_empty();
+        let record = Record { time: self.options.clock.now().0, event, carried };
+        let logged = self.log.append(&record, names_values);
         let applied = logged.and_then(|appended| {
             let effects = state.apply(record).map_err(|reason| self.close(reason))?;
             Ok((appended, effects))
@@ -156,6 +149,21 @@ impl Shared {
         self.bring_to(level, appended)?;
         self.wake(&effects.wake);
         Ok(outcome)
+    }
+
+    /// The bytes of values that are few enough to ride in the log, as they stand in their files; nothing otherwise. It saves
+    /// the call a sync of those files.
+    fn carry(&self, values: &[View]) -> Vec<u8> {
+        let mut carried = Vec::new();
+        if values.iter().map(|view| stored_bytes(*view)).sum::<usize>() > CARRIED_BYTES_MAX {
+            return carried;
+        }
+        for view in values {
+            let Ok((extent, offset)) = self.extents.locate(*view) else { return Vec::new() };
+            let Some(bytes) = extent.mapping().stable(offset, stored_bytes(*view)) else { return Vec::new() };
+            carried.extend_from_slice(bytes);
+        }
+        carried
     }
 
     /// Returns once a record is where its level wants it.
@@ -180,6 +188,14 @@ impl Shared {
     /// Brings everything to stable storage.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.log.sync_all(&|values| self.sync_named(values)).map_err(|error| self.close_after(&error))
+    }
+
+    /// As [`sync_all`](Self::sync_all), and with the extents of values that records carry: nothing then rests on the log
+    /// but the records themselves, and those of them that a checkpoint holds may go.
+    pub(crate) fn sync_all_and_carried(&self) -> Result<()> {
+        self.values.sync_written().map_err(|error| self.close_after(&error))?;
+        self.unsynced.sync(&self.directory).map_err(|error| self.close_after(&error))?;
+        self.sync_all()
     }
 
     /// Makes stable what records name outside the log.

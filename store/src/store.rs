@@ -17,6 +17,7 @@ use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
+use crate::recovery::RecoveryReport;
 use crate::schema::{Schema, check_name};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
@@ -325,6 +326,11 @@ impl Store {
     pub fn sync(&self) -> Result<()> {
         self.0.check_writable("sync it")?;
         self.0.sync_all()
+    }
+
+    /// What opening the store found, and what it gave up.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.0.recovery
     }
 
     /// Why the store accepts nothing more, if so.

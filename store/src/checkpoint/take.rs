@@ -69,7 +69,7 @@ impl Checkpointer {
             let mut state = shared.state.lock();
             (capture(&mut state), shared.log.next_sequence())
         };
-        shared.sync_all()?;
+        shared.sync_all_and_carried()?;
         let directory = &*shared.directory;
         let mut store = PageStore::new(directory, &last, &captured)?;
         let runs = NewRuns::of(&captured);

@@ -14,12 +14,14 @@
 
 mod layout;
 mod reader;
+mod stored;
 mod view;
 mod writer;
 
 pub(crate) use layout::{ExtentHeader, Trailer};
 pub use reader::ValueBytes;
 pub(crate) use reader::{Extent, Extents};
+pub(crate) use stored::{StoredValues, stored_bytes};
 #[cfg(test)]
 pub(crate) use view::INLINE_BYTES_MAX;
 pub(crate) use view::View;

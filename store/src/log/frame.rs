@@ -143,6 +143,13 @@ pub(super) fn frame_end(bytes: &[u8]) -> Option<usize> {
     sound.then(|| FRAME_HEADER_BYTES + length.next_multiple_of(8))
 }
 
+/// What a sound frame header says: how far the log was durable when it was made, and how many bytes its frame takes.
+pub(super) fn sound_frame(bytes: &[u8]) -> Option<(u64, usize)> {
+    let length = frame_end(bytes)?;
+    let (sequence, durable_through) = (u64_at(bytes, 8), u64_at(bytes, 16));
+    (durable_through <= sequence).then_some((durable_through, length))
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }

@@ -23,12 +23,14 @@ mod frame;
 mod reader;
 pub(crate) mod record;
 mod scan;
+mod segments;
 mod window;
 mod writer;
 
 pub(crate) use follow::Follower;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-pub(crate) use reader::{LogEnd, read};
+pub(crate) use reader::{Damage, LogEnd, Refusal, read};
 pub(crate) use scan::{Found, Place, scan};
+pub(crate) use segments::{SegmentFile, cut, last_boot, segments, survey};
 pub(crate) use writer::{Appended, Writer};

@@ -1,16 +1,17 @@
-//! Reads the log from its first record to its last.
+//! Reads the log from a record to its last.
 
 use std::path::{Path, PathBuf};
 
-use super::frame::{Frame, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame};
+use super::frame::{Frame, SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame};
 use super::record::Record;
-use crate::directory::{Directory, FORMAT_VERSION};
+use super::segments::{HeaderFound, SegmentFile};
+use crate::directory::Directory;
 use crate::error::{Cause, Error, Result};
 
 /// What was read.
 #[derive(Debug, Default)]
 pub(crate) struct LogEnd {
-    /// The number of the last segment, 0 when there is none.
+    /// The number of the last segment that was read, 0 when there is none.
     pub(crate) last_segment: u32,
     /// The sequence number of the next record.
     pub(crate) next_sequence: u64,
@@ -18,164 +19,185 @@ pub(crate) struct LogEnd {
     pub(crate) durable_through: u64,
     /// How many records were read.
     pub(crate) records: u64,
-    /// Bytes of appends that were cut short; they were never acknowledged.
+    /// Bytes of appends that were cut short at the end of a segment.
     pub(crate) torn_bytes: u64,
+    /// Where the last record that was read ends: its segment, and how many bytes of it are sound.
+    pub(crate) sound: (u32, u64),
+    /// Why the last segment ends inside a record.
+    pub(crate) torn: Option<Damage>,
+    /// Why nothing beyond was read.
+    pub(crate) damage: Option<Damage>,
 }
 
-/// Gives every record from number `from` on to `apply`, in order; segments that lie before it may be missing.
+/// The first place at which the log cannot be followed.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+    pub(crate) reason: String,
+}
+
+impl Damage {
+    fn new(path: &Path, offset: usize, reason: impl Into<String>) -> Self {
+        Damage { path: path.to_owned(), offset: offset as u64, reason: reason.into() }
+    }
+
+    /// The damage as an error: for whoever must not go on without what is damaged.
+    pub(crate) fn error(self) -> Error {
+        Cause::Corrupt { path: self.path, offset: self.offset, reason: self.reason }.into()
+    }
+}
+
+/// Why a record was not taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It cannot follow on what is there: nobody wrote it so.
+    Impossible(String),
+    /// What it names is not there: the log ends before it.
+    Incomplete(String),
+}
+
+/// Gives every record from `from` on to `apply`, in order, and stops at the first place that cannot be followed. Whether
+/// that place is damage or the end of what was written is for the caller to judge, who knows what was durable.
 ///
 /// # Errors
-/// A record that is damaged, out of order or not decodable is `corrupt`, named with file and offset; so is one that
-/// `apply` refuses. Nothing is skipped. Only the torn end of a segment that the next one does not miss is passed over.
+/// `corrupt` for what no crash leaves behind: a sound record that does not decode or cannot follow, a sound header that
+/// contradicts the ones before it, a log that begins behind `from`.
 pub(crate) fn read(
     directory: &Directory,
+    segments: &[SegmentFile],
     from: u64,
-    mut apply: impl FnMut(u64, Record) -> Result<(), String>,
+    mut apply: impl FnMut(u64, Record) -> Result<(), Refusal>,
 ) -> Result<LogEnd> {
-    let mut files = segments(directory)?;
-    let mut end = LogEnd::default();
-    if from > 0 {
-        end = skip_to(directory, &mut files, from)?;
+    let begins = |file: &SegmentFile| match &file.header {
+        HeaderFound::Sound(header) => header.first_sequence <= from,
+        HeaderFound::Short | HeaderFound::Damaged => false,
+    };
+    let start = segments.iter().rposition(begins);
+    let before = start.map_or(0, |at| segments[at].number.max(1) - 1); // none: the first one has to be the first
+    let mut reader = Reader {
+        directory,
+        from,
+        end: LogEnd { last_segment: before, ..LogEnd::default() },
+        begun: false,
+        apply: &mut apply,
+    };
+    for file in &segments[start.unwrap_or(0)..] {
+        if let Some(damage) = reader.segment(file)? {
+            reader.end.damage = Some(damage);
+            break;
+        }
     }
-    for path in &files {
-        read_segment(directory, path, &mut end, &mut |sequence, record| {
-            if sequence < from { Ok(()) } else { apply(sequence, record) }
-        })?;
-    }
+    let mut end = reader.end;
     if end.next_sequence < from {
-        let reason = format!("the log ends at record {}, a checkpoint covers {from}", end.next_sequence);
-        return Err(corrupt(&directory.log(), 0, reason));
+        let reason =
+            format!("the log ends with record {}, a checkpoint goes on from {from}", end.next_sequence);
+        return Err(end.damage.unwrap_or_else(|| Damage::new(&directory.log(), 0, reason)).error());
     }
+    end.durable_through = end.durable_through.max(from); // a checkpoint made it so
     Ok(end)
 }
 
-/// The files of the log, in order.
-pub(super) fn segments(directory: &Directory) -> Result<Vec<PathBuf>> {
-    let log = directory.log();
-    let mut files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
-    Ok(files)
+struct Reader<'a> {
+    directory: &'a Directory,
+    from: u64,
+    end: LogEnd,
+    begun: bool,
+    apply: &'a mut dyn FnMut(u64, Record) -> Result<(), Refusal>,
 }
 
-/// The number in a segment's name.
-pub(super) fn number_of(path: &Path) -> u32 {
-    path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).unwrap_or(0)
-}
-
-/// The number of a segment's first record; `None` when its creation was cut short.
-pub(super) fn first_sequence(directory: &Directory, path: &Path) -> Result<Option<u64>> {
-    let file = directory.disk.open(path).map_err(|e| Cause::io("open", path, e))?;
-    let mut header = [0; SEGMENT_HEADER_BYTES];
-    if file.read_at(&mut header, 0).is_err() {
-        return Ok(None);
-    }
-    Ok(SegmentHeader::decode(&header).ok().map(|header| header.first_sequence))
-}
-
-/// Leaves out the segments that end before record `from`, and says where the log before the rest ended.
-fn skip_to(directory: &Directory, files: &mut Vec<PathBuf>, from: u64) -> Result<LogEnd> {
-    let mut start = None;
-    for (at, path) in files.iter().enumerate() {
-        match first_sequence(directory, path)? {
-            Some(first) if first <= from => start = Some((at, first)),
-            Some(_) => break,
-            None => {}
+impl Reader<'_> {
+    fn segment(&mut self, file: &SegmentFile) -> Result<Option<Damage>> {
+        let path = &file.path;
+        let expected = self.end.last_segment + 1;
+        if file.number != expected {
+            return Ok(Some(Damage::new(path, 0, format!("segment {expected} is missing before it"))));
         }
-    }
-    let Some((at, next_sequence)) = start else {
-        let reason = format!("no segment holds record {from}, which a checkpoint goes on with");
-        return Err(corrupt(&directory.log(), 0, reason));
-    };
-    files.drain(..at);
-    let last_segment = number_of(&files[0]).saturating_sub(1);
-    // The checkpoint made everything before it stable.
-    Ok(LogEnd { last_segment, next_sequence, durable_through: from, ..LogEnd::default() })
-}
-
-fn read_segment(
-    directory: &Directory,
-    path: &Path,
-    end: &mut LogEnd,
-    apply: &mut impl FnMut(u64, Record) -> Result<(), String>,
-) -> Result<()> {
-    let bytes = directory.disk.read(path).map_err(|e| Cause::io("read", path, e))?;
-    let number = number_of(path);
-    let last_segment = std::mem::replace(&mut end.last_segment, number);
-    if number != last_segment + 1 {
-        return Err(corrupt(path, 0, format!("segment {} is missing before it", last_segment + 1)));
-    }
-    let Some(header) = bytes.first_chunk::<SEGMENT_HEADER_BYTES>() else {
-        end.torn_bytes += bytes.len() as u64; // its creation was cut short
-        return Ok(());
-    };
-    let header = check_header(directory, path, header, end, number)?;
-    end.durable_through = end.durable_through.max(header.durable_through);
-    let mut at = SEGMENT_HEADER_BYTES;
-    loop {
-        match decode_frame(&bytes, at) {
-            Frame::End => return Ok(()),
-            Frame::Torn => {
-                end.torn_bytes += (bytes.len() - at) as u64;
-                return Ok(());
+        let header = match &file.header {
+            HeaderFound::Sound(header) => header,
+            HeaderFound::Damaged => {
+                let reason = "the segment's header does not match its checksum";
+                return Ok(Some(Damage::new(path, 0, reason)));
             }
-            Frame::Damaged(reason) => return Err(corrupt(path, at, reason.into())),
-            Frame::Record { sequence, durable_through, payload, end: next } => {
-                if sequence != end.next_sequence {
-                    return Err(corrupt(
-                        path,
-                        at,
-                        format!("record {sequence} stands where {} should", end.next_sequence),
-                    ));
+            HeaderFound::Short => {
+                self.end.last_segment = file.number; // its creation was cut short
+                return Ok(None);
+            }
+        };
+        if let Some(damage) = self.header(path, header)? {
+            return Ok(Some(damage));
+        }
+        let bytes = self.directory.disk.read(path).map_err(|e| Cause::io("read", path, e))?;
+        self.frames(file, &bytes)
+    }
+
+    /// A segment begins where the one before it ends; the first one at or before the record that is asked for.
+    fn header(&mut self, path: &Path, header: &SegmentHeader) -> Result<Option<Damage>> {
+        let next = self.end.next_sequence;
+        if !self.begun && header.first_sequence > self.from {
+            let reason = format!("it begins with record {}, {} is wanted", header.first_sequence, self.from);
+            return Ok(Some(Damage::new(path, 0, reason)));
+        }
+        if self.begun && header.first_sequence != next {
+            let begins = header.first_sequence;
+            let reason = format!("it begins with record {begins}, the one before it ends at {next}");
+            return Ok(Some(Damage::new(path, 0, reason)));
+        }
+        if header.durable_through > header.first_sequence {
+            let reason = "it calls records durable that come after it";
+            return Err(Damage::new(path, 0, reason).error());
+        }
+        self.begun = true;
+        self.end.next_sequence = header.first_sequence;
+        self.end.durable_through = self.end.durable_through.max(header.durable_through);
+        self.end.last_segment = header.number;
+        self.end.sound = (header.number, SEGMENT_HEADER_BYTES as u64);
+        self.end.torn = None;
+        Ok(None)
+    }
+
+    fn frames(&mut self, file: &SegmentFile, bytes: &[u8]) -> Result<Option<Damage>> {
+        let path = &file.path;
+        let mut at = SEGMENT_HEADER_BYTES;
+        loop {
+            match decode_frame(bytes, at) {
+                Frame::End => return Ok(None),
+                Frame::Torn => {
+                    self.end.torn_bytes += (bytes.len() - at) as u64;
+                    self.end.torn = Some(Damage::new(path, at, "the file ends inside a record"));
+                    return Ok(None);
                 }
-                if durable_through > sequence {
-                    let reason = format!("record {sequence} calls records durable that come after it");
-                    return Err(corrupt(path, at, reason));
+                Frame::Damaged(reason) => return Ok(Some(Damage::new(path, at, reason))),
+                Frame::Record { sequence, durable_through, payload, end } => {
+                    let next = self.end.next_sequence;
+                    let damage =
+                        |reason: String| Damage::new(path, at, format!("record {sequence}: {reason}"));
+                    if sequence != next {
+                        return Ok(Some(damage(format!("it stands where {next} should"))));
+                    }
+                    if durable_through > sequence {
+                        return Err(damage("it calls records durable that come after it".into()).error());
+                    }
+                    match self.record(sequence, payload) {
+                        Ok(()) => {}
+                        Err(Refusal::Impossible(reason)) => return Err(damage(reason).error()),
+                        Err(Refusal::Incomplete(reason)) => return Ok(Some(damage(reason))),
+                    }
+                    self.end.durable_through = self.end.durable_through.max(durable_through);
+                    self.end.next_sequence += 1;
+                    self.end.sound = (file.number, end as u64);
+                    at = end;
                 }
-                let record = Record::decode(payload)
-                    .map_err(|e| corrupt(path, at, format!("record {sequence}: {e}")))?;
-                apply(sequence, record).map_err(|e| corrupt(path, at, format!("record {sequence}: {e}")))?;
-                end.durable_through = end.durable_through.max(durable_through);
-                end.next_sequence += 1;
-                end.records += 1;
-                at = next;
             }
         }
     }
-}
 
-fn check_header(
-    directory: &Directory,
-    path: &Path,
-    header: &[u8; SEGMENT_HEADER_BYTES],
-    end: &LogEnd,
-    number: u32,
-) -> Result<SegmentHeader> {
-    let header = SegmentHeader::decode(header).map_err(|fault| match fault {
-        HeaderFault::Damaged => corrupt(path, 0, "the segment's header does not match its checksum".into()),
-        HeaderFault::Format(found) => {
-            Cause::FormatVersion { path: path.to_owned(), found, expected: FORMAT_VERSION }.into()
+    fn record(&mut self, sequence: u64, payload: &[u8]) -> Result<(), Refusal> {
+        if sequence < self.from {
+            return Ok(());
         }
-    })?;
-    if header.store_id != directory.store_id || header.number != number {
-        return Err(corrupt(
-            path,
-            0,
-            "the segment belongs to another store or carries another number".into(),
-        ));
+        (self.apply)(sequence, Record::decode(payload).map_err(Refusal::Impossible)?)?;
+        self.end.records += 1;
+        Ok(())
     }
-    if header.first_sequence != end.next_sequence {
-        let reason = format!(
-            "it begins with record {}, the one before it ends at {}",
-            header.first_sequence, end.next_sequence
-        );
-        return Err(corrupt(path, 0, reason));
-    }
-    if header.durable_through > header.first_sequence {
-        return Err(corrupt(path, 0, "it calls records durable that come after it".into()));
-    }
-    Ok(header)
-}
-
-fn corrupt(path: &Path, offset: usize, reason: String) -> Error {
-    Cause::Corrupt { path: PathBuf::from(path), offset: offset as u64, reason }.into()
 }

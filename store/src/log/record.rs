@@ -11,6 +11,9 @@ pub(crate) struct Record {
     /// Microseconds since the Unix epoch.
     pub(crate) time: i64,
     pub(crate) event: Event,
+    /// The values that the event names, in its order, each as it stands in its file, trailer included; or nothing. What is
+    /// carried is on stable storage with the log and needs no sync of its own.
+    pub(crate) carried: Vec<u8>,
 }
 
 /// An event of the store's life.
@@ -257,7 +260,7 @@ mod tests {
     fn a_record_survives_its_stored_form() {
         let cells = vec![CellRecord { column: 1, value: StoredValue::View([7; 16]) }];
         let event = Event::Written { operations: vec![Operation::Write { table: 0, row: 4, cells }] };
-        let record = Record { time: -5, event };
+        let record = Record { time: -5, event, carried: vec![1, 2] };
         for before in [0, 1, 3, 8] {
             let mut bytes = vec![9; before]; // a record needs no alignment
             let length = record.encode_to(&mut bytes).unwrap();

@@ -10,6 +10,7 @@ use super::LogEnd;
 use super::commit::GroupCommit;
 use super::frame::{PAYLOAD_BYTES_MAX, SegmentHeader, begin_frame, end_frame};
 use super::record::Record;
+use super::segments::remove_below;
 use crate::directory::Directory;
 use crate::disk::DiskFile;
 use crate::error::{Cause, Error, Result};
@@ -66,15 +67,6 @@ pub(crate) struct Appended {
     pub(crate) buffered_bytes: usize,
 }
 
-/// A place between two records of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    /// The segment that the last write went to.
-    pub(crate) segment: u32,
-    /// The record that comes next.
-    pub(crate) next_sequence: u64,
-}
-
 impl Writer {
     /// A writer that goes on after the segments that were read.
     pub(crate) fn new(directory: Arc<Directory>, segment_bytes_max: u64, end: &LogEnd) -> Self {
@@ -110,15 +102,8 @@ impl Writer {
 
     /// Removes segments that hold no record from `sequence` on. What cannot be removed now is tried again next time.
     pub(crate) fn retire(&self, sequence: u64) {
-        let Ok(segments) = super::reader::segments(&self.directory) else { return };
-        for pair in segments.windows(2) {
-            let next = super::reader::first_sequence(&self.directory, &pair[1]);
-            if !matches!(next, Ok(Some(first)) if first <= sequence) {
-                return;
-            }
-            if let Err(error) = self.directory.disk.remove(&pair[0]) {
-                tracing::warn!(path = %pair[0].display(), %error, "a segment could not be removed");
-            }
+        if let Err(error) = remove_below(&self.directory, sequence) {
+            tracing::warn!(error = error.with_sources(), "a segment could not be removed");
         }
     }
 
@@ -135,13 +120,6 @@ impl Writer {
     /// Every record below this one is on stable storage, with every byte that it names.
     pub(crate) fn durable_through(&self) -> u64 {
         self.commit.durable()
-    }
-
-    /// Where the next record goes.
-    #[allow(dead_code, reason = "what a checkpoint covers is told by it")]
-    pub(crate) fn position(&self) -> Position {
-        let segment = self.file.lock();
-        Position { segment: segment.number, next_sequence: self.buffer.lock().next_sequence }
     }
 
     /// Whether there are records that a sync would bring to stable storage.

@@ -154,7 +154,7 @@ impl<'a> Mender<'a> {
             Event::StepCommitted { step, .. } => self.lost_steps(*step, false),
             _ => Vec::new(),
         };
-        events.into_iter().map(|event| Record { time: record.time, event }).collect()
+        events.into_iter().map(|event| Record { time: record.time, event, carried: Vec::new() }).collect()
     }
 
     /// Placeholders for rows that operations take for granted.

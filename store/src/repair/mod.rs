@@ -154,7 +154,11 @@ fn exclude_damaged(
         return Ok(());
     }
     mended.report.rows_excluded = excluded.len() as u64;
-    let record = Record { time: mended.last_time, event: Event::Written { operations: excluded } };
+    let record = Record {
+        time: mended.last_time,
+        event: Event::Written { operations: excluded },
+        carried: Vec::new(),
+    };
     let applied = mended.state.apply(record.clone());
     applied.map_err(|reason| Cause::Corrupt { path: PathBuf::from("log"), offset: 0, reason })?;
     sink(&record)

@@ -5,29 +5,34 @@ use crate::extent::View;
 use crate::log::record::{CellRecord, Event, Operation, StoredValue};
 
 impl State {
-    /// Whether the event names a value that lies in an extent. What the state does not know counts as one.
-    pub(crate) fn names_values(&self, event: &Event) -> bool {
+    /// The values in extents that an event names, in its order. A column that the state does not know has none.
+    pub(crate) fn values_named(&self, event: &Event) -> Vec<View> {
+        let mut views = Vec::new();
         let (Event::Written { operations } | Event::Finished { operations, .. }) = event else {
-            return false;
+            return views;
         };
-        operations.iter().any(|operation| match operation {
-            Operation::Insert(insert) => self.any_outside(insert.table, &insert.cells),
-            Operation::Write { table, cells, .. } => self.any_outside(*table, cells),
-            Operation::Append { table, column, view, .. } => self.is_outside(*table, *column, View(*view)),
-            Operation::Exclude { .. } | Operation::Group { .. } => false,
-        })
+        for operation in operations {
+            match operation {
+                Operation::Insert(insert) => self.add_outside(insert.table, &insert.cells, &mut views),
+                Operation::Write { table, cells, .. } => self.add_outside(*table, cells, &mut views),
+                Operation::Append { table, column, view, .. } => {
+                    views.extend(self.outside(*table, *column, View(*view)));
+                }
+                Operation::Exclude { .. } | Operation::Group { .. } => {}
+            }
+        }
+        views
     }
 
-    fn any_outside(&self, table: u32, cells: &[CellRecord]) -> bool {
-        cells.iter().any(|cell| match cell.value {
-            StoredValue::View(view) => self.is_outside(table, cell.column, View(view)),
-            StoredValue::Null | StoredValue::Inline(_) => false,
-        })
+    fn add_outside(&self, table: u32, cells: &[CellRecord], views: &mut Vec<View>) {
+        views.extend(cells.iter().filter_map(|cell| match cell.value {
+            StoredValue::View(view) => self.outside(table, cell.column, View(view)),
+            StoredValue::Null | StoredValue::Inline(_) => None,
+        }));
     }
 
-    fn is_outside(&self, table: u32, column: u16, view: View) -> bool {
-        let table = self.tables.get(table as usize);
-        let column = table.and_then(|table| table.schema.data_columns().get(usize::from(column)));
-        column.is_none_or(|column| !view.is_inline(column.data_type.storage_class()))
+    fn outside(&self, table: u32, column: u16, view: View) -> Option<View> {
+        let column = self.tables.get(table as usize)?.schema.data_columns().get(usize::from(column))?;
+        (!view.is_inline(column.data_type.storage_class())).then_some(view)
     }
 }

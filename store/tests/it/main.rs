@@ -15,6 +15,7 @@ mod exact_groups;
 mod groups;
 mod hostile;
 mod model;
+mod power;
 mod probe;
 mod reader;
 mod recovery;

@@ -1,0 +1,135 @@
+//! Values as their files hold them, without any mapping: for recovery, which must not trust what it has not read.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+use super::view::View;
+use super::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, header};
+use crate::directory::Directory;
+use crate::disk::DiskFile;
+
+/// How much of a value is held at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// How many files are held open at once.
+const FILES_MAX: usize = 64;
+
+/// How many bytes a value takes with the zeros and the trailer that follow it.
+pub(crate) fn stored_bytes(view: View) -> usize {
+    (view.offset() + view.length()).next_multiple_of(8) + TRAILER_BYTES - view.offset()
+}
+
+/// Reads and mends the files of values.
+#[derive(Debug)]
+pub(crate) struct StoredValues<'a> {
+    directory: &'a Directory,
+    files: HashMap<u32, Box<dyn DiskFile>>,
+}
+
+impl<'a> StoredValues<'a> {
+    pub(crate) fn new(directory: &'a Directory) -> Self {
+        StoredValues { directory, files: HashMap::new() }
+    }
+
+    /// Whether a value is there: its bytes match the trailer behind them, and that is the trailer of such a value.
+    ///
+    /// # Errors
+    /// In words, what is wrong.
+    pub(crate) fn check(&mut self, view: View) -> Result<(), String> {
+        self.check_bytes(view).unwrap_or_else(|e| Err(e.to_string())).map_err(|why| {
+            format!(
+                "a value of {} bytes in extent {} at {}: {why}",
+                view.length(),
+                view.extent(),
+                view.offset()
+            )
+        })
+    }
+
+    fn check_bytes(&mut self, view: View) -> io::Result<Result<(), String>> {
+        let file = self.file(view.extent())?;
+        let end = (view.offset() + view.length()).next_multiple_of(8);
+        let mut trailer = [0; TRAILER_BYTES];
+        file.read_at(&mut trailer, end as u64)?;
+        let Some(trailer) = Trailer::decode(&trailer) else {
+            return Ok(Err("it has no sound trailer".into()));
+        };
+        if (trailer.length as usize, trailer.extent) != (view.length(), view.extent()) {
+            return Ok(Err("its trailer speaks of another value".into()));
+        }
+        let (mut crc, mut at) = (0, 0);
+        let mut piece = vec![0; view.length().min(PIECE_BYTES)];
+        while at < view.length() {
+            let piece = &mut piece[..PIECE_BYTES.min(view.length() - at)];
+            file.read_at(piece, (view.offset() + at) as u64)?;
+            crc = crc32c::crc32c_append(crc, piece);
+            at += piece.len();
+        }
+        Ok(if crc == trailer.crc32c { Ok(()) } else { Err("its bytes do not match their checksum".into()) })
+    }
+
+    /// Whether exactly `bytes` stand where the value lies.
+    pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> bool {
+        let mut found = vec![0; bytes.len()];
+        let read = self.file(view.extent()).and_then(|file| file.read_at(&mut found, view.offset() as u64));
+        read.is_ok() && found == bytes
+    }
+
+    /// Writes a value with its trailer back to where it lies; makes its file again where that is gone too.
+    ///
+    /// # Errors
+    /// In words, why that cannot be done.
+    pub(crate) fn put_back(&mut self, view: View, bytes: &[u8]) -> Result<(), String> {
+        self.write(view, bytes)
+            .map_err(|e| format!("a value could not be put back into extent {}: {e}", view.extent()))
+    }
+
+    fn write(&mut self, view: View, bytes: &[u8]) -> io::Result<()> {
+        let number = view.extent();
+        self.files.remove(&number);
+        let path = self.directory.extents().join(format!("{number:08}.extent"));
+        let disk = &self.directory.disk;
+        let file = if disk.exists(&path) { disk.open_writable(&path)? } else { disk.create(&path)? };
+        let least = (view.offset() + bytes.len()).next_multiple_of(4096) as u64;
+        if file.length()? < least {
+            file.allocate(least)?;
+        }
+        let mut found = [0; HEADER_BYTES];
+        file.read_at(&mut found, 0)?;
+        if ExtentHeader::decode(&found).is_err() {
+            file.write_at(0, &header(self.directory.store_id, number, file.length()?))?;
+        }
+        file.write_at(view.offset() as u64, bytes)
+    }
+
+    /// Files that are long enough for a header and have none that is sound, by number.
+    ///
+    /// # Errors
+    /// When the files cannot be listed or read.
+    pub(crate) fn without_header(&self) -> io::Result<Vec<(u32, PathBuf)>> {
+        let mut found = Vec::new();
+        for path in self.directory.disk.list(&self.directory.extents())? {
+            let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            let file = self.directory.disk.open(&path)?;
+            let mut header = [0; HEADER_BYTES];
+            if let Some(number) = number
+                && file.length()? >= HEADER_BYTES as u64
+                && (file.read_at(&mut header, 0).is_err() || ExtentHeader::decode(&header).is_err())
+            {
+                found.push((number, path));
+            }
+        }
+        Ok(found)
+    }
+
+    fn file(&mut self, number: u32) -> io::Result<&dyn DiskFile> {
+        if self.files.len() >= FILES_MAX && !self.files.contains_key(&number) {
+            self.files.clear();
+        }
+        let path = self.directory.extents().join(format!("{number:08}.extent"));
+        Ok(&**match self.files.entry(number) {
+            std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
+            std::collections::hash_map::Entry::Vacant(free) => free.insert(self.directory.disk.open(&path)?),
+        })
+    }
+}

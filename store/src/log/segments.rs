@@ -1,0 +1,147 @@
+//! The files of the log, in order.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::frame::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, sound_frame};
+use crate::directory::{Directory, FORMAT_VERSION};
+use crate::error::{Cause, Result};
+use crate::unsynced::sync_all;
+
+/// One file of the log.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) path: PathBuf,
+    /// By its name; 0 when it is not named as a segment.
+    pub(crate) number: u32,
+    pub(super) header: HeaderFound,
+}
+
+/// What a segment begins with.
+#[derive(Debug)]
+pub(super) enum HeaderFound {
+    Sound(SegmentHeader),
+    /// Fewer bytes than a header: its creation was cut short.
+    Short,
+    Damaged,
+}
+
+impl SegmentFile {
+    fn sound(&self) -> Option<&SegmentHeader> {
+        match &self.header {
+            HeaderFound::Sound(header) => Some(header),
+            HeaderFound::Short | HeaderFound::Damaged => None,
+        }
+    }
+}
+
+/// Every segment by number, with its header.
+///
+/// # Errors
+/// `state` for a segment of another format, `corrupt` for one of another store.
+pub(crate) fn segments(directory: &Directory) -> Result<Vec<SegmentFile>> {
+    let log = directory.log();
+    let files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
+    let named = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "log"));
+    named.map(|path| look_at(directory, path)).collect()
+}
+
+fn look_at(directory: &Directory, path: PathBuf) -> Result<SegmentFile> {
+    let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let io = |e| Cause::io("read", &path, e);
+    let file = directory.disk.open(&path).map_err(io)?;
+    let mut header = [0; SEGMENT_HEADER_BYTES];
+    if file.length().map_err(io)? < header.len() as u64 {
+        return Ok(SegmentFile { path, number, header: HeaderFound::Short });
+    }
+    file.read_at(&mut header, 0).map_err(io)?;
+    let header = match SegmentHeader::decode(&header) {
+        Err(HeaderFault::Damaged) => HeaderFound::Damaged,
+        Err(HeaderFault::Format(found)) => {
+            return Err(Cause::FormatVersion { path, found, expected: FORMAT_VERSION }.into());
+        }
+        Ok(header) if header.store_id != directory.store_id || header.number != number => {
+            let reason = "the segment belongs to another store or carries another number".to_owned();
+            return Err(Cause::Corrupt { path, offset: 0, reason }.into());
+        }
+        Ok(header) => HeaderFound::Sound(header),
+    };
+    Ok(SegmentFile { path, number, header })
+}
+
+/// The run of the machine that wrote the last segment.
+pub(crate) fn last_boot(segments: &[SegmentFile]) -> Option<u128> {
+    segments.iter().rev().find_map(SegmentFile::sound).map(|header| header.boot)
+}
+
+/// The greatest `durable_through` that any sound header of the log tells, beyond damage too: what follows damage proves
+/// that the damaged bytes were once there.
+pub(crate) fn survey(directory: &Directory, segments: &[SegmentFile]) -> Result<u64> {
+    let mut durable = 0;
+    for segment in segments {
+        let bytes = directory.disk.read(&segment.path).map_err(|e| Cause::io("read", &segment.path, e))?;
+        let mut at = SEGMENT_HEADER_BYTES;
+        durable = durable.max(segment.sound().map_or(0, |header| header.durable_through));
+        while let Some(rest) = bytes.get(at..) {
+            if rest.is_empty() {
+                break;
+            }
+            match sound_frame(rest) {
+                Some((through, length)) => {
+                    durable = durable.max(through);
+                    at += length;
+                }
+                None => at += 8, // frames begin at multiples of 8
+            }
+        }
+    }
+    Ok(durable)
+}
+
+/// Cuts the log behind `offset` of segment `number`, for good: what lies beyond is never read again.
+///
+/// Later segments go first, from the last, so that whoever opens the store after a crash in here finds the same place to
+/// cut at. Number 0 leaves no segment at all.
+pub(crate) fn cut(directory: &Directory, number: u32, offset: u64) -> Result<()> {
+    let log = directory.log();
+    let mut files = segments(directory)?;
+    files.sort_by_key(|file| file.number);
+    for beyond in files.iter().rev().filter(|file| file.number > number) {
+        directory.disk.remove(&beyond.path).map_err(|e| Cause::io("remove", &beyond.path, e))?;
+        directory.disk.sync_directory(&log).map_err(|e| Cause::io("sync", &log, e))?;
+    }
+    let last = files.iter().find(|file| file.number == number && number > 0);
+    last.map_or(Ok(()), |last| rewrite(directory, &last.path, Some(offset)))
+}
+
+/// Removes the segments whose every record lies below `sequence`: a checkpoint holds what they say. The last one stays.
+pub(super) fn remove_below(directory: &Directory, sequence: u64) -> Result<()> {
+    let files = segments(directory)?;
+    let begins = |file: &SegmentFile| file.sound().map(|header| header.first_sequence);
+    let superfluous =
+        files.windows(2).take_while(|pair| begins(&pair[1]).is_some_and(|first| first <= sequence));
+    for pair in superfluous {
+        let path = &pair[0].path; // from the first on, so that no gap is ever left
+        directory.disk.remove(path).map_err(|e| Cause::io("remove", path, e))?;
+    }
+    Ok(())
+}
+
+/// Writes a file of the log anew, up to `length`, and puts it in its own place once it is on stable storage.
+pub(crate) fn rewrite(directory: &Directory, path: &Path, length: Option<u64>) -> Result<()> {
+    let io = |verb| move |e| Cause::io(verb, path, e);
+    let disk = &*directory.disk;
+    let mut bytes = disk.read(path).map_err(io("read"))?;
+    if let Some(length) = length {
+        bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+    }
+    let temporary = path.with_extension("tmp");
+    if disk.exists(&temporary) {
+        disk.remove(&temporary).map_err(io("replace"))?;
+    }
+    let file = disk.create(&temporary).map_err(io("rewrite"))?;
+    file.append(&bytes).map_err(io("rewrite"))?;
+    file.sync().map_err(io("sync"))?;
+    disk.rename(&temporary, path).map_err(io("rename"))?;
+    sync_all(disk, &BTreeSet::from([path.to_owned()]))
+}

@@ -1,0 +1,147 @@
+//! Opening: from files to a state, and the judgement on what a crash left behind.
+//!
+//! The same run of the machine: the kernel has all that it was given. Nothing may be missing but the end of an append that
+//! was never acknowledged; anything else is `corrupt`.
+//!
+//! Another run (or nobody knows which): only what was synced is sure to be there. The log says how far that is. Below, any
+//! damage is `corrupt`, wherever in the log the proof stands. Above, record after record is taken only if it is whole and
+//! if every value and object that it names is there ([`check`]); the log is cut before the first that is not, for good,
+//! and the loss is reported. Values that records carry are put back where they are missing, then everything is synced. Only then
+//! is anything written, so a crash in the middle of this leads whoever opens next to the same judgement.
+
+mod check;
+mod lost;
+mod report;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+pub use report::RecoveryReport;
+
+use self::check::Check;
+use crate::checkpoint::{self, Manifest};
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::log::{self, Damage, LogEnd, Refusal, SegmentFile};
+use crate::options::Options;
+use crate::reader::Reading;
+use crate::state::State;
+use crate::unsynced::{files_of, sync_all};
+
+/// A state, and how the log goes on from it.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub(crate) state: State,
+    pub(crate) end: LogEnd,
+    pub(crate) report: RecoveryReport,
+    /// For a store that is open for reading only: how it follows its writer.
+    pub(crate) reading: Option<Reading>,
+}
+
+/// Makes the state from the last checkpoint and the log behind it.
+///
+/// # Errors
+/// `corrupt`, with file and offset, for what is damaged although it cannot be; `state` when the store is opened for reading
+/// only and would have to be mended first.
+pub(crate) fn replay(
+    directory: &Directory,
+    options: &Options,
+    manifest: Option<Manifest>,
+) -> Result<Replayed> {
+    let from = manifest.as_ref().map_or(0, |manifest| manifest.next_sequence);
+    let restore = |manifest: Option<Manifest>| match manifest {
+        Some(manifest) => checkpoint::restore(directory, manifest, options.claims_kept),
+        None => Ok(State::new(options.claims_kept)),
+    };
+    if !options.read_only {
+        return recover(directory, options, from, restore(manifest)?);
+    }
+    let mut report = RecoveryReport::default();
+    if !is_of_this_run(directory, &log::segments(directory)?) {
+        report = recover(directory, options, from, restore(Manifest::read(directory)?)?)?.report;
+    }
+    let mut state = restore(manifest)?;
+    let reading = Reading::begin(directory, &mut state, from)?;
+    let end = reading.end();
+    report.records = end.records;
+    Ok(Replayed { state, end, report, reading: Some(reading) })
+}
+
+fn recover(directory: &Directory, options: &Options, from: u64, mut state: State) -> Result<Replayed> {
+    let segments = log::segments(directory)?;
+    let checked = !is_of_this_run(directory, &segments);
+    let durable = if checked { log::survey(directory, &segments)?.max(from) } else { 0 };
+    let mut check = Check::new(directory, !options.read_only);
+    let end = log::read(directory, &segments, from, |sequence, record| {
+        if checked {
+            check.record(&state, &record, sequence >= durable)?;
+        }
+        state.apply(record).map(drop).map_err(Refusal::Impossible)
+    })?;
+    let mut report = RecoveryReport {
+        records: end.records,
+        torn_bytes: end.torn_bytes,
+        checked,
+        durable_through: durable,
+        values_put_back: check.put_back(),
+        ..RecoveryReport::default()
+    };
+    let unfinished = if checked { check.unfinished(&state)? } else { Vec::new() };
+    let end = judge(directory, options, &segments, end, &unfinished, &mut report)?;
+    Ok(Replayed { state, end, report, reading: None })
+}
+
+/// Whether the kernel still has everything that the log's last writer gave it.
+fn is_of_this_run(directory: &Directory, segments: &[SegmentFile]) -> bool {
+    let boot = directory.disk.boot();
+    log::last_boot(segments).is_none_or(|last| last == boot && boot != 0)
+}
+
+/// Decides what the end of the log means, and mends what may be mended.
+fn judge(
+    directory: &Directory,
+    options: &Options,
+    segments: &[SegmentFile],
+    mut end: LogEnd,
+    unfinished: &[PathBuf],
+    report: &mut RecoveryReport,
+) -> Result<LogEnd> {
+    if !report.checked {
+        return end.damage.take().map_or(Ok(end), |damage| Err(damage.error()));
+    }
+    let durable = report.durable_through;
+    let damage = end.damage.take().or(end.torn.take());
+    if end.next_sequence < durable {
+        return Err(damage.unwrap_or_else(|| ends_early(directory, segments, &end, durable)).error());
+    }
+    if options.read_only {
+        return match damage.is_some() || report.values_put_back > 0 || !unfinished.is_empty() {
+            true => Err(Cause::NeedsRecovery { path: directory.path.clone() }.into()),
+            false => Ok(end),
+        };
+    }
+    if let Some(damage) = damage {
+        (report.records_lost, report.rows_lost) = lost::count(directory, end.next_sequence)?;
+        tracing::warn!(
+            records = report.records_lost, rows = report.rows_lost, file = %damage.path.display(),
+            offset = damage.offset, reason = damage.reason, "what was not synced was lost when the machine went down"
+        );
+        report.cut_at = Some((damage.path, damage.offset, damage.reason));
+        let (number, offset) = end.sound;
+        log::cut(directory, number, offset)?;
+        end.last_segment = number;
+    }
+    for path in unfinished {
+        directory.disk.remove(path).map_err(|e| Cause::io("remove", path, e))?;
+    }
+    let files: BTreeSet<_> = files_of(directory)?.into_iter().collect();
+    sync_all(&*directory.disk, &files)?;
+    end.durable_through = end.next_sequence;
+    Ok(end)
+}
+
+fn ends_early(directory: &Directory, segments: &[SegmentFile], end: &LogEnd, durable: u64) -> Damage {
+    let path = segments.last().map_or_else(|| directory.log(), |last| last.path.clone());
+    let reason = format!("the log ends with record {}, it was durable up to {durable}", end.next_sequence);
+    Damage { path, offset: end.sound.1, reason }
+}
