@@ -69,7 +69,9 @@ pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
 pub use consumer::{Consumer, ConsumerHandle, ConsumerKind, GroupBy, MicroBatch, Wait};
 pub use directory::FORMAT_VERSION;
-pub use disk::{Disk, DiskFile, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk};
+pub use disk::{
+    Disk, DiskFault, DiskFile, DiskOperation, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk,
+};
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::ValueBytes;
