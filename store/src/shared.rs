@@ -27,6 +27,7 @@ use crate::log::{self, Appended};
 use crate::options::Options;
 use crate::reader::Reading;
 use crate::state::State;
+use crate::step::Retiring;
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) log: log::Writer,
     /// Files that records name, beside live extents.
     pub(crate) unsynced: Unsynced,
+    /// Objects that go once the commits that made them needless are durable.
+    pub(crate) retiring: Retiring,
     /// When the background duty last synced, in microseconds since the Unix epoch.
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
@@ -91,6 +94,7 @@ impl Shared {
             ),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
             unsynced: Unsynced::new(&directory, end.next_sequence == 0)?,
+            retiring: Retiring::default(),
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
             state: Mutex::new(state),
