@@ -66,8 +66,9 @@ pub(super) fn number_of(path: &Path) -> u32 {
 pub(super) fn first_sequence(directory: &Directory, path: &Path) -> Result<Option<u64>> {
     let file = directory.disk.open(path).map_err(|e| Cause::io("open", path, e))?;
     let mut header = [0; SEGMENT_HEADER_BYTES];
-    if file.read_at(&mut header, 0).is_err() {
-        return Ok(None);
+    match file.read_at(&mut header, 0) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read.map_err(|e| Cause::io("read", path, e))?,
     }
     Ok(SegmentHeader::decode(&header).ok().map(|header| header.first_sequence))
 }
