@@ -133,7 +133,7 @@ fn check_empty(disk: &dyn Disk, path: &Path, options: &Options) -> Result<()> {
     if options.read_only || !options.create {
         return Err(Cause::NotAStore { path: path.to_owned() }.into());
     }
-    disk.create_directory(path).map_err(|e| Cause::io("create", path, e))?;
+    disk.create_directory_durably(path).map_err(|e| Cause::io("create", path, e))?;
     let names = disk.list(path).map_err(|e| Cause::io("list", path, e))?;
     // What a creation that was interrupted leaves behind is ours to go on with: its folders are still empty.
     let foreign = |name: &PathBuf| {
@@ -193,7 +193,7 @@ fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) 
     bytes[16..24].copy_from_slice(&store_id.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&crc.to_le_bytes());
-    disk.write_atomically(identity, &[&bytes]).map_err(|e| Cause::io("write", identity, e).into())
+    disk.write_durably(identity, &[&bytes]).map_err(|e| Cause::io("write", identity, e).into())
 }
 
 pub(crate) fn read_identity(disk: &dyn Disk, identity: &Path) -> Result<u64> {

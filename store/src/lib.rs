@@ -72,7 +72,9 @@ pub use consumer::{
     Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, MicroBatch, TrajectoryEnd, Wait,
 };
 pub use directory::FORMAT_VERSION;
-pub use disk::{Disk, DiskFile, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk};
+pub use disk::{
+    Disk, DiskFault, DiskFile, DiskOperation, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk,
+};
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::ValueBytes;

@@ -28,6 +28,7 @@ use crate::options::Options;
 use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::State;
+use crate::step::Retiring;
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) recovery: RecoveryReport,
     /// Files that records name, beside live extents.
     pub(crate) unsynced: Unsynced,
+    /// Objects that go once the commits that made them needless are durable.
+    pub(crate) retiring: Retiring,
     /// When the background duty last synced, in microseconds since the Unix epoch.
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
@@ -81,6 +84,7 @@ impl Shared {
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
             unsynced: Unsynced::new(&directory, recovery.checked || end.next_sequence == 0)?,
             recovery,
+            retiring: Retiring::default(),
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
             state: Mutex::new(state),

@@ -325,7 +325,9 @@ impl Store {
     /// `closed` when a sync fails: what is on stable storage is then not known, and opening the store again finds out.
     pub fn sync(&self) -> Result<()> {
         self.0.check_writable("sync it")?;
-        self.0.sync_all()
+        self.0.sync_all()?;
+        self.0.retire_due();
+        Ok(())
     }
 
     /// What opening the store found, and what it gave up.
@@ -377,6 +379,7 @@ impl Store {
         self.0.expire()?;
         self.0.checkpoint_if_due()?;
         let sync = self.0.sync_when_due()?;
+        self.0.retire_due();
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())
     }

@@ -55,8 +55,12 @@ pub(crate) fn files_of(directory: &Directory) -> Result<Vec<PathBuf>> {
     let mut files = list(&directory.log())?;
     files.extend(list(&directory.extents())?);
     for key in list(&directory.objects())? {
-        // A file that is not of the store's making has no names in it.
-        files.extend(directory.disk.list(&key).unwrap_or_default());
+        match directory.disk.list(&key) {
+            // A file that is not of the store's making has no names in it.
+            Err(error) if [io::ErrorKind::NotADirectory, io::ErrorKind::NotFound].contains(&error.kind()) => {
+            }
+            names => files.extend(names.map_err(|e| Cause::io("list", &key, e))?),
+        }
     }
     Ok(files)
 }

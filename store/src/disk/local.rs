@@ -1,7 +1,7 @@
 //! The machine's own file system.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +53,10 @@ impl DiskFile for LocalFile {
         }
     }
 
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, how, offset, length) {
@@ -81,7 +85,8 @@ impl Disk for LocalDisk {
     }
 
     fn open_writable(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        file.seek(io::SeekFrom::End(0))?;
         Ok(Box::new(LocalFile { file, writable: true }))
     }
 

@@ -7,21 +7,32 @@
 //! 3. [`Mapping::stable`] is for ranges that will not be written again.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
+
+use super::memory::Memory;
+
+/// Whoever takes the stores into a mapping in place of memory: the simulated disk, where each is a point of failure.
+pub(super) trait StoreTarget: Send + Sync {
+    /// Puts `bytes` at `offset` of the mapped memory, or a part of them, or nothing.
+    fn store(&self, offset: usize, bytes: &[u8]);
+}
 
 /// Bytes shared with other threads, and possibly with other processes.
 pub struct Mapping {
     start: NonNull<u8>,
     length: usize,
     // Keeps the bytes at `start` in place.
-    _backing: Backing,
+    backing: Backing,
 }
 
 enum Backing {
     File { _map: MmapRaw },
-    Memory { _words: Box<[u64]> },
+    Memory { memory: Memory },
+    Simulated { _memory: Arc<Memory>, target: AssertUnwindSafe<Box<dyn StoreTarget>> },
 }
 
 #[allow(unsafe_code, reason = "plain bytes; rules 2 and 3 of the module head keep every access apart")]
@@ -39,14 +50,21 @@ impl Mapping {
         let map = if writable { options.map_raw(file)? } else { options.map_raw_read_only(file)? };
         let start =
             NonNull::new(map.as_mut_ptr()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, length, _backing: Backing::File { _map: map } })
+        Ok(Mapping { start, length, backing: Backing::File { _map: map } })
     }
 
     /// Zeroed memory that stands for a mapped file.
     pub(crate) fn memory(length: usize) -> Self {
-        let mut words = vec![0_u64; length.div_ceil(8).max(1)].into_boxed_slice();
-        let start = NonNull::from(&mut words[0]).cast();
-        Mapping { start, length, _backing: Backing::Memory { _words: words } }
+        let memory = Memory::zeroed(length);
+        Mapping { start: memory.start(), length, backing: Backing::Memory { memory } }
+    }
+
+    /// The first `length` bytes of memory that stands for a file; `target` is given what is stored.
+    pub(super) fn simulated(memory: Arc<Memory>, length: usize, target: Box<dyn StoreTarget>) -> Self {
+        assert!(length <= memory.len(), "mapped beyond the memory");
+        // A panic beside a store leaves some bytes unwritten, as a crash would.
+        let backing = Backing::Simulated { _memory: memory.clone(), target: AssertUnwindSafe(target) };
+        Mapping { start: memory.start(), length, backing }
     }
 
     /// No bytes at all: what stands for a file that a crash left too short to map.
@@ -73,6 +91,11 @@ impl Mapping {
             offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length),
             "write outside the mapping"
         );
+        match &self.backing {
+            Backing::File { .. } => {}
+            Backing::Memory { memory } => return memory.write(offset, bytes),
+            Backing::Simulated { target, .. } => return target.store(offset, bytes),
+        }
         #[allow(unsafe_code, reason = "a store into shared memory")]
         // SAFETY: the range was just checked to lie inside the mapping, which lives as long as `self`; rule 2 says that
         // no one else reads or writes this range now, and `bytes` cannot overlap it, for nobody holds a reference to a

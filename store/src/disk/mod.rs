@@ -1,14 +1,20 @@
 //! The disk seam: files, directories, locks and mappings.
 //!
 //! The engine touches storage through [`Disk`] only. [`LocalDisk`] is the machine's file system. [`SimulatedDisk`]
-//! keeps files in memory and fails at a chosen operation, so that a test can stop the engine at every point where a
-//! process may die and open what is left.
+//! keeps files in memory, once as the processes see them and once as stable storage has them, and fails at a chosen
+//! operation, so that a test can stop the engine at every point where a process or the power may fail and open what is
+//! left.
+//!
+//! What is stable: the bytes and the length of a file after [`DiskFile::sync`] (stores into a mapping among them), the names
+//! in a directory after [`Disk::sync_directory`]. Everything else may be lost, kept or torn when the power fails, in any
+//! order; nothing of it is lost when only the process ends.
 //!
 //! Bytes of a [`Mapping`] are shared between whoever maps the file; nothing here hands them out as `&[u8]`. The extent
 //! modules do so for ranges that are written once and never change again.
 
 mod local;
 mod mapping;
+mod memory;
 mod simulated;
 
 use std::fmt;
@@ -18,7 +24,7 @@ use std::sync::Arc;
 
 pub use local::LocalDisk;
 pub use mapping::Mapping;
-pub use simulated::SimulatedDisk;
+pub use simulated::{DiskFault, DiskOperation, SimulatedDisk};
 
 /// Which lock to take on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +56,16 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// and not a signal on the first store into a mapping.
     fn allocate(&self, length: u64) -> io::Result<()>;
 
+    /// Makes the file `length` bytes long: cut, or grown by zeros that take no space.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+
     /// Gives the space of a range back; it reads as zeros and the file keeps its length. A file system that cannot do
     /// this keeps the space, which is no error.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
 
-    /// Returns once what was written, through a mapping too, is on stable storage.
+    /// Returns once what was written, through a mapping too, is on stable storage with the file's length. Not so the
+    /// file's name: see [`Disk::sync_directory`]. After an error nobody knows what is on stable storage, and a later
+    /// success says nothing about what this one should have brought there.
     fn sync(&self) -> io::Result<()>;
 
     /// Maps `length` bytes from the start of the file, shared, for reading and, where the file was opened so, writing.
@@ -69,7 +80,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file for reading and writing.
+    /// Opens a file for reading and writing; what is appended goes to its end.
     fn open_writable(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
     /// Creates a directory and its parents; one that is there already is fine.
@@ -110,27 +121,44 @@ impl dyn Disk + '_ {
         Ok(bytes)
     }
 
-    /// As [`write_atomically`](Self::write_atomically), on stable storage when it returns.
-    pub fn write_durably(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-        let temporary = path.with_extension("tmp");
-        if self.exists(&temporary) {
-            self.remove(&temporary)?;
-        }
-        let file = self.create(&temporary)?;
-        parts.iter().try_for_each(|part| file.append(part))?;
-        file.sync()?;
-        self.rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), |folder| self.sync_directory(folder))
+    /// Writes a whole file so that either all of `parts`, one after the other, or nothing is seen at `path`, as long as the
+    /// machine runs. Neither the bytes nor the name are on stable storage then.
+    pub fn write_atomically(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+        let (temporary, _) = self.write_beside(path, parts)?;
+        self.rename(&temporary, path)
     }
 
-    /// Writes a whole file so that either all of `parts`, one after the other, or nothing is seen at `path`.
-    pub fn write_atomically(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    /// As [`write_atomically`](Self::write_atomically), and after a power failure too: bytes first, then the name.
+    pub fn write_durably(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+        let (temporary, file) = self.write_beside(path, parts)?;
+        file.sync()?;
+        self.rename(&temporary, path)?;
+        self.sync_directory(parent_of(path))
+    }
+
+    /// Creates a directory and its parents, with their names on stable storage.
+    pub fn create_directory_durably(&self, path: &Path) -> io::Result<()> {
+        let made: Vec<&Path> = path.ancestors().take_while(|directory| !self.exists(directory)).collect();
+        self.create_directory(path)?;
+        made.into_iter().rev().try_for_each(|directory| self.sync_directory(parent_of(directory)))
+    }
+
+    fn write_beside(&self, path: &Path, parts: &[&[u8]]) -> io::Result<(PathBuf, Box<dyn DiskFile>)> {
         let temporary = path.with_extension("tmp");
         if self.exists(&temporary) {
             self.remove(&temporary)?;
         }
         let file = self.create(&temporary)?;
         parts.iter().try_for_each(|part| file.append(part))?;
-        self.rename(&temporary, path)
+        Ok((temporary, file))
+    }
+}
+
+/// The directory that a name stands in, which for a bare name is the working directory.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
     }
 }

@@ -243,9 +243,10 @@ fn open_extent(directory: &Directory, path: &Path) -> Result<Option<Extent>> {
     let file = directory.disk.open(path).map_err(io)?;
     let length = file.length().map_err(io)?;
     let mut header = [0; HEADER_BYTES];
-    if length < HEADER_BYTES as u64 || file.read_at(&mut header, 0).is_err() {
+    if length < HEADER_BYTES as u64 {
         return Ok(Some(Extent::new(number, Arc::new(Mapping::empty()))));
     }
+    file.read_at(&mut header, 0).map_err(io)?;
     let corrupt = |reason: &str| Cause::Corrupt { path: path.to_owned(), offset: 0, reason: reason.into() };
     if header[..8] != MAGIC || crc32c::crc32c(&header[..60]).to_le_bytes() != header[60..] {
         return Err(corrupt("the extent's header does not match its checksum").into());

@@ -13,6 +13,7 @@ mod handle;
 mod objects;
 mod plan;
 mod replay;
+mod retiring;
 mod rewind;
 mod state;
 
@@ -20,6 +21,7 @@ pub use gradient::GradientId;
 pub use handle::{CommittedStep, PolicyUpdate, Step};
 pub use plan::StepPlan;
 pub use replay::ReplayedBatch;
+pub(crate) use retiring::Retiring;
 pub use rewind::{Rewind, RewoundTo};
 pub(crate) use state::{Planned, StepBatch, StepState, StepUpdate};
 pub use state::{StepInfo, StepProgress};

@@ -5,8 +5,10 @@
 
 use std::collections::HashSet;
 
-use crate::object::{self, ObjectRef};
+use crate::object::ObjectRef;
+use crate::shared::Shared;
 use crate::state::State;
+use crate::step::retiring::Retirement;
 use crate::step::{StepProgress, StepState};
 use crate::store::Store;
 
@@ -62,20 +64,29 @@ impl State {
 }
 
 impl Store {
-    /// Removes the versions of these objects that no rewind can need.
+    /// Lets the versions of these objects that no rewind can need go, once the commit that was just made is durable.
     pub(super) fn retire_objects(&self, newest: &[ObjectRef]) {
-        let (needed, records): (HashSet<(String, u64)>, u64) = {
+        let retirements: Vec<Retirement> = {
             let state = self.0.state.lock();
             let needed = state.objects_needed(self.0.options.object_versions_kept);
-            let needed = needed.into_iter().map(|(key, version)| (key.to_owned(), version)).collect();
-            (needed, state.commits)
+            let of_key =
+                |key: &str| needed.iter().filter(|(k, _)| *k == key).map(|(_, version)| *version).collect();
+            let retirement = |object: &ObjectRef| Retirement {
+                commits: state.commits,
+                key: object.key.clone(),
+                below: object.version,
+                needed: of_key(&object.key),
+            };
+            newest.iter().map(retirement).collect()
         };
-        if !self.0.directory.may_give_away(records) {
-            return; // a reader that has not seen this step yet may still read them; the next step tries again
-        }
-        for object in newest {
-            let over = |version| version < object.version && !needed.contains(&(object.key.clone(), version));
-            object::retire(&self.0.directory, &object.key, over);
-        }
+        self.0.retiring.add(retirements);
+        self.0.retire_due();
+    }
+}
+
+impl Shared {
+    /// Removes the objects whose commits are durable by now, and known to every reader.
+    pub(crate) fn retire_due(&self) {
+        self.retiring.remove_due(&self.directory, self.log.durable_through());
     }
 }

@@ -92,6 +92,9 @@ impl DiskFile for ProbeFile {
         self.probe.ask("allocate", &self.path)?;
         self.file.allocate(length)
     }
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_length(length)
+    }
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         self.probe.ask("punch", &self.path)?;
         self.file.punch(offset, length)

@@ -400,6 +400,9 @@ impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         self.file.read_at(buffer, offset)
     }
+    fn set_length(&self, length: u64) -> std::io::Result<()> {
+        self.file.set_length(length)
+    }
     fn punch(&self, offset: u64, length: u64) -> std::io::Result<()> {
         self.file.punch(offset, length)
     }

@@ -1,0 +1,50 @@
+//! Objects that wait for their removal.
+//!
+//! A commit makes older versions of its objects needless, but only where it is known: a state of the store before it, to
+//! which the end of the process or of the power may lead back, still stands on them. So they go once the commit's record is
+//! on stable storage, and seen by every reader, which the next commit, sync or background duty finds out.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+
+use crate::directory::Directory;
+use crate::object;
+
+/// What goes once a commit is on stable storage.
+#[derive(Debug)]
+pub(crate) struct Retirement {
+    /// Every record below this one has to be on stable storage.
+    pub(crate) commits: u64,
+    pub(crate) key: String,
+    /// Versions below this one go,
+    pub(crate) below: u64,
+    /// except these.
+    pub(crate) needed: HashSet<u64>,
+}
+
+/// The retirements that wait. A leaf among the locks.
+#[derive(Debug, Default)]
+pub(crate) struct Retiring(Mutex<Vec<Retirement>>);
+
+impl Retiring {
+    pub(crate) fn add(&self, retirements: impl IntoIterator<Item = Retirement>) {
+        self.0.lock().extend(retirements);
+    }
+
+    /// Removes what is due.
+    pub(crate) fn remove_due(&self, directory: &Directory, durable_commits: u64) {
+        let due: Vec<Retirement> = {
+            let mut waiting = self.0.lock();
+            let durable =
+                waiting.iter().map(|r| r.commits).filter(|commits| *commits <= durable_commits).max();
+            if durable.is_none_or(|commits| !directory.may_give_away(commits)) {
+                return;
+            }
+            waiting.extract_if(.., |retirement| retirement.commits <= durable_commits).collect()
+        };
+        for Retirement { key, below, needed, .. } in due {
+            object::retire(directory, &key, |version| version < below && !needed.contains(&version));
+        }
+    }
+}
