@@ -14,7 +14,7 @@ impl State {
             Operation::Insert(insert) => self.any_outside(insert.table, &insert.cells),
             Operation::Write { table, cells, .. } => self.any_outside(*table, cells),
             Operation::Append { table, column, view, .. } => self.is_outside(*table, *column, View(*view)),
-            Operation::Exclude { .. } => false,
+            Operation::Exclude { .. } | Operation::Span { .. } => false,
         })
     }
 
