@@ -10,7 +10,7 @@ use crate::schema::{Schema, StorageClass};
 use crate::shared::Shared;
 use crate::state::{Insertion, Request, State};
 use crate::store::Store;
-use crate::table::{Purpose, Row, Table};
+use crate::table::{Purpose, Row, Table, VersionSpan};
 use crate::value::{Encoded, Value};
 
 /// A new row: its identity, and what is known of it from the start.
@@ -23,30 +23,50 @@ use crate::value::{Encoded, Value};
 #[derive(Clone, Debug)]
 pub struct NewRow {
     pub(crate) sample: SampleId,
-    policy_version: u64,
+    /// The store gives the trajectory its number.
+    pub(crate) numbered: bool,
+    pub(crate) policy_version: u64,
     agent: Option<String>,
     purpose: Purpose,
     origin: String,
     parent: String,
     weights: String,
-    token: u128,
+    pub(crate) token: u128,
     next_attempt: bool,
+    late: bool,
     excluded: Option<String>,
 }
 
 impl NewRow {
-    /// A row of the policy version that its rollout starts under.
+    /// A row of the policy version that its rollout starts under. An id that ends in `_?` leaves the number of the
+    /// trajectory to the store, as [`NewRow::next_trajectory`] does.
     ///
     /// # Errors
     /// `input` when the sample id does not parse.
     pub fn new(policy_version: u64, sample_id: &str) -> Result<Self> {
-        Ok(Self::of(policy_version, sample_id.parse()?))
+        match sample_id.strip_suffix("_?") {
+            None => Ok(Self::of(policy_version, sample_id.parse()?)),
+            Some(start) => {
+                let first: SampleId = format!("{start}_0").parse()?;
+                Ok(NewRow { numbered: true, ..Self::of(policy_version, first) })
+            }
+        }
+    }
+
+    /// A row on a trajectory of its own: the store gives it the next number that is free for the input and turn. With a
+    /// [token](NewRow::token), a repetition gives the row that the first insert made.
+    ///
+    /// # Errors
+    /// `input` when the input id is empty.
+    pub fn next_trajectory(policy_version: u64, input: &str, turn: u32) -> Result<Self> {
+        Ok(NewRow { numbered: true, ..Self::of(policy_version, SampleId::new(input, turn, 0)?) })
     }
 
     /// As [`NewRow::new`], from a sample id that is parsed already.
     pub fn of(policy_version: u64, sample: SampleId) -> Self {
         NewRow {
             sample,
+            numbered: false,
             policy_version,
             agent: None,
             purpose: Purpose::Train,
@@ -55,8 +75,22 @@ impl NewRow {
             weights: String::new(),
             token: 0,
             next_attempt: false,
+            late: false,
             excluded: None,
         }
+    }
+
+    /// The same row on the trajectory that is `offset` further on, with a token of its own.
+    fn replica(&self, offset: u32) -> Self {
+        let mut replica = self.clone();
+        if !self.numbered {
+            replica.sample = self.sample.on_trajectory(self.sample.trajectory().saturating_add(offset));
+        }
+        if self.token != 0 && offset > 0 {
+            let parts = [&self.token.to_le_bytes()[..], &offset.to_le_bytes()].concat();
+            replica.token = xxhash_rust::xxh3::xxh3_128(&parts).max(1);
+        }
+        replica
     }
 
     /// The agent that the row belongs to. Default: the table's name.
@@ -92,6 +126,13 @@ impl NewRow {
     /// Makes the insert safe to repeat: a row that was inserted with the same token is returned as it is. 0 is no token.
     pub fn token(mut self, token: u128) -> Self {
         self.token = token;
+        self
+    }
+
+    /// Says that the rollout began before its version was left behind. Such a row is kept, and left out as `stale` where it
+    /// would be refused otherwise.
+    pub fn late(mut self) -> Self {
+        self.late = true;
         self
     }
 
@@ -134,10 +175,13 @@ impl<'a> WriteBatch<'a> {
     pub fn insert<'v>(
         &mut self,
         table: &Table,
-        row: NewRow,
+        mut row: NewRow,
         cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
     ) -> Result<()> {
         table.check_store(self.store)?;
+        if row.numbered {
+            row.sample = self.store.0.number_trajectory(table.id(), &row)?;
+        }
         if row.excluded.as_deref() == Some("") {
             return Err(no_reason());
         }
@@ -146,9 +190,10 @@ impl<'a> WriteBatch<'a> {
             table: table.id(),
             column: 0,
         };
-        let cells = self.store.0.store_cells(table.schema(), owner, cells)?;
+        let cells = self.store.0.store_cells(&table.current_schema(), owner, cells)?;
         let NewRow {
             sample,
+            numbered,
             policy_version,
             agent,
             purpose,
@@ -157,13 +202,16 @@ impl<'a> WriteBatch<'a> {
             weights,
             token,
             next_attempt,
+            late,
             excluded,
         } = row;
         self.requests.push(Request::Insert(Insertion {
             table: table.id(),
             sample,
+            numbered,
             policy_version,
             next_attempt,
+            late,
             agent,
             purpose: purpose as u8,
             origin,
@@ -176,6 +224,38 @@ impl<'a> WriteBatch<'a> {
         Ok(())
     }
 
+    /// Adds a row and its replicas, `rollouts` in all, that differ in their trajectories alone: numbers that follow on the
+    /// row's own, or that the store gives out. A token makes all of them safe to repeat.
+    ///
+    /// # Errors
+    /// As for [`WriteBatch::insert`]; `input` also for 0 rollouts.
+    pub fn insert_rollouts<'v>(
+        &mut self,
+        table: &Table,
+        row: NewRow,
+        rollouts: u32,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<()> {
+        let last = row.sample.trajectory().checked_add(rollouts.saturating_sub(1));
+        if rollouts == 0 || last.is_none() {
+            let reason = format!("{rollouts} of {} cannot be numbered; ask for at least 1", row.sample);
+            return Err(Cause::Argument { what: "rollouts", reason }.into());
+        }
+        let cells: Vec<(&str, Value<'_>)> = cells.into_iter().collect();
+        for replica in 0..rollouts {
+            self.insert(table, row.replica(replica), cells.iter().cloned())?;
+        }
+        Ok(())
+    }
+
+    /// Says that a row goes on under a later version, from token `start` on.
+    pub fn span(&mut self, table: &Table, row: Row, start: u32, version: u64) -> Result<()> {
+        table.check_store(self.store)?;
+        table.check_row(row)?;
+        self.requests.push(Request::Span { row, span: VersionSpan { start, version } });
+        Ok(())
+    }
+
     /// Turns cells of a row final.
     pub fn write<'v>(
         &mut self,
@@ -185,7 +265,7 @@ impl<'a> WriteBatch<'a> {
     ) -> Result<()> {
         table.check_store(self.store)?;
         table.check_row(row)?;
-        let cells = self.store.0.store_cells(table.schema(), row.owner(0), cells)?;
+        let cells = self.store.0.store_cells(&table.current_schema(), row.owner(0), cells)?;
         self.requests.push(Request::Write { row, cells });
         Ok(())
     }

@@ -136,6 +136,13 @@ pub enum Cause {
         "a value of {bytes} bytes is larger than the greatest extent of {limit} bytes; split it over several cells"
     )]
     ValueTooLarge { bytes: usize, limit: usize },
+    #[error("column {column:?} cannot be {role}: it holds {found}, not {expected}")]
+    RoleMismatch { column: String, role: &'static str, expected: &'static str, found: String },
+    #[error(
+        "column {column:?} has {length} entries and {other:?} of the same row has {other_length}; columns with one entry \
+         a token have the same length"
+    )]
+    LengthMismatch { column: String, length: usize, other: String, other_length: usize },
     #[error("{what}: {reason}")]
     Argument { what: &'static str, reason: String },
 
@@ -149,6 +156,29 @@ pub enum Cause {
         "policy version {version} is stale: policy {policy:?} is at {current}; start the rollout again on the current weights"
     )]
     Stale { policy: String, version: u64, current: u64 },
+    #[error("policy version {version} is retired in table {table:?}: its rows were deleted for good")]
+    Retired { table: String, version: u64 },
+    #[error(
+        "row {sample_id} of version {version} was deleted for good in table {table:?}; its identity is not used again, \
+         take another trajectory"
+    )]
+    RowDeleted { table: String, sample_id: String, version: u64 },
+    #[error("row {row} of table {table:?} is held by claim {claim}; wait for its end, or delete by force")]
+    RowHeld { table: String, row: u64, claim: u64 },
+    #[error(
+        "row {row} of table {table:?} may be needed by a rewind to step {step}; keep fewer states to go back to, or \
+         delete by force"
+    )]
+    RowNeeded { table: String, row: u64, step: u64 },
+    #[error(
+        "version {version} cannot be deleted from table {table:?}: its policy is at {current} and rollouts write it; \
+         delete an older one, or by force"
+    )]
+    VersionCurrent { table: String, version: u64, current: u64 },
+    #[error("column {column:?} of table {table:?} is retired; nothing can be written to it any more")]
+    ColumnRetired { table: String, column: String },
+    #[error("column {column:?} cannot be retired: consumer {consumer:?} waits for it")]
+    ColumnRequired { column: String, consumer: String },
     #[error("cell {column:?} of row {row} is final and holds other bytes; a final cell never changes")]
     CellFinal { column: String, row: u64 },
     #[error("cell {column:?} of row {row} is partial; close it with finalize, or append to it")]
@@ -249,7 +279,7 @@ impl Cause {
                 Kind::Input
             }
             ColumnTwice { .. } | ColumnReserved { .. } | TooMany { .. } | ValueTooLarge { .. } => Kind::Input,
-            Argument { .. } => Kind::Input,
+            Argument { .. } | RoleMismatch { .. } | LengthMismatch { .. } => Kind::Input,
             DuplicateRow { .. } | Stale { .. } | CellFinal { .. } | CellPartial { .. } => Kind::State,
             CellNotPartial { .. } | RowExcluded { .. } | RowConsumed { .. } | ClaimFenced { .. } => {
                 Kind::State
@@ -257,6 +287,8 @@ impl Cause {
             StepOpen { .. } | StepClosed { .. } | StepUnfinished { .. } | PolicyIdle { .. } => Kind::State,
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
             Group { .. } => Kind::State,
+            RowDeleted { .. } | RowHeld { .. } | RowNeeded { .. } | VersionCurrent { .. } => Kind::State,
+            Retired { .. } | ColumnRetired { .. } | ColumnRequired { .. } => Kind::State,
             StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
                 Kind::State
             }

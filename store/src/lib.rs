@@ -49,6 +49,7 @@ mod randomness;
 mod reader;
 mod recovery;
 mod repair;
+mod retention;
 mod sample_id;
 mod schema;
 mod shared;
@@ -84,9 +85,10 @@ pub use policy::{Policy, PolicyInfo};
 pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
 pub use recovery::RecoveryReport;
 pub use repair::{RepairReport, repair};
+pub use retention::Retention;
 pub use sample_id::SampleId;
 pub use schema::{
-    ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Schema, StorageClass,
+    ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Role, Schema, StorageClass,
 };
 pub use snapshot::{ScanOrder, Snapshot, TableSnapshot};
 pub use state::ConsumerInfo;
@@ -96,6 +98,6 @@ pub use step::{
     StepProgress,
 };
 pub use store::Store;
-pub use table::{CHUNK_ROWS, Cell, Purpose, Row, Table, TableCounts};
+pub use table::{CHUNK_ROWS, Cell, Delete, Deleted, Purpose, Row, RowInfo, Table, TableCounts, VersionSpan};
 pub use value::Value;
 pub use verify::{Checked, FaultKind, VerifyFault, VerifyProgress, VerifyReport, VerifyStage, verify};

@@ -8,6 +8,7 @@ use crate::disk::{Disk, LocalDisk};
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
 use crate::randomness::{Randomness, SystemRandomness};
+use crate::retention::Retention;
 
 /// How a store is opened.
 ///
@@ -29,6 +30,7 @@ pub struct Options {
     pub(crate) object_versions_kept: usize,
     pub(crate) claims_kept: usize,
     pub(crate) checkpoint_records: u64,
+    pub(crate) retention: Retention,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) randomness: Arc<dyn Randomness>,
@@ -48,6 +50,7 @@ impl Default for Options {
             object_versions_kept: 2,
             claims_kept: 1 << 16,
             checkpoint_records: 250_000,
+            retention: Retention::default(),
             clock: Arc::new(SystemClock),
             disk: Arc::new(LocalDisk),
             randomness: Arc::new(SystemRandomness),
@@ -114,6 +117,12 @@ impl Options {
     /// committed, and [`Store::rewind`](crate::Store::rewind) goes no further back. Default: 2, at least 1.
     pub fn object_versions_kept(mut self, versions: usize) -> Self {
         self.object_versions_kept = versions.max(1);
+        self
+    }
+
+    /// Which rows are deleted by [`Store::run_once`](crate::Store::run_once), and when. Default: none.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
         self
     }
 

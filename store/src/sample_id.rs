@@ -64,6 +64,11 @@ impl SampleId {
         self.trajectory
     }
 
+    /// The same input and turn on another trajectory.
+    pub(crate) fn on_trajectory(&self, trajectory: u32) -> Self {
+        SampleId { trajectory, ..self.clone() }
+    }
+
     /// The same trajectory, one turn on: what the next agent's row is called.
     pub fn next_turn(&self) -> Self {
         SampleId { input: self.input.clone(), turn: self.turn + 1, trajectory: self.trajectory }

@@ -4,7 +4,8 @@
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
 //! the log is written, and synced where the level asks for it, after it is let go; waiters are woken last.
 //!
-//! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer. The
+//! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer
+//! or the numbering of trajectories. The
 //! log's file, the pool of value writers and the list of wake-ups are leaves that are taken with neither `state` nor the
 //! buffer held (the buffer, by the holder of the file).
 
@@ -27,7 +28,7 @@ use crate::log::{self, Appended};
 use crate::options::Options;
 use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
-use crate::state::State;
+use crate::state::{Numbering, State};
 use crate::step::Retiring;
 use crate::unsynced::Unsynced;
 
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     /// When the background duty last synced, in microseconds since the Unix epoch.
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) numbering: Numbering,
     wake_ups: RwLock<Vec<Arc<WakeUp>>>,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
@@ -88,6 +90,7 @@ impl Shared {
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
             state: Mutex::new(state),
+            numbering: Numbering::default(),
             closed: OnceLock::new(),
             reading: Mutex::new(reading),
             options,

@@ -133,8 +133,7 @@ impl Store {
             if taken(state) {
                 return Err(exists());
             }
-            let columns =
-                schema.data_columns().iter().map(|c| ColumnRecord::new(&c.name, &c.data_type)).collect();
+            let columns = schema.data_columns().iter().map(ColumnRecord::new).collect();
             let policy = state.policy_named(&policy).unwrap_or_default() as u32;
             Ok((Event::TableCreated { name: name.to_owned(), policy, columns }, ()))
         })?;
@@ -148,7 +147,7 @@ impl Store {
             .table_named(name)
             .ok_or_else(|| unknown("table", name, state.tables.iter().map(|table| &*table.name)))?;
         let table = &state.tables[index];
-        Ok(Table::new(self.clone(), table.id, table.name.clone(), table.schema.clone()))
+        Ok(Table::new(self.clone(), table))
     }
 
     /// The names of all tables, in the order of their creation.
@@ -373,10 +372,12 @@ impl Store {
     /// Does the background duties that are due, and says when to call again: cheap when there is nothing to do.
     ///
     /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on needs
-    /// nobody to call this for it), takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what
+    /// nobody to call this for it), deletes what the
+    /// retention rule no longer keeps ([`Options::retention`]), takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what
     /// has been unsynced for [`Options::sync_interval`]. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
+        self.apply_retention()?;
         self.0.checkpoint_if_due()?;
         let sync = self.0.sync_when_due()?;
         self.0.retire_due();

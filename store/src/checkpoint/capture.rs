@@ -10,12 +10,13 @@ use crate::log::record::{ColumnRecord, ObjectRecord, PlanRecord};
 use crate::object::ObjectRef;
 use crate::state::State;
 use crate::step::{Planned, StepState};
-use crate::table::{Chunk, TableCounts, TableState};
+use crate::table::{Chunk, RareRecord, TableCounts, TableState};
 use crate::texts::TextPages;
 
 /// The state at one instant, as far as a checkpoint is concerned.
 pub(super) struct Capture {
     pub(super) commits: u64,
+    pub(super) rewind_floor: u64,
     pub(super) incarnation: u64,
     pub(super) texts: TextPages,
     pub(super) text_count: u32,
@@ -38,6 +39,8 @@ pub(super) struct TableCapture {
     pub(super) rows: u32,
     pub(super) runs: Vec<Run>,
     pub(super) partials: Vec<PartialImage>,
+    pub(super) rare: RareRecord,
+    pub(super) schema_version: u32,
 }
 
 /// Called with the state locked. Copies no page.
@@ -61,6 +64,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
     });
     Capture {
         commits: state.commits,
+        rewind_floor: state.rewind_floor,
         incarnation: state.incarnation,
         texts: state.texts.pages().clone(),
         text_count,
@@ -93,12 +97,14 @@ fn table(table: &mut TableState) -> TableCapture {
     TableCapture {
         name: table.name.to_string(),
         policy: table.policy as u32,
-        columns: columns.map(|column| ColumnRecord::new(&column.name, &column.data_type)).collect(),
+        columns: columns.map(ColumnRecord::new).collect(),
         counts: table.counts.clone(),
         chunks: table.chunks.clone(),
         rows: table.row_count(),
         runs: table.index.runs().to_vec(),
         partials,
+        rare: table.rare.record(),
+        schema_version: table.schema.version(),
     }
 }
 

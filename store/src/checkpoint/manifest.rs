@@ -8,6 +8,7 @@ use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Error, Result};
 use crate::log::record::{ColumnRecord, ConsumerRecord, ObjectRecord, PlanRecord};
 use crate::page::StoredAt;
+use crate::table::RareRecord;
 
 /// What begins a manifest: magic 8, format u32, number u32, store id u64, payload bytes u64, payload crc32c u32, zeros,
 /// crc32c u32 of the 60 bytes before it.
@@ -24,6 +25,8 @@ pub(crate) struct Manifest {
     /// The first record that is not in it.
     pub(crate) next_sequence: u64,
     pub(crate) commits: u64,
+    /// No rewind goes back to a step before this one.
+    pub(crate) rewind_floor: u64,
     pub(crate) incarnation: u64,
     /// The pages files that it names, with their lengths.
     pub(crate) files: Vec<FileImage>,
@@ -79,6 +82,8 @@ pub(crate) struct TableImage {
     pub(crate) chunks: Vec<ChunkImage>,
     pub(crate) runs: Vec<RunImage>,
     pub(crate) partials: Vec<PartialImage>,
+    pub(crate) rare: RareRecord,
+    pub(crate) schema_version: u32,
 }
 
 /// A chunk: its pages and what is known of it without them.

@@ -16,7 +16,7 @@ use crate::page::{Page, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::state::{Effects, State};
 use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
-use crate::table::{Chunk, ColumnPage, Summary, TableCounts};
+use crate::table::{Chunk, ColumnPage, Rare, Summary, TableCounts};
 use crate::texts::{TextId, TextPage, Texts};
 
 /// The state that the manifest stands for.
@@ -56,6 +56,7 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
     }
     state.resume_plans();
     (state.commits, state.incarnation) = (manifest.commits, manifest.incarnation);
+    state.rewind_floor = manifest.rewind_floor;
     Ok(state)
 }
 
@@ -108,6 +109,8 @@ fn fill_table(state: &mut State, number: usize, image: TableImage, pages: &Pages
         let views = partial.views.into_iter().map(View).collect();
         table.partials.insert((partial.row, partial.column), views);
     }
+    table.rare = Rare::of(image.rare);
+    table.set_schema(table.schema.at_version(image.schema_version));
     table.restore(chunks, index(pages, &image.runs)?);
     Ok(())
 }

@@ -247,6 +247,8 @@ impl<'a> PageStore<'a> {
             chunks,
             runs: self.runs(runs)?,
             partials: table.partials,
+            rare: table.rare,
+            schema_version: table.schema_version,
         })
     }
 
@@ -265,6 +267,7 @@ impl<'a> PageStore<'a> {
             number,
             next_sequence,
             commits: captured.commits,
+            rewind_floor: captured.rewind_floor,
             incarnation: captured.incarnation,
             files: Vec::new(),
             policies: captured.policies,

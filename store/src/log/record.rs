@@ -39,12 +39,17 @@ pub(crate) enum Event {
     Accumulated { claim: u64 },
     /// A step was begun with this membership.
     StepBegun { step: u64, plan: Vec<PlanRecord> },
-    /// A step was committed: its rows are consumed, its policies move, at once.
-    StepCommitted { step: u64, updates: Vec<UpdateRecord> },
+    /// A step was committed: its rows are consumed, its policies move, at once. What a rewind to a step before
+    /// `rewind_floor` would need may be gone from here on.
+    StepCommitted { step: u64, updates: Vec<UpdateRecord>, rewind_floor: u64 },
     /// A step was given up; its claims were returned before.
     StepAbandoned { step: u64 },
     /// Every step after `step` was undone; 0 undoes all. The rows of those steps are trained on again, or excluded.
     Rewound { step: u64, exclude: bool },
+    /// The columns of a table changed, to this version of its schema.
+    SchemaChanged { table: u32, version: u32, change: SchemaChange },
+    /// Rows were deleted for good.
+    Deleted { deletions: Vec<DeleteRecord> },
 }
 
 /// A data column of a table.
@@ -56,6 +61,35 @@ pub(crate) struct ColumnRecord {
     /// The element's tag, or 0.
     pub(crate) element: u8,
     pub(crate) shape: Vec<u32>,
+    /// The role's tag, or 0.
+    pub(crate) role: u8,
+    /// Read only when named.
+    pub(crate) lazy: bool,
+    /// Taken out of the table.
+    pub(crate) retired: bool,
+}
+
+/// Rows of a table that are deleted for good.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub(crate) struct DeleteRecord {
+    pub(crate) table: u32,
+    /// Runs of row numbers, first and last.
+    pub(crate) rows: Vec<(u32, u32)>,
+    /// Versions that are retired, first and last.
+    pub(crate) retired: Option<(u64, u64)>,
+    /// The rows of every step up to this one are among those that are deleted now or were before.
+    pub(crate) consumed_up_to: u64,
+}
+
+/// How the columns of a table change. A column is named by its position, which never changes.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) enum SchemaChange {
+    /// A column comes, behind all others.
+    Add(ColumnRecord),
+    /// A column gets another name.
+    Rename { column: u16, name: String },
+    /// A column is taken out.
+    Retire { column: u16 },
 }
 
 /// The declaration of a consumer.
@@ -131,6 +165,13 @@ pub(crate) enum Operation {
         key: String,
         change: GroupChangeRecord,
     },
+    /// A row's response goes on under another version, from token `start` on.
+    Span {
+        table: u32,
+        row: u32,
+        start: u32,
+        version: u64,
+    },
 }
 
 /// What was said of a group.
@@ -167,6 +208,8 @@ pub(crate) struct InsertRecord {
     pub(crate) weights: String,
     /// Idempotency token, 0 for none.
     pub(crate) token: u128,
+    /// The trajectory's number was given out by the store.
+    pub(crate) numbered: bool,
     pub(crate) cells: Vec<CellRecord>,
 }
 

@@ -166,7 +166,8 @@ impl<'a> Mender<'a> {
                 Operation::Insert(insert) => (insert.table, insert.row, Some(insert.policy_version)),
                 Operation::Write { table, row, .. }
                 | Operation::Append { table, row, .. }
-                | Operation::Exclude { table, row, .. } => (*table, row.saturating_add(1), None),
+                | Operation::Exclude { table, row, .. }
+                | Operation::Span { table, row, .. } => (*table, row.saturating_add(1), None),
                 Operation::Group { .. } => continue, // it names no row
             };
             let Some(there) = rows.get_mut(table as usize) else { continue };
@@ -220,7 +221,10 @@ impl<'a> Mender<'a> {
             events.push(Event::StepAbandoned { step: open });
         }
         let empty = |step| {
-            [Event::StepBegun { step, plan: Vec::new() }, Event::StepCommitted { step, updates: Vec::new() }]
+            [
+                Event::StepBegun { step, plan: Vec::new() },
+                Event::StepCommitted { step, updates: Vec::new(), rewind_floor: 0 },
+            ]
         };
         events.extend(counted(self.state.next_step(), step, empty).into_iter().flatten());
         if !begins && self.state.open_step() != Some(step) {
@@ -253,7 +257,10 @@ impl<'a> Mender<'a> {
         let cells = match operation {
             Operation::Insert(insert) => &mut insert.cells,
             Operation::Write { cells, .. } => cells,
-            Operation::Append { .. } | Operation::Exclude { .. } | Operation::Group { .. } => return 0,
+            Operation::Append { .. }
+            | Operation::Exclude { .. }
+            | Operation::Group { .. }
+            | Operation::Span { .. } => return 0,
         };
         let mut emptied = 0;
         for cell in cells {
@@ -299,6 +306,7 @@ fn placeholder(table: u32, row: u32, policy_version: u64) -> InsertRecord {
         parent: String::new(),
         weights: String::new(),
         token: 0,
+        numbered: false,
         cells: Vec::new(),
     }
 }

@@ -49,6 +49,11 @@ impl Element {
         self.entry().0
     }
 
+    /// Whether values are numbers with a fraction.
+    pub fn is_float(self) -> bool {
+        matches!(self, Element::Float16 | Element::BFloat16 | Element::Float32 | Element::Float64)
+    }
+
     pub(crate) fn tag(self) -> u8 {
         self.entry().2
     }

@@ -4,8 +4,10 @@
 //! by the user, and each data column has a *status* column that is true once its value is final.
 
 mod data_type;
+mod role;
 
 pub use data_type::{DataType, Element, StorageClass};
+pub use role::Role;
 
 use crate::error::{Cause, Result};
 
@@ -13,9 +15,10 @@ use crate::error::{Cause, Result};
 pub const DATA_COLUMNS_MAX: usize = 64;
 
 /// The names of the meta columns, in the order in which they are shown.
-pub const META_COLUMNS: [&str; 18] = [
+pub const META_COLUMNS: [&str; 19] = [
     "sample_id",
     "policy_version",
+    "version_spans",
     "input_id",
     "turn",
     "trajectory_id",
@@ -63,6 +66,37 @@ pub struct DataColumn {
     pub name: String,
     /// The type of its values.
     pub data_type: DataType,
+    /// What it means to a trainer.
+    pub role: Option<Role>,
+    /// It is read only when it is named: a scan of all columns leaves it out.
+    pub lazy: bool,
+    /// It was taken out of the table. Its place is never used for another column.
+    pub retired: bool,
+}
+
+impl DataColumn {
+    /// A column of that name and type.
+    pub fn new(name: &str, data_type: DataType) -> Self {
+        DataColumn { name: name.to_owned(), data_type, role: None, lazy: false, retired: false }
+    }
+
+    /// The same with a role.
+    pub fn role(self, role: Role) -> Self {
+        DataColumn { role: Some(role), ..self }
+    }
+
+    /// The same, read only when it is named.
+    pub fn lazy(self) -> Self {
+        DataColumn { lazy: true, ..self }
+    }
+
+    /// The width of the elements, for a list that has one entry a token.
+    pub(crate) fn token_width_bytes(&self) -> Option<usize> {
+        match (&self.data_type, self.role) {
+            (DataType::List(element), Some(_)) => Some(element.width_bytes()),
+            _ => None,
+        }
+    }
 }
 
 /// The declaration of a table.
@@ -81,6 +115,9 @@ pub struct DataColumn {
 pub struct Schema {
     data: Vec<DataColumn>,
     policy: Option<String>,
+    /// Columns that were given a role or called lazy and are not declared.
+    misnamed: Vec<String>,
+    version: u32,
 }
 
 impl Schema {
@@ -90,9 +127,46 @@ impl Schema {
     }
 
     /// Adds a data column.
-    pub fn data(mut self, name: &str, data_type: DataType) -> Self {
-        self.data.push(DataColumn { name: name.to_owned(), data_type });
+    pub fn data(self, name: &str, data_type: DataType) -> Self {
+        self.with(DataColumn::new(name, data_type))
+    }
+
+    /// Adds a data column as it is.
+    pub(crate) fn with(mut self, column: DataColumn) -> Self {
+        self.data.push(column);
         self
+    }
+
+    /// Says what a data column that was declared before means to a trainer. A role belongs to one column at most.
+    ///
+    /// ```
+    /// use forebay_store::{DataType, Element, Role, Schema};
+    /// let schema = Schema::new()
+    ///     .data("tokens", DataType::list(Element::Int32)).role("tokens", Role::InputIds)
+    ///     .data("logprobs", DataType::list(Element::Float32)).role("logprobs", Role::BehaviourLogprobs);
+    /// assert_eq!(schema.column_of(Role::InputIds).unwrap().name, "tokens");
+    /// ```
+    pub fn role(self, column: &str, role: Role) -> Self {
+        self.change(column, |column| column.role = Some(role))
+    }
+
+    /// Says that a data column that was declared before is read only when it is named (images, routed experts): a scan of
+    /// all columns leaves it out.
+    pub fn lazy(self, column: &str) -> Self {
+        self.change(column, |column| column.lazy = true)
+    }
+
+    fn change(mut self, column: &str, change: impl FnOnce(&mut DataColumn)) -> Self {
+        match self.data.iter_mut().find(|data| data.name == column) {
+            Some(data) => change(data),
+            None => self.misnamed.push(column.to_owned()),
+        }
+        self
+    }
+
+    /// The data column that has a role.
+    pub fn column_of(&self, role: Role) -> Option<&DataColumn> {
+        self.live_columns().map(|(_, column)| column).find(|column| column.role == Some(role))
     }
 
     /// Names the policy whose version the rows of this table carry. Default: a policy of the table's own name. Several
@@ -107,7 +181,29 @@ impl Schema {
         self.policy.as_deref()
     }
 
-    /// The data columns, in the order of their declaration.
+    /// How often the columns were changed since the table was created.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The same columns, at another version.
+    pub(crate) fn at_version(&self, version: u32) -> Self {
+        Schema { version, ..self.clone() }
+    }
+
+    /// The schema after a change.
+    pub(crate) fn changed(&self, change: impl FnOnce(&mut Vec<DataColumn>)) -> Self {
+        let mut schema = Schema { version: self.version + 1, ..self.clone() };
+        change(&mut schema.data);
+        schema
+    }
+
+    /// The data columns that are not retired, with their positions.
+    pub(crate) fn live_columns(&self) -> impl Iterator<Item = (usize, &DataColumn)> {
+        self.data.iter().enumerate().filter(|(_, column)| !column.retired)
+    }
+
+    /// The data columns, in the order of their declaration; retired ones among them, for a column keeps its place.
     pub fn data_columns(&self) -> &[DataColumn] {
         &self.data
     }
@@ -115,8 +211,8 @@ impl Schema {
     /// Every column with its class: meta, then data, then for each data column its status and the time it turned true.
     pub fn columns(&self) -> impl Iterator<Item = (String, ColumnClass)> + '_ {
         let meta = META_COLUMNS.iter().map(|name| ((*name).to_owned(), ColumnClass::Meta));
-        let data = self.data.iter().map(|column| (column.name.clone(), ColumnClass::Data));
-        let status = self.data.iter().flat_map(|column| {
+        let data = self.live_columns().map(|(_, column)| (column.name.clone(), ColumnClass::Data));
+        let status = self.live_columns().flat_map(|(_, column)| {
             ["status", "at"].map(|suffix| (format!("{}_{suffix}", column.name), ColumnClass::Status))
         });
         meta.chain(data).chain(status)
@@ -127,10 +223,27 @@ impl Schema {
     /// # Errors
     /// [`Kind::Input`](crate::Kind::Input) when there is none of that name; the nearest name is suggested.
     pub fn index_of(&self, name: &str) -> Result<usize> {
-        self.data.iter().position(|column| column.name == name).ok_or_else(|| {
-            let names = self.data.iter().map(|column| column.name.as_str());
+        let found = self.live_columns().find(|(_, column)| column.name == name);
+        found.map(|(index, _)| index).ok_or_else(|| {
+            let names = self.live_columns().map(|(_, column)| column.name.as_str());
             Cause::Unknown { what: "column", name: name.to_owned(), close: nearest(name, names) }.into()
         })
+    }
+
+    fn validate_roles(&self) -> Result<()> {
+        for (at, column) in self.live_columns() {
+            let Some(role) = column.role else { continue };
+            if let Some(expected) = role.refuses(&column.data_type) {
+                let (column, found) = (column.name.clone(), column.data_type.to_string());
+                return Err(Cause::RoleMismatch { column, role: role.as_str(), expected, found }.into());
+            }
+            let mut before = self.live_columns().take_while(|(other, _)| *other < at);
+            if let Some((_, other)) = before.find(|(_, other)| other.role == Some(role)) {
+                let reason = format!("{:?} and {:?} are both {}", other.name, column.name, role.as_str());
+                return Err(Cause::Argument { what: "role", reason }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Checks names and limits.
@@ -143,8 +256,12 @@ impl Schema {
             }
             .into());
         }
+        if let Some(column) = self.misnamed.first() {
+            self.index_of(column)?;
+        }
+        self.validate_roles()?;
         let mut seen: Vec<String> = META_COLUMNS.iter().map(|name| (*name).to_owned()).collect();
-        for column in &self.data {
+        for (_, column) in self.live_columns() {
             check_name("column", &column.name)?;
             column.data_type.validate(&column.name)?;
             for taken in

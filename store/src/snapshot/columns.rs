@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use arrow_array::builder::{StringBuilder, UInt64Builder};
 use arrow_array::{
-    ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, BooleanArray, ListArray, RecordBatch, RecordBatchOptions, StructArray,
+    TimestampMicrosecondArray, UInt32Array, UInt64Array,
 };
-use arrow_schema::{DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
 use super::array::{arrow_type, data_array};
 use crate::consumer::GroupBy;
@@ -20,7 +21,7 @@ use crate::error::{Cause, Result};
 use crate::extent::Extents;
 use crate::log::record::StoredValue;
 use crate::schema::{ColumnClass, META_COLUMNS, Schema, nearest};
-use crate::table::{CHUNK_ROWS, Chunk, Progress, RowMeta, RowStatus, TableState};
+use crate::table::{CHUNK_ROWS, Chunk, Progress, RarePages, RowMeta, RowStatus, TableState, VersionSpan};
 use crate::texts::{TextId, TextPages};
 
 /// One column of a table as it is shown.
@@ -42,10 +43,17 @@ pub(crate) struct ColumnSet(Vec<Column>);
 impl ColumnSet {
     /// Every column, in the order of [`Schema::columns`].
     pub(crate) fn all(schema: &Schema) -> Self {
-        let data = 0..schema.data_columns().len();
+        let data = schema.live_columns().map(|(index, _)| index).collect::<Vec<_>>();
         let meta = (0..META_COLUMNS.len()).map(Column::Meta);
-        let status = data.clone().flat_map(|index| [Column::Status(index), Column::FinalAt(index)]);
-        ColumnSet(meta.chain(data.map(Column::Data)).chain(status).collect())
+        let status = data.iter().flat_map(|&index| [Column::Status(index), Column::FinalAt(index)]);
+        ColumnSet(meta.chain(data.iter().copied().map(Column::Data)).chain(status).collect())
+    }
+
+    /// Every column that is not read by name only.
+    pub(super) fn eager(schema: &Schema) -> Self {
+        let mut columns = ColumnSet::all(schema);
+        columns.0.retain(|column| !matches!(column, Column::Data(at) if schema.data_columns()[*at].lazy));
+        columns
     }
 
     /// Columns by name.
@@ -111,6 +119,7 @@ fn timestamp_type() -> ArrowType {
 fn meta_type(name: &str) -> (ArrowType, bool) {
     match name {
         "policy_version" => (ArrowType::UInt64, false),
+        "version_spans" => (ArrowType::List(span_field()), false),
         "turn" | "trajectory_id" | "attempt" => (ArrowType::UInt32, false),
         "created_at" => (timestamp_type(), false),
         "is_processing" => (ArrowType::Boolean, false),
@@ -120,6 +129,17 @@ fn meta_type(name: &str) -> (ArrowType, bool) {
     }
 }
 
+fn span_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("start", ArrowType::UInt32, false),
+        Field::new("version", ArrowType::UInt64, false),
+    ])
+}
+
+fn span_field() -> Arc<Field> {
+    Arc::new(Field::new("item", ArrowType::Struct(span_fields()), false))
+}
+
 /// Where rows are read from.
 pub(crate) struct Source<'a> {
     pub(super) schema: &'a Schema,
@@ -127,6 +147,7 @@ pub(crate) struct Source<'a> {
     pub(super) texts: &'a TextPages,
     pub(super) trainer: Option<usize>,
     pub(super) group_by: Option<GroupBy>,
+    pub(super) spans: &'a RarePages<VersionSpan>,
 }
 
 /// Columns of some rows, with data values not yet resolved.
@@ -149,7 +170,8 @@ pub(crate) fn gather_rows(
     columns: ColumnSet,
 ) -> Gathered {
     let TableState { schema, chunks, trainer, group_by, .. } = table;
-    gather(&Source { schema, chunks, texts, trainer: *trainer, group_by: *group_by }, rows, columns)
+    let spans = table.rare.spans();
+    gather(&Source { schema, chunks, texts, trainer: *trainer, group_by: *group_by, spans }, rows, columns)
 }
 
 /// The first half of gathering.
@@ -230,6 +252,7 @@ impl Source<'_> {
             "policy_version" => {
                 Arc::new(UInt64Array::from_iter_values(metas().map(|meta| meta.policy_version)))
             }
+            "version_spans" => self.span_lists(rows),
             "input_id" => texts(metas().map(|meta| Some(self.texts.get(meta.input)))),
             "turn" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.turn))),
             "trajectory_id" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.trajectory))),
@@ -263,6 +286,23 @@ impl Source<'_> {
 
     fn present(&self, text: TextId) -> Option<&str> {
         (text != TextId::EMPTY).then(|| self.texts.get(text))
+    }
+
+    /// From which token on the response was made under which version, beginning with the row's own.
+    fn span_lists(&self, rows: &[u32]) -> ArrayRef {
+        let (mut starts, mut versions, mut lengths) =
+            (Vec::new(), Vec::new(), Vec::with_capacity(rows.len()));
+        for (&row, meta) in rows.iter().zip(self.metas(rows)) {
+            let first = VersionSpan { start: 0, version: meta.policy_version };
+            let spans = [&[first], self.spans.get(row)].concat();
+            starts.extend(spans.iter().map(|span| span.start));
+            versions.extend(spans.iter().map(|span| span.version));
+            lengths.push(spans.len());
+        }
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(UInt32Array::from(starts)), Arc::new(UInt64Array::from(versions))];
+        let structs = StructArray::new(span_fields(), columns, None);
+        Arc::new(ListArray::new(span_field(), OffsetBuffer::from_lengths(lengths), Arc::new(structs), None))
     }
 
     /// `is_processing`, `state` and `claim`: where the row stands with the table's trainer.

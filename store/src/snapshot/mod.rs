@@ -23,7 +23,7 @@ use crate::error::{Cause, Result};
 use crate::extent::Extents;
 use crate::schema::{Schema, nearest};
 use crate::state::State;
-use crate::table::{CHUNK_ROWS, Chunk, TableState};
+use crate::table::{CHUNK_ROWS, Chunk, RarePages, TableState, VersionSpan};
 use crate::texts::TextPages;
 
 /// One instant of all tables. Clones share everything.
@@ -83,6 +83,7 @@ pub struct TableSnapshot {
     texts: Arc<TextPages>,
     trainer: Option<usize>,
     group_by: Option<GroupBy>,
+    spans: RarePages<VersionSpan>,
     extents: Arc<Extents>,
 }
 
@@ -99,6 +100,7 @@ impl TableSnapshot {
             texts,
             trainer: table.trainer,
             group_by: table.group_by,
+            spans: table.rare.spans().clone(),
             extents,
         }
     }
@@ -134,7 +136,8 @@ impl TableSnapshot {
     }
 
     /// Its rows, in batches of at most `batch_rows`. `projection` picks columns by their position in
-    /// [`arrow_schema`](Self::arrow_schema); values of columns that are not picked are not touched.
+    /// [`arrow_schema`](Self::arrow_schema); values of columns that are not picked are not touched. `None` picks all that
+    /// are not [lazy](Schema::lazy).
     ///
     /// # Errors
     /// Per batch: `corrupt` when a value's place cannot be read. `input` at once when a position does not exist.
@@ -147,7 +150,7 @@ impl TableSnapshot {
         let all = ColumnSet::all(&self.schema);
         let columns = match projection {
             Some(positions) => all.picked(positions)?,
-            None => all,
+            None => ColumnSet::eager(&self.schema),
         };
         let rows = self.ordered_rows(order);
         let (table, batch_rows) = (self.clone(), batch_rows.max(1));
@@ -175,12 +178,7 @@ impl TableSnapshot {
     }
 
     fn source(&self) -> Source<'_> {
-        Source {
-            schema: &self.schema,
-            chunks: &self.chunks,
-            texts: &self.texts,
-            trainer: self.trainer,
-            group_by: self.group_by,
-        }
+        let TableSnapshot { schema, chunks, trainer, group_by, spans, texts, .. } = self;
+        Source { schema, chunks, texts, trainer: *trainer, group_by: *group_by, spans }
     }
 }

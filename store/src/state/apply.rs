@@ -11,15 +11,17 @@ use crate::extent::View;
 use crate::log::record::*;
 use crate::object::ObjectRef;
 use crate::policy::{PolicyMoment, PolicyState};
-use crate::schema::{DataType, Element, Schema};
+use crate::schema::{DataColumn, DataType, Element, Role, Schema};
 use crate::step::{Planned, StepBatch, StepProgress, StepState, StepUpdate};
-use crate::table::{Progress, Purpose, RowMeta, TableState};
+use crate::table::{Progress, Purpose, RowMeta, TableState, VersionSpan};
 use crate::texts::TextId;
 
 /// The reason of rows whose version was left behind.
 pub(crate) const STALE: &str = "stale";
 /// The reason of rows whose next attempt took their place.
 pub(crate) const SUPERSEDED: &str = "superseded";
+/// The reason of rows that were deleted while they could still be trained on.
+pub(crate) const DELETED: &str = "deleted";
 /// The reason of rows that a rewind left behind.
 pub(crate) const REWOUND: &str = "rewound";
 
@@ -63,10 +65,15 @@ impl State {
                 effects.wake.push(consumer);
             }
             Event::StepBegun { step, plan } => self.step_begun(step, plan, now)?,
-            Event::StepCommitted { step, updates } => {
+            Event::StepCommitted { step, updates, rewind_floor } => {
+                self.rewind_floor = self.rewind_floor.max(rewind_floor);
                 self.step_committed(step, updates, now, &mut effects)?;
             }
             Event::StepAbandoned { step } => self.end_step(step, StepProgress::Abandoned, now),
+            Event::Deleted { deletions } => {
+                deletions.into_iter().try_for_each(|deletion| self.delete(deletion, &mut effects))?;
+            }
+            Event::SchemaChanged { table, version, change } => self.change_schema(table, version, change)?,
             Event::Rewound { step, exclude } => self.rewind(step, exclude, &mut effects)?,
         }
         self.commits += 1;
@@ -114,7 +121,7 @@ impl State {
         }
         let mut schema = Schema::new().policy(&self.policies[policy as usize].name);
         for column in columns {
-            schema = schema.data(&column.name, column.data_type()?);
+            schema = schema.with(column.column()?);
         }
         schema.validate().map_err(|error| error.to_string())?;
         let (id, name) = (self.tables.len() as u32, Arc::<str>::from(name));
@@ -230,6 +237,13 @@ impl State {
                     let group = (policy_version, key.as_str());
                     self.group_changed(consumer, table, group, change, effects)?;
                 }
+                Operation::Span { table, row, start, version } => {
+                    let state = self.table(table)?;
+                    if row >= state.row_count() {
+                        return Err(format!("row {row} goes on under version {version} but does not exist"));
+                    }
+                    state.rare.add_span(row, VersionSpan { start, version });
+                }
             }
         }
         Ok(())
@@ -269,6 +283,9 @@ impl State {
             });
         }
         let state = self.table(table)?;
+        if insert.numbered && insert.token != 0 {
+            state.rare.note_token(insert.token, insert.row);
+        }
         let row = state.insert(meta);
         state.write(row, &insert.cells, now)?;
         self.change_consumers(table, effects, |consumer, table, fallout| {
@@ -524,8 +541,8 @@ impl State {
 
 impl ColumnRecord {
     /// The stored form of a column's declaration.
-    pub(crate) fn new(name: &str, data_type: &DataType) -> Self {
-        let (kind, element, shape) = match data_type {
+    pub(crate) fn new(column: &DataColumn) -> Self {
+        let (kind, element, shape) = match &column.data_type {
             DataType::Bool => (1, 0, Vec::new()),
             DataType::Number(element) => (2, element.tag(), Vec::new()),
             DataType::Utf8 => (3, 0, Vec::new()),
@@ -533,7 +550,21 @@ impl ColumnRecord {
             DataType::List(element) => (5, element.tag(), Vec::new()),
             DataType::Tensor(element, shape) => (6, element.tag(), shape.clone()),
         };
-        ColumnRecord { name: name.to_owned(), kind, element, shape }
+        let (name, role) = (column.name.clone(), Role::tag(column.role));
+        let (lazy, retired) = (column.lazy, column.retired);
+        ColumnRecord { name, kind, element, shape, role, lazy, retired }
+    }
+
+    /// The declaration that was stored.
+    pub(crate) fn column(&self) -> Result<DataColumn, String> {
+        let role = Role::from_tag(self.role).ok_or_else(|| format!("no role {}", self.role))?;
+        let data_type = self.data_type()?;
+        Ok(DataColumn {
+            role,
+            lazy: self.lazy,
+            retired: self.retired,
+            ..DataColumn::new(&self.name, data_type)
+        })
     }
 
     fn data_type(&self) -> Result<DataType, String> {

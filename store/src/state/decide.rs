@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::State;
-use super::apply::SUPERSEDED;
+use super::apply::{STALE, SUPERSEDED};
 use crate::clock::Timestamp;
 use crate::consumer::{Choice, MicroBatch, Selection, Shortage};
 use crate::error::{Cause, Result};
 use crate::extent::View;
 use crate::log::record::*;
 use crate::sample_id::SampleId;
-use crate::table::{Progress, Row};
+use crate::table::{Progress, Row, VersionSpan};
 
 /// One change that a caller asks for; values are in their extents already.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(crate) enum Request {
     Finalize { row: Row, column: u16, fragments: usize, value: StoredValue },
     Exclude { row: Row, reason: String },
     Group { consumer: u32, table: u32, policy_version: u64, key: String, change: GroupChangeRecord },
+    Span { row: Row, span: VersionSpan },
 }
 
 /// A row that a caller asks for.
@@ -30,9 +31,13 @@ pub(crate) enum Request {
 pub(crate) struct Insertion {
     pub(crate) table: u32,
     pub(crate) sample: SampleId,
+    /// The trajectory's number was given out by the store.
+    pub(crate) numbered: bool,
     pub(crate) policy_version: u64,
     /// The row is the next attempt of one that is there.
     pub(crate) next_attempt: bool,
+    /// The rollout began before its version was left behind.
+    pub(crate) late: bool,
     pub(crate) agent: Option<String>,
     pub(crate) purpose: u8,
     pub(crate) origin: String,
@@ -58,6 +63,8 @@ impl State {
             state: self,
             same_bytes,
             fresh: HashSet::new(),
+            tokens: HashMap::new(),
+            spans: HashMap::new(),
             inserted: Vec::new(),
             cells: HashMap::new(),
             left_out: HashMap::new(),
@@ -217,6 +224,10 @@ struct Decision<'a> {
     same_bytes: SameBytes<'a>,
     /// Identities that this batch inserts.
     fresh: HashSet<(u32, u64, SampleId)>,
+    /// Rows that this batch inserts on trajectories that are numbered here, by token.
+    tokens: HashMap<(u32, u128), Row>,
+    /// The last spans that this batch adds.
+    spans: HashMap<(u32, u32), VersionSpan>,
     /// How many rows this batch inserts, by table.
     inserted: Vec<(u32, u32)>,
     /// Cells that this batch turns final.
@@ -237,11 +248,28 @@ impl Decision<'_> {
         {
             return Ok(Row::new(*table, row, *policy_version, sample));
         }
+        if let Some(row) = self.numbered_before(&insertion) {
+            return Ok(row);
+        }
+        if state.rare.is_retired(*policy_version) {
+            let (table, version) = (state.name.to_string(), *policy_version);
+            return Err(Cause::Retired { table, version }.into());
+        }
+        if self.state.is_deleted(*table, *policy_version, sample) {
+            let (table, sample_id) = (state.name.to_string(), sample.to_string());
+            return Err(Cause::RowDeleted { table, sample_id, version: *policy_version }.into());
+        }
         if *policy_version < policy.version {
             let (policy, current) = (policy.name.to_string(), policy.version);
-            return Err(Cause::Stale { policy, version: *policy_version, current }.into());
+            if !insertion.late {
+                return Err(Cause::Stale { policy, version: *policy_version, current }.into());
+            }
+            insertion.excluded.get_or_insert_with(|| STALE.to_owned());
         }
+        let Insertion { table, sample, policy_version, .. } = &insertion;
         self.check_identity(&insertion, there)?;
+        self.state.check_columns(*table, &insertion.cells)?;
+        self.state.check_lengths(*table, &insertion.cells, |_| None)?;
         if let Some(old) = there {
             self.check_can_leave(*table, old, "superseded")?;
             self.check_purpose(&insertion, old)?;
@@ -250,9 +278,23 @@ impl Decision<'_> {
         let row = state.row_count() + self.count_insert(*table);
         let handle = Row::new(*table, row, *policy_version, sample);
         let (table, excluded) = (*table, insertion.excluded.take());
+        if insertion.numbered && insertion.token != 0 {
+            self.tokens.insert((table, insertion.token), handle);
+        }
         operations.push(Operation::Insert(self.record(insertion, row, there)));
         operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
         Ok(handle)
+    }
+
+    /// The row that was given a number for the same token before.
+    fn numbered_before(&self, insertion: &Insertion) -> Option<Row> {
+        let Insertion { table, token, numbered: true, .. } = insertion else { return None };
+        let state = &self.state.tables[*table as usize];
+        let known = state.rare.row_of_token(*token).map(|row| {
+            let meta = state.meta(row);
+            Row::new(*table, row, meta.policy_version, &self.state.sample_of(*table, row))
+        });
+        known.or_else(|| self.tokens.get(&(*table, *token)).copied().filter(|_| *token != 0))
     }
 
     /// A new row has an identity of its own; a next attempt has that of a row that is there.
@@ -311,6 +353,7 @@ impl Decision<'_> {
             parent: insertion.parent,
             weights: insertion.weights,
             token: insertion.token,
+            numbered: insertion.numbered,
             cells: insertion.cells,
         }
     }
@@ -331,12 +374,14 @@ impl Decision<'_> {
                     return Err(self.not_partial(row, column, found, "finalized"));
                 }
                 let cells = vec![CellRecord { column, value }];
+                self.check_lengths(row, &cells)?;
                 Some(Operation::Write { table: row.table, row: row.index, cells })
             }
             Request::Group { consumer, table, policy_version, key, change } => {
                 let changes = self.state.check_group(consumer, table, (policy_version, &key), change)?;
                 changes.then_some(Operation::Group { consumer, table, policy_version, key, change })
             }
+            Request::Span { row, span } => self.span(row, span)?,
             Request::Exclude { row, reason } => {
                 self.check_row(row)?;
                 self.check_can_leave(row.table, row.index, "excluded")?;
@@ -349,6 +394,7 @@ impl Decision<'_> {
     /// Cells that are final already with the same bytes are dropped: writing them again is success.
     fn write(&mut self, row: Row, cells: Vec<CellRecord>) -> Result<Option<Operation>> {
         self.check_row(row)?;
+        self.state.check_columns(row.table, &cells)?;
         let state = &self.state.tables[row.table as usize];
         let mut new = Vec::with_capacity(cells.len());
         for cell in cells {
@@ -369,8 +415,42 @@ impl Decision<'_> {
         }
         if !new.is_empty() {
             self.check_not_excluded(row)?;
+            self.check_lengths(row, &new)?;
         }
         Ok((!new.is_empty()).then_some(Operation::Write { table: row.table, row: row.index, cells: new }))
+    }
+
+    fn check_lengths(&self, row: Row, cells: &[CellRecord]) -> Result<()> {
+        let table = &self.state.tables[row.table as usize];
+        let known = |column: u16| {
+            let here = self.cells.get(&(row.table, row.index, column)).copied();
+            table.cell(column as usize, row.index).or(here)
+        };
+        self.state.check_lengths(row.table, cells, known)
+    }
+
+    /// Spans come in their order; the last one may be told again.
+    fn span(&mut self, row: Row, span: VersionSpan) -> Result<Option<Operation>> {
+        self.check_row(row)?;
+        self.check_not_excluded(row)?;
+        let table = &self.state.tables[row.table as usize];
+        let first = VersionSpan { start: 0, version: table.meta(row.index).policy_version };
+        let known = table.rare.spans().get(row.index).last().copied().unwrap_or(first);
+        let last = self.spans.insert((row.table, row.index), span).unwrap_or(known);
+        if span == last {
+            return Ok(None);
+        }
+        if span.start <= last.start || span.version <= last.version {
+            let (table, row, VersionSpan { start, version }) = (table.name.to_string(), row.index, span);
+            let reason = format!(
+                "version {version} from token {start} on does not follow on version {} from token {} on, in row {row} \
+                 of table {table:?}",
+                last.version, last.start
+            );
+            return Err(Cause::Argument { what: "span", reason }.into());
+        }
+        let VersionSpan { start, version } = span;
+        Ok(Some(Operation::Span { table: row.table, row: row.index, start, version }))
     }
 
     fn check_not_excluded(&self, row: Row) -> Result<()> {
@@ -394,6 +474,7 @@ impl Decision<'_> {
 
     fn check_open_cell(&self, row: Row, column: u16, verb: &'static str) -> Result<()> {
         self.check_row(row)?;
+        self.state.check_column(row.table, column)?;
         self.check_not_excluded(row)?;
         let status = self.state.tables[row.table as usize].status(row.index);
         if status.finals >> column & 1 == 1 {

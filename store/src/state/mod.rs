@@ -10,7 +10,11 @@
 pub(crate) mod apply;
 mod decide;
 mod declare;
+mod delete;
 mod groups;
+mod lengths;
+mod numbering;
+mod schema;
 mod show;
 mod values;
 pub use show::ConsumerInfo;
@@ -20,6 +24,8 @@ use std::sync::Arc;
 
 pub(crate) use decide::{Insertion, Request};
 pub(crate) use declare::{check_planned, declare, unknown};
+pub(crate) use delete::runs_of;
+pub(crate) use numbering::Numbering;
 
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
@@ -41,6 +47,8 @@ pub(crate) struct State {
     pub(crate) declarations: Vec<ConsumerRecord>,
     pub(crate) claims: ClaimBook,
     pub(crate) steps: BTreeMap<u64, StepState>,
+    /// No rewind goes back to a step before this one.
+    pub(crate) rewind_floor: u64,
     tables_by_name: HashMap<Arc<str>, usize>,
     policies_by_name: HashMap<Arc<str>, usize>,
     consumers_by_name: HashMap<Arc<str>, usize>,
@@ -66,6 +74,7 @@ impl State {
             declarations: Vec::new(),
             claims: ClaimBook::new(claims_kept),
             steps: BTreeMap::new(),
+            rewind_floor: 0,
             tables_by_name: HashMap::new(),
             policies_by_name: HashMap::new(),
             consumers_by_name: HashMap::new(),
@@ -76,9 +85,20 @@ impl State {
 
     /// The latest attempt at a sample.
     pub(crate) fn find_row(&self, table: u32, policy_version: u64, sample: &SampleId) -> Option<u32> {
+        self.tables[table as usize].find(self.identity(policy_version, sample)?)
+    }
+
+    /// Whether a row of that identity was deleted for good.
+    pub(crate) fn is_deleted(&self, table: u32, policy_version: u64, sample: &SampleId) -> bool {
+        let identity = self.identity(policy_version, sample);
+        identity.is_some_and(|identity| self.tables[table as usize].rare.is_deleted(&identity))
+    }
+
+    /// What names a row; `None` while no row has that input.
+    fn identity(&self, policy_version: u64, sample: &SampleId) -> Option<Identity> {
         let input = self.texts.find(sample.input())?;
         let (turn, trajectory) = (sample.turn(), sample.trajectory());
-        self.tables[table as usize].find(Identity { policy_version, input, turn, trajectory })
+        Some(Identity { policy_version, input, turn, trajectory })
     }
 
     /// Bytes of memory that rows, their index and their texts take, other than mapped files'.
@@ -92,6 +112,11 @@ impl State {
     pub(crate) fn add_policy(&mut self, policy: PolicyState) {
         self.policies_by_name.insert(policy.name.clone(), self.policies.len());
         self.policies.push(policy);
+    }
+
+    /// The sample id of a row.
+    pub(crate) fn sample_of(&self, table: u32, row: u32) -> SampleId {
+        self.tables[table as usize].meta(row).sample(self.texts.pages()).to_id()
     }
 
     pub(crate) fn table_named(&self, name: &str) -> Option<usize> {

@@ -18,7 +18,7 @@ impl State {
                 Operation::Append { table, column, view, .. } => {
                     views.extend(self.outside(*table, *column, View(*view)));
                 }
-                Operation::Exclude { .. } | Operation::Group { .. } => {}
+                Operation::Exclude { .. } | Operation::Group { .. } | Operation::Span { .. } => {}
             }
         }
         views

@@ -109,7 +109,9 @@ impl Step {
         let records = self.updates(&updates)?;
         self.store.0.submit_at(self.durability, |state| {
             state.decide_commit(number, &records)?;
-            Ok((Event::StepCommitted { step: number, updates: records }, ()))
+            let kept = self.store.0.options.object_versions_kept;
+            let rewind_floor = state.oldest_rewind_after(number, &records, kept);
+            Ok((Event::StepCommitted { step: number, updates: records, rewind_floor }, ()))
         })?;
         self.ended.store(true, Ordering::Relaxed);
         let newest: Vec<ObjectRef> = updates.into_iter().flat_map(|(_, objects)| objects).collect();

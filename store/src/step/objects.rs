@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use crate::object::ObjectRef;
+use crate::log::record::UpdateRecord;
+use crate::object::{self, ObjectRef};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::step::retiring::Retirement;
@@ -33,10 +34,22 @@ impl State {
         moved.chain([Moment { step: 0, version: first.version, objects: &first.objects }])
     }
 
-    /// The oldest step that a rewind can go back to when `kept` moments of every policy are kept.
+    /// The oldest step that a rewind can go back to when `kept` moments of every policy are kept. It never goes back
+    /// itself: what was needed for an older one may be gone.
     pub(crate) fn oldest_rewind(&self, kept: usize) -> u64 {
         let oldest = |policy| self.moments(policy).take(kept).last().map_or(0, |moment| moment.step);
-        (0..self.policies.len()).map(oldest).max().unwrap_or(0)
+        (0..self.policies.len()).map(oldest).max().unwrap_or(0).max(self.rewind_floor)
+    }
+
+    /// The same once `step` has moved these policies.
+    pub(super) fn oldest_rewind_after(&self, step: u64, moved: &[UpdateRecord], kept: usize) -> u64 {
+        let oldest = |policy: usize| {
+            let is_moved = moved.iter().any(|update| update.policy as usize == policy);
+            let before = kept - usize::from(is_moved);
+            let last = self.moments(policy).take(before).last();
+            last.map_or(step, |moment| moment.step)
+        };
+        (0..self.policies.len()).map(oldest).max().unwrap_or(0).max(self.rewind_floor)
     }
 
     /// The objects that a rewind may need, the current ones among them.

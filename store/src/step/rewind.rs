@@ -82,7 +82,7 @@ impl State {
         later.filter(|(_, s)| s.progress == StepProgress::Committed).map(|(number, step)| (*number, step))
     }
 
-    fn moment_at(&self, policy: usize, step: u64) -> super::objects::Moment<'_> {
+    pub(crate) fn moment_at(&self, policy: usize, step: u64) -> super::objects::Moment<'_> {
         let first = &self.policies[policy].first;
         let start = super::objects::Moment { step: 0, version: first.version, objects: &first.objects };
         self.moments(policy).find(|moment| moment.step <= step).unwrap_or(start)

@@ -1,18 +1,20 @@
 //! What callers hold of a table and of its rows.
 
+use std::borrow::Cow;
 use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::batch::{NewRow, WriteBatch};
 use crate::error::{Cause, Result};
 use crate::extent::{ValueBytes, ValueOwner, View};
-use crate::log::record::StoredValue;
+use crate::log::record::{ColumnRecord, Event, SchemaChange, StoredValue};
 use crate::sample_id::{SampleId, SampleKey};
-use crate::schema::{DataType, Schema, StorageClass};
+use crate::schema::{DataColumn, DataType, Schema, StorageClass};
 use crate::store::Store;
-use crate::table::TableCounts;
+use crate::table::{RowInfo, TableCounts, TableState};
 use crate::value::{Encoded, Value};
 
 /// A row, as its writers and claimers name it. Valid for the life of the store; made by inserts and claims.
@@ -61,15 +63,18 @@ pub enum Cell {
 /// A table: the rows of one agent. Handles are cheap to clone and may be used from any thread.
 #[derive(Clone, Debug)]
 pub struct Table {
-    store: Store,
+    pub(super) store: Store,
     id: u32,
     name: Arc<str>,
     schema: Arc<Schema>,
+    schema_version: Arc<AtomicU32>,
 }
 
 impl Table {
-    pub(crate) fn new(store: Store, id: u32, name: Arc<str>, schema: Arc<Schema>) -> Self {
-        Table { store, id, name, schema }
+    pub(crate) fn new(store: Store, table: &TableState) -> Self {
+        let TableState { id, name, schema, schema_version, .. } = table;
+        let (name, schema, schema_version) = (name.clone(), schema.clone(), schema_version.clone());
+        Table { store, id: *id, name, schema, schema_version }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -90,9 +95,53 @@ impl Table {
         &self.name
     }
 
-    /// The table's columns.
+    /// The table's columns, as they were when this handle was asked for. Calls go by the columns as they are.
     pub fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    /// The columns as they are now.
+    pub(crate) fn current_schema(&self) -> Cow<'_, Schema> {
+        if self.schema_version.load(Ordering::Acquire) == self.schema.version() {
+            return Cow::Borrowed(&self.schema);
+        }
+        Cow::Owned(Schema::clone(&self.store.0.state.lock().tables[self.id as usize].schema))
+    }
+
+    /// Adds a data column while others write and read. Rows that are there have nothing in it, their status is false; no
+    /// consumer waits for it.
+    ///
+    /// # Errors
+    /// `input` when the name is taken or illegal, or the table would have too many columns, retired ones counted.
+    pub fn add_column(&self, column: DataColumn) -> Result<()> {
+        self.change_schema(|_| Ok(SchemaChange::Add(ColumnRecord::new(&column))))
+    }
+
+    /// Gives a data column another name. What is in it stays, and so does who waits for it.
+    ///
+    /// # Errors
+    /// `input` when there is no column of that name, or the new one is taken or illegal.
+    pub fn rename_column(&self, column: &str, name: &str) -> Result<()> {
+        self.change_schema(|table| {
+            let column = table.schema.index_of(column)? as u16;
+            Ok(SchemaChange::Rename { column, name: name.to_owned() })
+        })
+    }
+
+    /// Takes a data column out of the table: nobody sees or writes it any more. Its values go with their rows.
+    ///
+    /// # Errors
+    /// `input` when there is no column of that name; `state` when a consumer waits for it.
+    pub fn retire_column(&self, column: &str) -> Result<()> {
+        self.change_schema(|table| Ok(SchemaChange::Retire { column: table.schema.index_of(column)? as u16 }))
+    }
+
+    fn change_schema(&self, change: impl FnOnce(&TableState) -> Result<SchemaChange>) -> Result<()> {
+        self.store.0.submit(|state| {
+            let change = change(&state.tables[self.id as usize])?;
+            let schema = state.decide_schema(self.id, &change)?;
+            Ok((Event::SchemaChanged { table: self.id, version: schema.version(), change }, ()))
+        })
     }
 
     /// How many rows there are, by what became of them.
@@ -127,6 +176,30 @@ impl Table {
         row.ok_or_else(|| Cause::Unknown { what: "row", name: sample, close: None }.into())
     }
 
+    /// Inserts a row and its replicas, `rollouts` in all; see [`WriteBatch::insert_rollouts`].
+    pub fn insert_rollouts<'v>(
+        &self,
+        row: NewRow,
+        rollouts: u32,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<Vec<Row>> {
+        let mut batch = self.store.batch();
+        batch.insert_rollouts(self, row, rollouts, cells)?;
+        batch.commit()
+    }
+
+    /// Says that a row goes on under a later version, from token `start` on: its rollout was cut by new weights and
+    /// resumed. Telling the last span again is success.
+    ///
+    /// # Errors
+    /// `input` when the span does not begin after the one before it, or is not of a later version; `state` when the row
+    /// was excluded.
+    pub fn span(&self, row: Row, start: u32, version: u64) -> Result<()> {
+        let mut batch = self.store.batch();
+        batch.span(self, row, start, version)?;
+        batch.commit().map(drop)
+    }
+
     /// Turns cells of a row final. Writing a final cell again with the same bytes is success.
     ///
     /// # Errors
@@ -144,7 +217,8 @@ impl Table {
     pub fn append(&self, row: Row, column: &str, value: Value<'_>) -> Result<()> {
         self.check_row(row)?;
         let index = self.growing_column(column)?;
-        let declared = &self.schema.data_columns()[index];
+        let schema = self.current_schema();
+        let declared = &schema.data_columns()[index];
         let Encoded::Bytes(bytes) = value.encode(declared)? else {
             let reason = "null cannot be appended; write it instead".to_owned();
             return Err(Cause::Argument { what: "value", reason }.into());
@@ -165,7 +239,7 @@ impl Table {
     pub fn finalize(&self, row: Row, column: &str) -> Result<()> {
         self.check_row(row)?;
         let index = self.growing_column(column)?;
-        let class = self.schema.data_columns()[index].data_type.storage_class();
+        let class = self.current_schema().data_columns()[index].data_type.storage_class();
         self.store.0.check_writable("finalize a cell")?;
         let views =
             self.store.0.state.lock().tables[self.id as usize].fragments(row.index, index as u16).to_vec();
@@ -192,14 +266,32 @@ impl Table {
         Some(Row::new(self.id, index, policy_version, sample))
     }
 
+    /// The live row of that identity, with what is known of it.
+    pub fn get(&self, policy_version: u64, sample: &SampleId) -> Option<RowInfo> {
+        let state = self.store.0.state.lock();
+        let index = state.find_row(self.id, policy_version, sample)?;
+        Some(RowInfo::new(self, &state, index))
+    }
+
+    /// The bytes of a partial cell so far; `None` when the cell is empty or final.
+    ///
+    /// # Errors
+    /// As for [`Table::cell`].
+    pub fn partial(&self, row: Row, column: &str) -> Result<Option<Vec<u8>>> {
+        Ok(match self.cell(row, column)? {
+            Cell::Partial(bytes) => Some(bytes),
+            _ => None,
+        })
+    }
+
     /// What a cell holds now, partial values included.
     ///
     /// # Errors
     /// `input` when the column is unknown; `corrupt` when the value's place cannot be read.
     pub fn cell(&self, row: Row, column: &str) -> Result<Cell> {
         self.check_row(row)?;
-        let index = self.schema.index_of(column)?;
-        let class = self.schema.data_columns()[index].data_type.storage_class();
+        let index = self.current_schema().index_of(column)?;
+        let class = self.current_schema().data_columns()[index].data_type.storage_class();
         let (value, fragments, extents) = {
             let state = self.store.0.state.lock(); // both in one look: a cell may turn final in between
             let table = &state.tables[self.id as usize];
@@ -227,8 +319,9 @@ impl Table {
     }
 
     fn growing_column(&self, column: &str) -> Result<usize> {
-        let index = self.schema.index_of(column)?;
-        match &self.schema.data_columns()[index].data_type {
+        let schema = self.current_schema();
+        let index = schema.index_of(column)?;
+        match &schema.data_columns()[index].data_type {
             DataType::Utf8 | DataType::Binary | DataType::List(_) => Ok(index),
             other => {
                 let reason = format!(

@@ -2,11 +2,14 @@
 //!
 //! Read in this order: [`record`] holds what a row is made of, [`word`] where it stands with a consumer, [`column`] a
 //! data column of a chunk, [`chunk`] packs 4,096 rows into shared pages, [`state`] is the table itself (rows, index,
-//! counts), [`handle`] is what callers hold.
+//! counts), [`rare`] what few rows have, [`handle`] is what callers hold.
 
 mod chunk;
 mod column;
+mod delete;
 mod handle;
+mod info;
+mod rare;
 mod record;
 mod state;
 mod word;
@@ -14,7 +17,11 @@ mod word;
 pub use chunk::CHUNK_ROWS;
 pub(crate) use chunk::{Chunk, Summary};
 pub(crate) use column::ColumnPage;
+pub use delete::{Delete, Deleted};
 pub use handle::{Cell, Row, Table};
+pub use info::RowInfo;
+pub use rare::VersionSpan;
+pub(crate) use rare::{Rare, RarePages, RareRecord};
 pub use record::Purpose;
 pub(crate) use record::{RowMeta, RowStatus};
 pub use state::TableCounts;

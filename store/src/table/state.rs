@@ -4,11 +4,13 @@ mod reopen;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_schema::SchemaRef;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::chunk::{CHUNK_ROWS, Chunk};
+use super::rare::Rare;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
 use crate::clock::Timestamp;
@@ -44,6 +46,8 @@ pub(crate) struct TableState {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
     pub(crate) schema: Arc<Schema>,
+    /// The schema's version, for handles to see without the lock that theirs is an older one.
+    pub(crate) schema_version: Arc<AtomicU32>,
     /// The same for readers of Arrow.
     pub(crate) arrow_schema: SchemaRef,
     pub(crate) policy: usize,
@@ -55,6 +59,8 @@ pub(crate) struct TableState {
     pub(crate) group_by: Option<GroupBy>,
     pub(crate) counts: TableCounts,
     pub(crate) chunks: Vec<Arc<Chunk>>,
+    /// What few rows have.
+    pub(crate) rare: Rare,
     rows: u32,
     pub(crate) index: IdIndex,
     /// Fragments of partial cells, in order.
@@ -94,6 +100,7 @@ impl TableState {
             id,
             name,
             arrow_schema: ColumnSet::all(&schema).arrow_schema(&schema),
+            schema_version: Arc::new(AtomicU32::new(schema.version())),
             schema: Arc::new(schema),
             policy,
             consumers: Vec::new(),
@@ -101,11 +108,19 @@ impl TableState {
             group_by: None,
             counts: TableCounts::default(),
             chunks: Vec::new(),
+            rare: Rare::default(),
             rows: 0,
             index: IdIndex::default(),
             partials: HashMap::new(),
             removed_since_purge: 0,
         }
+    }
+
+    /// Puts another version of the schema in the place of the one before.
+    pub(crate) fn set_schema(&mut self, schema: Schema) {
+        self.arrow_schema = ColumnSet::all(&schema).arrow_schema(&schema);
+        self.schema_version.store(schema.version(), Ordering::Release);
+        self.schema = Arc::new(schema);
     }
 
     pub(crate) fn row_count(&self) -> u32 {

@@ -119,6 +119,10 @@ pub(crate) fn show(array: &dyn Array, at: usize) -> String {
                 ArrowType::Utf8View => array.as_string_view().value(at).to_owned(),
                 ArrowType::BinaryView => format!("{:?}", array.as_binary_view().value(at)),
                 ArrowType::List(_) => show_all(&array.as_list::<i32>().value(at)),
+                ArrowType::Struct(_) => {
+                    let fields: Vec<String> = array.as_struct().columns().iter().map(|field| show(field, at)).collect();
+                    format!("{{{}}}", fields.join(" "))
+                }
                 ArrowType::FixedSizeList(..) => show_all(&array.as_fixed_size_list().value(at)),
                 other => panic!("no column has the type {other}"),
             }

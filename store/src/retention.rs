@@ -1,0 +1,112 @@
+//! Retention: which rows go by themselves, and when.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::log::record::{DeleteRecord, Event};
+use crate::state::{State, runs_of};
+use crate::step::StepProgress;
+use crate::store::Store;
+use crate::table::Delete;
+
+/// Which rows are deleted by [`Store::run_once`]. Default: none, ever.
+///
+/// A row that somebody holds, or that a rewind may need, is never deleted by a rule: whoever keeps more states to go back
+/// to keeps more rows.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay_store::Retention;
+/// let retention = Retention::default().versions(4).consumed_for(Duration::from_secs(3600));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    versions: Option<u64>,
+    consumed_for: Option<Duration>,
+}
+
+impl Retention {
+    /// Keeps the rows of the newest `versions` versions of each table's policy, the current one among them, at least 1.
+    /// Older versions are retired with all that they hold.
+    pub fn versions(mut self, versions: u64) -> Self {
+        self.versions = Some(versions.max(1));
+        self
+    }
+
+    /// Keeps a row for this long after the step that trained on it was committed.
+    pub fn consumed_for(mut self, time: Duration) -> Self {
+        self.consumed_for = Some(time);
+        self
+    }
+}
+
+impl Store {
+    /// Deletes what the rule no longer keeps. Costs a look at the versions and steps when there is nothing to do.
+    pub(crate) fn apply_retention(&self) -> Result<()> {
+        let retention = self.0.options.retention;
+        if retention == Retention::default() {
+            return Ok(());
+        }
+        let (now, kept) = (self.0.options.clock.now(), self.0.options.object_versions_kept);
+        self.0.submit_if(|state| {
+            let tables = 0..state.tables.len() as u32;
+            let due = tables.filter_map(|table| state.due_for_deletion(table, &retention, kept, now));
+            let deletions: Vec<DeleteRecord> = due.collect();
+            Ok(((!deletions.is_empty()).then_some(Event::Deleted { deletions }), ()))
+        })
+    }
+}
+
+impl State {
+    fn due_for_deletion(
+        &self,
+        table: u32,
+        retention: &Retention,
+        kept: usize,
+        now: Timestamp,
+    ) -> Option<DeleteRecord> {
+        let by_version = retention.versions.and_then(|versions| self.versions_due(table, versions, kept));
+        by_version.or_else(|| {
+            let steps = self.steps_due(retention.consumed_for?, kept, now)?;
+            self.rows_due(table, steps)
+        })
+    }
+
+    /// The retirement of versions that are too old; `None` while a row of them is held.
+    fn versions_due(&self, table: u32, versions: u64, kept: usize) -> Option<DeleteRecord> {
+        let oldest = self.moment_at(self.tables[table as usize].policy, self.oldest_rewind(kept)).version;
+        let beyond = self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?);
+        if self.tables[table as usize].rare.is_retired(beyond) {
+            return None;
+        }
+        self.decide_delete(table, &Delete::versions_up_to(beyond), kept).ok().map(|(record, _)| record)
+    }
+
+    /// The steps whose rows have been kept for long enough.
+    fn steps_due(
+        &self,
+        time: Duration,
+        kept: usize,
+        now: Timestamp,
+    ) -> Option<std::ops::RangeInclusive<u64>> {
+        let oldest = self.oldest_rewind(kept);
+        let over = self.steps.range(..=oldest).rev().find(|(_, step)| {
+            step.progress == StepProgress::Committed && step.ended_at.is_some_and(|at| at.after(time) <= now)
+        });
+        over.map(|(number, _)| 1..=*number)
+    }
+
+    fn rows_due(&self, table: u32, steps: std::ops::RangeInclusive<u64>) -> Option<DeleteRecord> {
+        let state = &self.tables[table as usize];
+        if state.rare.consumed_deleted_up_to() >= *steps.end() {
+            return None;
+        }
+        let rows = state.rows_consumed_in(steps.clone());
+        let (rows, held): (Vec<u32>, Vec<u32>) =
+            rows.into_iter().partition(|&row| self.holder_of(table, row).is_none());
+        let done = if held.is_empty() { *steps.end() } else { 0 };
+        let record = DeleteRecord { table, rows: runs_of(&rows), consumed_up_to: done, retired: None };
+        (!rows.is_empty() || done > 0).then_some(record)
+    }
+}

@@ -1,0 +1,157 @@
+//! Rows that go for good.
+
+use super::{Effects, State};
+use crate::error::{Cause, Result};
+use crate::log::record::DeleteRecord;
+use crate::state::apply::{DELETED, STALE};
+use crate::table::{Delete, Deleted, Progress};
+
+impl State {
+    /// The rows that a rule deletes and the versions that it retires.
+    pub(crate) fn decide_delete(
+        &self,
+        table: u32,
+        rule: &Delete,
+        kept: usize,
+    ) -> Result<(DeleteRecord, Deleted)> {
+        let state = &self.tables[table as usize];
+        if rule.versions.is_none() && rule.rows.is_none() && !rule.all {
+            let reason = "it names neither a version nor rows, which would be the whole table; confirm that in so many \
+                          words if it is meant"
+                .to_owned();
+            return Err(Cause::Argument { what: "delete", reason }.into());
+        }
+        let current = self.current_version(table);
+        if let Some(versions) =
+            rule.versions.as_ref().filter(|versions| !rule.force && *versions.end() >= current)
+        {
+            let (table, version) = (state.name.to_string(), *versions.end());
+            return Err(Cause::VersionCurrent { table, version, current }.into());
+        }
+        let mut rows: Vec<u32> = match &rule.rows {
+            Some(rows) => rows.iter().map(|row| row.index).collect(),
+            None => (0..state.row_count()).collect(),
+        };
+        rows.sort_unstable();
+        rows.dedup();
+        let in_versions = |row: u32| {
+            rule.versions.as_ref().is_none_or(|versions| versions.contains(&state.meta(row).policy_version))
+        };
+        rows.retain(|&row| row < state.row_count() && !state.is_removed(row) && in_versions(row));
+        if !rule.force {
+            let needed = NeededByRewind::new(self, table, kept);
+            rows.iter().try_for_each(|&row| needed.check(self, table, row))?;
+        }
+        let open = rows.iter().filter(|&&row| state.is_open(row)).count() as u64;
+        let deleted = Deleted { rows: rows.len() as u64, open };
+        let retired = rule.versions.as_ref().map(|versions| (*versions.start(), *versions.end()));
+        let retired = retired.filter(|_| rule.rows.is_none());
+        let new =
+            |versions: &(u64, u64)| !state.rare.is_retired(versions.0) || !state.rare.is_retired(versions.1);
+        let retired = retired.filter(new);
+        Ok((DeleteRecord { table, rows: runs_of(&rows), retired, consumed_up_to: 0 }, deleted))
+    }
+
+    /// A live claim that a row is in.
+    pub(crate) fn holder_of(&self, table: u32, row: u32) -> Option<u64> {
+        let of = &self.tables[table as usize];
+        let mut words = (0..of.consumers.len()).map(|slot| of.word(slot, row));
+        let held = words.find(|word| matches!(word.progress, Progress::Leased | Progress::Accumulated));
+        held.map(|word| word.ticket_or_claim)
+    }
+
+    /// Applies a deletion.
+    pub(crate) fn delete(&mut self, deletion: DeleteRecord, effects: &mut Effects) -> Result<(), String> {
+        let DeleteRecord { table, rows, retired, consumed_up_to } = deletion;
+        let count = self.tables.get(table as usize).ok_or_else(|| format!("no table {table}"))?.row_count();
+        if let Some((first, last)) = rows.iter().find(|(first, last)| first > last || *last >= count) {
+            return Err(format!("rows {first} to {last} of table {table} are deleted, which has {count}"));
+        }
+        if let Some((first, last)) = retired {
+            self.tables[table as usize].rare.retire(first, last);
+        }
+        self.tables[table as usize].rare.note_consumed_deleted(consumed_up_to);
+        for row in rows.into_iter().flat_map(|(first, last)| first..=last) {
+            self.delete_row(table, row, effects)?;
+        }
+        Ok(())
+    }
+
+    fn delete_row(&mut self, table: u32, row: u32, effects: &mut Effects) -> Result<(), String> {
+        if self.tables[table as usize].is_removed(row) {
+            return Ok(());
+        }
+        self.exclude(table, row, DELETED, false, effects);
+        for slot in 0..self.tables[table as usize].consumers.len() {
+            let state = &mut self.tables[table as usize];
+            if !matches!(state.word(slot, row).progress, Progress::Out | Progress::Done) {
+                let consumer = state.consumers[slot];
+                self.consumers[consumer].row_excluded(state, row, false);
+                effects.wake.push(consumer);
+            }
+        }
+        let state = &mut self.tables[table as usize];
+        let meta = state.meta(row);
+        state.rare.row_deleted(row, &meta);
+        state.remove(row);
+        Ok(())
+    }
+}
+
+/// What a row may be needed for.
+struct NeededByRewind {
+    /// The oldest step that a rewind can go back to.
+    oldest: u64,
+    /// Where the table's policy stood then.
+    version: u64,
+}
+
+impl NeededByRewind {
+    fn new(state: &State, table: u32, kept: usize) -> Self {
+        let oldest = state.oldest_rewind(kept);
+        let policy = state.tables[table as usize].policy;
+        NeededByRewind { oldest, version: state.moment_at(policy, oldest).version }
+    }
+
+    fn holds(&self, state: &State, table: u32, row: u32) -> bool {
+        let of = &state.tables[table as usize];
+        let status = of.status(row);
+        let stale = state.texts.get(status.excluded) == STALE && of.meta(row).policy_version >= self.version;
+        u64::from(status.step) > self.oldest || stale
+    }
+
+    fn check(&self, state: &State, table: u32, row: u32) -> Result<()> {
+        let of = &state.tables[table as usize];
+        if let Some(claim) = state.holder_of(table, row) {
+            return Err(Cause::RowHeld { table: of.name.to_string(), row: row.into(), claim }.into());
+        }
+        if self.holds(state, table, row) {
+            let (table, step) = (of.name.to_string(), self.oldest);
+            return Err(Cause::RowNeeded { table, row: row.into(), step }.into());
+        }
+        Ok(())
+    }
+}
+
+/// Rows in their order as runs, first and last of each.
+pub(crate) fn runs_of(rows: &[u32]) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &row in rows {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == row => *last = row,
+            _ => runs.push((row, row)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_follow_on_each_other_are_one_run() {
+        assert_eq!(runs_of(&[]), []);
+        assert_eq!(runs_of(&[3, 4, 5, 7, 9, 10]), [(3, 5), (7, 7), (9, 10)]);
+    }
+}

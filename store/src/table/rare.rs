@@ -1,0 +1,222 @@
+//! What few rows of a table have: kept beside the pages, so that the others pay nothing for it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{CHUNK_ROWS, Identity, RowMeta};
+use crate::texts::TextId;
+
+/// From which token on a response was made under which policy version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct VersionSpan {
+    /// The first token of the span.
+    pub start: u32,
+    /// The version that made it.
+    pub version: u64,
+}
+
+/// Lists by row, in pages by chunk. Clones share every page; a change copies the page that it touches.
+#[derive(Clone, Debug)]
+pub(crate) struct RarePages<T>(Arc<BTreeMap<u32, Arc<Page<T>>>>);
+
+type Page<T> = BTreeMap<u32, Vec<T>>;
+
+impl<T> Default for RarePages<T> {
+    fn default() -> Self {
+        RarePages(Arc::default())
+    }
+}
+
+impl<T: Clone> RarePages<T> {
+    pub(crate) fn get(&self, row: u32) -> &[T] {
+        let page = self.0.get(&(row / CHUNK_ROWS as u32));
+        page.and_then(|page| page.get(&row)).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn push(&mut self, row: u32, item: T) {
+        let pages = Arc::make_mut(&mut self.0);
+        let page = Arc::make_mut(pages.entry(row / CHUNK_ROWS as u32).or_default());
+        page.entry(row).or_default().push(item);
+    }
+
+    pub(crate) fn remove(&mut self, row: u32) {
+        if self.get(row).is_empty() {
+            return;
+        }
+        let pages = Arc::make_mut(&mut self.0);
+        if let Some(page) = pages.get_mut(&(row / CHUNK_ROWS as u32)) {
+            Arc::make_mut(page).remove(&row);
+        }
+        pages.retain(|_, page| !page.is_empty());
+    }
+
+    /// Every row that has something, with what it has.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &[T])> {
+        self.0.values().flat_map(|page| page.iter().map(|(row, items)| (*row, items.as_slice())))
+    }
+}
+
+/// What few rows of a table have.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// Rows that went on under a later version; the first span, the row's own, is not listed.
+    spans: RarePages<VersionSpan>,
+    /// Rows whose trajectory was numbered here, by the token that they were inserted with.
+    tokens: HashMap<u128, u32>,
+    /// Versions that were deleted for good: first and last, in order, with gaps between.
+    retired: Vec<(u64, u64)>,
+    /// Identities that were deleted for good in versions that are not.
+    deleted: HashSet<Identity>,
+    /// The rows of every step up to this one are deleted.
+    consumed_deleted_up_to: u64,
+}
+
+/// The stored form of [`Rare`].
+#[derive(Clone, Debug, Default, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub(crate) struct RareRecord {
+    spans: Vec<(u32, Vec<VersionSpan>)>,
+    tokens: Vec<(u128, u32)>,
+    retired: Vec<(u64, u64)>,
+    deleted: Vec<(u64, u32, u32, u32)>,
+    consumed_deleted_up_to: u64,
+}
+
+impl Rare {
+    pub(crate) fn spans(&self) -> &RarePages<VersionSpan> {
+        &self.spans
+    }
+
+    pub(crate) fn add_span(&mut self, row: u32, span: VersionSpan) {
+        self.spans.push(row, span);
+    }
+
+    pub(crate) fn note_token(&mut self, token: u128, row: u32) {
+        self.tokens.insert(token, row);
+    }
+
+    /// The row that was numbered for a token.
+    pub(crate) fn row_of_token(&self, token: u128) -> Option<u32> {
+        self.tokens.get(&token).copied().filter(|_| token != 0)
+    }
+
+    /// Whether a version was deleted for good.
+    pub(crate) fn is_retired(&self, version: u64) -> bool {
+        self.retired.iter().any(|(first, last)| (*first..=*last).contains(&version))
+    }
+
+    /// Deletes versions for good. Their identities need not be remembered any more.
+    pub(crate) fn retire(&mut self, first: u64, last: u64) {
+        self.retired.push((first, last));
+        self.retired.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for &(first, last) in &self.retired {
+            match merged.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => merged.push((first, last)),
+            }
+        }
+        self.retired = merged;
+        let deleted = std::mem::take(&mut self.deleted);
+        self.deleted = deleted.into_iter().filter(|id| !self.is_retired(id.policy_version)).collect();
+    }
+
+    /// Whether a row of this identity was deleted for good.
+    pub(crate) fn is_deleted(&self, identity: &Identity) -> bool {
+        self.deleted.contains(identity)
+    }
+
+    /// The step up to which the rows of all steps are deleted.
+    pub(crate) fn consumed_deleted_up_to(&self) -> u64 {
+        self.consumed_deleted_up_to
+    }
+
+    /// The rows of every step up to this one are deleted.
+    pub(crate) fn note_consumed_deleted(&mut self, step: u64) {
+        self.consumed_deleted_up_to = self.consumed_deleted_up_to.max(step);
+    }
+
+    /// Forgets a row, but for its identity.
+    pub(crate) fn row_deleted(&mut self, row: u32, meta: &RowMeta) {
+        self.spans.remove(row);
+        if self.tokens.get(&meta.token()) == Some(&row) {
+            self.tokens.remove(&meta.token());
+        }
+        if !self.is_retired(meta.policy_version) {
+            self.deleted.insert(Identity::of(meta));
+        }
+    }
+
+    /// The stored form.
+    pub(crate) fn record(&self) -> RareRecord {
+        let spans = self.spans.iter().map(|(row, spans)| (row, spans.to_vec())).collect();
+        let mut tokens: Vec<(u128, u32)> = self.tokens.iter().map(|(token, row)| (*token, *row)).collect();
+        tokens.sort_unstable();
+        let parts = |id: &Identity| (id.policy_version, id.input.0, id.turn, id.trajectory);
+        let mut deleted: Vec<_> = self.deleted.iter().map(parts).collect();
+        deleted.sort_unstable();
+        let (retired, consumed_deleted_up_to) = (self.retired.clone(), self.consumed_deleted_up_to);
+        RareRecord { spans, tokens, retired, deleted, consumed_deleted_up_to }
+    }
+
+    /// Reads the stored form.
+    pub(crate) fn of(record: RareRecord) -> Self {
+        let mut spans = RarePages::default();
+        for (row, list) in record.spans {
+            list.into_iter().for_each(|span| spans.push(row, span));
+        }
+        let identity = |(policy_version, input, turn, trajectory)| Identity {
+            policy_version,
+            input: TextId(input),
+            turn,
+            trajectory,
+        };
+        Rare {
+            spans,
+            tokens: record.tokens.into_iter().collect(),
+            retired: record.retired,
+            deleted: record.deleted.into_iter().map(identity).collect(),
+            consumed_deleted_up_to: record.consumed_deleted_up_to,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_keeps_what_it_saw() {
+        let mut pages = RarePages::default();
+        pages.push(7, 'a');
+        pages.push(5000, 'b');
+        let seen = pages.clone();
+        pages.push(7, 'c');
+        pages.remove(5000);
+        assert_eq!((seen.get(7), seen.get(5000), seen.get(8)), (&['a'][..], &['b'][..], &[][..]));
+        assert_eq!((pages.get(7), pages.get(5000)), (&['a', 'c'][..], &[][..]));
+        assert_eq!(pages.iter().count(), 1);
+    }
+
+    #[test]
+    fn the_stored_form_gives_back_what_it_holds() {
+        let mut rare = Rare::default();
+        rare.add_span(9, VersionSpan { start: 4, version: 2 });
+        rare.add_span(9, VersionSpan { start: 8, version: 3 });
+        rare.note_token(77, 9);
+        rare.row_deleted(3, &RowMeta { policy_version: 9, turn: 4, ..RowMeta::default() });
+        rare.retire(3, 4);
+        rare.retire(0, 0);
+        rare.retire(1, 1);
+        rare.note_consumed_deleted(6);
+        let again = Rare::of(rare.record());
+        assert_eq!(again.record(), rare.record());
+        assert_eq!((again.spans().get(9).len(), again.row_of_token(77)), (2, Some(9)));
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(|version| again.is_retired(version)),
+            [true, true, false, true, true, false]
+        );
+        assert_eq!(again.consumed_deleted_up_to(), 6);
+        rare.retire(5, 9);
+        assert_eq!(rare.record().deleted, [], "a version that is gone stands for its identities");
+    }
+}
