@@ -156,6 +156,20 @@ impl ConsumerState {
         self.leave(table, row, reason, false, fallout);
     }
 
+    /// A row is about to be removed from its table: whoever still waits for it waits no longer.
+    pub(crate) fn row_removed(
+        &mut self,
+        table: &mut TableState,
+        row: u32,
+        reason: &str,
+        fallout: &mut Fallout,
+    ) {
+        let Some((_, consumed)) = self.consumed(table.id) else { return };
+        if table.word(consumed.slot, row).progress != Progress::Done {
+            self.leave(table, row, reason, false, fallout);
+        }
+    }
+
     /// A row is left out because its next attempt is about to be inserted, which takes its place in the group.
     pub(crate) fn row_superseded(&mut self, table: &mut TableState, row: u32, fallout: &mut Fallout) {
         self.leave(table, row, "", true, fallout);

@@ -183,7 +183,7 @@ impl State {
     }
 
     /// The same for every consumer of a table: what follows is done when all of them know.
-    fn change_consumers(
+    pub(super) fn change_consumers(
         &mut self,
         table: u32,
         effects: &mut Effects,

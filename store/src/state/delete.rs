@@ -81,15 +81,10 @@ impl State {
         if self.tables[table as usize].is_removed(row) {
             return Ok(());
         }
-        self.exclude(table, row, DELETED, false, effects);
-        for slot in 0..self.tables[table as usize].consumers.len() {
-            let state = &mut self.tables[table as usize];
-            if !matches!(state.word(slot, row).progress, Progress::Out | Progress::Done) {
-                let consumer = state.consumers[slot];
-                self.consumers[consumer].row_excluded(state, row, false);
-                effects.wake.push(consumer);
-            }
-        }
+        self.exclude(table, row, DELETED, effects);
+        self.change_consumers(table, effects, |consumer, table, fallout| {
+            consumer.row_removed(table, row, DELETED, fallout);
+        });
         let state = &mut self.tables[table as usize];
         let meta = state.meta(row);
         state.rare.row_deleted(row, &meta);

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::log::record::UpdateRecord;
-use crate::object::{self, ObjectRef};
+use crate::object::ObjectRef;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::step::retiring::Retirement;
