@@ -59,7 +59,7 @@ pub(super) fn to_json(report: &VerifyReport) -> serde_json::Value {
         "next_sequence": report.next_sequence,
         "checked": {
             "segments": checked.segments, "log_bytes": checked.log_bytes, "records": checked.records,
-            "torn_bytes": checked.torn_bytes, "tables": checked.tables, "rows": checked.rows,
+            "torn_bytes": checked.torn_bytes, "pages": checked.pages, "page_bytes": checked.page_bytes, "tables": checked.tables, "rows": checked.rows,
             "cells": checked.cells, "values": checked.values, "value_bytes": checked.value_bytes,
             "extents": checked.extents, "objects": checked.objects, "object_bytes": checked.object_bytes,
             "claims": checked.claims, "steps": checked.steps, "policies": checked.policies,
@@ -94,6 +94,9 @@ pub(super) fn to_text(report: &VerifyReport) -> String {
         checked.objects,
         checked.object_bytes,
     );
+    if checked.pages > 0 {
+        text += &format!("pages    {} of the checkpoint, {} bytes\n", checked.pages, checked.page_bytes);
+    }
     if checked.torn_bytes > 0 {
         text += &format!("torn     {} bytes of appends that were cut short; no fault\n", checked.torn_bytes);
     }

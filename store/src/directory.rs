@@ -33,6 +33,8 @@ pub(crate) struct Directory {
     pub(crate) path: PathBuf,
     pub(crate) store_id: u64,
     pub(crate) disk: Arc<dyn Disk>,
+    /// Whether files are mapped; where they are not trusted they are read instead.
+    pub(crate) maps: bool,
     access: Access,
 }
 
@@ -43,6 +45,8 @@ enum Access {
     Locked { _lock: Box<dyn HeldLock> },
     /// Read beside a writer, or beside none.
     Slot(ReaderSlot),
+    /// There is no lock to take: a copy that nobody has opened yet.
+    Unlocked,
 }
 
 impl Directory {
@@ -63,7 +67,7 @@ impl Directory {
             write_identity(&*disk, path, &identity, store_id)?;
             store_id
         };
-        Ok(Directory { path: path.to_owned(), store_id, disk, access })
+        Ok(Directory { path: path.to_owned(), store_id, disk, maps: true, access })
     }
 
     /// Makes a directory that holds an empty store with the identity of another.
@@ -75,7 +79,29 @@ impl Directory {
         check_empty(&*disk, path, &Options::default())?;
         let access = take_access(&disk, path, &Options::default())?;
         write_identity(&*disk, path, &path.join("FOREBAY"), store_id)?;
-        Ok(Directory { path: path.to_owned(), store_id, disk, access })
+        Ok(Directory { path: path.to_owned(), store_id, disk, maps: true, access })
+    }
+
+    /// Looks at a directory that may be damaged. What is in it stays there meanwhile: writers are kept from giving it
+    /// away, or, with `alone`, kept out. A store whose identity cannot be read is known by its first sound segment.
+    ///
+    /// # Errors
+    /// `state` when it holds neither an identity nor a log, or is being written where `alone` is wished.
+    pub(crate) fn look_at(path: &Path, options: &Options, alone: bool) -> Result<Self> {
+        let disk = options.disk.clone();
+        if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&path.join("log")) {
+            return Err(Cause::NotAStore { path: path.to_owned() }.into());
+        }
+        let access = if !disk.exists(&path.join("LOCK")) {
+            Access::Unlocked
+        } else if alone {
+            Access::Locked { _lock: take_lock(&*disk, path, LockKind::Shared)? }
+        } else {
+            read_access(&disk, path)?
+        };
+        let known = read_identity(&*disk, &path.join("FOREBAY")).ok();
+        let store_id = known.or_else(|| crate::log::store_id(&*disk, &path.join("log"))).unwrap_or_default();
+        Ok(Directory { path: path.to_owned(), store_id, disk, maps: false, access })
     }
 
     pub(crate) fn log(&self) -> PathBuf {
@@ -109,7 +135,7 @@ impl Directory {
     pub(crate) fn reads_from(&self, records: u64) -> Result<()> {
         match &self.access {
             Access::Slot(slot) => slot.needs_from(records),
-            Access::Locked { .. } => Ok(()),
+            Access::Locked { .. } | Access::Unlocked => Ok(()),
         }
     }
 }
@@ -162,23 +188,6 @@ fn who_holds(disk: &dyn Disk, path: &Path, file: &Path) -> Cause {
     let owner = disk.read(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let pid = owner.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     Cause::Locked { path: path.to_owned(), pid }
-}
-
-/// Keeps what is in a store's directory there while it is looked at, damaged or not. For one that holds neither an
-/// identity nor a log, an error.
-pub(crate) fn hold_still(disk: &Arc<dyn Disk>, path: &Path) -> Result<impl Sized + use<>> {
-    if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&path.join("log")) {
-        return Err(Cause::NotAStore { path: path.to_owned() }.into());
-    }
-    if disk.exists(&path.join("LOCK")) { read_access(disk, path).map(Some) } else { Ok(None) }
-}
-
-/// Keeps writers out of a store that is being repaired, damaged as it is.
-pub(crate) fn lock_out_writers(disk: &dyn Disk, path: &Path) -> Result<Option<Box<dyn HeldLock>>> {
-    if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&path.join("log")) {
-        return Err(Cause::NotAStore { path: path.to_owned() }.into());
-    }
-    if disk.exists(&path.join("LOCK")) { take_lock(disk, path, LockKind::Shared).map(Some) } else { Ok(None) }
 }
 
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.

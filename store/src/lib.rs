@@ -39,6 +39,9 @@ mod error;
 mod extent;
 #[cfg(test)]
 mod format_document;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod log;
 mod object;

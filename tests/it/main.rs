@@ -6,5 +6,6 @@ mod bad_input;
 mod documents;
 mod repeatable;
 mod sql;
+mod stored;
 mod support;
 mod survives;

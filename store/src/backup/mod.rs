@@ -12,6 +12,8 @@ use std::path::Path;
 
 pub use report::BackupReport;
 
+use crate::checkpoint::{self, Manifest};
+use crate::directory::Directory;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::extent::TRAILER_BYTES;
@@ -26,8 +28,22 @@ const PIECE_BYTES: usize = 1 << 20;
 impl Shared {
     /// Copies what this reader shows.
     pub(crate) fn copy_to(&self, to: &Path) -> Result<BackupReport> {
+        let mut reading = self.reading.lock(); // nothing else is taken in meanwhile
+        // From here on the writer gives nothing away, so that the checkpoint that is read now stays whole.
+        self.directory.reads_from(0)?;
+        let copied = self.copy_held(to, &mut reading);
+        let needs_from = reading.as_ref().map_or(0, Reading::needs_from);
+        self.directory.reads_from(needs_from)?;
+        copied
+    }
+
+    fn copy_held(&self, to: &Path, reading: &mut Option<Reading>) -> Result<BackupReport> {
         let disk = &*self.directory.disk;
-        let reading = self.reading.lock(); // nothing is taken in meanwhile
+        let manifest = Manifest::read(&self.directory)?;
+        // The checkpoint may be newer than what this reader has seen; no checkpoint is ahead of the log.
+        if let Some(reading) = reading {
+            self.take_in(reading)?;
+        }
         let end = reading.as_ref().map(Reading::place).unwrap_or_default();
         let (named, records) = {
             let state = self.state.lock();
@@ -35,6 +51,9 @@ impl Shared {
         };
         begin(disk, to)?;
         let mut report = BackupReport { to: to.to_owned(), records, ..BackupReport::default() };
+        if let Some(manifest) = manifest {
+            report.bytes += copy_pages(&self.directory, to, &manifest)?;
+        }
         self.copy_log(to, end, &mut report)?;
         for (extent, end) in named.ends {
             let from = extent_path(&self.directory.extents(), extent);
@@ -102,6 +121,23 @@ impl Named {
     }
 }
 
+/// Copies a checkpoint that nobody changes.
+pub(crate) fn copy_checkpoint(from: &Directory, to: &Path) -> Result<u64> {
+    Manifest::read(from)?.map_or(Ok(0), |manifest| copy_pages(from, to, &manifest))
+}
+
+/// Copies what a manifest names, and then the manifest itself as it was read: the file may be another by now.
+fn copy_pages(from: &Directory, to: &Path, manifest: &Manifest) -> Result<u64> {
+    let mut bytes = 0;
+    for file in &manifest.files {
+        let path = checkpoint::path_of(from, file.number);
+        let Some(name) = path.file_name() else { continue };
+        bytes += copy_prefix(&*from.disk, &path, &to.join("pages").join(name), file.bytes)?;
+    }
+    manifest.write_to(&*from.disk, &to.join("MANIFEST"), from.store_id)?;
+    Ok(bytes)
+}
+
 /// Makes the folders of a copy in a directory that is empty or not there.
 fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
     let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
@@ -109,7 +145,7 @@ fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
     if !disk.list(to).map_err(|e| Cause::io("list", to, e))?.is_empty() {
         return Err(Cause::DirectoryTaken { path: to.to_owned() }.into());
     }
-    for folder in ["log", "extents", "objects"] {
+    for folder in ["log", "extents", "objects", "pages"] {
         create(&to.join(folder))?;
     }
     Ok(())
@@ -146,7 +182,7 @@ fn copy_prefix(disk: &dyn Disk, from: &Path, to: &Path, length: u64) -> Result<u
 pub(crate) fn sync_directories(disk: &dyn Disk, to: &Path) -> Result<()> {
     let objects = to.join("objects");
     let mut folders = disk.list(&objects).map_err(|e| Cause::io("list", &objects, e))?;
-    folders.extend([to.join("log"), to.join("extents"), objects, to.to_owned()]);
+    folders.extend([to.join("log"), to.join("extents"), to.join("pages"), objects, to.to_owned()]);
     folders
         .iter()
         .try_for_each(|path| disk.sync_directory(path).map_err(|e| Cause::io("sync", path, e).into()))

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::directory::{Directory, FORMAT_VERSION};
+use crate::disk::Disk;
 use crate::error::{Cause, Error, Result};
 use crate::log::record::{ColumnRecord, ConsumerRecord, ObjectRecord, PlanRecord};
 use crate::page::StoredAt;
@@ -198,12 +199,16 @@ impl Manifest {
 
     /// Puts the manifest in the place of the one before, at once and for good.
     pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
-        let path = Self::path(directory);
+        self.write_to(&*directory.disk, &Self::path(directory), directory.store_id)
+    }
+
+    /// As [`write`](Self::write), to any place: for the copy of a checkpoint.
+    pub(crate) fn write_to(&self, disk: &dyn Disk, path: &Path, store_id: u64) -> Result<()> {
         let payload = rkyv::to_bytes::<rkyv::rancor::Error>(self)
             .map_err(|error| Cause::Argument { what: "manifest", reason: error.to_string() })?;
-        let header = self.header(&payload, directory.store_id);
-        let io = |e| Error::from(Cause::io("write", &path, e));
-        directory.disk.write_durably(&path, &[&header, &payload]).map_err(io)
+        let header = self.header(&payload, store_id);
+        let io = |e| Error::from(Cause::io("write", path, e));
+        disk.write_durably(path, &[&header, &payload]).map_err(io)
     }
 
     fn header(&self, payload: &[u8], store_id: u64) -> [u8; MANIFEST_HEADER_BYTES] {

@@ -31,12 +31,13 @@ fn header(store_id: u64, number: u32) -> [u8; PAGES_HEADER_BYTES] {
     bytes
 }
 
-pub(super) fn path_of(directory: &Directory, number: u32) -> PathBuf {
+/// Where a pages file lies.
+pub(crate) fn path_of(directory: &Directory, number: u32) -> PathBuf {
     directory.pages().join(format!("{number:08}.pages"))
 }
 
 /// The number in the name of a pages file.
-pub(super) fn number_of(path: &Path) -> Option<u32> {
+pub(crate) fn number_of(path: &Path) -> Option<u32> {
     let pages = path.extension().is_some_and(|extension| extension == "pages");
     path.file_stem().filter(|_| pages)?.to_str()?.parse().ok()
 }
@@ -192,5 +193,12 @@ fn map(directory: &Directory, image: FileImage) -> Result<Arc<Mapping>> {
         return Err(corrupt("it does not begin with the header of this store's pages file".into()));
     }
     let length = usize::try_from(image.bytes).map_err(|_| corrupt("it is too long to map".into()))?;
-    file.map(length).map_err(io("map"))
+    if directory.maps {
+        return file.map(length).map_err(io("map"));
+    }
+    let mut bytes = vec![0; length];
+    file.read_at(&mut bytes, 0).map_err(io("read"))?;
+    let memory = Mapping::memory(length);
+    memory.write(0, &bytes);
+    Ok(Arc::new(memory))
 }

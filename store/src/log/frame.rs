@@ -135,6 +135,27 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
     Frame::Record { sequence, durable_through, payload, end: at + end }
 }
 
+/// Makes every checksum in a segment right again that a change of its bytes made wrong: for those who forge logs.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn make_checksums_right(segment: &mut [u8]) {
+    let seal = |header: &mut [u8]| {
+        let (bytes, crc) = header.split_at_mut(header.len() - 4);
+        crc.copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+    };
+    if let Some(header) = segment.get_mut(..SEGMENT_HEADER_BYTES) {
+        seal(header);
+    }
+    let mut at = SEGMENT_HEADER_BYTES;
+    while segment.len().saturating_sub(at) >= FRAME_HEADER_BYTES {
+        let (header, rest) = segment[at..].split_at_mut(FRAME_HEADER_BYTES);
+        let length = u32_at(header, 0) as usize;
+        let Some(payload) = rest.get(..length) else { return };
+        header[4..8].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+        seal(header);
+        at += FRAME_HEADER_BYTES + length.next_multiple_of(8);
+    }
+}
+
 /// How many bytes the frame takes that `bytes` begin with, padding included; `None` where no sound header stands.
 pub(super) fn frame_end(bytes: &[u8]) -> Option<usize> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;

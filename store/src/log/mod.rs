@@ -28,9 +28,11 @@ mod window;
 mod writer;
 
 pub(crate) use follow::Follower;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use frame::make_checksums_right;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
-pub(crate) use scan::{Found, Place, scan};
+pub(crate) use scan::{Found, Place, scan, store_id};
 pub(crate) use segments::{SegmentFile, cut, last_boot, segments, survey};
 pub(crate) use writer::{Appended, Writer};

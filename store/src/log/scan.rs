@@ -45,6 +45,17 @@ pub(crate) struct Scanned {
     pub(crate) last_segment: u32,
 }
 
+/// The store that the first sound header in a log names.
+pub(crate) fn store_id(disk: &dyn Disk, folder: &Path) -> Option<u64> {
+    let header = |path: &PathBuf| Window::open(disk, path, 0).and_then(|mut window| window.header()).ok()?;
+    let decoded = |path: &PathBuf| SegmentHeader::decode(&header(path)?).ok();
+    disk.list(folder)
+        .ok()?
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "log"))
+        .find_map(|path| Some(decoded(path)?.store_id))
+}
+
 /// Tells `tell` about every place of every segment, in order.
 ///
 /// # Errors
@@ -118,7 +129,8 @@ fn scan_segment(
 fn check_number(path: &Path, scanned: &mut Scanned) -> Result<(), String> {
     let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0);
     let before = std::mem::replace(&mut scanned.last_segment, number);
-    match before.checked_add(1) == Some(number) {
+    // What comes before the first one may have been covered by a checkpoint.
+    match scanned.segments == 1 && number > 0 || before.checked_add(1) == Some(number) {
         true => Ok(()),
         false => Err(format!("segment {} is missing before it", before.saturating_add(1))),
     }

@@ -27,6 +27,11 @@ impl Reading {
         Ok(Reading { follower, needs_from: state.commits })
     }
 
+    /// What the reader's slot says.
+    pub(crate) fn needs_from(&self) -> u64 {
+        self.needs_from
+    }
+
     /// The segment and the offset in it up to which the log was read.
     pub(crate) fn place(&self) -> (u32, u64) {
         self.follower.place()
@@ -44,6 +49,13 @@ impl Shared {
     pub(crate) fn refresh(&self) -> Result<u64> {
         let mut reading = self.reading.lock();
         let Some(reading) = &mut *reading else { return Ok(0) };
+        let taken = self.take_in(reading)?;
+        self.let_go(reading)?;
+        Ok(taken)
+    }
+
+    /// Takes in what was written, and lets the slot hold what it held.
+    pub(crate) fn take_in(&self, reading: &mut Reading) -> Result<u64> {
         let mut taken = 0;
         loop {
             let mut records = Vec::new();
@@ -59,7 +71,6 @@ impl Shared {
             self.extents.take_in(&self.directory).map_err(|error| self.close_reading(&error))?;
             self.show(records)?;
         }
-        self.let_go(reading)?;
         Ok(taken)
     }
 

@@ -1,18 +1,18 @@
 //! The repaired copy while it is written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backup::{copy_file, sync_directories};
+use crate::backup::{copy_checkpoint, copy_file, sync_directories};
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::extent::{ExtentHeader, HEADER_BYTES, header};
 use crate::log::record::Record;
 use crate::log::{LogEnd, Writer};
-use crate::object;
+use crate::object::{self, ObjectRef};
 use crate::options::Options;
 use crate::state::State;
 use crate::verify::{extent_path, named_values};
@@ -21,18 +21,26 @@ use crate::verify::{extent_path, named_values};
 const BUFFERED_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct Copy<'a> {
-    from: &'a Path,
+    from: &'a Directory,
+    /// The copy begins with the checkpoint.
+    checkpoint: bool,
     directory: Arc<Directory>,
     log: Writer,
     last: Mutex<u64>,
 }
 
 impl<'a> Copy<'a> {
-    /// Makes the directory, as an empty store of the same identity.
-    pub(super) fn begin(options: &Options, from: &'a Path, to: &Path, store_id: u64) -> Result<Self> {
-        let directory = Arc::new(Directory::create_as(to, options, store_id)?);
-        let log = Writer::new(directory.clone(), options.segment_bytes_max, &LogEnd::default());
-        Ok(Copy { from, directory, log, last: Mutex::new(0) })
+    /// Makes the directory, as a store of the same identity that holds the checkpoint which `next_sequence` goes on from.
+    pub(super) fn begin(
+        options: &Options,
+        from: &'a Directory,
+        to: &Path,
+        next_sequence: u64,
+    ) -> Result<Self> {
+        let directory = Arc::new(Directory::create_as(to, options, from.store_id)?);
+        let end = LogEnd { next_sequence, durable_through: next_sequence, ..LogEnd::default() };
+        let log = Writer::new(directory.clone(), options.segment_bytes_max, &end);
+        Ok(Copy { from, checkpoint: next_sequence > 0, directory, log, last: Mutex::new(0) })
     }
 
     pub(super) fn append(&self, record: &Record) -> Result<()> {
@@ -42,26 +50,28 @@ impl<'a> Copy<'a> {
     }
 
     /// Copies what the state names, and makes all of it stable.
-    pub(super) fn finish(self, state: &State) -> Result<()> {
+    pub(super) fn finish(self, state: &State, lost: &HashSet<(String, u64)>) -> Result<()> {
         let disk = &*self.directory.disk;
+        if self.checkpoint {
+            copy_checkpoint(self.from, &self.directory.path)?;
+        }
         let (values, _) = named_values(state);
         let extents: BTreeSet<u32> = values.iter().map(|value| value.extent).collect();
         for extent in extents {
-            let (from, to) = (
-                extent_path(&self.from.join("extents"), extent),
-                extent_path(&self.directory.extents(), extent),
-            );
+            let (from, to) =
+                (extent_path(&self.from.extents(), extent), extent_path(&self.directory.extents(), extent));
             let length = copy_file(disk, &from, &to, None)?;
             self.mend_header(extent, &to, length)?;
         }
         for policy in &state.policies {
-            for object in &policy.objects {
+            let there = |object: &&ObjectRef| !lost.contains(&(object.key.clone(), object.version));
+            for object in policy.objects.iter().filter(there) {
                 let folder = self.directory.objects().join(&object.key);
                 disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
                 let path = |root: &Path| object::path_in(root, &object.key, object.version);
                 let to = path(&self.directory.objects());
                 if !disk.exists(&to) {
-                    copy_file(disk, &path(&self.from.join("objects")), &to, None)?;
+                    copy_file(disk, &path(&self.from.objects()), &to, None)?;
                 }
             }
         }

@@ -33,12 +33,12 @@ pub(super) struct Mender<'a> {
     pub(super) refused: &'a HashSet<u64>,
     /// The record that could not be applied on this pass: it may be applied in part, so the pass is over.
     pub(super) stuck: Option<u64>,
-    /// Views whose values are damaged: the cells that hold them are emptied.
-    pub(super) damaged: &'a HashSet<[u8; 16]>,
     /// Objects that are missing or damaged, by key and version.
     pub(super) objects: &'a HashSet<(String, u64)>,
     /// The time of the last record that could be read.
     pub(super) last_time: i64,
+    /// The first record that the checkpoint does not hold.
+    from: u64,
     expected: u64,
     /// Something is missing before this place.
     broken: bool,
@@ -52,8 +52,8 @@ pub(super) type Sink<'a> = &'a mut dyn FnMut(&Record) -> crate::error::Result<()
 impl<'a> Mender<'a> {
     pub(super) fn new(
         state: State,
+        from: u64,
         refused: &'a HashSet<u64>,
-        damaged: &'a HashSet<[u8; 16]>,
         objects: &'a HashSet<(String, u64)>,
     ) -> Self {
         Mender {
@@ -61,10 +61,10 @@ impl<'a> Mender<'a> {
             report: RepairReport::default(),
             refused,
             stuck: None,
-            damaged,
             objects,
             last_time: 0,
-            expected: 0,
+            from,
+            expected: from,
             broken: false,
             ended: false,
         }
@@ -79,6 +79,9 @@ impl<'a> Mender<'a> {
 
     /// The next record that can be read.
     pub(super) fn take(&mut self, sequence: u64, record: Record, sink: Sink<'_>) -> crate::error::Result<()> {
+        if sequence < self.from {
+            return Ok(());
+        }
         if self.stuck.is_some() || self.ended {
             self.report.records_given_up += u64::from(self.ended);
             return Ok(());
@@ -116,7 +119,7 @@ impl<'a> Mender<'a> {
                 self.put(sequence, filler, sink)?;
             }
         }
-        let changed = self.empty_damaged(&mut record.event);
+        let changed = self.forget_damaged(&mut record.event);
         if self.stuck.is_none() && self.put(sequence, record, sink)? && !changed {
             self.report.records_kept += 1;
         }
@@ -233,44 +236,15 @@ impl<'a> Mender<'a> {
         events
     }
 
-    /// Empties the cells of an event whose values are damaged, and forgets objects that are. True when it changed.
-    fn empty_damaged(&self, event: &mut Event) -> bool {
+    /// Takes damaged objects out of an event. True when it changed.
+    fn forget_damaged(&self, event: &mut Event) -> bool {
         match event {
-            Event::Written { operations } | Event::Finished { operations, .. } => {
-                let before = operations.len();
-                operations.retain(|operation| {
-                    !matches!(operation, Operation::Append { view, .. } if self.damaged.contains(view))
-                });
-                let emptied =
-                    operations.iter_mut().map(|operation| self.empty_cells(operation)).sum::<usize>();
-                emptied > 0 || operations.len() < before
-            }
             Event::PolicyCreated { objects, .. } => self.forget(objects),
             Event::StepCommitted { updates, .. } => {
                 updates.iter_mut().map(|update| self.forget(&mut update.objects)).fold(false, |a, b| a | b)
             }
             _ => false,
         }
-    }
-
-    fn empty_cells(&self, operation: &mut Operation) -> usize {
-        let cells = match operation {
-            Operation::Insert(insert) => &mut insert.cells,
-            Operation::Write { cells, .. } => cells,
-            Operation::Append { .. }
-            | Operation::Exclude { .. }
-            | Operation::Group { .. }
-            | Operation::Span { .. } => return 0,
-        };
-        let mut emptied = 0;
-        for cell in cells {
-            if matches!(&cell.value, StoredValue::View(view) if self.damaged.contains(view)) {
-                // Null, not absent: whoever claimed or trained on the row saw the cell as final.
-                cell.value = StoredValue::Null;
-                emptied += 1;
-            }
-        }
-        emptied
     }
 
     fn forget(&self, objects: &mut Vec<ObjectRecord>) -> bool {

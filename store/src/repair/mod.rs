@@ -4,12 +4,13 @@
 //! repair that is cut off, or that was a mistake, must leave it as it was. It keeps every record and value that can be
 //! proven, and says what it gave up.
 //!
-//! 1. The log is read place by place and made into one that can be followed ([`mender`]). A record that still cannot be
-//!    applied is given up, and the pass begins anew without it.
+//! 1. The log is read place by place, from the checkpoint on where that is sound, and made into one that can be followed
+//!    ([`mender`]). A record that still cannot be applied is given up, and the pass begins anew without it.
 //! 2. Every value and object that the resulting state names is checked byte by byte.
-//! 3. The log is read once more and written anew: cells whose values are damaged become null, and their rows, where they
-//!    are still to be trained on, are excluded as `damaged`; objects that are damaged are forgotten.
-//! 4. The files of values and objects that are still named are copied, the copy is made stable, and checked in full.
+//! 3. The log is read once more and written anew. Objects that are damaged are named no more. At its end cells whose
+//!    values are damaged become null, their rows, where they are still to be trained on, are excluded as `damaged`, and
+//!    the store begins a new life.
+//! 4. The checkpoint and the files of values and objects that are still named are copied, the copy is made stable, and checked in full.
 //!
 //! What trailers can and cannot do: the trailer of a value says length, checksum, table, column and a hash of the row's
 //! version and sample id. It proves that a view and its bytes belong together, and it finds values that no record names.
@@ -20,19 +21,18 @@ mod copy;
 mod mender;
 mod report;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub use report::RepairReport;
 
-use crate::directory;
-use crate::error::{Cause, Result};
-use crate::extent::View;
-use crate::log::record::{Event, Operation, Record};
+use crate::directory::Directory;
+use crate::error::{Cause, Error, Result};
+use crate::log::record::{CellRecord, Event, Operation, Record, StoredValue};
 use crate::log::{self, Found};
 use crate::options::Options;
 use crate::state::State;
-use crate::verify::{self, Findings, NamedValue};
+use crate::verify::{self, Findings, NamedValue, VerifyReport};
 use mender::{DAMAGED, Mender};
 
 /// After so many records that cannot be applied the rest of the log is given up.
@@ -43,33 +43,30 @@ const PASSES_MAX: usize = 64;
 ///
 /// # Errors
 /// `state` when a process is writing the store, when there is none, or `to` is taken; `capacity` when the disk is full;
-/// `corrupt` when nothing of the store can be told, not even which one it was.
+/// `corrupt` when nothing can be kept, or not even be told which store it was.
 pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> Result<RepairReport> {
-    let path = path.as_ref();
-    let disk = &*options.disk;
-    let _lock = directory::lock_out_writers(disk, path)?;
-    let found = verify::examine(path, options, &mut |_| ())?;
-    let store_id = found.store_id.ok_or_else(|| unknown_store(path))?;
-    let job = Repair { path, options, store_id };
-    let (nothing, no_objects) = (HashSet::new(), HashSet::new());
-    let (refused, state) = job.settle(&nothing, &no_objects)?;
-    let findings = verify::check_named(disk, path, &state, store_id)?;
-    let views: HashSet<[u8; 16]> = findings.values.iter().map(|value| view_of(value).0).collect();
+    let directory = Directory::look_at(path.as_ref(), options, true)?;
+    let found = verify::examine(&directory, options, &mut |_| ())?;
+    let store_id = found.store_id.ok_or_else(|| unknown_store(&directory))?;
+    let job = Repair { directory: &directory, options };
+    let (refused, state) = job.settle()?;
+    let findings = verify::check_named(&*directory.disk, &directory.path, &state, store_id)?;
     let objects: HashSet<(String, u64)> =
         findings.objects.iter().map(|object| (object.key.clone(), object.version)).collect();
-    let copy = to.map(|to| copy::Copy::begin(options, path, to, store_id)).transpose()?;
+    let (_, from) = job.base()?;
+    let copy = to.map(|to| copy::Copy::begin(options, &directory, to, from)).transpose()?;
     let mut sink = |record: &Record| copy.as_ref().map_or(Ok(()), |copy| copy.append(record));
-    let mut mended = job.pass(&refused, &views, &objects, &mut sink)?;
-    exclude_damaged(&mut mended, &findings, &mut sink)?;
+    let mut mended = job.pass(&refused, &objects, &mut sink)?;
+    empty_damaged(&mut mended, &findings, &mut sink)?;
     let mut report = std::mem::take(&mut mended.report);
     report.objects_lost = findings.objects.len() as u64;
     for object in &findings.objects {
         report.lose(format!("object {:?} version {}: missing or damaged", object.key, object.version));
     }
-    report.path = path.to_owned();
+    report.path = directory.path.clone();
     (report.faults, report.faults_not_described) = (found.faults, found.faults_not_described);
     if let (Some(copy), Some(to)) = (copy, to) {
-        copy.finish(&mended.state)?;
+        copy.finish(&mended.state, &objects)?;
         report.verified = Some(verify::verify(to, options, &mut |_| ())?);
         report.to = Some(to.to_owned());
     }
@@ -77,98 +74,104 @@ pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> R
 }
 
 struct Repair<'a> {
-    path: &'a Path,
+    directory: &'a Directory,
     options: &'a Options,
-    store_id: u64,
 }
 
 impl Repair<'_> {
+    /// What the log goes on from: the checkpoint, where it is sound, or an empty store.
+    fn base(&self) -> Result<(State, u64)> {
+        let mut ignored = VerifyReport { store_id: Some(self.directory.store_id), ..VerifyReport::default() };
+        verify::begin(self.directory, &mut ignored, self.options.claims_kept)
+    }
+
     /// Passes over the log until one comes to its end, each without the records that the ones before stopped at.
-    fn settle<'s>(
-        &self,
-        damaged: &'s HashSet<[u8; 16]>,
-        objects: &'s HashSet<(String, u64)>,
-    ) -> Result<(HashSet<u64>, State)> {
+    fn settle(&self) -> Result<(HashSet<u64>, State)> {
         let mut refused = HashSet::new();
+        let no_objects = HashSet::new();
         for _ in 0..PASSES_MAX {
-            let mended = self.pass(&refused, damaged, objects, &mut |_| Ok(()))?;
+            let mended = self.pass(&refused, &no_objects, &mut |_| Ok(()))?;
             match mended.stuck {
                 Some(sequence) => refused.insert(sequence),
+                None if mended.report.records_kept == 0 && !mended.report.is_whole() => {
+                    return Err(nothing_left(self.directory));
+                }
                 None => {
                     let state = mended.state;
                     return Ok((refused, state));
                 }
             };
         }
-        let reason = format!("more than {PASSES_MAX} records cannot follow on those before them");
-        Err(Cause::Corrupt { path: self.path.join("log"), offset: 0, reason }.into())
+        let reason = format!(
+            "more than {PASSES_MAX} records cannot follow on those before them, or on the checkpoint that they need"
+        );
+        Err(Cause::Corrupt { path: self.directory.log(), offset: 0, reason }.into())
     }
 
     fn pass<'s>(
         &self,
         refused: &'s HashSet<u64>,
-        damaged: &'s HashSet<[u8; 16]>,
         objects: &'s HashSet<(String, u64)>,
         sink: &mut dyn FnMut(&Record) -> Result<()>,
     ) -> Result<Mender<'s>> {
-        let mut mender = Mender::new(State::new(self.options.claims_kept), refused, damaged, objects);
+        let (state, from) = self.base()?;
+        let mut mender = Mender::new(state, from, refused, objects);
         let mut outcome = Ok(());
-        log::scan(
-            &*self.options.disk,
-            &self.path.join("log"),
-            Some(self.store_id),
-            |place, found| match found {
-                Found::Record { sequence, record, .. } if outcome.is_ok() => {
-                    outcome = mender.take(sequence, record, sink);
-                }
-                Found::Damaged { reason } | Found::Segment { reason } => mender.unreadable(&place, &reason),
-                Found::Record { .. } | Found::Begins { .. } | Found::Torn { .. } => {}
-            },
-        )?;
+        let (disk, log) = (&*self.directory.disk, self.directory.log());
+        log::scan(disk, &log, Some(self.directory.store_id), |place, found| match found {
+            Found::Record { sequence, record, .. } if outcome.is_ok() => {
+                outcome = mender.take(sequence, record, sink);
+            }
+            Found::Damaged { reason } | Found::Segment { reason } => mender.unreadable(&place, &reason),
+            Found::Record { .. } | Found::Begins { .. } | Found::Torn { .. } => {}
+        })?;
         outcome.map(|()| mender)
     }
 }
 
-/// Leaves rows out whose cells were emptied, where nobody has trained on them yet, and says so.
-fn exclude_damaged(
+/// Makes cells null whose values are damaged, and leaves their rows out where nobody has trained on them yet; then a new
+/// life of the store begins, which ends the claims of the one that was damaged.
+fn empty_damaged(
     mended: &mut Mender<'_>,
     findings: &Findings,
     sink: &mut dyn FnMut(&Record) -> Result<()>,
 ) -> Result<()> {
-    let mut rows = BTreeSet::new();
+    let mut operations = Vec::new();
+    let mut seen = HashSet::new();
     for value in &findings.values {
+        let &NamedValue { table, row, column, .. } = value;
+        if !seen.insert((table, row, column)) {
+            continue; // another fragment of the same cell
+        }
         mended.report.cells_emptied += 1;
-        mended.report.lose(format!(
-            "{}: its value is damaged, the cell is null now",
-            verify::describe(&mended.state, value)
-        ));
-        rows.insert((value.table, value.row));
+        let cell = verify::describe(&mended.state, value);
+        mended.report.lose(format!("{cell}: its value is damaged, the cell is null now"));
+        let first = !seen.iter().any(|&(t, r, c)| (t, r) == (table, row) && c != column);
+        if first && mended.state.tables[table as usize].status(row).is_open() {
+            mended.report.rows_excluded += 1;
+            operations.push(Operation::Exclude { table, row, reason: DAMAGED.to_owned() });
+        }
+        let cells = vec![CellRecord { column, value: StoredValue::Null }];
+        operations.push(Operation::Write { table, row, cells });
     }
-    let open = |&(table, row): &(u32, u32)| mended.state.tables[table as usize].status(row).is_open();
-    let excluded: Vec<Operation> = rows
-        .iter()
-        .filter(|row| open(row))
-        .map(|&(table, row)| Operation::Exclude { table, row, reason: DAMAGED.to_owned() })
-        .collect();
-    if excluded.is_empty() {
-        return Ok(());
+    let emptied = (!operations.is_empty()).then_some(Event::Written { operations });
+    let opened = Event::Opened { incarnation: mended.state.incarnation.saturating_add(1), pid: 0 };
+    for event in emptied.into_iter().chain([opened]) {
+        let record = Record { time: mended.last_time, event, carried: Vec::new() };
+        let applied = mended.state.apply(record.clone());
+        applied.map_err(|reason| Cause::Corrupt { path: PathBuf::from("log"), offset: 0, reason })?;
+        sink(&record)?;
     }
-    mended.report.rows_excluded = excluded.len() as u64;
-    let record = Record {
-        time: mended.last_time,
-        event: Event::Written { operations: excluded },
-        carried: Vec::new(),
-    };
-    let applied = mended.state.apply(record.clone());
-    applied.map_err(|reason| Cause::Corrupt { path: PathBuf::from("log"), offset: 0, reason })?;
-    sink(&record)
+    Ok(())
 }
 
-fn view_of(value: &NamedValue) -> View {
-    View::located(value.length, value.extent, value.generation, value.offset)
+fn nothing_left(directory: &Directory) -> Error {
+    let reason =
+        "no record can be followed without the log or the checkpoint before it, which is gone".to_owned();
+    Cause::Corrupt { path: directory.log(), offset: 0, reason }.into()
 }
 
-fn unknown_store(path: &Path) -> crate::error::Error {
+fn unknown_store(directory: &Directory) -> Error {
     let reason = "neither the identity nor any segment says which store it was".to_owned();
-    Cause::Corrupt { path: path.join("FOREBAY"), offset: 0, reason }.into()
+    Cause::Corrupt { path: directory.path.join("FOREBAY"), offset: 0, reason }.into()
 }

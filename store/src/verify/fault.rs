@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub enum FaultKind {
     /// The directory's identity.
     Identity,
+    /// The checkpoint: its manifest, or a page image that it names.
+    Checkpoint,
     /// A segment of the log, or its place in the order.
     Segment,
     /// A record of the log.
@@ -27,6 +29,7 @@ impl FaultKind {
     pub fn as_str(self) -> &'static str {
         match self {
             FaultKind::Identity => "identity",
+            FaultKind::Checkpoint => "checkpoint",
             FaultKind::Segment => "segment",
             FaultKind::Record => "record",
             FaultKind::Extent => "extent",

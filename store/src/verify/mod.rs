@@ -2,7 +2,7 @@
 //!
 //! The check opens nothing for writing, maps nothing (a mapping of a damaged medium ends the process where `pread` gives
 //! an error), and goes on behind what is wrong, so that one look tells everything. It reads in this order: the identity;
-//! the log, segment by segment and frame by frame, each record decoded and applied to a state; the files of values, each
+//! the checkpoint, every page image of it; the log, segment by segment and frame by frame, each record decoded and applied to a state; the files of values, each
 //! value that a row of that state names ([`value`]: place, trailer, checksum, form); the objects that policies stand on;
 //! and the numbers that have to agree ([`counts`]).
 //!
@@ -12,6 +12,7 @@
 //! cut short and never acknowledged), bytes that nothing names (between values, behind the last one, in orphans), and a
 //! file whose checksums were made right by whoever changed it.
 
+mod checkpoint;
 mod counts;
 mod extents;
 mod fault;
@@ -24,13 +25,14 @@ mod value;
 
 use std::path::Path;
 
+pub(crate) use checkpoint::begin;
 pub(crate) use extents::{describe, extent_path};
 pub use fault::{FaultKind, VerifyFault};
 pub(crate) use named::{NamedValue, named_values};
 pub use progress::{VerifyProgress, VerifyStage};
 pub use report::{Checked, VerifyReport};
 
-use crate::directory;
+use crate::directory::{self, Directory};
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::object::ObjectRef;
@@ -61,9 +63,8 @@ pub fn verify(
     options: &Options,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport> {
-    let path = path.as_ref();
-    let _lock = directory::hold_still(&options.disk, path)?;
-    examine(path, options, progress)
+    let directory = Directory::look_at(path.as_ref(), options, false)?;
+    examine(&directory, options, progress)
 }
 
 /// Values and objects of a state whose bytes are not what was written.
@@ -82,14 +83,15 @@ pub(crate) fn check_named(disk: &dyn Disk, path: &Path, state: &State, store_id:
 }
 
 pub(crate) fn examine(
-    path: &Path,
+    directory: &Directory,
     options: &Options,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport> {
-    let disk = &*options.disk;
+    let (disk, path) = (&*directory.disk, &*directory.path);
     let mut report = VerifyReport { path: path.to_owned(), ..VerifyReport::default() };
-    check_identity(disk, path, &mut report);
-    let state = replay::replay(disk, path, &mut report, options.claims_kept, progress)?;
+    check_identity(directory, &mut report);
+    let (state, from) = begin(directory, &mut report, options.claims_kept)?;
+    let state = replay::replay(directory, &mut report, state, from, progress)?;
     let (values, cells) = named_values(&state);
     report.checked.cells = cells;
     extents::check_extents(disk, path, &mut report, &state, &values, progress)?;
@@ -98,11 +100,12 @@ pub(crate) fn examine(
     Ok(report)
 }
 
-fn check_identity(disk: &dyn Disk, path: &Path, report: &mut VerifyReport) {
-    let identity = path.join("FOREBAY");
-    match directory::read_identity(disk, &identity) {
+fn check_identity(directory: &Directory, report: &mut VerifyReport) {
+    let identity = directory.path.join("FOREBAY");
+    match directory::read_identity(&*directory.disk, &identity) {
         Ok(store_id) => report.store_id = Some(store_id),
         Err(error) => {
+            report.store_id = Some(directory.store_id).filter(|id| *id != 0);
             let reason = match error.cause() {
                 Cause::Corrupt { reason, .. } => reason.clone(),
                 _ => error.with_sources(),

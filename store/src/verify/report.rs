@@ -14,10 +14,14 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
-    /// Records that were read, and followed on those before them.
+    /// Records that can be read.
     pub records: u64,
     /// Bytes of appends that were cut short: never acknowledged, and no fault.
     pub torn_bytes: u64,
+    /// Page images of the checkpoint.
+    pub pages: u64,
+    /// Their bytes.
+    pub page_bytes: u64,
     /// Tables.
     pub tables: u64,
     /// Rows over all tables.
@@ -83,7 +87,7 @@ impl VerifyReport {
         }
     }
 
-    pub(super) fn fault(
+    pub(crate) fn fault(
         &mut self,
         kind: FaultKind,
         path: &std::path::Path,

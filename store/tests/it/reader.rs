@@ -35,6 +35,9 @@ fn a_reader_sees_what_was_written_and_after_a_refresh_what_has_come_since() {
         let row =
             table.insert(0, &format!("q{i}_0_0"), [("prompt", "a prompt of some length".into())]).unwrap();
         table.write(row, [("response", long(i))]).unwrap();
+        if i % 50 == 33 {
+            store.checkpoint().unwrap(); // and what it makes superfluous stays while the reader needs it
+        }
         if i % 10 == 0 {
             assert_eq!(beside.refresh().unwrap(), if i == 0 { 2 } else { 20 });
             assert_eq!(scan(&beside), scan(&store), "after {i}");

@@ -153,6 +153,47 @@ fn a_repair_is_refused_beside_a_writer_and_onto_files() {
     }
 }
 
+/// A store that goes on from a checkpoint; the log before it is gone.
+fn checkpointed() -> Image {
+    let world = World { segment_bytes: 512, ..World::on(disk_of(&victim())) };
+    let store = world.open();
+    let table = store.table("solver").unwrap();
+    for i in 0..10 {
+        let row = finished(&table, 1, &format!("late{i}_0_0"));
+        table.write(row, [("response", vec![i; 30].into())]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    finished(&table, 1, "last_0_0");
+    drop((store, table));
+    let image = image_of(&world.disk);
+    assert!(!image.contains_key(&log()));
+    image
+}
+
+#[test]
+fn a_damaged_value_of_a_checkpoint_is_emptied_too() {
+    let (_, world) = mend(&checkpointed());
+    let whole = scan(&open_copy(&world));
+    let mut image = checkpointed();
+    image.get_mut(&extent()).unwrap()[64] ^= 0x5A;
+    let (report, world) = mend(&image);
+    assert_eq!((report.cells_emptied, report.rows_lost, report.records_given_up), (1, 0, 0));
+    let copy = scan(&open_copy(&world));
+    assert_eq!(copy["solver"].len(), whole["solver"].len());
+    assert_ne!(copy, whole);
+}
+
+#[test]
+fn a_damaged_checkpoint_without_the_log_before_it_is_an_error() {
+    let mut image = checkpointed();
+    image.get_mut(&Path::new(ROOT).join("MANIFEST")).unwrap()[70] ^= 1;
+    let world = World::on(disk_of(&image));
+    match repair(ROOT, Some(Path::new(COPY)), &world.options()) {
+        Ok(report) => panic!("{:?}", report.losses),
+        Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "{error}"),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -203,12 +244,12 @@ fn a_backup_is_the_store_as_it_was_at_one_moment() {
 fn others_go_on_writing_while_a_backup_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    let store = Store::open(&path, Options::default().extent_bytes(4096, 1 << 16)).unwrap();
+    let store = Store::open(&path, Options::default()).unwrap();
     let table = store.create_table("solver", solver_schema()).unwrap();
     let (stop, begun) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for i in 0.. {
+            for i in 0..100_000 {
                 let row = finished(&table, 0, &format!("q{i}_0_0"));
                 table.write(row, [("response", vec![i; 200].into())]).unwrap();
                 begun.store(i > 50, Ordering::Relaxed);
@@ -220,7 +261,10 @@ fn others_go_on_writing_while_a_backup_is_made() {
         while !begun.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
-        for number in 0..3 {
+        for number in 0..4 {
+            if number > 1 {
+                store.checkpoint().unwrap();
+            }
             let to = folder.path().join(format!("copy-{number}"));
             let before = store.snapshot().commit();
             let report = store.backup(&to).unwrap();

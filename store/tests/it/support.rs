@@ -235,7 +235,7 @@ pub(crate) fn image_of(disk: &SimulatedDisk) -> Image {
 /// A new disk that holds an image.
 pub(crate) fn disk_of(image: &Image) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
-    for folder in ["", "log", "extents", "objects"] {
+    for folder in ["", "log", "extents", "objects", "pages"] {
         disk.create_directory(&Path::new(ROOT).join(folder)).unwrap();
     }
     for (path, bytes) in image {

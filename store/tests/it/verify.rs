@@ -115,12 +115,12 @@ fn every_kind_of_damage_is_told_with_its_file_and_place() {
         (
             "missing segment",
             |image| {
-                let bytes = image.remove(&at("log", "00000001.log")).unwrap();
-                image.insert(at("log", "00000002.log"), bytes);
+                let bytes = image[&at("log", "00000001.log")].clone();
+                image.insert(at("log", "00000003.log"), bytes);
             },
             FaultKind::Segment,
-            at("log", "00000002.log"),
-            "segment 1 is missing",
+            at("log", "00000003.log"),
+            "segment 2 is missing",
         ),
         (
             "record",
@@ -259,4 +259,53 @@ fn a_ruined_store_does_not_fill_the_memory() {
     }
     let report = check(&image);
     assert_eq!((report.faults.len(), report.fault_count()), (1000, 1500));
+}
+
+/// A store with a checkpoint in the middle of its life, whose log no longer goes back to the first record.
+fn checkpointed() -> Image {
+    let world = World { segment_bytes: 512, ..World::on(disk_of(&victim())) };
+    let store = world.open();
+    let table = store.table("solver").unwrap();
+    for i in 0..20 {
+        let row = finished(&table, 1, &format!("late{i}_0_0"));
+        table.write(row, [("response", vec![i; 30].into())]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    for i in 20..25 {
+        finished(&table, 1, &format!("late{i}_0_0"));
+    }
+    drop((store, table));
+    image_of(&world.disk)
+}
+
+#[test]
+fn a_checkpoint_is_checked_page_by_page() {
+    let image = checkpointed();
+    assert!(!image.contains_key(&at("log", "00000001.log")), "the log begins where the checkpoint ends");
+    let report = check(&image);
+    assert!(report.is_sound(), "{:?}", report.faults);
+    assert!(report.checked.pages >= 10 && report.checked.page_bytes > 1000, "{:?}", report.checked);
+    assert_eq!(report.checked.rows, 32);
+    let files: Vec<&PathBuf> =
+        image.keys().filter(|path| path.ends_with("MANIFEST") || path.starts_with(at("", "pages"))).collect();
+    assert_eq!(files.len(), 2);
+    for path in files {
+        for offset in 0..image[path].len() {
+            let mut image = image.clone();
+            image.get_mut(path).unwrap()[offset] ^= 0x5A;
+            let report = check(&image);
+            let seen = report.faults.iter().any(|f| f.kind == FaultKind::Checkpoint && f.path == *path);
+            assert!(seen, "{} at {offset}: {:?}", path.display(), report.faults.first());
+        }
+    }
+}
+
+#[test]
+fn what_a_checkpoint_needs_of_the_log_must_be_there() {
+    let mut image = checkpointed();
+    for path in files_with(&image, "log") {
+        image.remove(&path);
+    }
+    let report = check(&image);
+    assert!(report.faults[0].reason.contains("up to which a checkpoint covers it"), "{:?}", report.faults);
 }
