@@ -74,9 +74,9 @@ pub use directory::FORMAT_VERSION;
 pub use disk::{Disk, DiskFile, HeldLock, LocalDisk, LockKind, Mapping, SimulatedDisk};
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
-pub use extent::ValueBytes;
+pub use extent::{ExtentInfo, PinInfo, ValueBytes};
 pub use object::ObjectRef;
-pub use options::Options;
+pub use options::{Options, ValuePath};
 pub use policy::{Policy, PolicyInfo};
 pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
 pub use repair::{RepairReport, repair};
@@ -84,7 +84,7 @@ pub use sample_id::SampleId;
 pub use schema::{
     ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Schema, StorageClass,
 };
-pub use snapshot::{ScanOrder, Snapshot, TableSnapshot};
+pub use snapshot::{ScanOrder, Snapshot, TableSnapshot, compact};
 pub use state::ConsumerInfo;
 pub use stats::Stats;
 pub use step::{

@@ -21,7 +21,7 @@ use crate::clock::Timestamp;
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Extents, ValueSource};
+use crate::extent::{Extents, Pin, ValueSource};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::options::Options;
@@ -47,6 +47,12 @@ pub(crate) struct Shared {
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
     wake_ups: RwLock<Vec<Arc<WakeUp>>>,
+    /// How many records there were when the store was open: what was emptied before lies below.
+    pub(crate) opened_commits: u64,
+    /// The name that short pins go by.
+    reader: Arc<str>,
+    /// Notified when extents come free.
+    pub(crate) space_freed: WakeUp,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
     /// How far a store that is open for reading has come.
@@ -72,7 +78,7 @@ impl Shared {
             log::read(&directory, from, |_, record| state.apply(record).map(drop))?
         };
         // After the log: a file that a record names is there before the record is.
-        let extents = Arc::new(Extents::open(&directory)?);
+        let extents = Arc::new(Extents::open(&directory, !options.read_only)?);
         if end.torn_bytes > 0 {
             tracing::warn!(
                 bytes = end.torn_bytes,
@@ -80,15 +86,12 @@ impl Shared {
             );
         }
         tracing::info!(path = %directory.path.display(), records = end.records, "store opened");
+        extents.check(&state.liveness)?;
+        let opened_commits = state.commits + u64::from(!options.read_only); // with the record of this opening
         let wake_ups = RwLock::new(state.consumers.iter().map(|_| Arc::default()).collect());
         let next_incarnation = state.incarnation + 1;
         let shared = Shared {
-            values: ValueSource::new(
-                directory.clone(),
-                extents.clone(),
-                options.extent_bytes_first,
-                options.extent_bytes_max,
-            ),
+            values: ValueSource::new(directory.clone(), extents.clone(), state.liveness.greatest(), &options),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
             unsynced: Unsynced::new(&directory, end.next_sequence == 0)?,
             synced_at: AtomicI64::new(options.clock.now().0),
@@ -96,6 +99,9 @@ impl Shared {
             state: Mutex::new(state),
             closed: OnceLock::new(),
             reading: Mutex::new(reading),
+            opened_commits,
+            reader: "a call that reads".into(),
+            space_freed: WakeUp::new(),
             options,
             directory,
             extents,
@@ -202,6 +208,11 @@ impl Shared {
         self.synced_at.store(now.0, Ordering::Relaxed);
         self.sync_all()?;
         Ok(None)
+    }
+
+    /// Holds back recycling while a caller reads what it has just looked up in the state.
+    pub(crate) fn pin_reader(&self, state: &State) -> Pin {
+        self.extents.pins().take(state.commits, self.reader.clone(), None)
     }
 
     pub(crate) fn check_writable(&self, verb: &'static str) -> Result<()> {

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn column(data_type: DataType) -> DataColumn {
-        DataColumn { name: "c".into(), data_type }
+        DataColumn { name: "c".into(), data_type, shared: false }
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(super) struct Capture {
     pub(super) claims: Vec<ClaimImage>,
     pub(super) next_claim: u64,
     pub(super) steps: Vec<StepImage>,
+    pub(super) liveness: LivenessImage,
 }
 
 /// A table at that instant.
@@ -70,6 +71,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
         claims: state.claims.in_order().map(|(number, state)| claim(number, state)).collect(),
         next_claim: state.claims.next_number(),
         steps: state.steps.iter().map(|(number, step)| self::step(*number, step, state)).collect(),
+        liveness: state.liveness.image(),
         tables,
     }
 }
@@ -93,7 +95,7 @@ fn table(table: &mut TableState) -> TableCapture {
     TableCapture {
         name: table.name.to_string(),
         policy: table.policy as u32,
-        columns: columns.map(|column| ColumnRecord::new(&column.name, &column.data_type)).collect(),
+        columns: columns.map(ColumnRecord::new).collect(),
         counts: table.counts.clone(),
         chunks: table.chunks.clone(),
         rows: table.row_count(),

@@ -39,6 +39,8 @@ pub(super) struct Mender<'a> {
     pub(super) objects: &'a HashSet<(String, u64)>,
     /// The time of the last record that could be read.
     pub(super) last_time: i64,
+    /// Values that were moved, from where to where, in the order of their records.
+    pub(super) moves: Vec<([u8; 16], [u8; 16])>,
     expected: u64,
     /// Something is missing before this place.
     broken: bool,
@@ -64,6 +66,7 @@ impl<'a> Mender<'a> {
             damaged,
             objects,
             last_time: 0,
+            moves: Vec::new(),
             expected: 0,
             broken: false,
             ended: false,
@@ -125,6 +128,9 @@ impl<'a> Mender<'a> {
 
     /// Applies a record and, if it can be, hands it on.
     fn put(&mut self, sequence: u64, record: Record, sink: Sink<'_>) -> crate::error::Result<bool> {
+        if let Event::Moved { moves } = &record.event {
+            self.moves.extend(moves.iter().map(|moved| (moved.from, moved.to)));
+        }
         match self.state.apply(record.clone()) {
             Ok(_) => sink(&record).map(|()| true),
             Err(_) => {
@@ -167,7 +173,7 @@ impl<'a> Mender<'a> {
                 Operation::Write { table, row, .. }
                 | Operation::Append { table, row, .. }
                 | Operation::Exclude { table, row, .. } => (*table, row.saturating_add(1), None),
-                Operation::Group { .. } => continue, // it names no row
+                Operation::Group { .. } | Operation::Share { .. } => continue, // they name no row
             };
             let Some(there) = rows.get_mut(table as usize) else { continue };
             if row > *there && row - *there <= ROWS_LOST_MAX {
@@ -234,12 +240,20 @@ impl<'a> Mender<'a> {
         match event {
             Event::Written { operations } | Event::Finished { operations, .. } => {
                 let before = operations.len();
-                operations.retain(|operation| {
-                    !matches!(operation, Operation::Append { view, .. } if self.damaged.contains(view))
+                operations.retain(|operation| match operation {
+                    Operation::Append { view, .. } | Operation::Share { view, .. } => {
+                        !self.damaged.contains(view)
+                    }
+                    _ => true,
                 });
                 let emptied =
                     operations.iter_mut().map(|operation| self.empty_cells(operation)).sum::<usize>();
                 emptied > 0 || operations.len() < before
+            }
+            Event::Moved { moves } => {
+                let before = moves.len();
+                moves.retain(|moved| !self.damaged.contains(&moved.from));
+                moves.len() < before
             }
             Event::PolicyCreated { objects, .. } => self.forget(objects),
             Event::StepCommitted { updates, .. } => {
@@ -253,7 +267,10 @@ impl<'a> Mender<'a> {
         let cells = match operation {
             Operation::Insert(insert) => &mut insert.cells,
             Operation::Write { cells, .. } => cells,
-            Operation::Append { .. } | Operation::Exclude { .. } | Operation::Group { .. } => return 0,
+            Operation::Append { .. }
+            | Operation::Exclude { .. }
+            | Operation::Group { .. }
+            | Operation::Share { .. } => return 0,
         };
         let mut emptied = 0;
         for cell in cells {

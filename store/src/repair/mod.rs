@@ -52,9 +52,15 @@ pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> R
     let store_id = found.store_id.ok_or_else(|| unknown_store(path))?;
     let job = Repair { path, options, store_id };
     let (nothing, no_objects) = (HashSet::new(), HashSet::new());
-    let (refused, state) = job.settle(&nothing, &no_objects)?;
+    let (refused, state, moves) = job.settle(&nothing, &no_objects)?;
     let findings = verify::check_named(disk, path, &state, store_id)?;
-    let views: HashSet<[u8; 16]> = findings.values.iter().map(|value| view_of(value).0).collect();
+    let mut views: HashSet<[u8; 16]> = findings.values.iter().map(|value| view_of(value).0).collect();
+    // A cell whose value was moved held the old view when it was written.
+    for (from, to) in moves.iter().rev() {
+        if views.contains(to) {
+            views.insert(*from);
+        }
+    }
     let objects: HashSet<(String, u64)> =
         findings.objects.iter().map(|object| (object.key.clone(), object.version)).collect();
     let copy = to.map(|to| copy::Copy::begin(options, path, to, store_id)).transpose()?;
@@ -76,6 +82,9 @@ pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> R
     Ok(report)
 }
 
+/// Values that were moved, from where to where, in the order of their records.
+type Moves = Vec<([u8; 16], [u8; 16])>;
+
 struct Repair<'a> {
     path: &'a Path,
     options: &'a Options,
@@ -88,15 +97,15 @@ impl Repair<'_> {
         &self,
         damaged: &'s HashSet<[u8; 16]>,
         objects: &'s HashSet<(String, u64)>,
-    ) -> Result<(HashSet<u64>, State)> {
+    ) -> Result<(HashSet<u64>, State, Moves)> {
         let mut refused = HashSet::new();
         for _ in 0..PASSES_MAX {
             let mended = self.pass(&refused, damaged, objects, &mut |_| Ok(()))?;
             match mended.stuck {
                 Some(sequence) => refused.insert(sequence),
                 None => {
-                    let state = mended.state;
-                    return Ok((refused, state));
+                    let (state, moves) = (mended.state, mended.moves);
+                    return Ok((refused, state, moves));
                 }
             };
         }

@@ -63,6 +63,8 @@ pub struct DataColumn {
     pub name: String,
     /// The type of its values.
     pub data_type: DataType,
+    /// Equal values are stored once.
+    pub shared: bool,
 }
 
 /// The declaration of a table.
@@ -91,7 +93,20 @@ impl Schema {
 
     /// Adds a data column.
     pub fn data(mut self, name: &str, data_type: DataType) -> Self {
-        self.data.push(DataColumn { name: name.to_owned(), data_type });
+        self.data.push(DataColumn { name: name.to_owned(), data_type, shared: false });
+        self
+    }
+
+    /// Adds a data column of which many rows have the same value, as the prompt of a group: equal values are stored
+    /// once. Worth it for values of some hundred bytes and more; a bool or number takes no more room either way.
+    ///
+    /// ```
+    /// use forebay_store::{DataType, Element, Schema};
+    /// let schema = Schema::new().data_shared("prompt", DataType::list(Element::Int32)).data("reward", DataType::Float32);
+    /// assert!(schema.data_columns()[0].shared);
+    /// ```
+    pub fn data_shared(mut self, name: &str, data_type: DataType) -> Self {
+        self.data.push(DataColumn { name: name.to_owned(), data_type, shared: true });
         self
     }
 

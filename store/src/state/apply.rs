@@ -11,7 +11,7 @@ use crate::extent::View;
 use crate::log::record::*;
 use crate::object::ObjectRef;
 use crate::policy::{PolicyMoment, PolicyState};
-use crate::schema::{DataType, Element, Schema};
+use crate::schema::{DataColumn, DataType, Element, Schema};
 use crate::step::{Planned, StepBatch, StepProgress, StepState, StepUpdate};
 use crate::table::{Progress, Purpose, RowMeta, TableState};
 use crate::texts::TextId;
@@ -68,6 +68,7 @@ impl State {
             }
             Event::StepAbandoned { step } => self.end_step(step, StepProgress::Abandoned, now),
             Event::Rewound { step, exclude } => self.rewind(step, exclude, &mut effects)?,
+            Event::Moved { moves } => self.moved(moves)?,
         }
         self.commits += 1;
         Ok(effects)
@@ -114,7 +115,11 @@ impl State {
         }
         let mut schema = Schema::new().policy(&self.policies[policy as usize].name);
         for column in columns {
-            schema = schema.data(&column.name, column.data_type()?);
+            let data_type = column.data_type()?;
+            schema = match column.shared {
+                true => schema.data_shared(&column.name, data_type),
+                false => schema.data(&column.name, data_type),
+            };
         }
         schema.validate().map_err(|error| error.to_string())?;
         let (id, name) = (self.tables.len() as u32, Arc::<str>::from(name));
@@ -208,6 +213,8 @@ impl State {
             match operation {
                 Operation::Insert(insert) => self.insert(insert, now, effects)?,
                 Operation::Write { table, row, cells } => {
+                    self.table(table)?;
+                    self.cells_turn_final(table, row, &cells)?;
                     self.table(table)?.write(row, &cells, now)?;
                     self.change_consumers(table, effects, |consumer, table, fallout| {
                         consumer.row_changed(table, row, fallout);
@@ -219,7 +226,9 @@ impl State {
                         return Err(format!("append to cell {column} of row {row}, which does not exist"));
                     }
                     state.append(row, column, View(view));
+                    self.fragment_lives(table, column, View(view));
                 }
+                Operation::Share { view, hash } => self.liveness.share(View(view), hash),
                 Operation::Exclude { table, row, reason } => {
                     if row >= self.table(table)?.row_count() {
                         return Err(format!("row {row} is excluded but does not exist"));
@@ -268,6 +277,7 @@ impl State {
                 consumer.row_superseded(table, old, fallout);
             });
         }
+        self.cells_turn_final(table, insert.row, &insert.cells)?;
         let state = self.table(table)?;
         let row = state.insert(meta);
         state.write(row, &insert.cells, now)?;
@@ -524,8 +534,8 @@ impl State {
 
 impl ColumnRecord {
     /// The stored form of a column's declaration.
-    pub(crate) fn new(name: &str, data_type: &DataType) -> Self {
-        let (kind, element, shape) = match data_type {
+    pub(crate) fn new(column: &DataColumn) -> Self {
+        let (kind, element, shape) = match &column.data_type {
             DataType::Bool => (1, 0, Vec::new()),
             DataType::Number(element) => (2, element.tag(), Vec::new()),
             DataType::Utf8 => (3, 0, Vec::new()),
@@ -533,7 +543,7 @@ impl ColumnRecord {
             DataType::List(element) => (5, element.tag(), Vec::new()),
             DataType::Tensor(element, shape) => (6, element.tag(), shape.clone()),
         };
-        ColumnRecord { name: name.to_owned(), kind, element, shape }
+        ColumnRecord { name: column.name.clone(), kind, element, shape, shared: column.shared }
     }
 
     fn data_type(&self) -> Result<DataType, String> {

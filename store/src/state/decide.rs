@@ -25,6 +25,17 @@ pub(crate) enum Request {
     Group { consumer: u32, table: u32, policy_version: u64, key: String, change: GroupChangeRecord },
 }
 
+impl Request {
+    /// The cells that the request would write.
+    pub(crate) fn cells_mut(&mut self) -> &mut [CellRecord] {
+        match self {
+            Request::Insert(insertion) => &mut insertion.cells,
+            Request::Write { cells, .. } => cells,
+            _ => &mut [],
+        }
+    }
+}
+
 /// A row that a caller asks for.
 #[derive(Debug)]
 pub(crate) struct Insertion {

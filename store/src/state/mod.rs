@@ -11,6 +11,7 @@ pub(crate) mod apply;
 mod decide;
 mod declare;
 mod groups;
+mod live;
 mod show;
 mod values;
 pub use show::ConsumerInfo;
@@ -23,6 +24,7 @@ pub(crate) use declare::{check_planned, declare, unknown};
 
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
+use crate::extent::Liveness;
 use crate::log::record::ConsumerRecord;
 use crate::policy::PolicyState;
 use crate::sample_id::SampleId;
@@ -45,6 +47,8 @@ pub(crate) struct State {
     policies_by_name: HashMap<Arc<str>, usize>,
     consumers_by_name: HashMap<Arc<str>, usize>,
     pub(crate) texts: Texts,
+    /// What is live in the extents.
+    pub(crate) liveness: Liveness,
     /// Records applied: the commit number.
     pub(crate) commits: u64,
 }
@@ -70,6 +74,7 @@ impl State {
             policies_by_name: HashMap::new(),
             consumers_by_name: HashMap::new(),
             texts: Texts::new(),
+            liveness: Liveness::default(),
             commits: 0,
         }
     }

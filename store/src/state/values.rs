@@ -7,13 +7,16 @@ use crate::log::record::{CellRecord, Event, Operation, StoredValue};
 impl State {
     /// Whether the event names a value that lies in an extent. What the state does not know counts as one.
     pub(crate) fn names_values(&self, event: &Event) -> bool {
-        let (Event::Written { operations } | Event::Finished { operations, .. }) = event else {
-            return false;
+        let operations = match event {
+            Event::Written { operations } | Event::Finished { operations, .. } => operations,
+            Event::Moved { .. } => return true,
+            _ => return false,
         };
         operations.iter().any(|operation| match operation {
             Operation::Insert(insert) => self.any_outside(insert.table, &insert.cells),
             Operation::Write { table, cells, .. } => self.any_outside(*table, cells),
             Operation::Append { table, column, view, .. } => self.is_outside(*table, *column, View(*view)),
+            Operation::Share { .. } => true,
             Operation::Exclude { .. } | Operation::Group { .. } => false,
         })
     }

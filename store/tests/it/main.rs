@@ -12,6 +12,7 @@ mod claims;
 mod crash;
 mod durability;
 mod exact_groups;
+mod extents;
 mod groups;
 mod hostile;
 mod model;
