@@ -3,10 +3,10 @@
 use crate::consumer::ConsumerHandle;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::extent::{ValueOwner, View};
+use crate::extent::{Lifetime, NewContents, ValueOwner, ValueWriter, View};
 use crate::log::record::{CellRecord, Event, GroupChangeRecord, Operation, StoredValue};
 use crate::sample_id::SampleId;
-use crate::schema::{Schema, StorageClass};
+use crate::schema::{DataColumn, Schema, StorageClass};
 use crate::shared::Shared;
 use crate::state::{Insertion, Request, State};
 use crate::store::Store;
@@ -156,19 +156,28 @@ impl NewRow {
 #[must_use = "a batch does nothing until it is committed"]
 pub struct WriteBatch<'a> {
     store: &'a Store,
+    values: ValueWriter<'a>,
+    /// Values of shared columns that this batch brings.
+    contents: NewContents,
     requests: Vec<Request>,
     durability: Durability,
 }
 
 impl<'a> WriteBatch<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
-        WriteBatch { store, requests: Vec::new(), durability: store.0.options.durability }
+        let values = store.0.values.writer(&*store.0);
+        let (contents, durability) = (NewContents::default(), store.0.options.durability);
+        WriteBatch { store, values, contents, requests: Vec::new(), durability }
     }
 
     /// The level at which the batch is acknowledged. Default: the store's.
     pub fn durability(&mut self, level: Durability) -> &mut Self {
         self.durability = level;
         self
+    }
+
+    pub(crate) fn values(&mut self) -> &mut ValueWriter<'a> {
+        &mut self.values
     }
 
     /// Adds a row, with the cells that are known already.
@@ -190,7 +199,8 @@ impl<'a> WriteBatch<'a> {
             table: table.id(),
             column: 0,
         };
-        let cells = self.store.0.store_cells(&table.current_schema(), owner, cells)?;
+        let lifetime = Lifetime::Version(row.policy_version);
+        let cells = self.store_cells(&table.current_schema(), lifetime, owner, cells)?;
         let NewRow {
             sample,
             numbered,
@@ -265,7 +275,7 @@ impl<'a> WriteBatch<'a> {
     ) -> Result<()> {
         table.check_store(self.store)?;
         table.check_row(row)?;
-        let cells = self.store.0.store_cells(&table.current_schema(), row.owner(0), cells)?;
+        let cells = self.store_cells(&table.current_schema(), row.lifetime(), row.owner(0), cells)?;
         self.requests.push(Request::Write { row, cells });
         Ok(())
     }
@@ -346,54 +356,53 @@ impl<'a> WriteBatch<'a> {
     ///
     /// # Errors
     /// The first change that cannot be made; then none was.
-    pub fn commit(self) -> Result<Vec<Row>> {
-        let shared = &self.store.0;
+    pub fn commit(mut self) -> Result<Vec<Row>> {
+        self.bring_values()?;
+        let (shared, contents) = (&self.store.0, &self.contents);
+        let requests = std::mem::take(&mut self.requests);
         shared.submit_if_at(self.durability, |state| {
-            let (operations, rows) = shared.decide(state, self.requests)?;
+            let (operations, rows) = shared.decide(state, requests, contents)?;
             let event = (!operations.is_empty()).then_some(Event::Written { operations });
             Ok((event, rows))
         })
     }
 
     /// Completes a task's claim together with the changes of the batch.
-    pub(crate) fn finish(self, claim: u64) -> Result<Vec<Row>> {
-        let shared = &self.store.0;
+    pub(crate) fn finish(mut self, claim: u64) -> Result<Vec<Row>> {
+        self.bring_values()?;
+        let (shared, contents) = (&self.store.0, &self.contents);
+        let requests = std::mem::take(&mut self.requests);
         shared.submit_at(self.durability, |state| {
             state.check_claim(claim, &["leased"])?;
-            let (operations, rows) = shared.decide(state, self.requests)?;
+            let (operations, rows) = shared.decide(state, requests, contents)?;
             Ok((Event::Finished { claim, operations }, rows))
         })
     }
-}
 
-fn no_reason() -> Error {
-    let reason = "it is empty; say in a few words why the row is left out".to_owned();
-    Cause::Argument { what: "reason", reason }.into()
-}
-
-impl Shared {
-    fn decide(&self, state: &State, requests: Vec<Request>) -> Result<(Vec<Operation>, Vec<Row>)> {
-        state.decide_writes(requests, &|table, column, old, new| {
-            let data_type = &state.tables[table as usize].schema.data_columns()[column as usize].data_type;
-            self.same_bytes(data_type.storage_class(), old, new)
-        })
-    }
-
-    /// Whether two stored values are equal: by length first, then by their bytes.
-    fn same_bytes(&self, class: StorageClass, old: StoredValue, new: StoredValue) -> Result<bool> {
-        let (StoredValue::View(a), StoredValue::View(b)) = (old, new) else { return Ok(old == new) };
-        let (a, b) = (View(a), View(b));
-        Ok(a.length() == b.length() && *self.extents.resolve(a, class)? == *self.extents.resolve(b, class)?)
+    /// Brings every value into its extent, and lets shared ones stand for what others committed meanwhile.
+    fn bring_values(&mut self) -> Result<()> {
+        self.values.flush()?;
+        let stands = self.contents.resolve(&self.store.0, &mut self.values)?;
+        let cells = self.requests.iter_mut().flat_map(Request::cells_mut);
+        for cell in cells.filter(|_| !stands.is_empty()) {
+            if let StoredValue::View(view) = &mut cell.value
+                && let Some(committed) = stands.get(&View(*view))
+            {
+                *view = committed.0;
+            }
+        }
+        Ok(())
     }
 
     /// Checks cells against a schema and brings their values where they belong.
-    pub(crate) fn store_cells<'v>(
-        &self,
+    fn store_cells<'v>(
+        &mut self,
         schema: &Schema,
+        lifetime: Lifetime,
         owner: ValueOwner,
         cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
     ) -> Result<Vec<CellRecord>> {
-        self.check_writable("write to it")?;
+        self.store.0.check_writable("write to it")?;
         let mut records: Vec<CellRecord> = Vec::new();
         for (name, value) in cells {
             let index = schema.index_of(name)?;
@@ -406,13 +415,53 @@ impl Shared {
                 Encoded::Inline(bits) => StoredValue::Inline(bits),
                 Encoded::Bytes(bytes) => {
                     let owner = ValueOwner { column: index as u32, ..owner };
-                    StoredValue::View(
-                        self.values.write(&[&bytes], column.data_type.storage_class(), owner)?.0,
-                    )
+                    StoredValue::View(self.store_value(&bytes, column, lifetime, owner)?.0)
                 }
             };
             records.push(CellRecord { column: index as u16, value });
         }
         Ok(records)
+    }
+
+    fn store_value(
+        &mut self,
+        bytes: &[u8],
+        column: &DataColumn,
+        lifetime: Lifetime,
+        owner: ValueOwner,
+    ) -> Result<View> {
+        let class = column.data_type.storage_class();
+        if column.shared {
+            return self.contents.store(&self.store.0, &mut self.values, bytes, class, owner);
+        }
+        self.values.write(&[bytes], class, lifetime, owner)
+    }
+}
+
+fn no_reason() -> Error {
+    let reason = "it is empty; say in a few words why the row is left out".to_owned();
+    Cause::Argument { what: "reason", reason }.into()
+}
+
+impl Shared {
+    fn decide(
+        &self,
+        state: &State,
+        requests: Vec<Request>,
+        contents: &NewContents,
+    ) -> Result<(Vec<Operation>, Vec<Row>)> {
+        let (mut operations, rows) = state.decide_writes(requests, &|table, column, old, new| {
+            let data_type = &state.tables[table as usize].schema.data_columns()[column as usize].data_type;
+            self.same_bytes(data_type.storage_class(), old, new)
+        })?;
+        contents.declare(state, &mut operations);
+        Ok((operations, rows))
+    }
+
+    /// Whether two stored values are equal: by length first, then by their bytes.
+    fn same_bytes(&self, class: StorageClass, old: StoredValue, new: StoredValue) -> Result<bool> {
+        let (StoredValue::View(a), StoredValue::View(b)) = (old, new) else { return Ok(old == new) };
+        let (a, b) = (View(a), View(b));
+        Ok(a.length() == b.length() && *self.extents.resolve(a, class)? == *self.extents.resolve(b, class)?)
     }
 }

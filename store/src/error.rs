@@ -258,6 +258,11 @@ pub enum Cause {
     // Capacity and the disk.
     #[error("no room to {verb} {}", path.display())]
     DiskFull { verb: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "no room for {needed} bytes: {used} of {limit} bytes are taken, and none came free in time; {pin}; remove rows, let \
+         readers go, or raise the store's disk budget"
+    )]
+    NoSpace { needed: u64, used: u64, limit: u64, pin: String },
     #[error("could not {verb} {}", path.display())]
     Io { verb: &'static str, path: PathBuf, source: io::Error },
 
@@ -294,7 +299,7 @@ impl Cause {
             }
             NeedsRecovery { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
-            DiskFull { .. } => Kind::Capacity,
+            DiskFull { .. } | NoSpace { .. } => Kind::Capacity,
             LockedByReaders { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,

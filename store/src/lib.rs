@@ -81,9 +81,9 @@ pub use disk::{
 };
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
-pub use extent::ValueBytes;
+pub use extent::{ExtentInfo, PinInfo, ValueBytes};
 pub use object::ObjectRef;
-pub use options::Options;
+pub use options::{Options, ValuePath};
 pub use policy::{Policy, PolicyInfo};
 pub use randomness::{Randomness, SeededRandomness, SystemRandomness};
 pub use recovery::RecoveryReport;
@@ -93,7 +93,7 @@ pub use sample_id::SampleId;
 pub use schema::{
     ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Role, Schema, StorageClass,
 };
-pub use snapshot::{ScanOrder, Snapshot, TableSnapshot};
+pub use snapshot::{ScanOrder, Snapshot, TableSnapshot, compact};
 pub use state::ConsumerInfo;
 pub use stats::Stats;
 pub use step::{

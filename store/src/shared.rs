@@ -22,7 +22,7 @@ use crate::clock::Timestamp;
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Extents, ValueSource, View, stored_bytes};
+use crate::extent::{Extents, Pin, ValueSource, View, stored_bytes};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::options::Options;
@@ -57,6 +57,12 @@ pub(crate) struct Shared {
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,
     wake_ups: RwLock<Vec<Arc<WakeUp>>>,
+    /// How many records there were when the store was open: what was emptied before lies below.
+    pub(crate) opened_commits: u64,
+    /// The name that short pins go by.
+    reader: Arc<str>,
+    /// Notified when extents come free.
+    pub(crate) space_freed: WakeUp,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
     /// How far a store that is open for reading has come.
@@ -72,17 +78,14 @@ impl Shared {
         let checkpointer = Checkpointer::after(manifest.as_ref());
         // Before the files of values are mapped: a record's files are there before it is, and recovery may mend some.
         let Replayed { state, end, report: recovery, reading } = replay(&directory, &options, manifest)?;
-        let extents = Arc::new(Extents::open(&directory)?);
+        let extents = Arc::new(Extents::open(&directory, !options.read_only)?);
         tracing::info!(path = %directory.path.display(), records = end.records, "store opened");
+        extents.check(&state.liveness)?;
+        let opened_commits = state.commits + u64::from(!options.read_only); // with the record of this opening
         let wake_ups = RwLock::new(state.consumers.iter().map(|_| Arc::default()).collect());
         let next_incarnation = state.incarnation + 1;
         let shared = Shared {
-            values: ValueSource::new(
-                directory.clone(),
-                extents.clone(),
-                options.extent_bytes_first,
-                options.extent_bytes_max,
-            ),
+            values: ValueSource::new(directory.clone(), extents.clone(), state.liveness.greatest(), &options),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
             unsynced: Unsynced::new(&directory, recovery.checked || end.next_sequence == 0)?,
             recovery,
@@ -93,6 +96,9 @@ impl Shared {
             numbering: Numbering::default(),
             closed: OnceLock::new(),
             reading: Mutex::new(reading),
+            opened_commits,
+            reader: "a call that reads".into(),
+            space_freed: WakeUp::new(),
             options,
             directory,
             extents,
@@ -167,7 +173,7 @@ impl Shared {
         }
         for view in values {
             let Ok((extent, offset)) = self.extents.locate(*view) else { return Vec::new() };
-            let Some(bytes) = extent.mapping().stable(offset, stored_bytes(*view)) else { return Vec::new() };
+            let Some(bytes) = extent.stable(offset, stored_bytes(*view)) else { return Vec::new() };
             carried.extend_from_slice(bytes);
         }
         carried
@@ -225,6 +231,11 @@ impl Shared {
         self.synced_at.store(now.0, Ordering::Relaxed);
         self.sync_all()?;
         Ok(None)
+    }
+
+    /// Holds back recycling while a caller reads what it has just looked up in the state.
+    pub(crate) fn pin_reader(&self, state: &State) -> Pin {
+        self.extents.pins().take(state.commits, self.reader.clone(), None)
     }
 
     pub(crate) fn check_writable(&self, verb: &'static str) -> Result<()> {

@@ -15,10 +15,14 @@ pub struct Stats {
     pub value_bytes_written: u64,
     /// Values read from extents since the store was opened. Queries on meta and status columns leave it alone.
     pub value_reads: u64,
-    /// Extent files.
+    /// Extents that may hold something to read.
     pub extents: u64,
-    /// Bytes that extent files take.
+    /// Bytes that they take on disk.
     pub extent_bytes: u64,
     /// Bytes of memory that rows, their index and their texts take; pages that lie in a checkpoint's files do not count.
     pub memory_bytes: u64,
+    /// Bytes of extents that wait to be used again.
+    pub free_extent_bytes: u64,
+    /// How many times an extent was used again since the store was opened.
+    pub extents_recycled: u64,
 }

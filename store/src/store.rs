@@ -13,6 +13,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::consumer::{Consumer, ConsumerHandle};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
+use crate::extent::{ExtentInfo, PinInfo};
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
@@ -286,10 +287,28 @@ impl Store {
         Store::open(&self.0.directory.path, options)?.0.copy_to(to)
     }
 
-    /// One instant of all tables. It blocks nobody and costs the number of chunks.
+    /// One instant of all tables. It blocks nobody and costs the number of chunks. While it is held, the space of values
+    /// that it shows is not used again (see [`Store::pins`]).
     pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_for("snapshot")
+    }
+
+    /// As [`snapshot`](Store::snapshot), under the name by which [`Store::pins`] shows who holds it.
+    pub fn snapshot_for(&self, owner: &str) -> Snapshot {
+        let now = self.0.options.clock.now();
         let state = self.0.state.lock();
-        Snapshot::new(self.0.extents.clone(), &state)
+        let pin = self.0.extents.pins().take(state.commits, owner.into(), Some(now));
+        Snapshot::new(self.0.extents.clone(), Arc::new(pin), &state)
+    }
+
+    /// Who holds back the space of values that are no longer part of any table, the greatest first.
+    pub fn pins(&self) -> Vec<PinInfo> {
+        self.0.pins()
+    }
+
+    /// Every extent that may hold something to read, with what is live in it.
+    pub fn extents(&self) -> Vec<ExtentInfo> {
+        self.0.show_extents()
     }
 
     /// Every live claim, and the last ones that ended.
@@ -366,21 +385,25 @@ impl Store {
             extents: extents as u64,
             extent_bytes,
             memory_bytes,
+            free_extent_bytes: self.0.values.free_bytes(),
+            extents_recycled: self.0.values.recycled(),
         }
     }
 
     /// Does the background duties that are due, and says when to call again: cheap when there is nothing to do.
     ///
     /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on needs
-    /// nobody to call this for it), deletes what the
-    /// retention rule no longer keeps ([`Options::retention`]), takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what
-    /// has been unsynced for [`Options::sync_interval`]. `None`: not before something is written.
+    /// nobody to call this for it), deletes what the retention rule no longer keeps ([`Options::retention`]), takes a
+    /// checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
+    /// [`Options::sync_interval`]. Looks after the extents: those of versions that are over are sealed, thin ones
+    /// evacuated, those that nobody needs made free. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
         self.apply_retention()?;
         self.0.checkpoint_if_due()?;
         let sync = self.0.sync_when_due()?;
         self.0.retire_due();
+        self.0.tend_extents()?;
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())
     }

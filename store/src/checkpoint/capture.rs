@@ -27,6 +27,7 @@ pub(super) struct Capture {
     pub(super) claims: Vec<ClaimImage>,
     pub(super) next_claim: u64,
     pub(super) steps: Vec<StepImage>,
+    pub(super) liveness: LivenessImage,
 }
 
 /// A table at that instant.
@@ -74,6 +75,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
         claims: state.claims.in_order().map(|(number, state)| claim(number, state)).collect(),
         next_claim: state.claims.next_number(),
         steps: state.steps.iter().map(|(number, step)| self::step(*number, step, state)).collect(),
+        liveness: state.liveness.image(),
         tables,
     }
 }

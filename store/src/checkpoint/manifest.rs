@@ -38,6 +38,38 @@ pub(crate) struct Manifest {
     pub(crate) claims: Vec<ClaimImage>,
     pub(crate) next_claim: u64,
     pub(crate) steps: Vec<StepImage>,
+    pub(crate) liveness: LivenessImage,
+}
+
+/// What is live in the extents.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub(crate) struct LivenessImage {
+    pub(crate) lives: Vec<LifeImage>,
+    pub(crate) contents: Vec<ContentImage>,
+    /// The greatest extent number that was ever named.
+    pub(crate) greatest: u32,
+}
+
+/// A generation of an extent in which something lives.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LifeImage {
+    pub(crate) extent: u32,
+    pub(crate) generation: u32,
+    pub(crate) bytes: u64,
+    pub(crate) values: u64,
+    pub(crate) first_named: u64,
+    pub(crate) last_left: u64,
+}
+
+/// A value of a shared column.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ContentImage {
+    pub(crate) view: [u8; 16],
+    pub(crate) hash: u128,
+    /// How many cells stand for it.
+    pub(crate) cells: u64,
+    /// Whether later equal values are to share this one.
+    pub(crate) current: bool,
 }
 
 /// A pages file.

@@ -40,7 +40,7 @@ mod take;
 
 #[cfg(test)]
 pub(crate) use manifest::MANIFEST_HEADER_BYTES;
-pub(crate) use manifest::Manifest;
+pub(crate) use manifest::{ContentImage, LifeImage, LivenessImage, Manifest};
 #[cfg(test)]
 pub(crate) use pages::PAGES_HEADER_BYTES;
 pub(crate) use pages::{image_bytes, number_of, path_of};

@@ -8,7 +8,7 @@ use crate::claim::{ClaimProgress, ClaimState};
 use crate::clock::Timestamp;
 use crate::directory::Directory;
 use crate::error::{Cause, Error, Result};
-use crate::extent::View;
+use crate::extent::{Liveness, View};
 use crate::index::{IdIndex, Run};
 use crate::log::record::ObjectRecord;
 use crate::object::ObjectRef;
@@ -54,6 +54,7 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
         let (consumers, tables) = (&mut state.consumers, &state.tables);
         consumers[number].restore(consumer.state, tables).map_err(corrupt)?;
     }
+    state.liveness = Liveness::restore(&manifest.liveness);
     state.resume_plans();
     (state.commits, state.incarnation) = (manifest.commits, manifest.incarnation);
     state.rewind_floor = manifest.rewind_floor;

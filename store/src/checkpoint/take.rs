@@ -277,6 +277,7 @@ impl<'a> PageStore<'a> {
             claims: captured.claims,
             next_claim: captured.next_claim,
             steps: captured.steps,
+            liveness: captured.liveness,
         })
     }
 

@@ -113,10 +113,12 @@ impl Claim {
     /// # Errors
     /// `input` when a column is unknown.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
-        let rows = {
+        let (rows, _pin) = {
             let state = self.store.0.state.lock();
             let table = &state.tables[self.table_id as usize];
-            gather_rows(table, state.texts.pages(), &self.indexes, ColumnSet::named(&table.schema, names)?)
+            let columns = ColumnSet::named(&table.schema, names)?;
+            let rows = gather_rows(table, state.texts.pages(), &self.indexes, columns);
+            (rows, self.store.0.pin_reader(&state))
         };
         rows.into_batch(&self.store.0.extents)
     }

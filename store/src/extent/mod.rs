@@ -1,73 +1,61 @@
-//! Extents: append-only files of values.
+//! Extents: files of values.
 //!
 //! Text, bytes, lists and tensors do not lie in the table but in extents; the table holds a 16-byte [`View`] that says
-//! where. An extent has exactly one writer for life, so value bytes move once, in parallel, outside every lock.
+//! where. An extent has exactly one writer at a time, so value bytes move once, in parallel, outside every lock.
 //!
-//! Invariants
-//! - A value is written once, before the log record that names it; from then on its bytes never change. That is what
-//!   lets [`ValueBytes`] hand them out as `&[u8]`.
-//! - Every value is followed by a trailer that says what it is, so that a damaged store can be checked without its log.
-//! - Extent numbers are never used twice in a store; an extent that exists when a store is opened is never written again.
+//! # A life
+//! *Open*: one [`Writer`](writer) fills it from the front. *Sealed*: it is full, or its version is over; its tail is
+//! given back. *Thin*: less than a quarter of it is live; what lives is copied elsewhere ([`mod@evacuate`]). *Empty*:
+//! nothing in it is live. *Free*: nobody may read it any more either ([`mod@reclaim`]); it waits in a bounded pool, or
+//! is deleted. *Open* again, as the next *generation* of the same file: no new pages, nothing allocated.
+//!
+//! # Invariants
+//! - A value is written once, before the log record that names it; as long as anybody may read its generation its bytes
+//!   do not change. That is what lets [`ValueBytes`] hand them out as `&[u8]`.
+//! - What is live is part of the state ([`Liveness`]): it follows from the records alone.
+//! - A generation is over only when three things hold, looked at together under the state's lock: the state names
+//!   nothing in it; no [`Pin`](pins) was taken while the state did; nobody holds its [`Extent`] (a batch that is not
+//!   committed, a [`ValueBytes`], an Arrow buffer). And the records that emptied it are as durable as the store makes
+//!   them, so no crash can bring back a state that names it.
+//! - Every value is followed by a trailer that says what it is and in which generation it was written, so that a damaged
+//!   store can be checked without its log and a stale value is never taken for a live one.
+//!
+//! # Locks
+//! The registry, the pins and the pools of writers and files are leaves. The registry may be taken with the state
+//! locked. A value's bytes are moved, compared and synced with none of them held.
 //!
 //! Layout: a 64-byte header, then values. A value starts at a multiple of 64 (lists, tensors) or of 8 (text, bytes);
 //! its trailer follows at the next multiple of 8. Sizes and offsets are drawn in `docs/format.md`.
 
+mod bytes;
+mod contents;
+mod evacuate;
+mod file;
 mod layout;
-mod reader;
+mod liveness;
+mod pins;
+mod reclaim;
+mod registry;
+mod show;
+mod source;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod view;
 mod writer;
 
-pub(crate) use layout::{ExtentHeader, Trailer};
-pub use reader::ValueBytes;
-pub(crate) use reader::{Extent, Extents};
+pub use bytes::ValueBytes;
+pub(crate) use contents::NewContents;
+pub(crate) use file::Extent;
+pub(crate) use layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, ValueOwner};
+pub(crate) use liveness::Liveness;
+pub(crate) use pins::Pin;
+pub use reclaim::PinInfo;
+pub(crate) use registry::Extents;
+pub use show::ExtentInfo;
 pub(crate) use stored::{StoredValues, stored_bytes};
+pub(crate) use source::{ValueSource, ValueWriter};
 #[cfg(test)]
 pub(crate) use view::INLINE_BYTES_MAX;
 pub(crate) use view::View;
-pub(crate) use writer::ValueSource;
-
-use crate::directory::FORMAT_VERSION;
-
-/// What begins an extent file.
-pub(crate) const HEADER_BYTES: usize = 64;
-const MAGIC: [u8; 8] = *b"FBEXTENT";
-
-/// What follows each value: length u32, crc32c of the value u32, row key u64, table u32, column u32, extent u32,
-/// crc32c of the 28 bytes before it u32.
-pub(crate) const TRAILER_BYTES: usize = 32;
-
-pub(crate) fn header(store_id: u64, extent: u32, capacity: u64) -> [u8; HEADER_BYTES] {
-    let mut bytes = [0; HEADER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&extent.to_le_bytes());
-    bytes[16..24].copy_from_slice(&store_id.to_le_bytes());
-    bytes[24..32].copy_from_slice(&capacity.to_le_bytes());
-    let crc = crc32c::crc32c(&bytes[..60]);
-    bytes[60..].copy_from_slice(&crc.to_le_bytes());
-    bytes
-}
-
-/// Who a value belongs to, for its trailer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ValueOwner {
-    /// A hash of the row's version and sample id: known before the row has a number, and for good. All attempts at a
-    /// sample share it.
-    pub(crate) row_key: u64,
-    pub(crate) table: u32,
-    pub(crate) column: u32,
-}
-
-fn trailer(value: &[u8], owner: ValueOwner, extent: u32) -> [u8; TRAILER_BYTES] {
-    let mut bytes = [0; TRAILER_BYTES];
-    bytes[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
-    bytes[4..8].copy_from_slice(&crc32c::crc32c(value).to_le_bytes());
-    bytes[8..16].copy_from_slice(&owner.row_key.to_le_bytes());
-    bytes[16..20].copy_from_slice(&owner.table.to_le_bytes());
-    bytes[20..24].copy_from_slice(&owner.column.to_le_bytes());
-    bytes[24..28].copy_from_slice(&extent.to_le_bytes());
-    let crc = crc32c::crc32c(&bytes[..28]);
-    bytes[28..].copy_from_slice(&crc.to_le_bytes());
-    bytes
-}
+pub(crate) use writer::Lifetime;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::view::View;
-use super::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, header};
+use super::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer};
 use crate::directory::Directory;
 use crate::disk::DiskFile;
 
@@ -51,10 +51,10 @@ impl<'a> StoredValues<'a> {
         let end = (view.offset() + view.length()).next_multiple_of(8);
         let mut trailer = [0; TRAILER_BYTES];
         file.read_at(&mut trailer, end as u64)?;
-        let Some(trailer) = Trailer::decode(&trailer) else {
+        let Some(trailer) = Trailer::decode(&trailer, view.extent()) else {
             return Ok(Err("it has no sound trailer".into()));
         };
-        if (trailer.length as usize, trailer.extent) != (view.length(), view.extent()) {
+        if (trailer.length as usize, trailer.generation) != (view.length(), view.generation()) {
             return Ok(Err("its trailer speaks of another value".into()));
         }
         let (mut crc, mut at) = (0, 0);
@@ -96,8 +96,10 @@ impl<'a> StoredValues<'a> {
         }
         let mut found = [0; HEADER_BYTES];
         file.read_at(&mut found, 0)?;
-        if ExtentHeader::decode(&found).is_err() {
-            file.write_at(0, &header(self.directory.store_id, number, file.length()?))?;
+        // A header that was lost, or that of the generation before: the new one was on its way with the value.
+        let (generation, store_id, capacity) = (view.generation(), self.directory.store_id, file.length()?);
+        if ExtentHeader::decode(&found).map(|header| header.generation) != Ok(generation) {
+            file.write_at(0, &ExtentHeader { number, generation, store_id, capacity }.encode())?;
         }
         file.write_at(view.offset() as u64, bytes)
     }

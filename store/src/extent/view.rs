@@ -9,7 +9,7 @@ use crate::schema::StorageClass;
 /// length u32 | extent u32 | generation u32 | offset u32  everything else
 /// ```
 /// Which of the two it is follows from the column's storage class and the length, never from a flag.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct View(pub(crate) [u8; 16]);
 
 /// The most bytes that fit into a view.
@@ -61,6 +61,11 @@ impl View {
         self.part(2)
     }
 
+    /// Extent and generation.
+    pub(crate) fn place(self) -> (u32, u32) {
+        (self.extent(), self.generation())
+    }
+
     pub(crate) fn offset(self) -> usize {
         self.part(3) as usize
     }
@@ -68,7 +73,8 @@ impl View {
 
 impl std::fmt::Debug for View {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "View({} bytes, extent {} at {})", self.length(), self.extent(), self.offset())
+        let (extent, generation) = self.place();
+        write!(f, "View({} bytes, extent {extent}.{generation} at {})", self.length(), self.offset())
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) enum Event {
     SchemaChanged { table: u32, version: u32, change: SchemaChange },
     /// Rows were deleted for good.
     Deleted { deletions: Vec<DeleteRecord> },
+    /// Values were copied to other extents; their cells stand for the copies from here on.
+    Moved { moves: Vec<MoveRecord> },
 }
 
 /// A data column of a table.
@@ -61,6 +63,8 @@ pub(crate) struct ColumnRecord {
     /// The element's tag, or 0.
     pub(crate) element: u8,
     pub(crate) shape: Vec<u32>,
+    /// Equal values are stored once.
+    pub(crate) shared: bool,
     /// The role's tag, or 0.
     pub(crate) role: u8,
     /// Read only when named.
@@ -172,6 +176,11 @@ pub(crate) enum Operation {
         start: u32,
         version: u64,
     },
+    /// Cells written from here on may stand for this value of a shared column, found by the hash of its content.
+    Share {
+        view: [u8; 16],
+        hash: u128,
+    },
 }
 
 /// What was said of a group.
@@ -183,6 +192,18 @@ pub(crate) enum GroupChangeRecord {
     Closed,
     /// The trajectory of that number had all its rows.
     TrajectoryClosed(u32),
+}
+
+/// A value that was copied to another extent.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct MoveRecord {
+    pub(crate) table: u32,
+    pub(crate) row: u32,
+    pub(crate) column: u16,
+    /// Which fragment of a partial cell, counted from 1; 0 for the value of a final one.
+    pub(crate) fragment: u32,
+    pub(crate) from: [u8; 16],
+    pub(crate) to: [u8; 16],
 }
 
 /// A new row.

@@ -112,6 +112,11 @@ impl Writer {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Every record below this sequence number has been handed to the kernel.
+    pub(crate) fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
     /// Syncs since the store was opened.
     pub(crate) fn syncs(&self) -> u64 {
         self.commit.syncs()

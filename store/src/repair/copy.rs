@@ -1,6 +1,6 @@
 //! The repaired copy while it is written.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::backup::{copy_checkpoint, copy_file, sync_directories};
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
-use crate::extent::{ExtentHeader, HEADER_BYTES, header};
+use crate::extent::{ExtentHeader, HEADER_BYTES};
 use crate::log::record::Record;
 use crate::log::{LogEnd, Writer};
 use crate::object::{self, ObjectRef};
@@ -56,12 +56,15 @@ impl<'a> Copy<'a> {
             copy_checkpoint(self.from, &self.directory.path)?;
         }
         let (values, _) = named_values(state);
-        let extents: BTreeSet<u32> = values.iter().map(|value| value.extent).collect();
-        for extent in extents {
-            let (from, to) =
-                (extent_path(&self.from.extents(), extent), extent_path(&self.directory.extents(), extent));
+        let extents: BTreeMap<u32, u32> =
+            values.iter().map(|value| (value.extent, value.generation)).collect();
+        for (extent, generation) in extents {
+            let (from, to) = (
+                extent_path(&self.from.extents(), extent),
+                extent_path(&self.directory.extents(), extent),
+            );
             let length = copy_file(disk, &from, &to, None)?;
-            self.mend_header(extent, &to, length)?;
+            self.mend_header(extent, generation, &to, length)?;
         }
         for policy in &state.policies {
             let there = |object: &&ObjectRef| !lost.contains(&(object.key.clone(), object.version));
@@ -79,18 +82,21 @@ impl<'a> Copy<'a> {
         sync_directories(disk, &self.directory.path)
     }
 
-    /// A value is believed by its own trailer; the header of its file says nothing that its name does not.
-    fn mend_header(&self, extent: u32, path: &Path, length: u64) -> Result<()> {
+    /// A value is believed by its own trailer; the header of its file says nothing that its name and its views do not.
+    fn mend_header(&self, number: u32, generation: u32, path: &Path, length: u64) -> Result<()> {
         let io = |e| Cause::io("write", path, e);
         let file = self.directory.disk.open_writable(path).map_err(io)?;
         let mut found = [0; HEADER_BYTES];
         file.read_at(&mut found, 0).map_err(io)?;
         let store_id = self.directory.store_id;
-        let sound = |header: ExtentHeader| (header.number, header.store_id) == (extent, store_id);
+        let sound = |header: ExtentHeader| {
+            (header.number, header.generation, header.store_id) == (number, generation, store_id)
+        };
         if ExtentHeader::decode(&found).is_ok_and(sound) {
             return Ok(());
         }
-        file.write_at(0, &header(store_id, extent, length)).map_err(io)?;
+        let header = ExtentHeader { number, generation, store_id, capacity: length };
+        file.write_at(0, &header.encode()).map_err(io)?;
         file.sync().map_err(|e| io(e).into())
     }
 }

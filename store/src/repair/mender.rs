@@ -171,7 +171,7 @@ impl<'a> Mender<'a> {
                 | Operation::Append { table, row, .. }
                 | Operation::Exclude { table, row, .. }
                 | Operation::Span { table, row, .. } => (*table, row.saturating_add(1), None),
-                Operation::Group { .. } => continue, // it names no row
+                Operation::Group { .. } | Operation::Share { .. } => continue, // they name no row
             };
             let Some(there) = rows.get_mut(table as usize) else { continue };
             if row > *there && row - *there <= ROWS_LOST_MAX {

@@ -92,7 +92,10 @@ impl Repair<'_> {
         for _ in 0..PASSES_MAX {
             let mended = self.pass(&refused, &no_objects, &mut |_| Ok(()))?;
             match mended.stuck {
-                Some(sequence) => refused.insert(sequence),
+                Some(sequence) => {
+                    drop(mended);
+                    refused.insert(sequence)
+                }
                 None if mended.report.records_kept == 0 && !mended.report.is_whole() => {
                     return Err(nothing_left(self.directory));
                 }

@@ -66,6 +66,8 @@ pub struct DataColumn {
     pub name: String,
     /// The type of its values.
     pub data_type: DataType,
+    /// Equal values are stored once.
+    pub shared: bool,
     /// What it means to a trainer.
     pub role: Option<Role>,
     /// It is read only when it is named: a scan of all columns leaves it out.
@@ -77,7 +79,7 @@ pub struct DataColumn {
 impl DataColumn {
     /// A column of that name and type.
     pub fn new(name: &str, data_type: DataType) -> Self {
-        DataColumn { name: name.to_owned(), data_type, role: None, lazy: false, retired: false }
+        DataColumn { name: name.to_owned(), data_type, role: None, lazy: false, retired: false, shared: false }
     }
 
     /// The same with a role.
@@ -129,6 +131,18 @@ impl Schema {
     /// Adds a data column.
     pub fn data(self, name: &str, data_type: DataType) -> Self {
         self.with(DataColumn::new(name, data_type))
+    }
+
+    /// Adds a data column of which many rows have the same value, as the prompt of a group: equal values are stored
+    /// once. Worth it for values of some hundred bytes and more; a bool or number takes no more room either way.
+    ///
+    /// ```
+    /// use forebay_store::{DataType, Element, Schema};
+    /// let schema = Schema::new().data_shared("prompt", DataType::list(Element::Int32)).data("reward", DataType::Float32);
+    /// assert!(schema.data_columns()[0].shared);
+    /// ```
+    pub fn data_shared(self, name: &str, data_type: DataType) -> Self {
+        self.with(DataColumn { shared: true, ..DataColumn::new(name, data_type) })
     }
 
     /// Adds a data column as it is.

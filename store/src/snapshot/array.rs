@@ -179,7 +179,7 @@ impl Windows {
             return u128::from_le_bytes(view.0);
         };
         let window = &self.windows[index];
-        let prefix = window.bytes.mapping().stable(view.offset(), 4).unwrap_or_default();
+        let prefix = window.bytes.stable(view.offset(), 4).unwrap_or_default();
         let prefix: [u8; 4] = prefix.try_into().unwrap_or_default();
         let offset = (view.offset() - window.range.start) as u32;
         let parts = [view.length() as u32, u32::from_le_bytes(prefix), index as u32, offset];

@@ -9,6 +9,7 @@
 
 mod array;
 mod columns;
+mod compact;
 
 use std::sync::Arc;
 
@@ -17,10 +18,11 @@ use arrow_schema::SchemaRef;
 
 pub(crate) use columns::{ColumnSet, gather_rows};
 use columns::{Source, gather};
+pub use compact::compact;
 
 use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};
-use crate::extent::Extents;
+use crate::extent::{Extents, Pin};
 use crate::schema::{Schema, nearest};
 use crate::state::State;
 use crate::table::{CHUNK_ROWS, Chunk, RarePages, TableState, VersionSpan};
@@ -30,15 +32,17 @@ use crate::texts::TextPages;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     commit: u64,
+    /// Holds back recycling for as long as the snapshot, or a table of it, is held.
+    _pin: Arc<Pin>,
     tables: Arc<Vec<TableSnapshot>>,
 }
 
 impl Snapshot {
-    pub(crate) fn new(extents: Arc<Extents>, state: &State) -> Self {
+    pub(crate) fn new(extents: Arc<Extents>, pin: Arc<Pin>, state: &State) -> Self {
         let texts = Arc::new(state.texts.pages().clone());
-        let of = |table| TableSnapshot::new(extents.clone(), texts.clone(), state, table);
-        let tables = state.tables.iter().map(of).collect();
-        Snapshot { commit: state.commits, tables: Arc::new(tables) }
+        let of = |table| TableSnapshot::new(extents.clone(), pin.clone(), texts.clone(), state, table);
+        let tables = Arc::new(state.tables.iter().map(of).collect());
+        Snapshot { commit: state.commits, _pin: pin, tables }
     }
 
     /// How many records made what the snapshot shows.
@@ -85,10 +89,17 @@ pub struct TableSnapshot {
     group_by: Option<GroupBy>,
     spans: RarePages<VersionSpan>,
     extents: Arc<Extents>,
+    _pin: Arc<Pin>,
 }
 
 impl TableSnapshot {
-    fn new(extents: Arc<Extents>, texts: Arc<TextPages>, state: &State, table: &TableState) -> Self {
+    fn new(
+        extents: Arc<Extents>,
+        pin: Arc<Pin>,
+        texts: Arc<TextPages>,
+        state: &State,
+        table: &TableState,
+    ) -> Self {
         let policy = &state.policies[table.policy];
         TableSnapshot {
             name: table.name.clone(),
@@ -102,6 +113,7 @@ impl TableSnapshot {
             group_by: table.group_by,
             spans: table.rare.spans().clone(),
             extents,
+            _pin: pin,
         }
     }
 

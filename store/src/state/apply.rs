@@ -75,6 +75,7 @@ impl State {
             }
             Event::SchemaChanged { table, version, change } => self.change_schema(table, version, change)?,
             Event::Rewound { step, exclude } => self.rewind(step, exclude, &mut effects)?,
+            Event::Moved { moves } => self.moved(moves)?,
         }
         self.commits += 1;
         Ok(effects)
@@ -215,6 +216,8 @@ impl State {
             match operation {
                 Operation::Insert(insert) => self.insert(insert, now, effects)?,
                 Operation::Write { table, row, cells } => {
+                    self.table(table)?;
+                    self.cells_turn_final(table, row, &cells)?;
                     self.table(table)?.write(row, &cells, now)?;
                     self.change_consumers(table, effects, |consumer, table, fallout| {
                         consumer.row_changed(table, row, fallout);
@@ -226,7 +229,9 @@ impl State {
                         return Err(format!("append to cell {column} of row {row}, which does not exist"));
                     }
                     state.append(row, column, View(view));
+                    self.fragment_lives(table, column, View(view));
                 }
+                Operation::Share { view, hash } => self.liveness.share(View(view), hash),
                 Operation::Exclude { table, row, reason } => {
                     if row >= self.table(table)?.row_count() {
                         return Err(format!("row {row} is excluded but does not exist"));
@@ -282,6 +287,7 @@ impl State {
                 consumer.row_superseded(table, old, fallout);
             });
         }
+        self.cells_turn_final(table, insert.row, &insert.cells)?;
         let state = self.table(table)?;
         if insert.numbered && insert.token != 0 {
             state.rare.note_token(insert.token, insert.row);
@@ -552,7 +558,7 @@ impl ColumnRecord {
         };
         let (name, role) = (column.name.clone(), Role::tag(column.role));
         let (lazy, retired) = (column.lazy, column.retired);
-        ColumnRecord { name, kind, element, shape, role, lazy, retired }
+        ColumnRecord { name, kind, element, shape, role, lazy, retired, shared: column.shared }
     }
 
     /// The declaration that was stored.
@@ -563,6 +569,7 @@ impl ColumnRecord {
             role,
             lazy: self.lazy,
             retired: self.retired,
+            shared: self.shared,
             ..DataColumn::new(&self.name, data_type)
         })
     }

@@ -26,6 +26,17 @@ pub(crate) enum Request {
     Span { row: Row, span: VersionSpan },
 }
 
+impl Request {
+    /// The cells that the request would write.
+    pub(crate) fn cells_mut(&mut self) -> &mut [CellRecord] {
+        match self {
+            Request::Insert(insertion) => &mut insertion.cells,
+            Request::Write { cells, .. } => cells,
+            _ => &mut [],
+        }
+    }
+}
+
 /// A row that a caller asks for.
 #[derive(Debug)]
 pub(crate) struct Insertion {

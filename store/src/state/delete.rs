@@ -88,7 +88,7 @@ impl State {
         let state = &mut self.tables[table as usize];
         let meta = state.meta(row);
         state.rare.row_deleted(row, &meta);
-        state.remove(row);
+        self.remove_row(table, row);
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod declare;
 mod delete;
 mod groups;
 mod lengths;
+mod live;
 mod numbering;
 mod schema;
 mod show;
@@ -29,6 +30,7 @@ pub(crate) use numbering::Numbering;
 
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
+use crate::extent::Liveness;
 use crate::log::record::ConsumerRecord;
 use crate::policy::PolicyState;
 use crate::sample_id::SampleId;
@@ -53,6 +55,8 @@ pub(crate) struct State {
     policies_by_name: HashMap<Arc<str>, usize>,
     consumers_by_name: HashMap<Arc<str>, usize>,
     pub(crate) texts: Texts,
+    /// What is live in the extents.
+    pub(crate) liveness: Liveness,
     /// Records applied: the commit number.
     pub(crate) commits: u64,
 }
@@ -79,6 +83,7 @@ impl State {
             policies_by_name: HashMap::new(),
             consumers_by_name: HashMap::new(),
             texts: Texts::new(),
+            liveness: Liveness::default(),
             commits: 0,
         }
     }

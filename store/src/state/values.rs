@@ -7,10 +7,12 @@ use crate::log::record::{CellRecord, Event, Operation, StoredValue};
 impl State {
     /// The values in extents that an event names, in its order. A column that the state does not know has none.
     pub(crate) fn values_named(&self, event: &Event) -> Vec<View> {
-        let mut views = Vec::new();
-        let (Event::Written { operations } | Event::Finished { operations, .. }) = event else {
-            return views;
+        let operations = match event {
+            Event::Written { operations } | Event::Finished { operations, .. } => operations,
+            Event::Moved { moves } => return moves.iter().map(|moved| View(moved.to)).collect(),
+            _ => return Vec::new(),
         };
+        let mut views = Vec::new();
         for operation in operations {
             match operation {
                 Operation::Insert(insert) => self.add_outside(insert.table, &insert.cells, &mut views),
@@ -18,6 +20,7 @@ impl State {
                 Operation::Append { table, column, view, .. } => {
                     views.extend(self.outside(*table, *column, View(*view)));
                 }
+                Operation::Share { view, .. } => views.push(View(*view)),
                 Operation::Exclude { .. } | Operation::Group { .. } | Operation::Span { .. } => {}
             }
         }

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::batch::{NewRow, WriteBatch};
 use crate::error::{Cause, Result};
-use crate::extent::{ValueBytes, ValueOwner, View};
+use crate::extent::{Lifetime, ValueBytes, ValueOwner, View};
 use crate::log::record::{ColumnRecord, Event, SchemaChange, StoredValue};
 use crate::sample_id::{SampleId, SampleKey};
 use crate::schema::{DataColumn, DataType, Schema, StorageClass};
@@ -23,11 +23,13 @@ pub struct Row {
     pub(crate) table: u32,
     pub(crate) index: u32,
     key: u64,
+    /// The policy version, which says how long its values will live.
+    version: u64,
 }
 
 impl Row {
     pub(crate) fn new(table: u32, index: u32, policy_version: u64, sample: &SampleId) -> Self {
-        Row { table, index, key: Row::key(policy_version, sample.key()) }
+        Row { table, index, key: Row::key(policy_version, sample.key()), version: policy_version }
     }
 
     /// The hash that a value's trailer carries: known before the row has a number.
@@ -38,6 +40,11 @@ impl Row {
         hasher.write(&sample.trajectory.to_le_bytes());
         hasher.write(sample.input.as_bytes());
         hasher.finish()
+    }
+
+    /// How long values of the row are expected to live.
+    pub(crate) fn lifetime(self) -> Lifetime {
+        Lifetime::Version(self.version)
     }
 
     pub(crate) fn owner(self, column: u32) -> ValueOwner {
@@ -226,8 +233,9 @@ impl Table {
         let class = declared.data_type.storage_class();
         let shared = &self.store.0;
         shared.check_writable("append to a cell")?;
-        let view = shared.values.write(&[&bytes], class, row.owner(index as u32))?;
         let mut batch = self.store.batch();
+        let lifetime = Lifetime::Fragments(row.version);
+        let view = batch.values().write(&[&bytes], class, lifetime, row.owner(index as u32))?;
         batch.append(row, index as u16, view);
         batch.commit().map(drop)
     }
@@ -241,12 +249,16 @@ impl Table {
         let index = self.growing_column(column)?;
         let class = self.current_schema().data_columns()[index].data_type.storage_class();
         self.store.0.check_writable("finalize a cell")?;
-        let views =
-            self.store.0.state.lock().tables[self.id as usize].fragments(row.index, index as u16).to_vec();
+        let (views, pin) = {
+            let state = self.store.0.state.lock();
+            let fragments = state.tables[self.id as usize].fragments(row.index, index as u16);
+            (fragments.to_vec(), self.store.0.pin_reader(&state))
+        };
         let fragments = self.resolve_all(&views, class)?;
+        drop(pin); // from here on the fragments are held themselves
         let parts: Vec<&[u8]> = fragments.iter().map(|fragment| &**fragment).collect();
-        let view = self.store.0.values.write(&parts, class, row.owner(index as u32))?;
         let mut batch = self.store.batch();
+        let view = batch.values().write(&parts, class, row.lifetime(), row.owner(index as u32))?;
         batch.finalize(row, index as u16, fragments.len(), StoredValue::View(view.0));
         batch.commit().map(drop)
     }
@@ -292,14 +304,12 @@ impl Table {
         self.check_row(row)?;
         let index = self.current_schema().index_of(column)?;
         let class = self.current_schema().data_columns()[index].data_type.storage_class();
-        let (value, fragments, extents) = {
+        let (value, fragments, extents, _pin) = {
             let state = self.store.0.state.lock(); // both in one look: a cell may turn final in between
             let table = &state.tables[self.id as usize];
-            (
-                table.cell(index, row.index),
-                table.fragments(row.index, index as u16).to_vec(),
-                self.store.0.extents.clone(),
-            )
+            let fragments = table.fragments(row.index, index as u16).to_vec();
+            let extents = self.store.0.extents.clone();
+            (table.cell(index, row.index), fragments, extents, self.store.0.pin_reader(&state))
         }; // a reader's slot does not move on while `extents` is held
         let resolve = |view: View| extents.resolve(view, class);
         Ok(match value {

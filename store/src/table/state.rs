@@ -160,6 +160,9 @@ impl TableState {
     }
 
     pub(crate) fn cell(&self, column: usize, row: u32) -> Option<StoredValue> {
+        if self.is_removed(row) {
+            return None;
+        }
         self.chunk(row).cell(column, self.width(column), at(row))
     }
 
@@ -226,6 +229,24 @@ impl TableState {
     /// Adds a fragment to a partial cell.
     pub(crate) fn append(&mut self, row: u32, column: u16, view: View) {
         self.partials.entry((row, column)).or_default().push(view);
+    }
+
+    /// Puts another view of the same bytes into a final cell, or in the place of a fragment counted from 1.
+    pub(crate) fn replace_view(
+        &mut self,
+        row: u32,
+        column: u16,
+        fragment: u32,
+        view: View,
+    ) -> Result<(), String> {
+        let Some(index) = fragment.checked_sub(1) else {
+            self.chunk_mut(row).replace(column as usize, at(row), view.0);
+            return Ok(());
+        };
+        let fragments = self.partials.get_mut(&(row, column));
+        let slot = fragments.and_then(|fragments| fragments.get_mut(index as usize));
+        *slot.ok_or_else(|| format!("row {row} has no fragment {fragment} of cell {column}"))? = view;
+        Ok(())
     }
 
     /// Marks a row as left out. False when it was already, or was consumed.

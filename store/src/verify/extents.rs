@@ -69,8 +69,9 @@ fn check_headers(
     for path in disk.list(folder).map_err(|e| Cause::io("list", folder, e))? {
         let Some(number) = number_of(&path) else { continue };
         report.checked.extents += 1;
-        let named = values.binary_search_by_key(&number, |value| value.extent).is_ok();
-        if !named {
+        let named = values.binary_search_by_key(&number, |value| value.extent);
+        let named = named.ok().map(|index| values[index]);
+        if named.is_none() {
             report.orphans.push(path.clone());
         }
         match read_header(disk, &path) {
@@ -80,8 +81,14 @@ fn check_headers(
                     let reason = "the extent belongs to another store or carries another number";
                     report.fault(FaultKind::Extent, &path, 0, reason);
                 }
+                if let Some(value) = named.filter(|value| value.generation != header.generation) {
+                    let (found, expected) = (header.generation, value.generation);
+                    let reason = format!("the extent holds generation {found}, rows name {expected}");
+                    report.fault(FaultKind::Extent, &path, 32, reason);
+                }
             }
-            Ok(None) if !named => {}
+            // Made or begun anew when the process died, and named by nothing.
+            Ok(None) | Err(_) if named.is_none() => {}
             Ok(None) => report.fault(FaultKind::Extent, &path, 0, "the file is shorter than its header"),
             Err(reason) => report.fault(FaultKind::Extent, &path, 0, reason),
         }

@@ -27,9 +27,6 @@ fn check(extent: &OpenExtent, state: &State, value: &NamedValue) -> Result<(), S
     let (start, length) = (u64::from(value.offset), u64::from(value.length));
     let end = (start + length).next_multiple_of(8);
     let align = if data_type.storage_class() == StorageClass::Slice { 64 } else { 8 };
-    if value.generation != 0 {
-        return Err(format!("generation {} of the extent is named, there is only 0", value.generation));
-    }
     if start < HEADER_BYTES as u64 || start % align != 0 {
         return Err(format!("a value cannot begin at {start}"));
     }
@@ -39,29 +36,31 @@ fn check(extent: &OpenExtent, state: &State, value: &NamedValue) -> Result<(), S
             extent.length
         ));
     }
-    let trailer = read_trailer(extent, end)?;
+    let trailer = read_trailer(extent, value.extent, end)?;
     check_trailer(&trailer, state, value)?;
     check_bytes(extent, start, end, value.length as usize, trailer.crc32c, data_type)
 }
 
-fn read_trailer(extent: &OpenExtent, at: u64) -> Result<Trailer, String> {
+fn read_trailer(extent: &OpenExtent, number: u32, at: u64) -> Result<Trailer, String> {
     let mut bytes = [0; TRAILER_BYTES];
     extent.file.read_at(&mut bytes, at).map_err(|e| format!("its trailer cannot be read: {e}"))?;
-    Trailer::decode(&bytes).ok_or_else(|| format!("the trailer at {at} does not match its checksum"))
+    Trailer::decode(&bytes, number).ok_or_else(|| format!("the trailer at {at} does not match its checksum"))
 }
 
-/// A trailer says whose value it follows.
+/// A trailer says whose value it follows: of a shared column, the first row's that brought it.
 fn check_trailer(trailer: &Trailer, state: &State, value: &NamedValue) -> Result<(), String> {
     let meta = state.tables[value.table as usize].meta(value.row);
     let key = Row::key(meta.policy_version, meta.sample(state.texts.pages()));
     let owner = &trailer.owner;
-    let expected = (value.length, value.extent, value.table, u32::from(value.column), key);
-    let found = (trailer.length, trailer.extent, owner.table, owner.column, owner.row_key);
-    if found == expected {
+    let shared = state.tables[value.table as usize].schema.data_columns()[value.column as usize].shared;
+    let place = (value.length, value.generation) == (trailer.length, trailer.generation);
+    let expected = (value.table, u32::from(value.column), key);
+    if place && (shared || (owner.table, owner.column, owner.row_key) == expected) {
         return Ok(());
     }
+    let found = (trailer.length, trailer.generation, owner.table, owner.column, owner.row_key);
     Err(format!(
-        "its trailer speaks of another value: {} bytes of extent {}, table {}, column {}, row key {:x}",
+        "its trailer speaks of another value: {} bytes, generation {}, table {}, column {}, row key {:x}",
         found.0, found.1, found.2, found.3, found.4
     ))
 }

@@ -15,6 +15,7 @@ mod deletion;
 mod disk;
 mod durability;
 mod exact_groups;
+mod extents;
 mod groups;
 mod hostile;
 mod killed;

@@ -367,7 +367,7 @@ fn a_store_on_the_machines_disk_is_opened_again() {
 /// Told when the failing append has begun; the append goes on when answered.
 type Pause = Arc<Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>>;
 
-/// A disk whose log fails one append when told to, after half of it, and works on as if nothing had been.
+/// A disk that fails one append (after half of it) or one allocation when told to, and works on as if nothing had been.
 #[derive(Debug)]
 struct Faulty {
     disk: SimulatedDisk,
@@ -410,6 +410,9 @@ impl DiskFile for FaultyFile {
         self.file.length()
     }
     fn allocate(&self, length: u64) -> std::io::Result<()> {
+        if self.armed.swap(false, Ordering::SeqCst) {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
         self.file.allocate(length)
     }
     fn sync(&self) -> std::io::Result<()> {
@@ -505,7 +508,7 @@ fn a_full_disk_refuses_a_value_and_the_store_goes_on() {
     let faulty = Faulty { disk: world.disk.clone(), armed: armed.clone(), pause: Arc::default() };
     let store = Store::open(ROOT, world.options().disk(Arc::new(faulty))).unwrap();
     let table = store.create_table("solver", solver_schema()).unwrap();
-    armed.store(true, Ordering::SeqCst); // the next append is the header of an extent
+    armed.store(true, Ordering::SeqCst); // space for an extent is asked for next
     let text = "a value that lies in an extent";
     let error = table.insert(0, "q_0_0", [("prompt", text.into())]).unwrap_err();
     assert_eq!(error.kind(), Kind::Capacity);

@@ -1,0 +1,211 @@
+//! Moves what is left in thin extents, so that their space can be used again.
+//!
+//! An extent is thin when less than a quarter of it is live. Its live values are found by looking through the tables, a
+//! chunk at a time, copied with no lock held, and then one record swaps the views, each only if its cell still holds the
+//! value that was copied. A crash before the record leaves copies that nothing names; after it, the old values are dead.
+//! The old extent is recycled like any other: when the record is stable and nobody reads the old values any more.
+
+use std::collections::HashMap;
+
+use super::layout::{TRAILER_BYTES, Trailer};
+use super::liveness::Place;
+use super::view::View;
+use super::writer::Lifetime;
+use crate::error::{Cause, Result};
+use crate::log::record::{Event, MoveRecord, StoredValue};
+use crate::schema::StorageClass;
+use crate::shared::Shared;
+use crate::state::State;
+use crate::table::CHUNK_ROWS;
+
+/// An extent is evacuated when less than one part in so many of it is live.
+const THIN_PARTS: u64 = 4;
+/// The most values that one record moves.
+const MOVES_MAX: usize = 4096;
+/// The most bytes that are copied for one record.
+const MOVED_BYTES_MAX: usize = 16 << 20;
+
+/// A value that lives in a thin extent, and the cell that stands for it.
+struct Found {
+    record: MoveRecord,
+    class: StorageClass,
+}
+
+impl Shared {
+    /// Evacuates thin extents. Gives how many values were moved; those of a cell that changed meanwhile are not counted.
+    pub(crate) fn evacuate(&self) -> Result<usize> {
+        let thin = self.thin();
+        if thin.is_empty() {
+            return Ok(0);
+        }
+        let mut moved = 0;
+        let tables = self.state.lock().tables.len();
+        for table in 0..tables {
+            let mut first = 0;
+            while let Some(found) = self.find(table, first, &thin) {
+                first += CHUNK_ROWS as u32;
+                let mut rest = found.as_slice();
+                while !rest.is_empty() {
+                    let (part, after) = rest.split_at(part_of(rest));
+                    moved += self.move_values(part)?;
+                    rest = after;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sealed extents of which less than a quarter is live.
+    fn thin(&self) -> Vec<Place> {
+        let all = self.extents.all();
+        let state = self.state.lock();
+        let thin = all.iter().filter(|extent| extent.is_sealed()).filter_map(|extent| {
+            let place = (extent.number(), extent.generation());
+            let life = state.liveness.of(place).filter(|life| life.values > 0)?;
+            let taken = life.bytes + life.values * TRAILER_BYTES as u64;
+            (taken * THIN_PARTS < extent.reserved()).then_some(place)
+        });
+        thin.collect()
+    }
+
+    /// What lives in thin extents of a chunk of rows; `None` behind the table's last row.
+    fn find(&self, table: usize, first: u32, thin: &[Place]) -> Option<Vec<Found>> {
+        let state = self.state.lock();
+        let rows = state.tables[table].row_count();
+        let mut found = Vec::new();
+        for row in first..rows.min(first.saturating_add(CHUNK_ROWS as u32)) {
+            state.views_of(table, row, &mut |record, class| {
+                if thin.contains(&View(record.from).place()) {
+                    found.push(Found { record, class });
+                }
+            });
+        }
+        (first < rows).then_some(found)
+    }
+
+    /// Copies values and swaps their views in one record.
+    fn move_values(&self, found: &[Found]) -> Result<usize> {
+        let mut writer = self.values.writer(self);
+        let mut places: HashMap<View, View> = HashMap::new();
+        let mut moves = Vec::with_capacity(found.len());
+        for Found { record, class } in found {
+            let from = View(record.from);
+            let to = match places.get(&from) {
+                Some(to) => *to,
+                None => {
+                    // A value that was let go since it was found may be gone with its extent.
+                    let Ok((extent, offset)) = self.extents.locate(from) else { continue };
+                    let bytes = extent.stable(offset, from.length()).unwrap_or_default();
+                    let owner = self.checked_owner(&extent, from, bytes)?;
+                    let to = writer.write(&[bytes], *class, Lifetime::Moved, owner)?;
+                    places.insert(from, to);
+                    to
+                }
+            };
+            moves.push(MoveRecord { to: to.0, ..record.clone() });
+        }
+        writer.flush()?;
+        let moved = self.submit_if(|state| {
+            moves.retain(|record| state.view_at(record) == Some(View(record.from)));
+            let count = moves.len();
+            let event = (count > 0).then_some(Event::Moved { moves });
+            Ok((event, count))
+        })?;
+        drop(writer);
+        Ok(moved)
+    }
+
+    /// Whose a value is, by its trailer; a value that changed is not copied on.
+    fn checked_owner(&self, extent: &super::Extent, view: View, bytes: &[u8]) -> Result<super::ValueOwner> {
+        let end = (view.offset() + view.length()).next_multiple_of(8);
+        let trailer = extent.stable(end, TRAILER_BYTES).and_then(|bytes| bytes.try_into().ok());
+        let trailer = trailer.and_then(|bytes| Trailer::decode(bytes, extent.number()));
+        let whole = trailer.filter(|trailer| {
+            trailer.generation == view.generation()
+                && trailer.length as usize == bytes.len()
+                && trailer.crc32c == crc32c::crc32c(bytes)
+        });
+        whole.map(|trailer| trailer.owner).ok_or_else(|| {
+            let (path, offset) = (extent.file().path.clone(), view.offset() as u64);
+            let reason = format!("a value of {} bytes does not match its trailer", bytes.len());
+            Cause::Corrupt { path, offset, reason }.into()
+        })
+    }
+}
+
+/// How many of these values one record moves: at least one.
+fn part_of(found: &[Found]) -> usize {
+    let mut bytes = 0;
+    let fits = found.iter().take(MOVES_MAX).take_while(|found| {
+        bytes += View(found.record.from).length();
+        bytes <= MOVED_BYTES_MAX
+    });
+    fits.count().max(1)
+}
+
+impl State {
+    /// Every view that a row's cells and fragments stand for, with its place in a record's form.
+    pub(crate) fn views_of(&self, table: usize, row: u32, each: &mut dyn FnMut(MoveRecord, StorageClass)) {
+        let state = &self.tables[table];
+        for (index, column) in state.schema.data_columns().iter().enumerate() {
+            let class = column.data_type.storage_class();
+            if class == StorageClass::Inline {
+                continue;
+            }
+            let (table, column) = (table as u32, index as u16);
+            let mut give = |fragment, view: View| {
+                if !view.is_inline(class) {
+                    each(MoveRecord { table, row, column, fragment, from: view.0, to: view.0 }, class);
+                }
+            };
+            match state.cell(index, row) {
+                Some(StoredValue::View(view)) => give(0, View(view)),
+                Some(_) => {}
+                None => {
+                    let fragments = state.fragments(row, column);
+                    fragments.iter().zip(1..).for_each(|(view, number)| give(number, *view));
+                }
+            }
+        }
+    }
+
+    /// The view at the place that a record names.
+    fn view_at(&self, record: &MoveRecord) -> Option<View> {
+        let state = self.tables.get(record.table as usize)?;
+        if record.row >= state.row_count() || usize::from(record.column) >= state.schema.data_columns().len()
+        {
+            return None;
+        }
+        match record.fragment.checked_sub(1) {
+            Some(index) => state.fragments(record.row, record.column).get(index as usize).copied(),
+            None => match state.cell(record.column as usize, record.row)? {
+                StoredValue::View(view) => Some(View(view)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Swaps views for those of copies.
+    ///
+    /// # Errors
+    /// When a place does not hold the view that the record names: it cannot follow on this state.
+    pub(crate) fn moved(&mut self, moves: Vec<MoveRecord>) -> std::result::Result<(), String> {
+        for record in moves {
+            let (from, to) = (View(record.from), View(record.to));
+            if self.view_at(&record) != Some(from) || from.length() != to.length() {
+                return Err(format!(
+                    "{from:?} is moved, but is not in cell {} of row {}",
+                    record.column, record.row
+                ));
+            }
+            if let Some(hash) = self.liveness.content_of(from) {
+                self.liveness.share(to, hash);
+            }
+            let table = &mut self.tables[record.table as usize];
+            table.replace_view(record.row, record.column, record.fragment, to)?;
+            self.liveness.add(to, self.commits);
+            self.liveness.remove(from, self.commits)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! One extent: a file, its mapping, and the generation of it that this is.
+//!
+//! An [`Extent`] is one generation. Whoever may read or write its bytes holds an `Arc` of it; the next generation is
+//! another `Extent` over the same [`ExtentFile`], made only when no such `Arc` is left but the registry's. So the count
+//! of the `Arc` is the token that holds back recycling.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arrow_buffer::Buffer;
+use parking_lot::Mutex;
+
+use super::layout::{ExtentHeader, HEADER_BYTES};
+use crate::disk::{Disk, DiskFile, Mapping};
+
+/// Tails shorter than this are not worth giving back: the extent would have to reserve them again.
+const PUNCH_BYTES_MIN: u64 = 64 << 10;
+const PAGE_BYTES: u64 = 4096;
+
+/// What stays the same over all generations of an extent.
+#[derive(Debug)]
+pub(super) struct ExtentFile {
+    pub(super) number: u32,
+    pub(super) path: PathBuf,
+    pub(super) mapping: Arc<Mapping>,
+    /// Open while there may be unsynced bytes or a writer; closed otherwise, for file handles are few.
+    file: Mutex<Option<Arc<dyn DiskFile>>>,
+    /// Something was written since the last sync began.
+    unsynced: AtomicBool,
+    /// Held while the file is synced, so that nobody takes a sync under way for one that is done.
+    syncing: Mutex<()>,
+    /// Bytes of the disk that it takes.
+    reserved: AtomicU64,
+}
+
+impl ExtentFile {
+    /// A file that was there when the store was opened.
+    pub(super) fn found(number: u32, path: PathBuf, mapping: Arc<Mapping>) -> Self {
+        let reserved = mapping.len() as u64;
+        Self::new(number, path, mapping, None, reserved)
+    }
+
+    /// Makes a new file with all of its space reserved. What a failure leaves of it is removed.
+    pub(super) fn create(disk: &dyn Disk, path: PathBuf, number: u32, capacity: usize) -> io::Result<Self> {
+        let file = disk.create(&path)?;
+        match file.allocate(capacity as u64).and_then(|()| file.map(capacity)) {
+            Ok(mapping) => Ok(Self::new(number, path, mapping, Some(file.into()), capacity as u64)),
+            Err(error) => {
+                drop(file);
+                let _ = disk.remove(&path); // holds nothing; at worst it is found and removed by the next opening
+                Err(error)
+            }
+        }
+    }
+
+    fn new(
+        number: u32,
+        path: PathBuf,
+        mapping: Arc<Mapping>,
+        file: Option<Arc<dyn DiskFile>>,
+        reserved: u64,
+    ) -> Self {
+        ExtentFile {
+            number,
+            path,
+            mapping,
+            file: Mutex::new(file),
+            unsynced: AtomicBool::new(false),
+            syncing: Mutex::new(()),
+            reserved: AtomicU64::new(reserved),
+        }
+    }
+
+    /// The open file. The lock is let go before anything is done with it, so that no writer waits for a sync.
+    fn handle(&self) -> Option<Arc<dyn DiskFile>> {
+        self.file.lock().clone()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.mapping.len()
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something was written; called before any record names it.
+    fn changed(&self) {
+        self.unsynced.swap(true, Ordering::SeqCst); // after the bytes, in the eyes of every thread
+    }
+
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.unsynced.load(Ordering::SeqCst)
+    }
+
+    /// Makes what was written before the call stable. `close` lets the file handle go when that is done.
+    fn sync(&self, close: bool) -> io::Result<()> {
+        let _alone = self.syncing.lock();
+        if !self.unsynced.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let Some(file) = self.handle() else { return Ok(()) };
+        file.sync().inspect_err(|_| self.changed())?;
+        if close {
+            *self.file.lock() = None;
+        }
+        Ok(())
+    }
+
+    /// Makes the file ready for its next generation: space reserved again, the new header in place.
+    pub(super) fn reuse(&self, disk: &dyn Disk, header: &ExtentHeader) -> io::Result<()> {
+        let file = match self.handle() {
+            Some(file) => file,
+            None => Arc::from(disk.open_writable(&self.path)?),
+        };
+        *self.file.lock() = Some(file.clone());
+        if self.reserved() < self.capacity() as u64 {
+            file.allocate(self.capacity() as u64)?;
+            self.reserved.store(self.capacity() as u64, Ordering::Relaxed);
+        }
+        file.write_at(0, &header.encode())?;
+        self.changed();
+        Ok(())
+    }
+
+    /// Writes by a call to the kernel, which needs no page of the mapping.
+    pub(super) fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        match self.handle() {
+            Some(file) => file.write_at(offset as u64, bytes)?,
+            None => self.mapping.write(offset, bytes),
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// Stores through the mapping.
+    pub(super) fn store(&self, offset: usize, bytes: &[u8]) {
+        self.mapping.write(offset, bytes);
+    }
+
+    /// As [`changed`](Self::changed), for stores through the mapping.
+    pub(super) fn stored(&self) {
+        self.changed();
+    }
+
+    /// Gives back what lies behind `end`.
+    fn punch_behind(&self, end: usize) {
+        let (start, capacity) = ((end as u64).next_multiple_of(PAGE_BYTES), self.capacity() as u64);
+        if start + PUNCH_BYTES_MIN > capacity {
+            return;
+        }
+        let Some(file) = self.handle() else { return };
+        match file.punch(start, capacity - start) {
+            Ok(()) => self.reserved.store(start, Ordering::Relaxed),
+            Err(error) => tracing::debug!(extent = self.number, %error, "a tail was not given back"),
+        }
+    }
+}
+
+/// One generation of an extent.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    file: Arc<ExtentFile>,
+    generation: u32,
+    /// Nothing is written to it any more.
+    sealed: AtomicBool,
+}
+
+/// A panic while values are written leaves bytes that no record names; nothing that a reader sees is half done.
+impl std::panic::RefUnwindSafe for Extent {}
+
+impl Extent {
+    /// A generation that a writer begins.
+    pub(super) fn begun(file: Arc<ExtentFile>, generation: u32) -> Self {
+        Extent { file, generation, sealed: AtomicBool::new(false) }
+    }
+
+    /// A generation that was there when the store was opened.
+    pub(super) fn found(file: ExtentFile, generation: u32) -> Self {
+        Extent { file: Arc::new(file), generation, sealed: AtomicBool::new(true) }
+    }
+
+    pub(super) fn file(&self) -> &Arc<ExtentFile> {
+        &self.file
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.file.number
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.file.capacity()
+    }
+
+    /// Bytes of the disk that it takes.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.file.reserved()
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Nothing more is written to it; what lies behind `end` is given back.
+    pub(super) fn seal(&self, end: usize) {
+        self.file.punch_behind(end.max(HEADER_BYTES));
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    /// Makes what was written before the call stable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        if self.file.is_unsynced() || self.file.syncing.is_locked() {
+            self.file.sync(self.is_sealed())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The bytes of a range that was written before, and does not change while this generation is held.
+    pub(crate) fn stable(&self, offset: usize, length: usize) -> Option<&[u8]> {
+        self.file.mapping.stable(offset, length)
+    }
+
+    /// A range of written values as an Arrow buffer, not copied; the buffer holds the extent.
+    pub(crate) fn buffer(self: &Arc<Self>, range: Range<usize>) -> Buffer {
+        assert!(self.stable(range.start, range.len()).is_some(), "a window outside its extent");
+        let start = self.file.mapping.address(range.start);
+        #[allow(unsafe_code, reason = "an Arrow buffer over mapped bytes")]
+        // SAFETY: the range lies inside the mapping, as just checked; the mapping lives as long as the `Arc` that the
+        // buffer holds; the bytes of values in the range do not change while it is held (see the head of this folder).
+        // Bytes between values (padding, trailers) are written before a later value's record exists and are never read
+        // through it.
+        unsafe {
+            Buffer::from_custom_allocation(start, range.len(), self.clone())
+        }
+    }
+}

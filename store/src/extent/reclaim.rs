@@ -1,0 +1,257 @@
+//! From sealed to free: which generations are over, and what is done when there is no room.
+//!
+//! A generation is over when the state names nothing in it, no pin covers the records between which it was alive, nobody
+//! holds it, and the record that emptied it is as durable as the store makes its log. All of it is looked at with the
+//! state locked, so no record can come in between; a batch that is not committed holds the extents that it wrote to.
+//! What is done with the file (a new header, or its removal) comes after, with nothing locked.
+
+use std::time::Duration;
+
+use super::file::Extent;
+use super::liveness::{Life, Place};
+use super::source::Room;
+use crate::clock::Timestamp;
+use crate::error::{Cause, Result};
+use crate::shared::Shared;
+use crate::state::State;
+
+/// How often who waits for room looks again by himself: a reader that drops its last buffer tells nobody.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Who holds back the space of values that are no longer part of any table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinInfo {
+    /// Who: the name given with [`Store::snapshot_for`](crate::Store::snapshot_for), or what kind of holder it is.
+    pub owner: String,
+    /// Since when, for one that was taken to last.
+    pub since: Option<Timestamp>,
+    /// How many records the holder has seen.
+    pub commit: u64,
+    /// Bytes of extents that nothing but readers like this one hold back.
+    pub bytes: u64,
+    /// Held for longer than [`Options::snapshot_age_max`](crate::Options::snapshot_age_max).
+    pub overdue: bool,
+}
+
+/// How far the log is safe.
+struct Stable {
+    /// Records below are in the hands of the kernel.
+    flushed: u64,
+    /// Records below are on stable storage.
+    durable: u64,
+}
+
+impl Stable {
+    /// Whether no crash can bring back a state that names the values of a generation that is over: the record that
+    /// emptied it is on stable storage. Or it is with the kernel, and none of the records that named values there is on
+    /// stable storage: a power failure then takes those too, as it may take all that was never synced.
+    fn covers(&self, life: &Life) -> bool {
+        life.last_left < self.durable || (life.last_left < self.flushed && life.first_named >= self.durable)
+    }
+}
+
+/// Why a sealed extent in which nothing lives cannot be used again yet.
+struct Dead {
+    life: Life,
+    bytes: u64,
+    held: bool,
+}
+
+impl Shared {
+    /// Frees every extent that is over. Gives how many there were.
+    pub(crate) fn reclaim(&self) -> Result<usize> {
+        let over = self.take_over(&self.dead_and_stable());
+        let count = over.len();
+        over.into_iter().try_for_each(|extent| self.values.give_free(extent))?;
+        if count > 0 {
+            self.space_freed.notify(usize::MAX);
+        }
+        Ok(count)
+    }
+
+    /// Sealed extents in which nothing lives, and whose end no crash can take back.
+    fn dead_and_stable(&self) -> Vec<(Place, Life)> {
+        let sealed = self.sealed_places();
+        if sealed.is_empty() {
+            return Vec::new();
+        }
+        let state = self.state.lock();
+        let stable = self.stable();
+        let lives = sealed.into_iter().map(|place| (place, self.life_of(&state, place)));
+        lives.filter(|(_, life)| life.values == 0 && stable.covers(life)).collect()
+    }
+
+    /// Takes out those that nobody may read.
+    fn take_over(&self, dead: &[(Place, Life)]) -> Vec<Extent> {
+        if dead.is_empty() {
+            return Vec::new();
+        }
+        // Looked at with nothing locked, and after the extents: a process that begins to read from here on finds the
+        // records that emptied them.
+        let readers = self.directory.readers_hold();
+        let read = |life: &Life| readers.is_some_and(|seen| life.last_left >= seen);
+        let mut state = self.state.lock();
+        let pins = self.extents.pins().held();
+        let mut over = Vec::new();
+        for (place, life) in dead.iter().filter(|(_, life)| !read(life)) {
+            let pinned = pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
+            if pinned || self.life_of(&state, *place) != *life {
+                continue;
+            }
+            if let Some(extent) = self.extents.take_unheld(*place) {
+                state.liveness.forget(*place);
+                over.push(extent);
+            }
+        }
+        over
+    }
+
+    /// What lives in a generation. Of one that the state knows nothing of, whatever emptied it was there when the store
+    /// was opened.
+    fn life_of(&self, state: &State, place: Place) -> Life {
+        let before = Life { last_left: self.opened_commits, ..Life::default() };
+        state.liveness.of(place).unwrap_or(before)
+    }
+
+    fn stable(&self) -> Stable {
+        Stable { flushed: self.log.flushed(), durable: self.log.durable_through() }
+    }
+
+    fn sealed_places(&self) -> Vec<Place> {
+        let all = self.extents.all();
+        all.iter().filter(|extent| extent.is_sealed()).map(|e| (e.number(), e.generation())).collect()
+    }
+
+    /// Who holds back space, the greatest first.
+    pub(crate) fn pins(&self) -> Vec<PinInfo> {
+        let readers = self.directory.readers_hold();
+        let all = self.extents.all();
+        let (dead, pins, stable) = {
+            let state = self.state.lock();
+            let dead = all.iter().filter(|extent| extent.is_sealed()).filter_map(|extent| {
+                let place = (extent.number(), extent.generation());
+                let life = self.life_of(&state, place);
+                // One count is the registry's, one ours.
+                let held = std::sync::Arc::strong_count(extent) > 2;
+                (life.values == 0).then(|| Dead { life, bytes: extent.reserved(), held })
+            });
+            (dead.collect::<Vec<_>>(), self.extents.pins().held(), self.stable())
+        };
+        drop(all);
+        let now = self.options.clock.now();
+        let too_old =
+            |since: Timestamp| self.options.snapshot_age_max.is_some_and(|max| now.since(since) > max);
+        let sum = |covered: &dyn Fn(&Dead) -> bool| {
+            dead.iter().filter(|dead| covered(dead)).map(|dead| dead.bytes).sum::<u64>()
+        };
+        let mut shown: Vec<PinInfo> = pins
+            .iter()
+            .map(|pin| PinInfo {
+                owner: pin.owner.to_string(),
+                since: pin.since,
+                commit: pin.commit,
+                bytes: sum(&|dead| pin.covers(dead.life.first_named, dead.life.last_left)),
+                overdue: pin.since.is_some_and(too_old),
+            })
+            .collect();
+        let unowned = [
+            (
+                "readers in other processes",
+                sum(&|dead| readers.is_some_and(|seen| dead.life.last_left >= seen)),
+            ),
+            ("values in use", sum(&|dead| dead.held)),
+            ("log not on stable storage", sum(&|dead| !stable.covers(&dead.life))),
+        ];
+        for (owner, bytes) in unowned.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let owner = owner.to_owned();
+            shown.push(PinInfo { owner, since: None, commit: 0, bytes, overdue: false });
+        }
+        shown.sort_by_key(|pin| std::cmp::Reverse(pin.bytes));
+        shown
+    }
+
+    /// Bytes that the store's files take: extents, free ones too, and the log.
+    pub(crate) fn disk_bytes(&self) -> Result<u64> {
+        let disk = &self.directory.disk;
+        let path = self.directory.log();
+        let io = |e| Cause::io("measure", &path, e);
+        let mut bytes = self.extents.totals().1 + self.values.free_bytes();
+        for segment in disk.list(&path).map_err(io)? {
+            bytes += disk.open(&segment).and_then(|file| file.length()).map_err(io)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Whether there is room for a file of so many bytes, after free ones made way for it.
+    fn has_room(&self, needed: u64, limit: u64) -> Result<bool> {
+        let over = || Ok::<_, crate::Error>((self.disk_bytes()? + needed).saturating_sub(limit));
+        let excess = over()?;
+        if excess > 0 {
+            self.values.drop_free(excess)?;
+        }
+        Ok(excess == 0 || over()? == 0)
+    }
+
+    fn no_room(&self, needed: u64, limit: u64) -> Result<()> {
+        let largest = self.pins().into_iter().find(|pin| pin.bytes > 0);
+        let pin = largest.map_or("nothing is held back by readers".to_owned(), |pin| {
+            let since = pin.since.map(|since| format!(" since {since}")).unwrap_or_default();
+            format!("the largest pin is {:?}{since}, which holds back {} bytes", pin.owner, pin.bytes)
+        });
+        let used = self.disk_bytes()?;
+        Err(Cause::NoSpace { needed, used, limit, pin }.into())
+    }
+}
+
+/// The background duty.
+impl Shared {
+    /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and warns of snapshots
+    /// that are held for too long.
+    pub(crate) fn tend_extents(&self) -> Result<()> {
+        if self.options.read_only || self.closed.get().is_some() {
+            return Ok(());
+        }
+        let current = self.state.lock().policies.iter().map(|policy| policy.version).min();
+        self.values.seal_below(current.unwrap_or(0));
+        self.reclaim()?;
+        if self.evacuate()? > 0 {
+            self.reclaim()?;
+        }
+        for pin in self.pins().iter().filter(|pin| pin.overdue) {
+            tracing::warn!(
+                owner = pin.owner,
+                bytes = pin.bytes,
+                "a snapshot is held for longer than the store allows"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Room for Shared {
+    fn reclaim(&self) {
+        if let Err(error) = Shared::reclaim(self) {
+            tracing::warn!(%error, "a free extent could not be removed");
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let Some(limit) = self.options.disk_bytes_max else { return Ok(()) };
+        let clock = &self.options.clock;
+        let until = clock.now().after(self.options.capacity_wait);
+        loop {
+            let freed = self.space_freed.listen();
+            if self.has_room(bytes, limit)? || self.values.free_bytes() >= bytes {
+                return Ok(());
+            }
+            let now = clock.now();
+            if now >= until {
+                return self.no_room(bytes, limit);
+            }
+            self.check_writable("write to it")?;
+            clock.wait(freed, Some(until.min(now.after(LOOK_AGAIN))));
+            Room::reclaim(self);
+        }
+    }
+}

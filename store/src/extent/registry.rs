@@ -1,0 +1,247 @@
+//! Every extent of the store, and how the bytes of a view are found.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use super::bytes::ValueBytes;
+use super::file::{Extent, ExtentFile};
+use super::layout::{ExtentHeader, HEADER_BYTES};
+use super::liveness::{Liveness, Place};
+use super::pins::Pins;
+use super::view::View;
+use crate::directory::{Directory, FORMAT_VERSION};
+use crate::disk::Mapping;
+use crate::error::{Cause, Error, Result};
+use crate::schema::StorageClass;
+
+/// Every extent that may hold something to read, one generation of each file.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    directory: PathBuf,
+    by_number: RwLock<BTreeMap<u32, Arc<Extent>>>,
+    /// Files whose header cannot be read, and why: damage if a record names a value in one, debris of a crash if not.
+    unreadable: RwLock<BTreeMap<u32, Error>>,
+    pins: Arc<Pins>,
+    /// The store has been synced in this life, so pages of extents do not stay writable.
+    synced: AtomicBool,
+    /// How many values were read; meta and status queries leave it alone (FX-23).
+    value_reads: AtomicU64,
+}
+
+impl Extents {
+    /// Finds and maps the extents of a directory.
+    pub(crate) fn open(directory: &Directory, writable: bool) -> Result<Self> {
+        let extents = Extents {
+            directory: directory.extents(),
+            by_number: RwLock::default(),
+            unreadable: RwLock::default(),
+            pins: Arc::default(),
+            synced: AtomicBool::new(false),
+            value_reads: AtomicU64::new(0),
+        };
+        let path = directory.extents();
+        for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
+            let Some(number) = number_of(&file) else { continue };
+            let (extent, error) = open_extent(directory, &file, number, writable)?;
+            extents.add(Arc::new(extent));
+            if let Some(error) = error {
+                extents.unreadable.write().insert(number, error);
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Maps the extents, and the generations of extents, that have come since, for a reader beside the writer.
+    pub(crate) fn take_in(&self, directory: &Directory) -> Result<()> {
+        let path = directory.extents();
+        for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
+            let Some(number) = number_of(&file) else { continue };
+            let known = self.by_number.read().get(&number).cloned();
+            // One that was still being made when it was looked at has no byte mapped yet.
+            let is_known = known.is_some_and(|known| {
+                known.capacity() > 0 && generation_of(directory, &file) == Some(known.generation())
+            });
+            if !is_known {
+                self.add(Arc::new(open_extent(directory, &file, number, false)?.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody holds a value of any extent.
+    pub(crate) fn is_any_held(&self) -> bool {
+        self.by_number.read().values().any(|extent| Arc::strong_count(extent) > 1)
+    }
+
+    /// Holds the files against the state that the log led to: a file that cannot be read must not be named by it.
+    /// One that is missing is an error when its values are read.
+    pub(crate) fn check(&self, liveness: &Liveness) -> Result<()> {
+        for ((number, generation), _) in liveness.live() {
+            if let Some(error) = self.unreadable.write().remove(&number) {
+                return Err(error);
+            }
+            let found = self.by_number.read().get(&number).map(|extent| extent.generation());
+            if let Some(found) = found.filter(|found| *found != generation) {
+                let path = self.directory.join(file_name(number));
+                let reason =
+                    format!("the extent holds generation {found}, the log names values of {generation}");
+                return Err(Cause::Corrupt { path, offset: 32, reason }.into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&self, extent: Arc<Extent>) {
+        self.by_number.write().insert(extent.number(), extent);
+    }
+
+    /// Takes a generation out if nobody but the registry holds it; from then on nobody can find it either.
+    pub(super) fn take_unheld(&self, (number, generation): Place) -> Option<Extent> {
+        let mut by_number = self.by_number.write();
+        let extent = by_number.remove(&number)?;
+        if extent.generation() != generation {
+            by_number.insert(number, extent);
+            return None;
+        }
+        Arc::try_unwrap(extent)
+            .inspect_err(|held| {
+                by_number.insert(number, held.clone());
+            })
+            .ok()
+    }
+
+    /// Whether a file's header could be read, so that its generation is known.
+    pub(super) fn is_readable(&self, number: u32) -> bool {
+        !self.unreadable.read().contains_key(&number)
+    }
+
+    /// Every extent, in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Extent>> {
+        self.by_number.read().values().cloned().collect()
+    }
+
+    /// Makes every value that was written before the call stable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.synced.store(true, Ordering::Relaxed);
+        let io = |extent: &Extent, e| Cause::io("sync", extent.file().path.clone(), e).into();
+        self.all().iter().try_for_each(|extent| extent.sync().map_err(|e| io(extent, e)))
+    }
+
+    /// Whether the store syncs what it writes.
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    /// The greatest extent number in use.
+    pub(super) fn greatest(&self) -> u32 {
+        self.by_number.read().last_key_value().map_or(0, |(number, _)| *number)
+    }
+
+    /// How many extents there are and how many bytes they take on disk.
+    pub(crate) fn totals(&self) -> (usize, u64) {
+        let by_number = self.by_number.read();
+        (by_number.len(), by_number.values().map(|extent| extent.reserved()).sum())
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn pins(&self) -> &Arc<Pins> {
+        &self.pins
+    }
+
+    pub(crate) fn count_reads(&self, values: u64) {
+        self.value_reads.fetch_add(values, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value_reads(&self) -> u64 {
+        self.value_reads.load(Ordering::Relaxed)
+    }
+
+    /// Finds the bytes that a view stands for. The view must come from the state as it is now, with its lock held, or
+    /// from one that the caller holds a pin of.
+    pub(crate) fn resolve(&self, view: View, class: StorageClass) -> Result<ValueBytes> {
+        if view.is_inline(class) {
+            return Ok(ValueBytes::inline(view));
+        }
+        self.count_reads(1);
+        let (extent, offset) = self.locate(view)?;
+        Ok(ValueBytes::located(extent, offset, view.length()))
+    }
+
+    /// The extent and offset of a view that is not inline, checked to lie inside the extent.
+    pub(crate) fn locate(&self, view: View) -> Result<(Arc<Extent>, usize)> {
+        let extent = self.by_number.read().get(&view.extent()).cloned();
+        let why = match &extent {
+            None => "is in a file that is missing",
+            Some(extent) if extent.generation() != view.generation() => {
+                "was overwritten by another generation"
+            }
+            Some(extent) if extent.stable(view.offset(), view.length()).is_none() => "lies outside the file",
+            Some(extent) => return Ok((extent.clone(), view.offset())),
+        };
+        let path = self.directory.join(file_name(view.extent()));
+        let reason = format!("a value of {} bytes, generation {}, {why}", view.length(), view.generation());
+        Err(Cause::Corrupt { path, offset: view.offset() as u64, reason }.into())
+    }
+}
+
+pub(super) fn file_name(number: u32) -> String {
+    format!("{number:08}.extent")
+}
+
+fn number_of(path: &Path) -> Option<u32> {
+    let number = path.file_stem()?.to_str()?.parse().ok()?;
+    (path.extension()? == "extent").then_some(number)
+}
+
+/// The generation that a file's header tells now.
+fn generation_of(directory: &Directory, path: &Path) -> Option<u32> {
+    let mut bytes = [0; HEADER_BYTES];
+    directory.disk.open(path).and_then(|file| file.read_at(&mut bytes, 0)).ok()?;
+    ExtentHeader::decode(&bytes).ok().map(|header| header.generation)
+}
+
+/// Maps one extent file. One whose header cannot be read is given with the error, and without any bytes.
+fn open_extent(
+    directory: &Directory,
+    path: &Path,
+    number: u32,
+    writable: bool,
+) -> Result<(Extent, Option<Error>)> {
+    let disk = &directory.disk;
+    let opened = if writable { disk.open_writable(path) } else { disk.open(path) };
+    let file = opened.map_err(|e| Cause::io("open", path, e))?;
+    let length = file.length().map_err(|e| Cause::io("read", path, e))?;
+    let corrupt = |reason: &str| {
+        Error::from(Cause::Corrupt { path: path.to_owned(), offset: 0, reason: reason.to_owned() })
+    };
+    let nothing = |error| {
+        let file = ExtentFile::found(number, path.to_owned(), Arc::new(Mapping::empty()));
+        Ok((Extent::found(file, 0), error))
+    };
+    let mut bytes = [0; HEADER_BYTES];
+    if length < HEADER_BYTES as u64 || file.read_at(&mut bytes, 0).is_err() {
+        return nothing(None); // what a crash leaves of one that was being made
+    }
+    if let Some(found) = ExtentHeader::format(&bytes).filter(|format| *format != FORMAT_VERSION) {
+        let path = path.to_owned();
+        return Err(Cause::FormatVersion { path, found, expected: FORMAT_VERSION }.into());
+    }
+    let header = match ExtentHeader::decode(&bytes) {
+        Ok(header) => header,
+        Err(reason) => return nothing(Some(corrupt(&reason))),
+    };
+    if header.store_id != directory.store_id || header.number != number {
+        return Err(corrupt("the extent belongs to another store or carries another number"));
+    }
+    let capacity =
+        usize::try_from(length.min(header.capacity)).map_err(|_| corrupt("the extent is too long to map"))?;
+    let mapping = file.map(capacity).map_err(|e| Cause::io("map", path, e))?;
+    Ok((Extent::found(ExtentFile::found(number, path.to_owned(), mapping), header.generation), None))
+}

@@ -1,0 +1,406 @@
+//! Where values come from on their way into extents: the pools of writers and of free files.
+//!
+//! A call that brings values has a [`ValueWriter`]. It checks an open extent out of the pool with its first value, keeps
+//! it for all of them, and puts it back when they are flushed; so there are as many open extents as there were ever
+//! calls at the same time, and each is written by one thread at a time with no lock held.
+//!
+//! A writer whose extent is full begins the next, twice as large: a free file where one fits, else, if there is
+//! [`Room`], a new one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::file::{Extent, ExtentFile};
+use super::layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, ValueOwner};
+use super::registry::{Extents, file_name};
+use super::view::{INLINE_BYTES_MAX, View};
+use super::writer::{Lifetime, Path, Writer};
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::options::{Options, ValuePath};
+use crate::schema::StorageClass;
+
+/// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
+const IDLE_WRITERS_MAX: usize = 64;
+
+/// Fewer gathered bytes than this go through the mapping: a call costs more than the pages that they touch.
+const CALL_BYTES_MIN: usize = 64 << 10;
+
+/// Who decides whether there is room for one more extent.
+pub(crate) trait Room {
+    /// Tries to make extents free that nobody needs any more.
+    fn reclaim(&self);
+
+    /// Returns once a new file of so many bytes may be made, or with the reason why not.
+    fn reserve(&self, bytes: u64) -> Result<()>;
+}
+
+/// The pools of writers and of free files.
+#[derive(Debug)]
+pub(crate) struct ValueSource {
+    directory: Arc<Directory>,
+    extents: Arc<Extents>,
+    bytes_first: usize,
+    bytes_max: usize,
+    free_bytes_max: u64,
+    path: ValuePath,
+    idle: Mutex<Vec<Writer>>,
+    /// Files that nobody may read, with their last generation.
+    free: Mutex<Vec<(Arc<ExtentFile>, u32)>>,
+    next_extent: AtomicU32,
+    /// How large the last full extent was: what a new version begins with is sized by it.
+    full_bytes: AtomicUsize,
+    written_bytes: AtomicU64,
+    recycled: AtomicU64,
+    /// A file was made since the last sync: its name is not on stable storage.
+    begun_unsynced: Mutex<bool>,
+}
+
+/// One call's way to write values: one open extent for each lifetime that it brings values of.
+pub(crate) struct ValueWriter<'a> {
+    source: &'a ValueSource,
+    room: &'a dyn Room,
+    writers: Vec<Writer>,
+    /// Extents that hold values of this call: they are not recycled before its record is there.
+    held: Vec<Arc<Extent>>,
+}
+
+impl ValueSource {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        extents: Arc<Extents>,
+        named: u32,
+        options: &Options,
+    ) -> Self {
+        ValueSource {
+            next_extent: AtomicU32::new(extents.greatest().max(named).saturating_add(1)),
+            directory,
+            extents,
+            bytes_first: options.extent_bytes_first,
+            bytes_max: options.extent_bytes_max,
+            free_bytes_max: options.free_extent_bytes_max,
+            path: options.value_path,
+            idle: Mutex::default(),
+            free: Mutex::default(),
+            full_bytes: AtomicUsize::new(0),
+            written_bytes: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+            begun_unsynced: Mutex::new(false),
+        }
+    }
+
+    /// Bytes of values written to extents since the store was opened.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many times a file was used again since the store was opened.
+    pub(crate) fn recycled(&self) -> u64 {
+        self.recycled.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the disk that free files take.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free.lock().iter().map(|(file, _)| file.reserved()).sum()
+    }
+
+    /// Makes every value that was written before the call stable: to be called before a sync of the log that makes
+    /// records naming them stable. Extents without unsynced bytes cost nothing; two calls at once share a sync.
+    pub(crate) fn sync_written(&self) -> Result<()> {
+        self.extents.sync()?;
+        let mut begun_unsynced = self.begun_unsynced.lock();
+        if *begun_unsynced {
+            let path = self.directory.extents();
+            self.directory.disk.sync_directory(&path).map_err(|e| Cause::io("sync", path, e))?;
+            *begun_unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Begins a call that brings values.
+    pub(crate) fn writer<'a>(&'a self, room: &'a dyn Room) -> ValueWriter<'a> {
+        ValueWriter { source: self, room, writers: Vec::new(), held: Vec::new() }
+    }
+
+    /// Seals the open extents of versions below `version`: what is still written to them gets extents of its own.
+    pub(crate) fn seal_below(&self, version: u64) {
+        let over = |writer: &Writer| match writer.lifetime {
+            Lifetime::Version(of) | Lifetime::Fragments(of) => of < version,
+            Lifetime::Shared | Lifetime::Moved => false,
+        };
+        let sealed: Vec<Writer> = self.idle.lock().extract_if(.., |writer| over(writer)).collect();
+        sealed.into_iter().for_each(|writer| drop(writer.seal()));
+    }
+
+    /// Takes a file that nobody may read any more: into the pool, or off the disk when the pool is full.
+    pub(super) fn give_free(&self, extent: Extent) -> Result<()> {
+        let (file, generation) = (extent.file().clone(), extent.generation());
+        drop(extent);
+        let reusable = file.capacity() >= self.bytes_first && self.extents.is_readable(file.number);
+        {
+            let mut free = self.free.lock();
+            let bytes: u64 = free.iter().map(|(file, _)| file.reserved()).sum();
+            if reusable && generation < u32::MAX && bytes + file.reserved() <= self.free_bytes_max {
+                free.push((file, generation));
+                return Ok(());
+            }
+        }
+        self.remove(&file)
+    }
+
+    /// Takes files off the disk, from the pool of free ones, until at least `bytes` are gained. Gives what was.
+    pub(super) fn drop_free(&self, bytes: u64) -> Result<u64> {
+        let mut gained = 0;
+        while gained < bytes {
+            let Some((file, _)) = self.free.lock().pop() else { break };
+            gained += file.reserved();
+            self.remove(&file)?;
+        }
+        Ok(gained)
+    }
+
+    fn remove(&self, file: &ExtentFile) -> Result<()> {
+        tracing::debug!(extent = file.number, "extent deleted");
+        let removed = self.directory.disk.remove(&file.path);
+        removed.map_err(|e| Cause::io("remove", file.path.clone(), e).into())
+    }
+
+    /// A writer with room for a value: the one used last for that lifetime, or one with a new extent.
+    fn check_out(&self, lifetime: Lifetime, length: usize, align: usize, room: &dyn Room) -> Result<Writer> {
+        let last = {
+            let mut idle = self.idle.lock();
+            let last = idle.iter().rposition(|writer| writer.lifetime == lifetime);
+            last.map(|index| idle.remove(index))
+        };
+        match last {
+            Some(writer) if writer.fits(length, align) => Ok(writer),
+            Some(full) => self.follow(full, length, room),
+            None => {
+                let wished = self.bytes_first.max(self.full_bytes.load(Ordering::Relaxed) / 4);
+                self.begin(lifetime, wished, length, Vec::new(), room)
+            }
+        }
+    }
+
+    /// The next extent of a writer whose extent is full.
+    fn follow(&self, full: Writer, length: usize, room: &dyn Room) -> Result<Writer> {
+        let (lifetime, capacity) = (full.lifetime, full.extent.capacity());
+        self.full_bytes.store(capacity, Ordering::Relaxed);
+        let buffer = full.seal();
+        self.begin(lifetime, capacity * 2, length, buffer, room)
+    }
+
+    fn check_in(&self, writer: Writer) {
+        let oldest = {
+            let mut idle = self.idle.lock();
+            idle.push(writer);
+            (idle.len() > IDLE_WRITERS_MAX).then(|| idle.remove(0))
+        };
+        if let Some(oldest) = oldest {
+            oldest.seal();
+        }
+    }
+
+    fn begin(
+        &self,
+        lifetime: Lifetime,
+        wished: usize,
+        length: usize,
+        buffer: Vec<u8>,
+        room: &dyn Room,
+    ) -> Result<Writer> {
+        let least = (HEADER_BYTES + length + 64 + TRAILER_BYTES).next_power_of_two();
+        let capacity = wished.max(least).min(self.bytes_max);
+        let mut free = self.take_free(capacity, least);
+        if free.is_none() {
+            room.reclaim();
+            free = self.take_free(capacity, least);
+        }
+        let recycled = free.is_some();
+        let (file, generation) = match free {
+            Some((file, last)) => (file, last + 1),
+            None => {
+                room.reserve(capacity as u64)?;
+                // What was waited for may be a free file.
+                match self.take_free(capacity, least) {
+                    Some((file, last)) => (file, last + 1),
+                    None => (Arc::new(self.create(capacity)?), 0),
+                }
+            }
+        };
+        self.reuse(&file, generation)?;
+        tracing::debug!(extent = file.number, generation, capacity = file.capacity(), "extent begun");
+        let extent = Arc::new(Extent::begun(file, generation));
+        self.extents.add(extent.clone());
+        Ok(Writer::new(extent, lifetime, self.path_for(recycled), buffer))
+    }
+
+    /// How values go into an extent: see the measurements at [`ValuePath`].
+    fn path_for(&self, recycled: bool) -> Path {
+        match self.path {
+            ValuePath::Mapped => Path::Mapped,
+            ValuePath::Gathered => Path::Gathered { call_bytes_min: 0 },
+            ValuePath::Chosen if recycled && !self.extents.is_synced() => Path::Mapped,
+            ValuePath::Chosen => Path::Gathered { call_bytes_min: CALL_BYTES_MIN },
+        }
+    }
+
+    /// The free file that fits best: the smallest that is large enough, else the largest that the value fits into.
+    fn take_free(&self, wished: usize, least: usize) -> Option<(Arc<ExtentFile>, u32)> {
+        let mut free = self.free.lock();
+        let fitting = free.iter().enumerate().filter(|(_, (file, _))| file.capacity() >= least);
+        let best = fitting.min_by_key(|(_, (file, _))| {
+            let capacity = file.capacity();
+            if capacity >= wished { (0, capacity) } else { (1, usize::MAX - capacity) }
+        });
+        let (index, _) = best?;
+        self.recycled.fetch_add(1, Ordering::Relaxed);
+        Some(free.swap_remove(index))
+    }
+
+    fn create(&self, capacity: usize) -> Result<ExtentFile> {
+        let number = self.next_extent.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.extents().join(file_name(number));
+        let file = ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity)
+            .map_err(|e| Cause::io("create", path, e))?;
+        *self.begun_unsynced.lock() = true;
+        Ok(file)
+    }
+
+    /// Puts the header of its next generation into a file. One that fails is neither free nor found any more.
+    fn reuse(&self, file: &ExtentFile, generation: u32) -> Result<()> {
+        let (store_id, number, capacity) = (self.directory.store_id, file.number, file.capacity() as u64);
+        let header = ExtentHeader { number, generation, store_id, capacity };
+        file.reuse(&*self.directory.disk, &header).map_err(|error| {
+            let _ = self.directory.disk.remove(&file.path); // else the next opening finds it dead
+            Cause::io("write to", file.path.clone(), error).into()
+        })
+    }
+}
+
+impl ValueWriter<'_> {
+    /// Writes one value, made of `parts` in a row, and says where it will lie. It can be read after
+    /// [`flush`](Self::flush).
+    pub(crate) fn write(
+        &mut self,
+        parts: &[&[u8]],
+        class: StorageClass,
+        lifetime: Lifetime,
+        owner: ValueOwner,
+    ) -> Result<View> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if class == StorageClass::View && length <= INLINE_BYTES_MAX {
+            return Ok(View::inline(&parts.concat()));
+        }
+        if length == 0 {
+            return Ok(View::default());
+        }
+        let align = if class == StorageClass::Slice { 64 } else { 8 };
+        let limit = self.source.bytes_max;
+        if HEADER_BYTES + length + 64 + TRAILER_BYTES > limit {
+            return Err(Cause::ValueTooLarge { bytes: length, limit }.into());
+        }
+        let view = self.writer(lifetime, length, align)?.write(parts, align, owner)?;
+        self.source.written_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(view)
+    }
+
+    /// The open extent for a value; one that is full makes way for the next.
+    fn writer(&mut self, lifetime: Lifetime, length: usize, align: usize) -> Result<&mut Writer> {
+        let index = match self.writers.iter().position(|writer| writer.lifetime == lifetime) {
+            Some(index) if self.writers[index].fits(length, align) => return Ok(&mut self.writers[index]),
+            Some(index) => {
+                let mut full = self.writers.swap_remove(index);
+                full.flush()?;
+                let next = self.source.follow(full, length, self.room)?;
+                self.push(next)
+            }
+            None => {
+                let writer = self.source.check_out(lifetime, length, align, self.room)?;
+                self.push(writer)
+            }
+        };
+        Ok(&mut self.writers[index])
+    }
+
+    fn push(&mut self, writer: Writer) -> usize {
+        self.held.push(writer.extent.clone());
+        self.writers.push(writer);
+        self.writers.len() - 1
+    }
+
+    /// Brings every value into its extent, so that it can be read and a record may name it, and puts the open extents
+    /// back. What was written stays held until the writer is dropped.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for mut writer in self.writers.drain(..) {
+            outcome = outcome.and(writer.flush());
+            self.source.check_in(writer);
+        }
+        outcome
+    }
+
+    /// Holds an extent, that its bytes are there when the call's record is.
+    pub(crate) fn hold(&mut self, extent: Arc<Extent>) {
+        self.held.push(extent);
+    }
+}
+
+impl Drop for ValueWriter<'_> {
+    fn drop(&mut self) {
+        for mut writer in self.writers.drain(..) {
+            writer.discard();
+            self.source.check_in(writer);
+        }
+    }
+}
+
+impl std::fmt::Debug for ValueWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValueWriter").field("writers", &self.writers).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimulatedDisk;
+
+    /// A store's worth of room, for tests of values alone.
+    struct Plenty;
+
+    impl Room for Plenty {
+        fn reclaim(&self) {}
+
+        fn reserve(&self, _bytes: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_extents_with_unsynced_bytes_are_synced() {
+        let disk = SimulatedDisk::default();
+        let options = Options::default().disk(Arc::new(disk.clone())).extent_bytes(4096, 1 << 16);
+        let directory = Arc::new(Directory::open(std::path::Path::new("/store"), &options).unwrap());
+        let extents = Arc::new(Extents::open(&directory, true).unwrap());
+        let source = ValueSource::new(directory, extents, 0, &options);
+        let owner = ValueOwner { row_key: 1, table: 0, column: 0 };
+        let write = || {
+            let mut writer = source.writer(&Plenty);
+            writer.write(&[&[7; 100]], StorageClass::View, Lifetime::Version(0), owner).unwrap();
+            writer.flush().unwrap();
+        };
+        let syncs = || {
+            let before = disk.operations();
+            source.sync_written().unwrap();
+            disk.operations() - before
+        };
+        assert_eq!(syncs(), 0, "no extent");
+        write();
+        assert_eq!((syncs(), syncs()), (2, 0), "one extent and its name, once");
+        write();
+        assert_eq!((syncs(), syncs()), (1, 0), "the same extent, written again");
+    }
+}

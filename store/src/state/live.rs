@@ -1,0 +1,93 @@
+//! What each change of a cell means for the extents: see [`Liveness`](crate::extent::Liveness).
+
+use super::State;
+use crate::extent::View;
+use crate::log::record::{CellRecord, StoredValue};
+use crate::schema::StorageClass;
+
+impl State {
+    /// Cells turn final: their values live from here on, and the fragments that they grew from are dead. Called before
+    /// the table is changed.
+    pub(super) fn cells_turn_final(
+        &mut self,
+        table: u32,
+        row: u32,
+        cells: &[CellRecord],
+    ) -> Result<(), String> {
+        for cell in cells {
+            let fragments = self.tables[table as usize].fragments(row, cell.column).to_vec();
+            for fragment in fragments {
+                self.let_go(table, cell.column, fragment)?;
+            }
+            if let StoredValue::View(view) = cell.value
+                && self.lies_in_extent(table, cell.column, View(view))
+            {
+                self.liveness.add(View(view), self.commits);
+            }
+        }
+        Ok(())
+    }
+
+    /// A partial cell grows by a fragment.
+    pub(super) fn fragment_lives(&mut self, table: u32, column: u16, view: View) {
+        if self.lies_in_extent(table, column, view) {
+            self.liveness.add(view, self.commits);
+        }
+    }
+
+    /// A cell or fragment stands for a value no more: its row is removed, or its cell closed.
+    ///
+    /// # Errors
+    /// When the value was not live: the record cannot follow on this state.
+    pub(crate) fn let_go(&mut self, table: u32, column: u16, view: View) -> Result<(), String> {
+        if self.lies_in_extent(table, column, view) {
+            self.liveness.remove(view, self.commits)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a row from its table: its values are dead. Who removes open rows leaves them out first.
+    ///
+    /// # Errors
+    /// When its values were not live: the record cannot follow on this state.
+    #[allow(dead_code, reason = "what retention and deletion do with a row")]
+    pub(crate) fn remove_row(&mut self, table: u32, row: u32) -> Result<(), String> {
+        let mut views = Vec::new();
+        self.views_of(table as usize, row, &mut |record, _| views.push((record.column, View(record.from))));
+        self.tables[table as usize].remove(row);
+        views.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))
+    }
+
+    fn lies_in_extent(&self, table: u32, column: u16, view: View) -> bool {
+        let columns = self.tables.get(table as usize).map(|table| table.schema.data_columns());
+        let class = columns
+            .and_then(|columns| columns.get(column as usize))
+            .map_or(StorageClass::Inline, |column| column.data_type.storage_class());
+        class != StorageClass::Inline && !view.is_inline(class)
+    }
+}
+
+#[cfg(test)]
+impl State {
+    /// Bytes and values that live in each generation, counted through the tables: what the liveness must say.
+    pub(crate) fn counted_lives(&self) -> std::collections::BTreeMap<(u32, u32), (u64, u64)> {
+        let mut views = std::collections::BTreeSet::new();
+        for (index, table) in self.tables.iter().enumerate() {
+            (0..table.row_count()).for_each(|row| {
+                self.views_of(index, row, &mut |record, _| {
+                    views.insert((
+                        View(record.from).place(),
+                        View(record.from).offset(),
+                        View(record.from).length(),
+                    ));
+                });
+            });
+        }
+        let mut counted = std::collections::BTreeMap::new();
+        for (place, _, length) in views {
+            let (bytes, values): &mut (u64, u64) = counted.entry(place).or_default();
+            (*bytes, *values) = (*bytes + length as u64, *values + 1);
+        }
+        counted
+    }
+}

@@ -1,0 +1,226 @@
+//! The space of values: what is given back, who holds it, and what happens when there is none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use forebay_store::*;
+
+use crate::support::*;
+
+/// A cell grows by a hundred fragments and is closed: its fragments are dead.
+fn grow_and_close(table: &Table, id: &str) -> Result<Row> {
+    let row = table.insert(0, id, [])?;
+    for i in 0..100 {
+        table.append(row, "response", vec![i; 25].into())?;
+    }
+    table.finalize(row, "response")?;
+    Ok(row)
+}
+
+fn bytes_of(table: &Table, row: Row) -> Vec<u8> {
+    match table.cell(row, "response").unwrap() {
+        Cell::Bytes(bytes) => bytes.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn expected() -> Vec<u8> {
+    (0..100_i32).flat_map(|i| [i; 25]).flat_map(i32::to_le_bytes).collect()
+}
+
+// FX-B10
+#[test]
+fn the_space_of_dead_values_is_used_again() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let mut most = 0;
+    for i in 0..30 {
+        grow_and_close(&table, &format!("q{i}_0_0")).unwrap();
+        store.run_once().unwrap();
+        let stats = store.stats();
+        let live: u64 = store.extents().iter().map(|extent| extent.live_bytes).sum();
+        most = most.max(stats.extent_bytes + stats.free_extent_bytes - live);
+    }
+    assert!(store.stats().extents_recycled > 5, "{:?}", store.stats());
+    assert!(most < 300_000, "{most} bytes are taken beside live values; two extents of 65,536 are open");
+    let store = world.reopen(store);
+    let table = store.table("solver").unwrap();
+    let row = table.find(0, &"q7_0_0".parse().unwrap()).unwrap();
+    assert_eq!(bytes_of(&table, row), expected());
+}
+
+#[test]
+fn a_snapshot_holds_its_space_under_its_name_until_it_is_let_go() {
+    let world = World::new();
+    let options = world.options().snapshot_age_max(Duration::from_secs(60));
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let row = table.insert(0, "q_0_0", []).unwrap();
+    for i in 0..100 {
+        table.append(row, "response", vec![i; 150].into()).unwrap();
+    }
+    let snapshot = store.snapshot_for("export");
+    table.finalize(row, "response").unwrap();
+    store.run_once().unwrap();
+    let recycled = || {
+        store.run_once().unwrap();
+        let stats = store.stats();
+        (stats.free_extent_bytes + stats.extents_recycled) > 0
+    };
+    assert!(!recycled());
+    let pin = store.pins().remove(0);
+    assert_eq!((pin.owner.as_str(), pin.since, pin.overdue), ("export", Some(world.clock.now()), false));
+    assert!(pin.bytes > 10_000, "{pin:?}");
+    world.clock.advance(Duration::from_secs(61));
+    assert!(store.pins()[0].overdue);
+    drop(snapshot);
+    assert!(recycled());
+}
+
+#[test]
+fn equal_values_of_a_shared_column_lie_in_one_place() {
+    let world = World::new();
+    let store = world.open();
+    let schema = Schema::new().data_shared("prompt", DataType::Utf8).data("reward", DataType::Float32);
+    let table = store.create_table("solver", schema).unwrap();
+    let prompt = |i: usize| format!("prompt number {} of the run", i % 3).repeat(5);
+    let insert = |from: usize| {
+        let mut batch = store.batch();
+        for i in from..from + 8 {
+            let row = NewRow::new(0, &format!("q{i}_0_0")).unwrap();
+            batch.insert(&table, row, [("prompt", prompt(i).into())]).unwrap();
+        }
+        batch.commit().unwrap();
+    };
+    insert(0);
+    insert(8);
+    let live =
+        |store: &Store| store.extents().iter().map(|extent| (extent.live_values, extent.live_bytes)).max();
+    let three = (3, 3 * prompt(0).len() as u64);
+    assert_eq!(live(&store), Some(three));
+    for _ in 0..2 {
+        let found = pick(&store, "solver", &["prompt"]);
+        assert_eq!(found.len(), 16);
+    }
+    let store = world.reopen(store);
+    assert_eq!(live(&store), Some(three));
+    let table = store.table("solver").unwrap();
+    table.insert(0, "q99_0_0", [("prompt", prompt(1).into())]).unwrap();
+    assert_eq!(live(&store), Some(three), "found by the next process too");
+    assert!(pick(&store, "solver", &["prompt"]).iter().any(|row| row[0] == prompt(2)));
+}
+
+// FX-B18
+#[test]
+fn at_the_budget_a_writer_is_told_the_largest_pin_and_goes_on_when_it_is_gone() {
+    let world = World::new();
+    let options = world.options().disk_bytes_max(300_000).capacity_wait(Duration::from_secs(5));
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let row = table.insert(0, "q_0_0", []).unwrap();
+    (0..100).for_each(|i| table.append(row, "response", vec![i; 150].into()).unwrap());
+    let snapshot = store.snapshot_for("slow reader");
+    table.finalize(row, "response").unwrap();
+    let text = "x".repeat(5_000);
+    let mut refused = None;
+    let mut written = 0;
+    for i in 0..100 {
+        let began = world.clock.now();
+        match table.insert(1, &format!("r{i}_0_0"), [("prompt", text.as_str().into())]) {
+            Ok(_) => written += 1,
+            Err(error) => {
+                assert_eq!(world.clock.now().since(began), Duration::from_secs(5), "it waited for room");
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    let error = refused.unwrap();
+    assert_eq!(error.kind(), Kind::Capacity);
+    assert!(error.to_string().contains("slow reader"), "{error}");
+    drop(snapshot);
+    table.insert(1, "later_0_0", [("prompt", text.as_str().into())]).unwrap();
+    assert_eq!(pick(&store, "solver", &["prompt"]).iter().filter(|row| row[0] == text).count(), written + 1);
+}
+
+#[test]
+fn a_batch_on_its_way_out_has_the_bytes_that_it_uses_and_no_more() {
+    let (store, table) = solver(&World::new());
+    for i in 0..200 {
+        let text = format!("prompt {i} ").repeat(20);
+        table.insert(0, &format!("q{i}_0_0"), [("prompt", text.into())]).unwrap();
+    }
+    let snapshot = store.snapshot();
+    let scanned = snapshot.table("solver").unwrap();
+    let column = scanned.arrow_schema().index_of("prompt").unwrap();
+    let batch = scanned.scan(Some(&[column]), ScanOrder::Arrival, 1000).unwrap().next().unwrap().unwrap();
+    let few = batch.slice(0, 3);
+    let small = compact(&few).unwrap();
+    let texts = |batch: &arrow_array::RecordBatch| {
+        batch.column(0).as_string_view().iter().map(|text| text.unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(&few), texts(&small));
+    let used: usize = texts(&few).iter().map(String::len).sum();
+    let bytes = |batch: &arrow_array::RecordBatch| {
+        batch.column(0).as_string_view().data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>()
+    };
+    assert!(bytes(&few) > 20 * used, "a window of the extent");
+    assert_eq!(bytes(&small), used);
+    assert!(small.column(0).get_array_memory_size() < few.column(0).get_array_memory_size() / 10);
+}
+
+// FX-B10
+#[test]
+fn readers_see_every_byte_while_space_is_used_again_around_them() {
+    const ROWS: usize = 300;
+    let scratch = tempfile::tempdir().unwrap();
+    let options = Options::default().extent_bytes(4096, 1 << 17).sync_interval(Duration::MAX);
+    let store = Store::open(scratch.path().join("store"), options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let done = AtomicBool::new(false);
+    let (store, table, done) = (&store, &table, &done);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                scope.spawn(move || {
+                    for i in 0..ROWS {
+                        grow_and_close(table, &format!("w{writer}-{i}_0_0")).unwrap();
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                store.run_once().unwrap();
+            }
+        });
+        for reader in 0..2 {
+            scope.spawn(move || {
+                let (whole, mut held, mut turn) = (expected(), Vec::new(), reader);
+                while !done.load(Ordering::Relaxed) {
+                    turn += 1;
+                    let id = format!("w{}-{}_0_0", turn % 3, turn % ROWS);
+                    let Some(row) = table.find(0, &id.parse().unwrap()) else { continue };
+                    match table.cell(row, "response").unwrap() {
+                        Cell::Partial(bytes) => assert_eq!(bytes, whole[..bytes.len()]),
+                        Cell::Bytes(bytes) => held.push(bytes),
+                        _ => {}
+                    }
+                    if held.len() > 20 {
+                        held.drain(..).for_each(|bytes| assert_eq!(*bytes, *whole));
+                    }
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(store.stats().extents_recycled > 50, "{:?}", store.stats());
+    let whole = expected();
+    for id in ["w0-0_0_0", "w1-150_0_0", "w2-299_0_0"] {
+        let row = table.find(0, &id.parse().unwrap()).unwrap();
+        assert_eq!(bytes_of(table, row), whole);
+    }
+}
