@@ -238,6 +238,11 @@ pub enum Cause {
     Locked { path: PathBuf, pid: u32 },
     #[error("the store at {} is being read by another process; try again when it has finished", path.display())]
     LockedByReaders { path: PathBuf },
+    #[error(
+        "the store was opened by process {opened_by} and this is process {pid}, its child; leave the handles alone here, \
+         and open the store anew once the parent has closed it"
+    )]
+    Forked { opened_by: u32, pid: u32 },
     #[error("{} holds no Forebay store; give the directory of a run, or create a store there first", path.display())]
     NotAStore { path: PathBuf },
     #[error("{} is not empty and holds no Forebay store; give an empty or a new directory", path.display())]
@@ -297,7 +302,7 @@ impl Cause {
             StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
                 Kind::State
             }
-            NeedsRecovery { .. } => Kind::State,
+            NeedsRecovery { .. } | Forked { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
             DiskFull { .. } | NoSpace { .. } => Kind::Capacity,
             LockedByReaders { .. } => Kind::Retry,

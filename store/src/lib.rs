@@ -48,6 +48,7 @@ mod object;
 mod options;
 mod page;
 mod policy;
+mod process;
 mod randomness;
 mod reader;
 mod recovery;

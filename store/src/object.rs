@@ -101,15 +101,20 @@ pub(crate) fn check(directory: &Directory, object: &ObjectRef) -> Result<()> {
     Ok(())
 }
 
-/// Removes the versions of a key that are `over`. What cannot be removed now is logged and tried again with the next
-/// version.
-pub(crate) fn retire(directory: &Directory, key: &str, over: impl Fn(u64) -> bool) {
-    let Ok(files) = directory.disk.list(&directory_of(directory, key)) else { return };
-    for path in files {
+/// The files of the versions of a key that are `over`.
+pub(crate) fn files_over(directory: &Directory, key: &str, over: impl Fn(u64) -> bool) -> Vec<PathBuf> {
+    let mut files = directory.disk.list(&directory_of(directory, key)).unwrap_or_default();
+    files.retain(|path| {
         let version = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok());
-        if version.is_some_and(&over)
-            && let Err(error) = directory.disk.remove(&path)
-        {
+        version.is_some_and(&over)
+    });
+    files
+}
+
+/// Removes files of versions that are over. What cannot be removed now is logged and tried again with the next version.
+pub(crate) fn retire(directory: &Directory, files: &[PathBuf]) {
+    for path in files {
+        if let Err(error) = directory.disk.remove(path) {
             tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
         }
     }

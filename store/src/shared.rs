@@ -26,6 +26,7 @@ use crate::extent::{Extents, Pin, ValueSource, View, stored_bytes};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::options::Options;
+use crate::process;
 use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::{Numbering, State};
@@ -41,6 +42,8 @@ const CARRIED_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
+    /// The process whose handles these are.
+    opened_by: u32,
     pub(crate) directory: Arc<Directory>,
     pub(crate) extents: Arc<Extents>,
     pub(crate) values: ValueSource,
@@ -85,6 +88,7 @@ impl Shared {
         let wake_ups = RwLock::new(state.consumers.iter().map(|_| Arc::default()).collect());
         let next_incarnation = state.incarnation + 1;
         let shared = Shared {
+            opened_by: process::current(),
             values: ValueSource::new(directory.clone(), extents.clone(), state.liveness.greatest(), &options),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
             unsynced: Unsynced::new(&directory, recovery.checked || end.next_sequence == 0)?,
@@ -238,7 +242,19 @@ impl Shared {
         self.extents.pins().take(state.commits, self.reader.clone(), None)
     }
 
+    /// Refuses a child that was forked: it has the handles, but not the threads that may hold their locks, and writes of
+    /// its own would go where the parent's go.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        let pid = process::current();
+        if pid == self.opened_by {
+            Ok(())
+        } else {
+            Err(Cause::Forked { opened_by: self.opened_by, pid }.into())
+        }
+    }
+
     pub(crate) fn check_writable(&self, verb: &'static str) -> Result<()> {
+        self.check_process()?;
         if self.options.read_only {
             return Err(Cause::ReadOnly { path: self.directory.path.clone(), verb }.into());
         }
@@ -307,7 +323,8 @@ impl Shared {
 impl Drop for Shared {
     /// What the level `memory` left in the buffer outlives an orderly end.
     fn drop(&mut self) {
-        if self.closed.get().is_none()
+        if self.check_process().is_ok()
+            && self.closed.get().is_none()
             && let Err(error) = self.log.flush_all()
         {
             tracing::warn!(%error, "the last records of the log could not be written");

@@ -143,6 +143,7 @@ impl Store {
 
     /// The table of that name.
     pub fn table(&self, name: &str) -> Result<Table> {
+        self.0.check_process()?;
         let state = self.0.state.lock();
         let index = state
             .table_named(name)
@@ -175,6 +176,7 @@ impl Store {
 
     /// The consumer of that name.
     pub fn consumer(&self, name: &str) -> Result<ConsumerHandle> {
+        self.0.check_process()?;
         let state = self.0.state.lock();
         let index = state.consumer_named(name).ok_or_else(|| {
             unknown("consumer", name, state.consumers.iter().map(|consumer| &*consumer.name))
@@ -185,6 +187,7 @@ impl Store {
 
     /// The policy of that name.
     pub fn policy(&self, name: &str) -> Result<PolicyInfo> {
+        self.0.check_process()?;
         let state = self.0.state.lock();
         let index = state
             .policy_named(name)

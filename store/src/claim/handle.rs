@@ -113,6 +113,7 @@ impl Claim {
     /// # Errors
     /// `input` when a column is unknown.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
+        self.store.0.check_process()?;
         let (rows, _pin) = {
             let state = self.store.0.state.lock();
             let table = &state.tables[self.table_id as usize];

@@ -301,6 +301,7 @@ impl Table {
     /// # Errors
     /// `input` when the column is unknown; `corrupt` when the value's place cannot be read.
     pub fn cell(&self, row: Row, column: &str) -> Result<Cell> {
+        self.store.0.check_process()?;
         self.check_row(row)?;
         let index = self.current_schema().index_of(column)?;
         let class = self.current_schema().data_columns()[index].data_type.storage_class();

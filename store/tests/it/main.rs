@@ -16,6 +16,7 @@ mod disk;
 mod durability;
 mod exact_groups;
 mod extents;
+mod fork;
 mod groups;
 mod hostile;
 mod killed;

@@ -252,6 +252,27 @@ fn a_commit_whose_object_is_not_there_whole_did_not_happen() {
     }
 }
 
+/// Objects of older steps are removed once they are replaced; that is no loss, whatever of it was synced.
+#[test]
+fn objects_that_were_replaced_and_removed_are_not_missed() {
+    let world = World::new();
+    let (store, table, train) = trained(&world, None);
+    for version in 0..5 {
+        finished(&table, version, "q_0_0");
+        let weights =
+            store.put_object("solver", version + 1, format!("weights {version}").as_bytes()).unwrap();
+        let step = store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+        step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
+        step.commit([("solver", vec![weights])]).unwrap();
+    }
+    std::mem::forget((store, table, train));
+    let image = image_of(&world.disk);
+    assert!(files_with(&image, "safetensors").len() < 5);
+    let store = rebooted(&image).open();
+    assert_eq!((store.policy("solver").unwrap().version, store.recovery().records_lost), (5, 0));
+    store.object(&store.policy("solver").unwrap().objects[0]).unwrap();
+}
+
 #[test]
 fn an_extent_that_was_being_made_when_the_machine_went_down_is_no_obstacle() {
     let (world, _) = lived();

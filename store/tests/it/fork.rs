@@ -1,0 +1,66 @@
+//! Handles in a forked child.
+#![cfg(target_os = "linux")]
+
+use std::cell::RefCell;
+
+use forebay_store::*;
+
+use crate::support::*;
+
+/// Runs `inside` in a forked child and gives its answer.
+fn in_child(inside: impl FnOnce() -> bool) -> bool {
+    #[allow(unsafe_code, reason = "no other way to fork")]
+    // SAFETY: the child calls nothing but `inside` and ends without running anything of the parent's; `inside` touches a
+    // store that no other thread of the parent uses, so none of its locks is held.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(inside));
+                libc::_exit(i32::from(!matches!(outcome, Ok(true))));
+            }
+            child => {
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+            }
+        }
+    }
+}
+
+// FX-B07
+#[test]
+fn a_forked_child_cannot_use_the_handles_of_its_parent_and_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path, Options::default()).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let task = store.create_consumer("task", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+    let row = finished(&table, 0, "q_0_0");
+    let claim = RefCell::new(task.claim(MicroBatch::of(1), "me", Wait::No).unwrap());
+    let answered = in_child(|| {
+        let refused: [Result<()>; 7] = [
+            table.insert(0, "q_0_1", []).map(drop),
+            table.write(row, [("response", vec![1_i32; 40].into())]),
+            table.cell(row, "prompt").map(drop),
+            store.table("solver").map(drop),
+            store.sync(),
+            store.run_once().map(drop),
+            claim.borrow().as_ref().unwrap().columns(["prompt"]).map(drop),
+        ];
+        drop(claim.take()); // in the parent this would give the row back
+        refused
+            .iter()
+            .all(|result| matches!(result.as_ref().map_err(Error::cause), Err(Cause::Forked { .. })))
+    });
+    assert!(answered, "every call is refused with the reason");
+    let elsewhere = folder.path().join("other");
+    assert!(
+        in_child(|| Store::open(&elsewhere, Options::default()).is_ok()),
+        "a store of its own is no trouble"
+    );
+    claim.take().unwrap().release().unwrap();
+    finished(&table, 0, "q_0_1");
+    let before = scan(&store);
+    drop((store, table, task));
+    assert_eq!(scan(&Store::open(&path, Options::default()).unwrap()), before);
+}
