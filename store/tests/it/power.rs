@@ -175,6 +175,9 @@ fn the_same_run_of_the_machine_looks_at_no_value_and_cuts_nothing() {
     assert_eq!(after[&segment(1)], image[&segment(1)], "nothing was changed");
 }
 
+/// What a power failure does to the bytes of a file.
+type Lose = fn(&mut Vec<u8>);
+
 /// Small values of a synced call ride in the log: their extent may be lost, in part or whole, and comes back.
 #[test]
 fn values_that_records_carry_are_put_back_where_they_are_missing() {
@@ -187,7 +190,7 @@ fn values_that_records_carry_are_put_back_where_they_are_missing() {
     std::mem::forget((store, table));
     let image = image_of(&world.disk);
     let extent = Path::new(ROOT).join("extents/00000001.extent");
-    let lose: [(&str, fn(&mut Vec<u8>), u64); 4] = [
+    let lose: [(&str, Lose, u64); 4] = [
         ("nothing", |_| (), 0),
         ("every byte but its length", |bytes| bytes.fill(0), 5),
         ("its length", |bytes| bytes.clear(), 5),
