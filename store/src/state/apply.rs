@@ -138,6 +138,9 @@ impl State {
         effects: &mut Effects,
     ) -> Result<(), String> {
         let index = self.consumers.len();
+        if declaration.tables.len() != declaration.required.len() {
+            return Err(format!("consumer {name:?} names other tables than it requires columns of"));
+        }
         let mut consumed = Vec::new();
         for (&table, &required) in declaration.tables.iter().zip(&declaration.required) {
             let floor = self.tables.get(table as usize).map_or(0, |_| self.current_version(table));

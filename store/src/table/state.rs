@@ -36,7 +36,8 @@ pub struct TableCounts {
 impl TableCounts {
     /// Rows that may still be trained on.
     pub fn open(&self) -> u64 {
-        self.written - self.consumed - self.excluded.values().sum::<u64>()
+        let excluded = self.excluded.values().fold(0, |sum: u64, rows| sum.saturating_add(*rows));
+        self.written.saturating_sub(self.consumed).saturating_sub(excluded)
     }
 }
 
