@@ -74,7 +74,8 @@ pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
 pub use consumer::{
-    Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, MicroBatch, TrajectoryEnd, Wait,
+    ClaimFuture, Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, MicroBatch,
+    TrajectoryEnd, Wait,
 };
 pub use directory::FORMAT_VERSION;
 pub use disk::{

@@ -2,7 +2,7 @@
 //!
 //! # Threads and locks
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
-//! the log is written, and synced where the level asks for it, after it is let go; waiters are woken last.
+//! waiters are woken, and the log is written, and synced where the level asks for it, after it is let go.
 //!
 //! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer
 //! or the numbering of trajectories. The
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use event_listener::Event as WakeUp;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use crate::checkpoint::{Checkpointer, Manifest};
 use crate::clock::Timestamp;
+use crate::consumer::Signals;
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
@@ -59,13 +59,14 @@ pub(crate) struct Shared {
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,
-    wake_ups: RwLock<Vec<Arc<WakeUp>>>,
     /// How many records there were when the store was open: what was emptied before lies below.
     pub(crate) opened_commits: u64,
     /// The name that short pins go by.
     reader: Arc<str>,
     /// Notified when extents come free.
     pub(crate) space_freed: WakeUp,
+    /// What claimers look at and wait on.
+    pub(crate) signals: Signals,
     /// Why nothing more is accepted: the first failure of the log.
     pub(crate) closed: OnceLock<String>,
     /// How far a store that is open for reading has come.
@@ -85,7 +86,6 @@ impl Shared {
         tracing::info!(path = %directory.path.display(), records = end.records, "store opened");
         extents.check(&state.liveness)?;
         let opened_commits = state.commits + u64::from(!options.read_only); // with the record of this opening
-        let wake_ups = RwLock::new(state.consumers.iter().map(|_| Arc::default()).collect());
         let next_incarnation = state.incarnation + 1;
         let shared = Shared {
             opened_by: process::current(),
@@ -106,7 +106,7 @@ impl Shared {
             options,
             directory,
             extents,
-            wake_ups,
+            signals: Signals::default(),
         };
         if !shared.options.read_only {
             let opened = Event::Opened { incarnation: next_incarnation, pid: std::process::id() };
@@ -159,12 +159,14 @@ impl Shared {
         let logged = self.log.append(&record, names_values);
         let applied = logged.and_then(|appended| {
             let effects = state.apply(record).map_err(|reason| self.close(reason))?;
+            self.signals.publish(&state, &effects);
             Ok((appended, effects))
         });
         drop(state); // before `outcome`, which may be a claim that gives itself back
         let (appended, effects) = applied?;
+        // Before the log is written: who is woken needs longer than that, and its own record comes after this one.
+        self.signals.announce(&effects);
         self.bring_to(level, appended)?;
-        self.wake(&effects.wake);
         Ok(outcome)
     }
 
@@ -277,19 +279,8 @@ impl Shared {
         self.close(error.closing_reason())
     }
 
-    pub(crate) fn wake_up(&self, consumer: usize) -> Arc<WakeUp> {
-        let mut wake_ups = self.wake_ups.write();
-        if wake_ups.len() <= consumer {
-            wake_ups.resize_with(consumer + 1, Arc::default);
-        }
-        wake_ups[consumer].clone()
-    }
-
-    pub(crate) fn wake(&self, consumers: &[usize]) {
-        let wake_ups = self.wake_ups.read();
-        for wake_up in consumers.iter().filter_map(|&consumer| wake_ups.get(consumer)) {
-            wake_up.notify(usize::MAX);
-        }
+    pub(crate) fn wake_everyone(&self) {
+        self.signals.wake_all();
     }
 
     /// Whether a snapshot, a value or a buffer of this process may still be read.
@@ -298,17 +289,20 @@ impl Shared {
         Arc::strong_count(&self.extents) > OURS || self.extents.is_any_held()
     }
 
-    pub(crate) fn wake_everyone(&self) {
-        self.wake_ups.read().iter().for_each(|wake_up| {
-            wake_up.notify(usize::MAX);
-        });
+    /// When the next lease ends, so that a waiting claimer takes over from a dead one without anybody's help.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.signals.next_deadline()
     }
 
     /// Returns leased claims whose deadline has come.
     pub(crate) fn expire(&self) -> Result<()> {
+        self.expire_at(self.options.clock.now())
+    }
+
+    /// The same, where it is known what time it is. Takes no lock while no deadline has come.
+    pub(crate) fn expire_at(&self, now: Timestamp) -> Result<()> {
         self.check_writable("take leases back")?;
-        let now = self.options.clock.now();
-        if self.state.lock().claims.next_deadline().is_none_or(|deadline| deadline > now) {
+        if self.next_deadline().is_none_or(|deadline| deadline > now) {
             return Ok(());
         }
         self.submit_if(|state| {

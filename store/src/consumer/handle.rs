@@ -6,8 +6,10 @@ use std::time::Duration;
 use event_listener::EventListener;
 
 use super::declaration::ConsumerKind;
+use super::future::ClaimFuture;
 use super::micro_batch::MicroBatch;
 use super::select::Shortage;
+use super::signal::{InLine, Signal};
 use crate::claim::Claim;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
@@ -33,6 +35,7 @@ pub struct ConsumerHandle {
     index: usize,
     name: String,
     kind: ConsumerKind,
+    signal: Arc<Signal>,
 }
 
 /// What one look at the ready queue led to.
@@ -48,7 +51,8 @@ pub(crate) enum Attempt {
 
 impl ConsumerHandle {
     pub(crate) fn new(store: Store, index: usize, name: String, kind: ConsumerKind) -> Self {
-        ConsumerHandle { store, index, name, kind }
+        let signal = store.0.signals.of(index);
+        ConsumerHandle { store, index, name, kind, signal }
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -137,61 +141,94 @@ impl ConsumerHandle {
     /// # Errors
     /// `state` for a trainer: its rows are claimed through [`Step::next`](crate::Step::next). `closed` when the store is.
     pub fn claim(&self, rule: MicroBatch, owner: &str, wait: Wait) -> Result<Option<Claim>> {
-        if self.kind == ConsumerKind::Trainer {
-            let (consumer, found) = (self.name.clone(), self.kind.as_str());
-            let hint = "begin a step and take its micro-batches";
-            return Err(Cause::ConsumerKind { consumer, found, hint }.into());
+        self.check_task()?;
+        self.claim_when_ready(rule, owner, None, wait)
+    }
+
+    /// The same without blocking a thread.
+    ///
+    /// # Errors
+    /// `state` for a trainer. The future's errors are those of [`claim`](ConsumerHandle::claim).
+    pub fn claim_async(&self, rule: MicroBatch, owner: &str) -> Result<ClaimFuture> {
+        self.check_task()?;
+        Ok(ClaimFuture::new(self.clone(), rule, owner.to_owned(), None))
+    }
+
+    fn check_task(&self) -> Result<()> {
+        if self.kind == ConsumerKind::Task {
+            return Ok(());
         }
-        self.claim_when_ready(wait, || self.attempt(rule, owner, None))
+        let (consumer, found) = (self.name.clone(), self.kind.as_str());
+        let hint = "begin a step and take its micro-batches";
+        Err(Cause::ConsumerKind { consumer, found, hint }.into())
     }
 
     /// A listener for the next change that may make something ready. Ask first, listen, ask again, then wait: for
-    /// threads, and as a future for any async runtime.
+    /// threads, and as a future for any async runtime. Everyone who listens is woken by every such change; who wants a
+    /// claim waits better with [`claim`](ConsumerHandle::claim) or [`claim_async`](ConsumerHandle::claim_async).
     pub fn listen(&self) -> EventListener {
-        self.store.0.wake_up(self.index).listen()
+        self.signal.listen()
     }
 
     /// Wakes everyone who waits on this consumer, so that they look again: at the queue, or at whether they are to stop.
     pub fn wake(&self) {
-        self.store.0.wake_up(self.index).notify(usize::MAX);
+        self.signal.wake_all();
     }
 
-    /// Repeats `attempt` until it succeeds, nothing more can come, or the wait is over.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    /// Repeats [`attempt`](Self::attempt) until it succeeds, nothing more can come, or the wait is over.
     pub(crate) fn claim_when_ready(
         &self,
+        rule: MicroBatch,
+        owner: &str,
+        step: Option<u64>,
         wait: Wait,
-        mut attempt: impl FnMut() -> Result<Attempt>,
     ) -> Result<Option<Claim>> {
         let clock = self.store.clock();
         let until = match wait {
             Wait::For(time) => Some(clock.now().after(time)),
             Wait::No | Wait::Forever => None,
         };
-        loop {
-            // Listening before looking: a change in between ends the wait at once.
-            let listener = self.listen();
-            match attempt()? {
-                Attempt::Claimed(claim) => return Ok(Some(claim)),
-                Attempt::Complete => return Ok(None),
-                Attempt::NotReady if wait == Wait::No || until.is_some_and(|until| clock.now() >= until) => {
-                    return Ok(None);
+        let mut place: Option<InLine> = None;
+        let outcome = loop {
+            match self.attempt(rule, owner, step) {
+                Ok(Attempt::Claimed(claim)) => {
+                    place.into_iter().for_each(InLine::leave);
+                    return Ok(Some(claim));
                 }
-                Attempt::NotReady => {}
+                Ok(Attempt::Complete) => break Ok(None),
+                Ok(Attempt::NotReady) if wait == Wait::No => break Ok(None),
+                Ok(Attempt::NotReady) if until.is_some_and(|until| clock.now() >= until) => break Ok(None),
+                Ok(Attempt::NotReady) => {}
+                Err(error) => break Err(error),
             }
-            clock.wait(listener, earliest(until, self.next_lease_end()));
+            let Some(place) = &mut place else {
+                place = Some(self.signal.stand_in_line(rule.need()));
+                continue; // in line first, then another look
+            };
+            if let Some(listener) = place.listener().take() {
+                clock.wait(listener, earliest(until, self.store.0.next_deadline()));
+            }
+            place.listener();
+        };
+        if place.take().is_some() {
+            self.signal.announce(); // a wake-up that was used for nothing is somebody else's
         }
-    }
-
-    /// When the next lease ends, so that a waiting claimer takes over from a dead one without anybody's help.
-    fn next_lease_end(&self) -> Option<Timestamp> {
-        self.store.0.state.lock().claims.next_deadline()
+        outcome
     }
 
     /// One look at the ready queue.
     pub(crate) fn attempt(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
         let shared = &self.store.0;
-        shared.expire()?;
-        let deadline = shared.options.clock.now().after(shared.options.lease);
+        let now = shared.options.clock.now();
+        shared.expire_at(now)?;
+        if rule.budget.is_none() && !self.signal.is_worth_a_look(rule.need(), step.unwrap_or(0)) {
+            return Ok(Attempt::NotReady);
+        }
+        let deadline = now.after(shared.options.lease);
         shared.submit_if(|state| {
             if let Some(number) = step.filter(|number| state.open_step() != Some(*number)) {
                 return Err(Cause::StepClosed { step: number }.into());

@@ -144,7 +144,7 @@ impl ConsumerState {
             |what: &str| format!("{what} of {:?} at version {} fit no row", self.name, image.version);
         let records = image.groups.chunks_exact(size_of::<Group>());
         let records: Vec<Group> = records.map(bytemuck::pod_read_unaligned).collect();
-        if image.groups.len() % size_of::<Group>() != 0
+        if !image.groups.len().is_multiple_of(size_of::<Group>())
             || records.iter().any(|group| group.head > table.row_count())
         {
             return Err(damaged("groups"));
@@ -299,7 +299,7 @@ mod tests {
                 (4, Some(row)) => _ = table.exclude(row, "lost"),
                 (5, Some(_)) => _ = table.insert_row(NewRow::of(version, id).next_attempt(), []),
                 (6, _) => {
-                    _ = consumers[3].close_trajectory(&table, version, &format!("q{input}"), trajectory)
+                    _ = consumers[3].close_trajectory(&table, version, &format!("q{input}"), trajectory);
                 }
                 (7, _) => {
                     let consumer = &consumers[1 + trajectory as usize];

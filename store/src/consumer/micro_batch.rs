@@ -76,6 +76,11 @@ impl MicroBatch {
         Self::of(usize::MAX).tokens_at_most(column, tokens)
     }
 
+    /// How many rows there must be for a claim to be worth trying.
+    pub(crate) fn need(&self) -> usize {
+        if self.exact && self.budget.is_none() { self.rows } else { 1 }
+    }
+
     /// The same rule, with a limit on the elements in the lists of `column` as well.
     pub fn tokens_at_most(mut self, column: &str, tokens: u64) -> Self {
         self.budget = Some(TokenBudget { column: ShortName::new(column), tokens });

@@ -9,10 +9,11 @@
 //! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`] is
 //! the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is ready and
 //! its [`groups`]; [`rows`] and [`members`] are how they change, [`select`] what a claim takes, [`plan`] how far a step
-//! has come; [`handle`] is what callers hold.
+//! has come; [`handle`] is what callers hold, [`signal`] how they wait.
 
 mod condition;
 mod declaration;
+mod future;
 mod group;
 mod grouping;
 mod groups;
@@ -26,10 +27,13 @@ mod queue;
 mod reindex;
 mod rows;
 mod select;
+mod signal;
+mod signals;
 mod state;
 
 pub use condition::Comparison;
 pub use declaration::{Consumer, ConsumerKind};
+pub use future::ClaimFuture;
 pub(crate) use group::GroupName;
 pub use grouping::{GroupBy, GroupRule, TrajectoryEnd};
 pub(crate) use grouping::{KeyParts, MEMBERS_MAX};
@@ -38,4 +42,6 @@ pub(crate) use image::ConsumerStateImage;
 pub(crate) use members::{GroupChange, GroupInfo};
 pub use micro_batch::MicroBatch;
 pub(crate) use select::{Choice, Selection, Shortage};
+pub(crate) use signal::Readiness;
+pub(crate) use signals::Signals;
 pub(crate) use state::{ConsumedTable, ConsumerState, Fallout};

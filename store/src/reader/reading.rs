@@ -76,8 +76,13 @@ impl Shared {
 
     fn show(&self, records: Vec<Record>) -> Result<()> {
         for record in records {
-            let effects = self.state.lock().apply(record).map_err(|reason| self.close(reason))?;
-            self.wake(&effects.wake);
+            let effects = {
+                let mut state = self.state.lock();
+                let effects = state.apply(record).map_err(|reason| self.close(reason))?;
+                self.signals.publish(&state, &effects);
+                effects
+            };
+            self.signals.announce(&effects);
         }
         Ok(())
     }

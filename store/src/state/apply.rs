@@ -35,7 +35,10 @@ impl State {
         let now = Timestamp(record.time);
         let mut effects = Effects::default();
         match record.event {
-            Event::Opened { incarnation, .. } => self.opened(incarnation, now)?,
+            Event::Opened { incarnation, .. } => {
+                effects.touched = u64::MAX;
+                self.opened(incarnation, now)?;
+            }
             Event::PolicyCreated { name, version, objects, state_keys } => {
                 self.policy_created(&name, version, objects, state_keys, now);
             }
@@ -44,7 +47,10 @@ impl State {
                 self.consumer_created(&name, declaration, &mut effects)?;
             }
             Event::Written { operations } => self.written(operations, now, &mut effects)?,
-            Event::Claimed(claim) => self.claimed(claim, now)?,
+            Event::Claimed(claim) => {
+                effects.touch(claim.consumer as usize);
+                self.claimed(claim, now)?;
+            }
             Event::Returned { claims, why } => {
                 let to = match why {
                     ReturnReason::Released => ClaimProgress::Released,
@@ -64,13 +70,21 @@ impl State {
                 let consumer = self.advance_claim(claim, ClaimProgress::Accumulated, now)?;
                 effects.wake.push(consumer);
             }
-            Event::StepBegun { step, plan } => self.step_begun(step, plan, now)?,
+            Event::StepBegun { step, plan } => {
+                effects.touched = u64::MAX;
+                self.step_begun(step, plan, now)?;
+            }
             Event::StepCommitted { step, updates, rewind_floor } => {
+                effects.touched = u64::MAX;
                 self.rewind_floor = self.rewind_floor.max(rewind_floor);
                 self.step_committed(step, updates, now, &mut effects)?;
             }
-            Event::StepAbandoned { step } => self.end_step(step, StepProgress::Abandoned, now),
+            Event::StepAbandoned { step } => {
+                effects.touched = u64::MAX;
+                self.end_step(step, StepProgress::Abandoned, now);
+            }
             Event::Deleted { deletions } => {
+                effects.touched = u64::MAX;
                 deletions.into_iter().try_for_each(|deletion| self.delete(deletion, &mut effects))?;
             }
             Event::SchemaChanged { table, version, change } => self.change_schema(table, version, change)?,
@@ -178,6 +192,7 @@ impl State {
     ) {
         let mut fallout = Fallout::default();
         change(&mut self.consumers[consumer], &mut self.tables[table as usize], &mut fallout);
+        effects.touch(consumer);
         if fallout.wake {
             effects.wake.push(consumer);
         }
@@ -199,6 +214,7 @@ impl State {
             let consumer = state.consumers[slot];
             let mut fallout = Fallout::default();
             change(&mut self.consumers[consumer], state, &mut fallout);
+            effects.touch(consumer);
             if fallout.wake {
                 effects.wake.push(consumer);
             }
@@ -526,6 +542,7 @@ impl State {
             }
             for &consumer in &self.tables[table].consumers {
                 self.consumers[consumer].forget_before(table as u32, old + 1);
+                effects.touch(consumer);
                 effects.wake.push(consumer);
             }
             if self.tables[table].trainer.is_some() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::State;
 use super::apply::{STALE, SUPERSEDED};
 use crate::clock::Timestamp;
-use crate::consumer::{Choice, MicroBatch, Selection, Shortage};
+use crate::consumer::{Choice, ConsumerKind, MicroBatch, Readiness, Selection, Shortage};
 use crate::error::{Cause, Result};
 use crate::extent::View;
 use crate::log::record::*;
@@ -128,6 +128,18 @@ impl State {
         }
         let open = planned.rows.saturating_sub(planned.held) as usize;
         (open, self.claimable_rows(planned.consumer))
+    }
+
+    /// How a consumer stands for those who want to claim of it.
+    pub(crate) fn readiness(&self, consumer: usize) -> Readiness {
+        if self.consumers[consumer].kind == ConsumerKind::Task {
+            return Readiness { rows: self.claimable_rows(consumer), step: 0 };
+        }
+        let step = self.open_step().unwrap_or(0);
+        let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.planned);
+        let planned = planned.filter(|_| step != 0).find(|planned| planned.consumer == consumer);
+        let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
+        Readiness { rows: if ready >= open { Readiness::LOOK } else { ready }, step }
     }
 
     /// The versions of which rows of a table can be claimed.

@@ -64,8 +64,21 @@ pub(crate) struct State {
 /// What a change means for those who wait.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
+    /// Consumers for whom something may be claimable, a bit each; the last stands for all beyond.
+    pub(crate) touched: u64,
     /// Consumers that may find something to claim, or whose step may be complete.
     pub(crate) wake: Vec<usize>,
+}
+
+impl Effects {
+    /// Something may be claimable for a consumer that was not before, or no longer.
+    pub(crate) fn touch(&mut self, consumer: usize) {
+        self.touched |= 1 << consumer.min(63);
+    }
+
+    pub(crate) fn touches(&self, consumer: usize) -> bool {
+        self.touched >> consumer.min(63) & 1 == 1
+    }
 }
 
 impl State {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::claim::{Claim, ClaimProgress};
-use crate::consumer::{ConsumerHandle, MicroBatch, Wait};
+use crate::consumer::{ClaimFuture, ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
@@ -60,8 +60,20 @@ impl Step {
     /// `state` when the step is no longer open; `input` when the consumer is of another store; `closed` when the store is.
     pub fn next(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
         consumer.check_store(&self.store)?;
-        let owner = format!("step {} of process {}", self.number, std::process::id());
-        consumer.claim_when_ready(wait, || consumer.attempt(rule, &owner, Some(self.number)))
+        consumer.claim_when_ready(rule, &self.owner(), Some(self.number), wait)
+    }
+
+    /// The same without blocking a thread.
+    ///
+    /// # Errors
+    /// `input` when the consumer is of another store. The future's errors are those of [`next`](Step::next).
+    pub fn next_async(&self, consumer: &ConsumerHandle, rule: MicroBatch) -> Result<ClaimFuture> {
+        consumer.check_store(&self.store)?;
+        Ok(ClaimFuture::new(consumer.clone(), rule, self.owner(), Some(self.number)))
+    }
+
+    fn owner(&self) -> String {
+        format!("step {} of process {}", self.number, std::process::id())
     }
 
     /// Whether everything planned for a consumer has been handed out or left out.

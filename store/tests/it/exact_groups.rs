@@ -531,7 +531,8 @@ impl Model {
     /// Lets the rule act: rows that nobody holds go when the group fails.
     fn settle(&mut self, of: Declared) {
         let open = |row: &ModelRow| matches!(row.stands, Stands::Waiting | Stands::Ready);
-        if !self.failed && self.fails(of) && self.rows.iter().any(open) {
+        let waits = of.end.is_some() && self.counts(of).1 > 0;
+        if !self.failed && self.fails(of) && (waits || self.rows.iter().any(open)) {
             self.failed = true;
         }
         if self.failed {

@@ -33,3 +33,4 @@ mod steps;
 mod tables;
 mod threads;
 mod verify;
+mod waits;

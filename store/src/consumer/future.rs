@@ -1,0 +1,74 @@
+//! Waiting for a claim without blocking a thread.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::handle::{Attempt, ConsumerHandle};
+use super::micro_batch::MicroBatch;
+use super::signal::InLine;
+use crate::claim::Claim;
+use crate::error::Result;
+
+/// A claim to come: ready when enough is, on any async runtime. `None` when nothing more can come, as at the end of a
+/// step's plan.
+///
+/// Dropping it costs nobody anything: no row is taken before the future is ready, and a wake-up that was meant for it goes
+/// to the next who waits. There is no time-out in it; race it against a timer of the runtime. A lease that ends while
+/// nobody else calls the store is noticed by [`Store::run_once`](crate::Store::run_once).
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is awaited"]
+pub struct ClaimFuture {
+    consumer: ConsumerHandle,
+    rule: MicroBatch,
+    owner: String,
+    step: Option<u64>,
+    place: Option<InLine>,
+}
+
+impl ClaimFuture {
+    pub(crate) fn new(consumer: ConsumerHandle, rule: MicroBatch, owner: String, step: Option<u64>) -> Self {
+        ClaimFuture { consumer, rule, owner, step, place: None }
+    }
+
+    fn end(&mut self, outcome: Result<Option<Claim>>) -> Poll<Result<Option<Claim>>> {
+        let claimed = matches!(outcome, Ok(Some(_)));
+        match self.place.take() {
+            Some(place) if claimed => place.leave(),
+            Some(place) => {
+                drop(place);
+                self.consumer.signal().announce(); // a wake-up that was used for nothing is somebody else's
+            }
+            None => {}
+        }
+        Poll::Ready(outcome)
+    }
+}
+
+impl Future for ClaimFuture {
+    type Output = Result<Option<Claim>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match self.consumer.attempt(self.rule, &self.owner, self.step) {
+                Ok(Attempt::Claimed(claim)) => return self.end(Ok(Some(claim))),
+                Ok(Attempt::Complete) => return self.end(Ok(None)),
+                Ok(Attempt::NotReady) => {}
+                Err(error) => return self.end(Err(error)),
+            }
+            let need = self.rule.need();
+            let signal = self.consumer.signal().clone();
+            let Some(place) = &mut self.place else {
+                self.place = Some(signal.stand_in_line(need));
+                continue; // in line first, then another look
+            };
+            if let Some(listener) = place.listener() {
+                if Pin::new(listener).poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                *place.listener() = None;
+                place.listener();
+            }
+        }
+    }
+}
