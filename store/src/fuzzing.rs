@@ -43,12 +43,15 @@ pub fn segment(bytes: &[u8]) {
     .unwrap_or_default();
     assert!(records <= bytes.len() as u64 / 8 && faults <= 1 + bytes.len() as u64 / 8);
     let mut opened = 0;
-    let read = log::read(&directory, 0, |_, _| {
-        opened += 1;
-        Ok(())
+    let read = log::segments(&directory).and_then(|segments| {
+        log::read(&directory, &segments, 0, |_, _| {
+            opened += 1;
+            Ok(())
+        })
     });
+    let read = read.ok().filter(|end| end.damage.is_none());
     let followed = Follower::from_record(0).follow(&directory, usize::MAX, |_| Ok(()));
-    if let (Ok(_), Ok(followed)) = (read, followed) {
+    if let (Some(_), Ok(followed)) = (read, followed) {
         assert_eq!((opened, followed), (records, records as usize), "what opens is sound");
     }
 }
@@ -86,10 +89,10 @@ pub fn extent(bytes: &[u8]) {
         _ = ExtentHeader::decode(header);
     }
     for bytes in file.chunks_exact(TRAILER_BYTES).filter_map(|bytes| bytes.first_chunk::<TRAILER_BYTES>()) {
-        if Trailer::decode(bytes).is_some() {
+        if Trailer::decode(bytes, 1).is_some() {
             let mut changed = *bytes;
             changed[file.len() % TRAILER_BYTES] ^= 1;
-            assert!(Trailer::decode(&changed).is_none(), "a changed trailer is believed");
+            assert!(Trailer::decode(&changed, 1).is_none(), "a changed trailer is believed");
         }
     }
 }
@@ -133,14 +136,23 @@ pub fn schema(bytes: &[u8]) {
         let name = String::from_utf8_lossy(name).into_owned();
         let shape =
             shape.chunks_exact(4).map(|side| u32::from_le_bytes([side[0], side[1], side[2], side[3]]));
-        columns.push(ColumnRecord { name, kind: *kind, element: *element, shape: shape.collect() });
+        columns.push(ColumnRecord {
+            name,
+            kind: *kind,
+            element: *element,
+            shape: shape.collect(),
+            role: 0,
+            lazy: false,
+            retired: false,
+            shared: false,
+        });
     }
     let policy =
         Event::PolicyCreated { name: "p".into(), version: 0, objects: Vec::new(), state_keys: Vec::new() };
     let table = Event::TableCreated { name: "t".into(), policy: 0, columns };
     let mut state = State::new(CLAIMS_KEPT);
     for event in [policy, table] {
-        if state.apply(Record { time: 0, event }).is_err() {
+        if state.apply(Record { time: 0, event, carried: Vec::new() }).is_err() {
             return;
         }
     }

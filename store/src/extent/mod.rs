@@ -53,8 +53,8 @@ pub(crate) use pins::Pin;
 pub use reclaim::PinInfo;
 pub(crate) use registry::Extents;
 pub use show::ExtentInfo;
-pub(crate) use stored::{StoredValues, stored_bytes};
 pub(crate) use source::{ValueSource, ValueWriter};
+pub(crate) use stored::{StoredValues, stored_bytes};
 #[cfg(test)]
 pub(crate) use view::INLINE_BYTES_MAX;
 pub(crate) use view::View;

@@ -91,10 +91,11 @@ fn recover(directory: &Directory, options: &Options, from: u64, mut state: State
     Ok(Replayed { state, end, report, reading: None })
 }
 
-/// Whether the kernel still has everything that the log's last writer gave it.
+/// Whether the kernel still has everything that the log's last writer gave it. A log without a single sound header does not
+/// say who wrote it, and one without segments may have lost them.
 fn is_of_this_run(directory: &Directory, segments: &[SegmentFile]) -> bool {
     let boot = directory.disk.boot();
-    log::last_boot(segments).is_none_or(|last| last == boot && boot != 0)
+    log::last_boot(segments).is_some_and(|last| last == boot && boot != 0)
 }
 
 /// Decides what the end of the log means, and mends what may be mended.

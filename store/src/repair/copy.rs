@@ -59,10 +59,8 @@ impl<'a> Copy<'a> {
         let extents: BTreeMap<u32, u32> =
             values.iter().map(|value| (value.extent, value.generation)).collect();
         for (extent, generation) in extents {
-            let (from, to) = (
-                extent_path(&self.from.extents(), extent),
-                extent_path(&self.directory.extents(), extent),
-            );
+            let (from, to) =
+                (extent_path(&self.from.extents(), extent), extent_path(&self.directory.extents(), extent));
             let length = copy_file(disk, &from, &to, None)?;
             self.mend_header(extent, generation, &to, length)?;
         }

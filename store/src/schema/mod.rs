@@ -79,7 +79,14 @@ pub struct DataColumn {
 impl DataColumn {
     /// A column of that name and type.
     pub fn new(name: &str, data_type: DataType) -> Self {
-        DataColumn { name: name.to_owned(), data_type, role: None, lazy: false, retired: false, shared: false }
+        DataColumn {
+            name: name.to_owned(),
+            data_type,
+            role: None,
+            lazy: false,
+            retired: false,
+            shared: false,
+        }
     }
 
     /// The same with a role.

@@ -88,8 +88,7 @@ impl State {
         let state = &mut self.tables[table as usize];
         let meta = state.meta(row);
         state.rare.row_deleted(row, &meta);
-        self.remove_row(table, row);
-        Ok(())
+        self.remove_row(table, row)
     }
 }
 

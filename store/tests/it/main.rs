@@ -6,6 +6,7 @@
 
 mod support;
 
+mod campaign;
 mod cells;
 mod checkpoints;
 mod claims;

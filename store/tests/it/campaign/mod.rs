@@ -1,0 +1,78 @@
+//! Everything that a disk can do to a store, at every operation of a random life.
+//!
+//! A seeded workload runs once undisturbed; after every acknowledged call its content is kept by commit number. Then it runs
+//! once for each operation and each fault that fits it. What the next process finds must be the content at one commit, not
+//! before the last one whose acknowledgement promised to survive this; the process after it must find the same, and go on.
+//!
+//! A failure names its seed and its point. To run it alone:
+//! `FOREBAY_SEED=7 FOREBAY_POINT=120:PowerFails cargo test -p forebay-store --test it power_point -- --ignored --nocapture`
+
+mod content;
+mod trial;
+mod workload;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use forebay_store::DiskFault;
+
+use self::trial::{Point, Reference, Tally};
+use self::workload::Dice;
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// Tries points of seeds from `seed` on, `share` in a hundred of each, until there are enough. Goes on after a failure, for
+/// the next may say more.
+fn campaign(seed: u64, wanted: u64, share: u64) {
+    let (start, mut tally, mut seeds, mut failed) = (Instant::now(), Tally::default(), 0, Vec::new());
+    for seed in seed.. {
+        let reference = Reference::new(seed);
+        let dice = Dice::new(seed ^ 0x5EED);
+        for point in reference.points() {
+            if dice.below(100) < share {
+                tally.count(point, reference.history[point.at as usize - 1]);
+                if catch_unwind(AssertUnwindSafe(|| reference.fail_at(point))).is_err() {
+                    failed.push(format!("FOREBAY_SEED={seed} FOREBAY_POINT={}:{:?}", point.at, point.fault));
+                }
+            }
+        }
+        seeds += 1;
+        if tally.points >= wanted || failed.len() >= 20 {
+            break;
+        }
+    }
+    eprintln!("{} points of {seeds} seeds from {seed} on in {:.1?}", tally.points, start.elapsed());
+    eprintln!("by fault: {:?}\nby operation: {:?}", tally.by_fault, tally.by_operation);
+    assert!(
+        failed.is_empty(),
+        "{} points failed, as the output above says:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+// FX-B03, FX-B14
+#[test]
+fn whatever_fails_at_whatever_point_what_was_acknowledged_is_there() {
+    campaign(1, 2000, 25);
+}
+
+/// As many points as `FOREBAY_POINTS` says (100,000), of the seeds from `FOREBAY_SEED` on, every point of each.
+#[test]
+#[ignore = "takes a quarter of an hour"]
+fn power_long() {
+    campaign(from_environment("FOREBAY_SEED", 1000), from_environment("FOREBAY_POINTS", 100_000), 100);
+}
+
+/// One point, as a failure named it.
+#[test]
+#[ignore = "needs FOREBAY_SEED and FOREBAY_POINT"]
+fn power_point() {
+    let reference = Reference::new(from_environment("FOREBAY_SEED", 1));
+    let text = std::env::var("FOREBAY_POINT").unwrap();
+    let (at, fault) = text.split_once(':').unwrap();
+    let fault = DiskFault::ALL.into_iter().find(|f| format!("{f:?}") == fault).unwrap();
+    reference.fail_at(Point { at: at.parse().unwrap(), fault });
+}
