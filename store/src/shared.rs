@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use event_listener::Event as WakeUp;
 use parking_lot::Mutex;
 
 use crate::checkpoint::{Checkpointer, Manifest};

@@ -44,7 +44,8 @@ impl Retiring {
             waiting.extract_if(.., |retirement| retirement.commits <= durable_commits).collect()
         };
         for Retirement { key, below, needed, .. } in due {
-            object::retire(directory, &key, |version| version < below && !needed.contains(&version));
+            let over = |version| version < below && !needed.contains(&version);
+            object::retire(directory, &object::files_over(directory, &key, over));
         }
     }
 }
