@@ -76,6 +76,7 @@ impl Checkpointer {
         let manifest = store.manifest(captured, &runs, last.number + 1, next_sequence)?;
         let (manifest, placed) = store.finish(manifest)?;
         manifest.write(directory)?;
+        shared.log.prove(next_sequence);
         placed.iter().for_each(|(page, at)| page.set_stored(*at));
         runs.install(shared);
         self.covered.store(next_sequence, Ordering::Release);

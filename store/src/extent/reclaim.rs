@@ -1,7 +1,7 @@
 //! From sealed to free: which generations are over, and what is done when there is no room.
 //!
 //! A generation is over when the state names nothing in it, no pin covers the records between which it was alive, nobody
-//! holds it, and the record that emptied it is as durable as the store makes its log. All of it is looked at with the
+//! holds it, and the record that emptied it is proven to be on stable storage. All of it is looked at with the
 //! state locked, so no record can come in between; a batch that is not committed holds the extents that it wrote to.
 //! What is done with the file (a new header, or its removal) comes after, with nothing locked.
 
@@ -36,18 +36,16 @@ pub struct PinInfo {
 
 /// How far the log is safe.
 struct Stable {
-    /// Records below are in the hands of the kernel.
-    flushed: u64,
-    /// Records below are on stable storage.
-    durable: u64,
+    /// Records below are on stable storage, and records on stable storage say so.
+    proven: u64,
 }
 
 impl Stable {
-    /// Whether no crash can bring back a state that names the values of a generation that is over: the record that
-    /// emptied it is on stable storage. Or it is with the kernel, and none of the records that named values there is on
-    /// stable storage: a power failure then takes those too, as it may take all that was never synced.
+    /// Whether no crash can bring back a state that names the values of a generation that is over, nor make recovery
+    /// look for them: the record that emptied it is on stable storage, and it is proven that it is. Durable alone would not
+    /// do: whoever checks the log above what is proven would meet the record that named a value and miss the value.
     fn covers(&self, life: &Life) -> bool {
-        life.last_left < self.durable || (life.last_left < self.flushed && life.first_named >= self.durable)
+        life.last_left < self.proven
     }
 }
 
@@ -115,7 +113,7 @@ impl Shared {
     }
 
     fn stable(&self) -> Stable {
-        Stable { flushed: self.log.flushed(), durable: self.log.durable_through() }
+        Stable { proven: self.log.proven_through() }
     }
 
     fn sealed_places(&self) -> Vec<Place> {

@@ -226,9 +226,10 @@ fn open_extent(
         Ok((Extent::found(file, 0), error))
     };
     let mut bytes = [0; HEADER_BYTES];
-    if length < HEADER_BYTES as u64 || file.read_at(&mut bytes, 0).is_err() {
+    if length < HEADER_BYTES as u64 {
         return nothing(None); // what a crash leaves of one that was being made
     }
+    file.read_at(&mut bytes, 0).map_err(|e| Cause::io("read", path, e))?;
     if let Some(found) = ExtentHeader::format(&bytes).filter(|format| *format != FORMAT_VERSION) {
         let path = path.to_owned();
         return Err(Cause::FormatVersion { path, found, expected: FORMAT_VERSION }.into());

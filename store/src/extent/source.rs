@@ -261,7 +261,12 @@ impl ValueSource {
     }
 
     fn create(&self, capacity: usize) -> Result<ExtentFile> {
-        let number = self.next_extent.fetch_add(1, Ordering::Relaxed);
+        let next = self.next_extent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+        let number = next.map_err(|_| Cause::TooMany {
+            what: "extents",
+            limit: u32::MAX as usize,
+            found: u32::MAX as usize,
+        })?;
         let path = self.directory.extents().join(file_name(number));
         let file = ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity)
             .map_err(|e| Cause::io("create", path, e))?;

@@ -27,6 +27,8 @@ pub(crate) struct Writer {
     buffer: Mutex<Buffer>,
     file: Mutex<Segment>,
     commit: GroupCommit,
+    /// What a record on stable storage says of how far the log was durable.
+    proven: AtomicU64,
     bytes: AtomicU64,
     /// What `Segment::flushed` was when it last moved: lets who has nothing to write pass without the file's lock.
     flushed: AtomicU64,
@@ -40,6 +42,8 @@ struct Buffer {
     values_named: u64,
     /// Every value that a record below this one names is on stable storage.
     values_synced: u64,
+    /// How far the log was durable by what the last record says.
+    marked: u64,
 }
 
 #[derive(Debug)]
@@ -82,7 +86,8 @@ impl Writer {
             name_unsynced: false,
         };
         // What the process before named may be unsynced; whoever opens the store keeps the list of it.
-        let buffer = Buffer { frames: Vec::new(), next_sequence, values_named: 0, values_synced: 0 };
+        let buffer =
+            Buffer { frames: Vec::new(), next_sequence, values_named: 0, values_synced: 0, marked: 0 };
         Writer {
             boot: directory.disk.boot(),
             directory,
@@ -90,6 +95,7 @@ impl Writer {
             buffer: Mutex::new(buffer),
             file: Mutex::new(segment),
             commit: GroupCommit::new(end.durable_through),
+            proven: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             flushed: AtomicU64::new(next_sequence),
         }
@@ -112,11 +118,6 @@ impl Writer {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Every record below this sequence number has been handed to the kernel.
-    pub(crate) fn flushed(&self) -> u64 {
-        self.flushed.load(Ordering::Acquire)
-    }
-
     /// Syncs since the store was opened.
     pub(crate) fn syncs(&self) -> u64 {
         self.commit.syncs()
@@ -125,6 +126,17 @@ impl Writer {
     /// Every record below this one is on stable storage, with every byte that it names.
     pub(crate) fn durable_through(&self) -> u64 {
         self.commit.durable()
+    }
+
+    /// As [`durable_through`](Self::durable_through), as far as whoever opens the store after a power failure can tell: he
+    /// goes by what the records that are left say, and checks what comes after it.
+    pub(crate) fn proven_through(&self) -> u64 {
+        self.proven.load(Ordering::Acquire)
+    }
+
+    /// A checkpoint is on stable storage, and vouches for every record below this one.
+    pub(crate) fn prove(&self, sequence: u64) {
+        self.proven.fetch_max(sequence, Ordering::AcqRel);
     }
 
     /// Whether there are records that a sync would bring to stable storage.
@@ -136,7 +148,7 @@ impl Writer {
     /// `names_values`: it names values that lie outside the log.
     pub(crate) fn append(&self, record: &Record, names_values: bool) -> Result<Appended> {
         let mut buffer = self.buffer.lock();
-        let Buffer { frames, next_sequence: sequence, values_named, .. } = &mut *buffer;
+        let Buffer { frames, next_sequence: sequence, values_named, marked, .. } = &mut *buffer;
         let start = begin_frame(frames);
         let payload_bytes = match record.encode_to(frames) {
             Ok(bytes) if bytes <= PAYLOAD_BYTES_MAX => bytes,
@@ -151,7 +163,8 @@ impl Writer {
                 return Err(Cause::Argument { what: "record", reason }.into());
             }
         };
-        end_frame(frames, start, payload_bytes, *sequence, self.commit.durable());
+        *marked = self.commit.durable();
+        end_frame(frames, start, payload_bytes, *sequence, *marked);
         let appended = Appended { sequence: *sequence, buffered_bytes: frames.len() };
         *sequence += 1;
         if names_values {
@@ -209,6 +222,7 @@ impl Writer {
         if name_unsynced {
             self.directory.disk.sync_directory(&log).map_err(|e| Cause::io("sync", &log, e))?;
         }
+        self.prove(written.marked);
         // Records that came meanwhile are durable too, unless one of them names a value.
         Ok(if written.values_named <= before { written.next_sequence } else { before })
     }
@@ -222,7 +236,11 @@ impl Writer {
         let written = {
             let mut buffer = self.buffer.lock();
             std::mem::swap(&mut buffer.frames, &mut frames);
-            Written { next_sequence: buffer.next_sequence, values_named: buffer.values_named }
+            Written {
+                next_sequence: buffer.next_sequence,
+                values_named: buffer.values_named,
+                marked: buffer.marked,
+            }
         };
         if !frames.is_empty()
             && let Err(error) = self.write(segment, &frames)
@@ -280,4 +298,5 @@ impl Writer {
 struct Written {
     next_sequence: u64,
     values_named: u64,
+    marked: u64,
 }

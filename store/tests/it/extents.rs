@@ -38,6 +38,7 @@ fn the_space_of_dead_values_is_used_again() {
     let mut most = 0;
     for i in 0..30 {
         grow_and_close(&table, &format!("q{i}_0_0")).unwrap();
+        store.sync().unwrap();
         store.run_once().unwrap();
         let stats = store.stats();
         let live: u64 = store.extents().iter().map(|extent| extent.live_bytes).sum();
@@ -76,6 +77,9 @@ fn a_snapshot_holds_its_space_under_its_name_until_it_is_let_go() {
     world.clock.advance(Duration::from_secs(61));
     assert!(store.pins()[0].overdue);
     drop(snapshot);
+    store.sync().unwrap();
+    table.insert(0, "a-record-that-says-so_0_0", []).unwrap();
+    store.sync().unwrap();
     assert!(recycled());
 }
 
@@ -193,6 +197,7 @@ fn readers_see_every_byte_while_space_is_used_again_around_them() {
             .collect();
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
+                store.sync().unwrap();
                 store.run_once().unwrap();
             }
         });

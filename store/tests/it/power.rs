@@ -268,6 +268,8 @@ fn objects_that_were_replaced_and_removed_are_not_missed() {
         step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
         step.commit([("solver", vec![weights])]).unwrap();
     }
+    store.sync().unwrap();
+    store.run_once().unwrap();
     std::mem::forget((store, table, train));
     let image = image_of(&world.disk);
     assert!(files_with(&image, "safetensors").len() < 5);
