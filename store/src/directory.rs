@@ -61,6 +61,10 @@ impl Directory {
         let access = take_access(&disk, path, options)?;
         // Looked at again now that nobody else can be creating it.
         let store_id = if disk.exists(&identity) {
+            if !options.read_only {
+                // Whoever created it may have died before its names were stable; what comes now lies behind them.
+                sync_names(&*disk, path)?;
+            }
             read_identity(&*disk, &identity)?
         } else {
             let store_id = options.randomness.next_u64();
@@ -190,12 +194,17 @@ fn who_holds(disk: &dyn Disk, path: &Path, file: &Path) -> Cause {
     Cause::Locked { path: path.to_owned(), pid }
 }
 
+fn sync_names(disk: &dyn Disk, path: &Path) -> Result<()> {
+    disk.sync_directory(path).map_err(|e| Cause::io("sync", path, e).into())
+}
+
 /// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.
 fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) -> Result<()> {
     for name in FOLDERS {
         let directory = path.join(name);
         disk.create_directory(&directory).map_err(|e| Cause::io("create", &directory, e))?;
     }
+    sync_names(disk, path)?; // a store has an identity only once it has its folders
     let mut bytes = [0; IDENTITY_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());

@@ -131,7 +131,15 @@ impl<'a> StoredValues<'a> {
         let path = self.directory.extents().join(format!("{number:08}.extent"));
         Ok(&**match self.files.entry(number) {
             std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
-            std::collections::hash_map::Entry::Vacant(free) => free.insert(self.directory.disk.open(&path)?),
+            std::collections::hash_map::Entry::Vacant(free) => {
+                let file = self.directory.disk.open(&path)?;
+                let mut header = [0; HEADER_BYTES];
+                file.read_at(&mut header, 0)?;
+                // Values may have reached the disk before the header that makes them readable.
+                ExtentHeader::decode(&header)
+                    .map_err(|_| io::Error::other("its file has no sound header"))?;
+                free.insert(file)
+            }
         })
     }
 }
