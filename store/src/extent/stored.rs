@@ -96,9 +96,11 @@ impl<'a> StoredValues<'a> {
         }
         let mut found = [0; HEADER_BYTES];
         file.read_at(&mut found, 0)?;
-        // A header that was lost, or that of the generation before: the new one was on its way with the value.
+        // A header that was lost, or that of the generation before: the new one was on its way with the value. One of a file
+        // that was made again here is behind, for the file grows with each value.
         let (generation, store_id, capacity) = (view.generation(), self.directory.store_id, file.length()?);
-        if ExtentHeader::decode(&found).map(|header| header.generation) != Ok(generation) {
+        let fits = |header: ExtentHeader| header.generation == generation && header.capacity >= capacity;
+        if !ExtentHeader::decode(&found).is_ok_and(fits) {
             file.write_at(0, &ExtentHeader { number, generation, store_id, capacity }.encode())?;
         }
         file.write_at(view.offset() as u64, bytes)
