@@ -276,7 +276,7 @@ impl Shared {
     }
 
     /// The log could not be written: whoever comes to know of it first closes the store, all tell the same reason.
-    fn close_after(&self, error: &Error) -> Error {
+    pub(crate) fn close_after(&self, error: &Error) -> Error {
         self.close(error.closing_reason())
     }
 

@@ -80,6 +80,17 @@ impl Shared {
         lives.filter(|(_, life)| life.values == 0 && stable.covers(life)).collect()
     }
 
+    /// Whether there is space that waits for nothing but the proof that it is nobody's.
+    fn holds_unproven(&self) -> bool {
+        let sealed = self.sealed_places();
+        let state = self.state.lock();
+        let stable = self.stable();
+        sealed.into_iter().any(|place| {
+            let life = self.life_of(&state, place);
+            life.values == 0 && !stable.covers(&life)
+        })
+    }
+
     /// Takes out those that nobody may read.
     fn take_over(&self, dead: &[(Place, Life)]) -> Vec<Extent> {
         if dead.is_empty() {
@@ -248,6 +259,12 @@ impl Room for Shared {
                 return self.no_room(bytes, limit);
             }
             self.check_writable("write to it")?;
+            if self.holds_unproven() {
+                self.sync_all()?;
+                self.log.prove_durable().map_err(|error| self.close_after(&error))?;
+                Room::reclaim(self);
+                continue;
+            }
             clock.wait(freed, Some(until.min(now.after(LOOK_AGAIN))));
             Room::reclaim(self);
         }

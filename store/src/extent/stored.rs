@@ -1,6 +1,7 @@
 //! Values as their files hold them, without any mapping: for recovery, which must not trust what it has not read.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::path::PathBuf;
 
@@ -23,7 +24,8 @@ pub(crate) fn stored_bytes(view: View) -> usize {
 #[derive(Debug)]
 pub(crate) struct StoredValues<'a> {
     directory: &'a Directory,
-    files: HashMap<u32, Box<dyn DiskFile>>,
+    /// With the generation that each holds.
+    files: HashMap<u32, (Box<dyn DiskFile>, u32)>,
 }
 
 impl<'a> StoredValues<'a> {
@@ -47,7 +49,7 @@ impl<'a> StoredValues<'a> {
     }
 
     fn check_bytes(&mut self, view: View) -> io::Result<Result<(), String>> {
-        let file = self.file(view.extent())?;
+        let file = self.file(view)?;
         let end = (view.offset() + view.length()).next_multiple_of(8);
         let mut trailer = [0; TRAILER_BYTES];
         file.read_at(&mut trailer, end as u64)?;
@@ -71,7 +73,7 @@ impl<'a> StoredValues<'a> {
     /// Whether exactly `bytes` stand where the value lies.
     pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> bool {
         let mut found = vec![0; bytes.len()];
-        let read = self.file(view.extent()).and_then(|file| file.read_at(&mut found, view.offset() as u64));
+        let read = self.file(view).and_then(|file| file.read_at(&mut found, view.offset() as u64));
         read.is_ok() && found == bytes
     }
 
@@ -126,22 +128,29 @@ impl<'a> StoredValues<'a> {
         Ok(found)
     }
 
-    fn file(&mut self, number: u32) -> io::Result<&dyn DiskFile> {
+    /// The file of a value, which holds the value's generation.
+    fn file(&mut self, view: View) -> io::Result<&dyn DiskFile> {
+        let number = view.extent();
         if self.files.len() >= FILES_MAX && !self.files.contains_key(&number) {
             self.files.clear();
         }
-        let path = self.directory.extents().join(format!("{number:08}.extent"));
-        Ok(&**match self.files.entry(number) {
-            std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
-            std::collections::hash_map::Entry::Vacant(free) => {
-                let file = self.directory.disk.open(&path)?;
-                let mut header = [0; HEADER_BYTES];
-                file.read_at(&mut header, 0)?;
-                // Values may have reached the disk before the header that makes them readable.
-                ExtentHeader::decode(&header)
-                    .map_err(|_| io::Error::other("its file has no sound header"))?;
-                free.insert(file)
-            }
-        })
+        let (file, generation) = match self.files.entry(number) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(free) => free.insert(open(self.directory, number)?),
+        };
+        // Values may have reached the disk before the header that makes them readable.
+        if *generation != view.generation() {
+            return Err(io::Error::other(format!("its file holds generation {generation}")));
+        }
+        Ok(&**file)
     }
+}
+
+fn open(directory: &Directory, number: u32) -> io::Result<(Box<dyn DiskFile>, u32)> {
+    let file = directory.disk.open(&directory.extents().join(format!("{number:08}.extent")))?;
+    let mut header = [0; HEADER_BYTES];
+    file.read_at(&mut header, 0)?;
+    let header =
+        ExtentHeader::decode(&header).map_err(|_| io::Error::other("its file has no sound header"))?;
+    Ok((file, header.generation))
 }

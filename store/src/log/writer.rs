@@ -268,6 +268,27 @@ impl Writer {
         Ok(())
     }
 
+    /// Makes the proof of how far the log is durable stable itself, without waiting for a record that carries it: the header
+    /// of a new segment does.
+    pub(crate) fn prove_durable(&self) -> Result<()> {
+        let durable = self.commit.durable();
+        if durable <= self.proven_through() {
+            return Ok(());
+        }
+        let file = {
+            let mut segment = self.file.lock();
+            self.write_buffer(&mut segment)?;
+            self.begin_segment(&mut segment)?;
+            segment.file.clone()
+        };
+        let log = self.directory.log();
+        let synced = file.map_or(Ok(()), |file| file.sync());
+        let named = synced.and_then(|()| self.directory.disk.sync_directory(&log));
+        named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))?;
+        self.prove(durable);
+        Ok(())
+    }
+
     fn begin_segment(&self, segment: &mut Segment) -> Result<()> {
         segment.number += 1;
         let path = self.path(segment.number);
