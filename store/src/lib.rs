@@ -99,8 +99,8 @@ pub use snapshot::{ScanOrder, Snapshot, TableSnapshot, compact};
 pub use state::ConsumerInfo;
 pub use stats::Stats;
 pub use step::{
-    CommittedStep, GradientId, PolicyUpdate, ReplayedBatch, Rewind, RewoundTo, Step, StepInfo, StepPlan,
-    StepProgress,
+    CommittedStep, Gang, GangMember, GradientId, PolicyUpdate, ReplayedBatch, Rewind, RewoundTo, Split, Step,
+    StepInfo, StepPlan, StepProgress,
 };
 pub use store::Store;
 pub use table::{CHUNK_ROWS, Cell, Delete, Deleted, Purpose, Row, RowInfo, Table, TableCounts, VersionSpan};

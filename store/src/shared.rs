@@ -308,8 +308,7 @@ impl Shared {
         }
         self.submit_if(|state| {
             let claims = state.decide_expiry(now);
-            let event =
-                (!claims.is_empty()).then_some(Event::Returned { claims, why: ReturnReason::Expired });
+            let event = (!claims.is_empty()).then(|| state.returning(claims, ReturnReason::Expired));
             Ok((event, ()))
         })
     }

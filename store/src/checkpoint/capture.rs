@@ -124,6 +124,8 @@ fn claim(number: u64, claim: &ClaimState) -> ClaimImage {
         ended_at: claim.ended_at.map(|time| time.0),
         step: claim.step,
         sequence_in_step: claim.sequence_in_step,
+        gang: claim.gang.clone(),
+        ranks_done: claim.ranks_done.clone(),
         progress: claim.progress as u8,
     }
 }

@@ -164,6 +164,8 @@ pub(crate) struct ClaimImage {
     pub(crate) ended_at: Option<i64>,
     pub(crate) step: u64,
     pub(crate) sequence_in_step: u32,
+    pub(crate) gang: Option<crate::log::record::GangRecord>,
+    pub(crate) ranks_done: Vec<u32>,
     /// By the position in [`crate::claim::ClaimProgress::ALL`].
     pub(crate) progress: u8,
 }

@@ -153,6 +153,8 @@ fn claim(image: ClaimImage) -> Result<(u64, ClaimState), String> {
         ended_at: image.ended_at.map(Timestamp),
         step: image.step,
         sequence_in_step: image.sequence_in_step,
+        gang: image.gang,
+        ranks_done: image.ranks_done,
         progress,
     };
     Ok((image.number, claim))

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::clock::Timestamp;
+use crate::log::record::{ClaimRecord, GangRecord};
 use crate::texts::TextId;
 
 /// How far a claim has come.
@@ -75,7 +76,32 @@ pub(crate) struct ClaimState {
     pub(crate) ended_at: Option<Timestamp>,
     pub(crate) step: u64,
     pub(crate) sequence_in_step: u32,
+    /// The ranks that hold it as one, and which of them have its gradient.
+    pub(crate) gang: Option<GangRecord>,
+    pub(crate) ranks_done: Vec<u32>,
     pub(crate) progress: ClaimProgress,
+}
+
+impl ClaimState {
+    /// Whether some ranks of its gang have its gradient, and others not yet.
+    pub(crate) fn is_partly_done(&self) -> bool {
+        self.progress == ClaimProgress::Leased && !self.ranks_done.is_empty()
+    }
+
+    /// The claim as it was granted, for the next rank of its gang.
+    pub(crate) fn record(&self, number: u64) -> ClaimRecord {
+        ClaimRecord {
+            claim: number,
+            consumer: self.consumer as u32,
+            table: self.table,
+            rows: self.rows.clone(),
+            owner: String::new(), // known by its number
+            deadline: self.deadline.0,
+            step: self.step,
+            sequence_in_step: self.sequence_in_step,
+            gang: self.gang.clone(),
+        }
+    }
 }
 
 /// A claim as it is shown to people.
@@ -165,6 +191,11 @@ impl ClaimBook {
 
     pub(crate) fn get(&self, number: u64) -> Option<&ClaimState> {
         self.claims.get(&number)
+    }
+
+    /// A leased claim, to be changed.
+    pub(crate) fn leased_mut(&mut self, number: u64) -> Option<&mut ClaimState> {
+        self.claims.get_mut(&number).filter(|claim| claim.progress == ClaimProgress::Leased)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &ClaimState)> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use super::book::ClaimProgress;
+use super::book::{ClaimProgress, ClaimState};
 use crate::batch::WriteBatch;
 use crate::consumer::ConsumerKind;
 use crate::error::{Cause, Result};
@@ -12,7 +12,7 @@ use crate::log::record::{ClaimRecord, Event, ReturnReason};
 use crate::sample_id::SampleId;
 use crate::snapshot::{ColumnSet, gather_rows};
 use crate::state::State;
-use crate::step::GradientId;
+use crate::step::{GradientId, Share};
 use crate::store::Store;
 use crate::table::Row;
 
@@ -35,6 +35,7 @@ pub struct Claim {
     indexes: Arc<[u32]>,
     rows: Vec<Row>,
     samples: Vec<SampleId>,
+    share: Option<Share>,
     settled: bool,
 }
 
@@ -59,8 +60,26 @@ impl Claim {
                 .map(|((&row, version), sample)| Row::new(record.table, row, version, sample))
                 .collect(),
             samples,
+            share: None,
             settled: false,
         }
+    }
+
+    /// The same, as a rank's part of it.
+    pub(crate) fn with_share(mut self, share: Share) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    /// How many rows the micro-batch has over all ranks of its gang; those of this claim where there is no gang.
+    pub fn rows_in_gang(&self) -> u64 {
+        self.share.as_ref().map_or(self.rows.len() as u64, |share| share.rows)
+    }
+
+    /// How many elements of the column that the micro-batch rule counts it has over all ranks of its gang; 0 where there
+    /// is no gang or nothing is counted.
+    pub fn tokens_in_gang(&self) -> u64 {
+        self.share.as_ref().map_or(0, |share| share.tokens)
     }
 
     /// The claim's epoch: incarnation of the store, and number in it.
@@ -103,7 +122,7 @@ impl Claim {
         self.rows.len()
     }
 
-    /// Whether there are no rows. A granted claim has at least one.
+    /// Whether there are no rows. A granted claim has at least one; a rank's part of one may have none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -148,7 +167,8 @@ impl Claim {
         Ok(rows)
     }
 
-    /// Says that the gradient of these rows is in their policy's cache. From now on only the step's commit, or the loss
+    /// Says that the gradient of these rows is in their policy's cache; for a rank of a gang, that its part is, which may be
+    /// said again. From now on only the step's commit, or the loss
     /// of the cache, ends the claim.
     ///
     /// # Errors
@@ -165,13 +185,19 @@ impl Claim {
             }
             .into());
         }
-        self.store.0.submit(|state| {
+        let share = self.share.take();
+        let said = self.store.0.submit_if(|state| {
+            if let Some(share) = &share {
+                return Ok((state.decide_rank_done(number, step, share)?, ()));
+            }
             if state.open_step() != Some(step) {
                 return Err(Cause::StepClosed { step }.into());
             }
             state.check_claim(number, &["leased"])?;
-            Ok((Event::Accumulated { claim: number }, ()))
-        })?;
+            Ok((Some(Event::Accumulated { claim: number }), ()))
+        });
+        self.share = share;
+        said?;
         self.settled = true;
         Ok(())
     }
@@ -185,9 +211,13 @@ impl Claim {
     fn give_back(&self) -> Result<()> {
         let number = self.number;
         self.store.0.submit_if(|state| {
-            let live = state.claims.get(number).is_some_and(|claim| claim.progress == ClaimProgress::Leased);
-            let event = Event::Returned { claims: vec![number], why: ReturnReason::Released };
-            Ok((live.then_some(event), ()))
+            // A rank that has said that it has its part's gradient has nothing to give back.
+            let done =
+                |claim: &ClaimState| self.share.as_ref().is_some_and(|s| claim.ranks_done.contains(&s.rank));
+            let leased = |claim: &ClaimState| claim.progress == ClaimProgress::Leased && !done(claim);
+            let live = state.claims.get(number).is_some_and(leased);
+            let event = live.then(|| state.returning(vec![number], ReturnReason::Released));
+            Ok((event, ()))
         })
     }
 }

@@ -55,6 +55,10 @@ impl ConsumerHandle {
         ConsumerHandle { store, index, name, kind, signal }
     }
 
+    pub(crate) fn kind(&self) -> ConsumerKind {
+        self.kind
+    }
+
     pub(crate) fn index(&self) -> usize {
         self.index
     }
@@ -142,7 +146,7 @@ impl ConsumerHandle {
     /// `state` for a trainer: its rows are claimed through [`Step::next`](crate::Step::next). `closed` when the store is.
     pub fn claim(&self, rule: MicroBatch, owner: &str, wait: Wait) -> Result<Option<Claim>> {
         self.check_task()?;
-        self.claim_when_ready(rule, owner, None, wait)
+        self.claim_when_ready(rule.need(), wait, || self.attempt(rule, owner, None))
     }
 
     /// The same without blocking a thread.
@@ -179,13 +183,12 @@ impl ConsumerHandle {
         &self.signal
     }
 
-    /// Repeats [`attempt`](Self::attempt) until it succeeds, nothing more can come, or the wait is over.
+    /// Repeats `attempt` until it succeeds, nothing more can come, or the wait is over.
     pub(crate) fn claim_when_ready(
         &self,
-        rule: MicroBatch,
-        owner: &str,
-        step: Option<u64>,
+        need: usize,
         wait: Wait,
+        mut attempt: impl FnMut() -> Result<Attempt>,
     ) -> Result<Option<Claim>> {
         let clock = self.store.clock();
         let until = match wait {
@@ -194,7 +197,7 @@ impl ConsumerHandle {
         };
         let mut place: Option<InLine> = None;
         let outcome = loop {
-            match self.attempt(rule, owner, step) {
+            match attempt() {
                 Ok(Attempt::Claimed(claim)) => {
                     place.into_iter().for_each(InLine::leave);
                     return Ok(Some(claim));
@@ -206,7 +209,7 @@ impl ConsumerHandle {
                 Err(error) => break Err(error),
             }
             let Some(place) = &mut place else {
-                place = Some(self.signal.stand_in_line(rule.need()));
+                place = Some(self.signal.stand_in_line(need));
                 continue; // in line first, then another look
             };
             if let Some(listener) = place.listener().take() {
@@ -249,6 +252,7 @@ impl ConsumerHandle {
                 deadline: deadline.0,
                 step: step.unwrap_or(0),
                 sequence_in_step,
+                gang: None,
             };
             let claim = Claim::new(self.store.clone(), state, &record, self.kind);
             Ok((Some(Event::Claimed(record)), Attempt::Claimed(claim)))

@@ -62,7 +62,9 @@ impl Signals {
             if effects.touches(consumer) {
                 signal.announce();
             }
-            if effects.wake.contains(&consumer) {
+            if effects.everyone.contains(&consumer) {
+                signal.wake_all();
+            } else if effects.wake.contains(&consumer) {
                 signal.changed();
             }
         }

@@ -52,6 +52,8 @@ pub(crate) enum Event {
     Deleted { deletions: Vec<DeleteRecord> },
     /// Values were copied to other extents; their cells stand for the copies from here on.
     Moved { moves: Vec<MoveRecord> },
+    /// A rank of a gang has the gradient of its part of a claim; others have not yet.
+    RankAccumulated { claim: u64, rank: u32 },
 }
 
 /// A data column of a table.
@@ -263,6 +265,19 @@ pub(crate) struct ClaimRecord {
     pub(crate) step: u64,
     /// Place in the order of the step's claims of this consumer, from 0.
     pub(crate) sequence_in_step: u32,
+    /// The ranks that it was granted to as one.
+    pub(crate) gang: Option<GangRecord>,
+}
+
+/// The ranks that take a claim as one.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct GangRecord {
+    pub(crate) name: String,
+    pub(crate) world: u32,
+    /// The rank that has each row; empty where every rank has all of them.
+    pub(crate) ranks: Vec<u32>,
+    /// Elements of the column that the micro-batch rule counts, over all rows.
+    pub(crate) tokens: u64,
 }
 
 /// Why claimed rows went back.

@@ -197,6 +197,7 @@ impl<'a> Mender<'a> {
         let nothing = |number| {
             Event::Claimed(ClaimRecord {
                 claim: number,
+                gang: None,
                 rows: Vec::new(),
                 owner: DAMAGED.to_owned(),
                 step: 0,

@@ -49,6 +49,7 @@ impl State {
             Event::Written { operations } => self.written(operations, now, &mut effects)?,
             Event::Claimed(claim) => {
                 effects.touch(claim.consumer as usize);
+                effects.everyone.extend(claim.gang.as_ref().map(|_| claim.consumer as usize));
                 self.claimed(claim, now)?;
             }
             Event::Returned { claims, why } => {
@@ -61,6 +62,9 @@ impl State {
                     self.count_dropped_caches(&claims);
                 }
                 claims.iter().for_each(|claim| self.return_claim(*claim, to, now, &mut effects));
+                if why == ReturnReason::CacheDropped {
+                    effects.everyone.extend_from_slice(&effects.wake); // a gang learns that its cache is gone
+                }
             }
             Event::Finished { claim, operations } => {
                 self.written(operations, now, &mut effects)?;
@@ -79,6 +83,7 @@ impl State {
                 self.rewind_floor = self.rewind_floor.max(rewind_floor);
                 self.step_committed(step, updates, now, &mut effects)?;
             }
+            Event::RankAccumulated { claim, rank } => self.rank_accumulated(claim, rank)?,
             Event::StepAbandoned { step } => {
                 effects.touched = u64::MAX;
                 self.end_step(step, StepProgress::Abandoned, now);
@@ -401,6 +406,8 @@ impl State {
             ended_at: None,
             step: record.step,
             sequence_in_step: record.sequence_in_step,
+            gang: record.gang,
+            ranks_done: Vec::new(),
             progress: ClaimProgress::Leased,
         };
         self.claims.grant(record.claim, claim);

@@ -66,6 +66,8 @@ pub(crate) struct State {
 pub(crate) struct Effects {
     /// Consumers for whom something may be claimable, a bit each; the last stands for all beyond.
     pub(crate) touched: u64,
+    /// Consumers of whom everyone who waits is to look.
+    pub(crate) everyone: Vec<usize>,
     /// Consumers that may find something to claim, or whose step may be complete.
     pub(crate) wake: Vec<usize>,
 }

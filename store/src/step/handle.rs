@@ -60,7 +60,9 @@ impl Step {
     /// `state` when the step is no longer open; `input` when the consumer is of another store; `closed` when the store is.
     pub fn next(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
         consumer.check_store(&self.store)?;
-        consumer.claim_when_ready(rule, &self.owner(), Some(self.number), wait)
+        let owner = self.owner();
+        let attempt = || consumer.attempt(rule, &owner, Some(self.number));
+        consumer.claim_when_ready(rule.need(), wait, attempt)
     }
 
     /// The same without blocking a thread.
@@ -72,7 +74,11 @@ impl Step {
         Ok(ClaimFuture::new(consumer.clone(), rule, self.owner(), Some(self.number)))
     }
 
-    fn owner(&self) -> String {
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn owner(&self) -> String {
         format!("step {} of process {}", self.number, std::process::id())
     }
 
@@ -139,7 +145,8 @@ impl Step {
             let matches = |number: &u64| {
                 state.claims.get(*number).is_some_and(|claim| {
                     let name = &*state.tables[claim.table as usize].name;
-                    from.contains(&claim.progress) && table.is_none_or(|table| table == name)
+                    let partly = why == ReturnReason::CacheDropped && claim.is_partly_done();
+                    (partly || from.contains(&claim.progress)) && table.is_none_or(|table| table == name)
                 })
             };
             let claims: Vec<u64> = claims.filter(matches).collect();

@@ -8,6 +8,7 @@
 //! a run back to a step, [`gradient`] names gradients so that each counts once, [`replay`] gives a step's micro-batches
 //! again, [`objects`] says which objects all this needs.
 
+mod gang;
 mod gradient;
 mod handle;
 mod objects;
@@ -17,6 +18,8 @@ mod retiring;
 mod rewind;
 mod state;
 
+pub(crate) use gang::Share;
+pub use gang::{Gang, GangMember, Split};
 pub use gradient::GradientId;
 pub use handle::{CommittedStep, PolicyUpdate, Step};
 pub use plan::StepPlan;

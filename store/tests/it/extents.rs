@@ -168,7 +168,7 @@ fn a_batch_on_its_way_out_has_the_bytes_that_it_uses_and_no_more() {
     assert_eq!(texts(&few), texts(&small));
     let used: usize = texts(&few).iter().map(String::len).sum();
     let bytes = |batch: &arrow_array::RecordBatch| {
-        batch.column(0).as_string_view().data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>()
+        batch.column(0).as_string_view().data_buffers().iter().map(arrow_buffer::Buffer::len).sum::<usize>()
     };
     assert!(bytes(&few) > 20 * used, "a window of the extent");
     assert_eq!(bytes(&small), used);

@@ -18,6 +18,7 @@ mod durability;
 mod exact_groups;
 mod extents;
 mod fork;
+mod gangs;
 mod groups;
 mod hostile;
 mod killed;

@@ -47,6 +47,11 @@ impl World {
         Store::open(ROOT, self.options())
     }
 
+    /// A store in real time, for threads that wait: waiting moves a simulated clock to the end of the nearest lease.
+    pub(crate) fn open_in_real_time(&self) -> Store {
+        Store::open(ROOT, self.options().clock(Arc::new(SystemClock))).unwrap()
+    }
+
     pub(crate) fn open(&self) -> Store {
         self.try_open().unwrap()
     }

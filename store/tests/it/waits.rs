@@ -156,7 +156,9 @@ fn a_trainers_rows_are_not_for_a_tasks_future() {
 #[test]
 fn no_wake_up_is_lost_between_threads() {
     const ROWS: usize = 1_200;
-    let (store, table, consumer) = task(&World::new());
+    let store = World::new().open_in_real_time();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let consumer = store.create_consumer("task", Consumer::task(["solver"])).unwrap();
     let taken = taken::Taken::default();
     std::thread::scope(|scope| {
         for claimer in 0..4_usize {
