@@ -13,6 +13,7 @@ use forebay_server::Server;
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
+use super::duties::Duties;
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
 use super::overlap::{Overlap, RolloutClock};
@@ -56,6 +57,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let begins = first_policies(config, &data, options.visible)?;
     options.listen.map(check_listen).transpose()?;
     let store = open_store(config, &options.dir, options.resume)?;
+    let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
     let _server = options.listen.map(|address| serve(&store, address)).transpose()?;
     let mut trainers = Vec::new();
     for (agent, first) in config.agents.iter().zip(&begins) {
