@@ -440,6 +440,7 @@ proptest! {
         let world = World::new();
         let (mut store, mut table, mut train) = trained(&world, None);
         let mut model = Model::default();
+        let mut floor = 0;
         for op in ops {
             match op {
                 Op::Insert { ahead } => {
@@ -458,6 +459,9 @@ proptest! {
                     prop_assert_eq!(&taken, &names);
                     let updates = if taken.is_empty() { vec![] } else { vec![("solver", vec![])] };
                     prop_assert_eq!(step.commit(updates).unwrap().step, model.last_step);
+                    let moves = model.steps.iter().filter(|(_, rows)| !rows.is_empty());
+                    let oldest = moves.map(|(number, _)| *number).rev().nth(7);
+                    floor = floor.max(oldest.unwrap_or(0));
                 }
                 Op::Rewind { back, exclude } => {
                     let stands = model.steps.len() as u64;
@@ -468,6 +472,13 @@ proptest! {
                     let moving = model.steps.iter().filter(|(number, rows)| *number > step && !rows.is_empty());
                     if moving.count() >= 8 {
                         continue; // further back than what is kept
+                    }
+                    if step < floor {
+                        // What lies behind it was given away once, and a rewind does not bring that back.
+                        let error = store.rewind(step, Rewind::TrainAgain).unwrap_err();
+                        let too_far = matches!(error.cause(), Cause::RewindTooFar { .. });
+                        prop_assert!(too_far, "{error}");
+                        continue;
                     }
                     store.rewind(step, if exclude { Rewind::Exclude } else { Rewind::TrainAgain }).unwrap();
                     model.rewind(step, exclude);
