@@ -28,7 +28,6 @@ fn insert_at(store: &Store, table: &Table, level: Durability, id: &str, prompt: 
     batch.commit().map(drop)
 }
 
-// FX-B06
 #[test]
 fn each_level_asks_of_the_disk_what_it_promises_and_no_more() {
     let world = World::new();

@@ -27,7 +27,6 @@ fn in_child(inside: impl FnOnce() -> bool) -> bool {
     }
 }
 
-// FX-B07
 #[test]
 fn a_forked_child_cannot_use_the_handles_of_its_parent_and_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();

@@ -293,7 +293,7 @@ fn kill_again_and_again(level: usize, seed: u64, rounds: u64) {
     eprintln!("{:?}: {rounds} processes killed, {told} acknowledgements, seed {seed}", LEVELS[level]);
 }
 
-// FX-13, FX-91
+// FX-91
 #[test]
 fn what_a_killed_process_was_told_at_memory_is_there_as_far_as_a_later_call_brought_it() {
     kill_again_and_again(0, 11, 10);

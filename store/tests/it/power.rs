@@ -65,7 +65,6 @@ fn open_and_go_on(world: &World) -> (u64, RecoveryReport) {
     (left, report)
 }
 
-// FX-13
 #[test]
 fn a_machine_that_comes_back_with_everything_loses_nothing() {
     let (world, _) = lived();

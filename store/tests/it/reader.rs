@@ -23,7 +23,6 @@ fn long(i: i32) -> Value<'static> {
     vec![i; 100].into()
 }
 
-// FX-B16
 #[test]
 fn a_reader_sees_what_was_written_and_after_a_refresh_what_has_come_since() {
     let world = World { segment_bytes: 512, ..World::new() }; // a new segment every few records
@@ -208,7 +207,6 @@ fn check_rows(store: &Store) -> usize {
     rows.len()
 }
 
-// FX-B16
 #[test]
 fn a_process_reads_beside_one_that_writes_until_it_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +237,6 @@ fn a_process_reads_beside_one_that_writes_until_it_is_killed() {
     assert_eq!(scan(&beside), scan(&store));
 }
 
-// FX-B16
 #[test]
 fn the_slot_of_a_reader_ends_with_its_process() {
     let folder = tempfile::tempdir().unwrap();
