@@ -30,7 +30,7 @@
 //! - One checkpoint is taken at a time (`Shared::checkpoint` holds the lock for it).
 //!
 //! Read in this order: [`manifest`] is what is stored, [`capture`] takes it from the state, [`pages`] stores and maps
-//! images, [`restore`] makes a state of it, [`take`] is the procedure above.
+//! images, [`mod@restore`] makes a state of it, [`take`] is the procedure above.
 
 mod capture;
 mod manifest;

@@ -128,7 +128,7 @@ impl dyn Disk + '_ {
         self.rename(&temporary, path)
     }
 
-    /// As [`write_atomically`](Self::write_atomically), and after a power failure too: bytes first, then the name.
+    /// As `write_atomically`, and after a power failure too: bytes first, then the name.
     pub fn write_durably(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         let (temporary, file) = self.write_beside(path, parts)?;
         file.sync()?;

@@ -1,6 +1,6 @@
 //! Tables: the rows of one agent.
 //!
-//! Read in this order: [`record`] holds what a row is made of, [`word`] where it stands with a consumer, [`column`] a
+//! Read in this order: [`record`] holds what a row is made of, [`word`] where it stands with a consumer, [`mod@column`] a
 //! data column of a chunk, [`chunk`] packs 4,096 rows into shared pages, [`state`] is the table itself (rows, index,
 //! counts), [`rare`] what few rows have, [`handle`] is what callers hold.
 
