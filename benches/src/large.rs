@@ -30,20 +30,16 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     for number in 0..TABLES {
         fill(&store, number, scale.large_rows)?;
     }
-    let taken = resident_bytes().saturating_sub(before) as f64 / total;
+    // What the process has grown by, or what the store counts, whichever is more: at a tiny scale the process has room.
+    let grown = resident_bytes().saturating_sub(before).max(store.stats().memory_bytes);
+    let taken = grown as f64 / total;
     let mut row = |measure: String, value, unit, (limit, limit_kind), goal| {
         let level = Durability::Logged;
         print(Row { measure, level, value, unit, limit, limit_kind, goal, digest: total as u64 });
     };
     let what = format!("{total} rows, 12 data columns, 3 consumers, groups of {GROUP}");
     let declared = (DECLARED_BYTES, "declared widths, views and meta columns");
-    row(
-        format!("memory a row beyond those, {what}"),
-        taken - DECLARED_BYTES,
-        "bytes",
-        declared,
-        Goal::AtMost(96.0),
-    );
+    row(format!("memory a row, {what}"), taken, "bytes", declared, Goal::AtMost(DECLARED_BYTES + 96.0));
 
     let mut snapshots = Times::default();
     for _ in 0..scale.snapshots.min(100) {
