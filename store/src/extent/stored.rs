@@ -70,8 +70,12 @@ impl<'a> StoredValues<'a> {
         Ok(if crc == trailer.crc32c { Ok(()) } else { Err("its bytes do not match their checksum".into()) })
     }
 
-    /// Whether exactly `bytes` stand where the value lies.
+    /// Whether exactly `bytes` stand where the value lies, or its file has been used again since: then the value is dead,
+    /// for the record that took it off was proven to be durable before that.
     pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> bool {
+        if self.opened(view.extent()).is_ok_and(|(_, generation)| *generation > view.generation()) {
+            return true;
+        }
         let mut found = vec![0; bytes.len()];
         let read = self.file(view).and_then(|file| file.read_at(&mut found, view.offset() as u64));
         read.is_ok() && found == bytes
@@ -128,16 +132,19 @@ impl<'a> StoredValues<'a> {
         Ok(found)
     }
 
-    /// The file of a value, which holds the value's generation.
-    fn file(&mut self, view: View) -> io::Result<&dyn DiskFile> {
-        let number = view.extent();
+    fn opened(&mut self, number: u32) -> io::Result<&(Box<dyn DiskFile>, u32)> {
         if self.files.len() >= FILES_MAX && !self.files.contains_key(&number) {
             self.files.clear();
         }
-        let (file, generation) = match self.files.entry(number) {
+        Ok(match self.files.entry(number) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(free) => free.insert(open(self.directory, number)?),
-        };
+        })
+    }
+
+    /// The file of a value, which holds the value's generation.
+    fn file(&mut self, view: View) -> io::Result<&dyn DiskFile> {
+        let (file, generation) = self.opened(view.extent())?;
         // Values may have reached the disk before the header that makes them readable.
         if *generation != view.generation() {
             return Err(io::Error::other(format!("its file holds generation {generation}")));

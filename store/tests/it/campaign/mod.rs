@@ -59,6 +59,17 @@ fn whatever_fails_at_whatever_point_what_was_acknowledged_is_there() {
     campaign(1, 2000, 25);
 }
 
+/// Seeds at which a long campaign found something, every power failure of each: 1049 put a carried value back over an
+/// extent that had been used again since.
+#[test]
+fn what_a_long_campaign_once_found_stays_mended() {
+    for seed in [1049] {
+        let reference = Reference::new(seed);
+        let power = |point: &Point| point.fault == DiskFault::PowerFails;
+        reference.points().into_iter().filter(power).for_each(|point| reference.fail_at(point));
+    }
+}
+
 /// As many points as `FOREBAY_POINTS` says (100,000), of the seeds from `FOREBAY_SEED` on, every point of each.
 #[test]
 #[ignore = "takes a quarter of an hour"]
