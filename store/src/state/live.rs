@@ -50,7 +50,6 @@ impl State {
     ///
     /// # Errors
     /// When its values were not live: the record cannot follow on this state.
-    #[allow(dead_code, reason = "what retention and deletion do with a row")]
     pub(crate) fn remove_row(&mut self, table: u32, row: u32) -> Result<(), String> {
         let mut views = Vec::new();
         self.views_of(table as usize, row, &mut |record, _| views.push((record.column, View(record.from))));

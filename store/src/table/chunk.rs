@@ -129,7 +129,6 @@ impl Chunk {
         Ok(())
     }
 
-    #[allow(dead_code, reason = "values are moved by evacuation only")]
     /// Puts another place of the same value in a final cell's.
     pub(crate) fn replace(&mut self, column: usize, at: usize, view: [u8; 16]) {
         let after_ms = self.final_after_ms(column, at);
@@ -148,7 +147,6 @@ impl Chunk {
         self.summary.removed as usize == CHUNK_ROWS
     }
 
-    #[allow(dead_code, reason = "rows are removed by retention only")]
     /// Removes a row: it keeps its number and nothing else. The last one of a full chunk takes all pages with it.
     pub(crate) fn remove(&mut self, at: usize) {
         if self.is_removed(at) {

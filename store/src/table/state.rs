@@ -285,7 +285,6 @@ impl TableState {
         self.status(row).is_open() && !self.is_removed(row) && self.meta(row).purpose() == Purpose::Train
     }
 
-    #[allow(dead_code, reason = "rows are removed by retention only")]
     /// Removes a row: its number is never used again, its identity is free, its values are nobody's. Gives the views of
     /// its cells and fragments. It stays counted as what it was; who removes open rows leaves them out first.
     pub(crate) fn remove(&mut self, row: u32) -> Vec<View> {
