@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, HeldLock, LockKind};
 use crate::error::{Cause, Error, Result};
+use crate::header::{self, Header, Magic};
 use crate::options::Options;
 use crate::reader::{ReaderSlot, readers_hold};
 
 /// The format of everything in the directory. Written by 0.1; a change of any layout raises it.
 pub const FORMAT_VERSION: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"FOREBAY\0";
-pub(crate) const IDENTITY_BYTES: usize = 64;
+const MAGIC: Magic = *b"FOREBAY\0";
 const FOLDERS: [&str; 4] = ["log", "extents", "objects", "pages"];
 
 /// An open and locked directory.
@@ -198,19 +198,14 @@ fn sync_names(disk: &dyn Disk, path: &Path) -> Result<()> {
     disk.sync_directory(path).map_err(|e| Cause::io("sync", path, e).into())
 }
 
-/// magic 8, format version u32, zero u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.
+/// The identity is a header and nothing else.
 fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) -> Result<()> {
     for name in FOLDERS {
         let directory = path.join(name);
         disk.create_directory(&directory).map_err(|e| Cause::io("create", &directory, e))?;
     }
     sync_names(disk, path)?; // a store has an identity only once it has its folders
-    let mut bytes = [0; IDENTITY_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-    bytes[16..24].copy_from_slice(&store_id.to_le_bytes());
-    let crc = crc32c::crc32c(&bytes[..60]);
-    bytes[60..].copy_from_slice(&crc.to_le_bytes());
+    let bytes = Header::new(MAGIC, 0, store_id).seal();
     disk.write_durably(identity, &[&bytes]).map_err(|e| Cause::io("write", identity, e).into())
 }
 
@@ -219,19 +214,13 @@ pub(crate) fn read_identity(disk: &dyn Disk, identity: &Path) -> Result<u64> {
     let corrupt = |reason: &str| {
         Error::from(Cause::Corrupt { path: identity.to_owned(), offset: 0, reason: reason.into() })
     };
-    if bytes.len() < 12 || bytes[..8] != MAGIC {
+    let Some(found) = header::format_told(MAGIC, &bytes) else {
         return Err(corrupt("it does not begin with the mark of a Forebay store"));
-    }
-    let found = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    };
     if found != FORMAT_VERSION {
         let path = identity.to_owned();
         return Err(Cause::FormatVersion { path, found, expected: FORMAT_VERSION }.into());
     }
-    let whole = bytes.len() == IDENTITY_BYTES && crc32c::crc32c(&bytes[..60]).to_le_bytes() == bytes[60..];
-    if !whole {
-        return Err(corrupt("its checksum does not match"));
-    }
-    Ok(u64::from_le_bytes([
-        bytes[16], bytes[17], bytes[18], bytes[19], bytes[20], bytes[21], bytes[22], bytes[23],
-    ]))
+    let header = bytes.as_slice().try_into().ok().and_then(|bytes| Header::read(MAGIC, bytes).ok());
+    header.map(|header| header.store_id()).ok_or_else(|| corrupt("its checksum does not match"))
 }

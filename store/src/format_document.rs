@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use crate::checkpoint::{MANIFEST_HEADER_BYTES, PAGES_HEADER_BYTES};
-use crate::directory::{FORMAT_VERSION, IDENTITY_BYTES};
-use crate::extent::{HEADER_BYTES, INLINE_BYTES_MAX, TRAILER_BYTES};
+use crate::directory::FORMAT_VERSION;
+use crate::extent::{INLINE_BYTES_MAX, TRAILER_BYTES};
+use crate::header::HEADER_BYTES;
 use crate::log::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use crate::page::PART_ALIGN;
 use crate::table::{CHUNK_ROWS, RowMeta, RowStatus};
@@ -15,7 +16,7 @@ fn every_size_in_the_document_is_the_codes() {
     let document = std::fs::read_to_string(path).unwrap();
     for (what, size) in [
         ("format version", FORMAT_VERSION as usize),
-        ("identity", IDENTITY_BYTES),
+        ("identity", HEADER_BYTES),
         ("segment header", SEGMENT_HEADER_BYTES),
         ("frame header", FRAME_HEADER_BYTES),
         ("extent header", HEADER_BYTES),

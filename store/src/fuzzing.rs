@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::checkpoint::Manifest;
 use crate::directory::Directory;
 use crate::disk::{Disk, SimulatedDisk};
-use crate::extent::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, View};
+use crate::extent::{ExtentHeader, TRAILER_BYTES, Trailer, View};
+use crate::header::{self, HEADER_BYTES};
 use crate::log::record::{ColumnRecord, Event, Record};
 use crate::log::{self, Follower, Found};
 use crate::options::Options;
@@ -106,15 +107,11 @@ pub fn manifest(bytes: &[u8]) {
     let path = Path::new(ROOT).join("MANIFEST");
     let files = small_store();
     files.iter().filter(|(known, _)| *known != path).for_each(|(path, bytes)| put(&disk, path, bytes));
-    let store_id = files.iter().find(|(known, _)| *known == path).map(|(_, bytes)| u64_at(bytes, 16));
+    let store_id = files.iter().find(|(known, _)| *known == path).map(|(_, bytes)| header::u64_at(bytes, 16));
     if manifest.write_to(&disk, &path, store_id.unwrap_or_default()).is_ok() {
         _ = verify(ROOT, &options(&disk), &mut |_| ());
         _ = Store::open(ROOT, options(&disk).read_only(true)).map(|store| store.snapshot());
     }
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |bytes| bytes.iter().rfold(0, |word, &byte| word << 8 | u64::from(byte)))
 }
 
 /// The text of a sample id: what is accepted is given back as it was read.

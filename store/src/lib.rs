@@ -42,6 +42,7 @@ mod format_document;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod header;
 mod index;
 mod log;
 mod object;

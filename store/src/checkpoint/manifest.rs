@@ -7,14 +7,14 @@ use rkyv::{Archive, Deserialize, Serialize};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::disk::Disk;
 use crate::error::{Cause, Error, Result};
+use crate::header::{HEADER_BYTES, Header, HeaderFault, Magic};
 use crate::log::record::{ColumnRecord, ConsumerRecord, ObjectRecord, PlanRecord};
 use crate::page::StoredAt;
 use crate::table::RareRecord;
 
-/// What begins a manifest: magic 8, format u32, number u32, store id u64, payload bytes u64, payload crc32c u32, zeros,
-/// crc32c u32 of the 60 bytes before it.
-pub(crate) const MANIFEST_HEADER_BYTES: usize = 64;
-const MAGIC: [u8; 8] = *b"FBMANIF\0";
+/// As every file begins, then: payload bytes u64, payload crc32c u32.
+pub(crate) const MANIFEST_HEADER_BYTES: usize = HEADER_BYTES;
+const MAGIC: Magic = *b"FBMANIF\0";
 /// No manifest is larger; a length above it is damage.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
 
@@ -246,16 +246,10 @@ impl Manifest {
     }
 
     fn header(&self, payload: &[u8], store_id: u64) -> [u8; MANIFEST_HEADER_BYTES] {
-        let mut bytes = [0; MANIFEST_HEADER_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
-        bytes[16..24].copy_from_slice(&store_id.to_le_bytes());
-        bytes[24..32].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-        bytes[32..36].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..60]);
-        bytes[60..].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        Header::new(MAGIC, self.number, store_id)
+            .with(24, (payload.len() as u64).to_le_bytes())
+            .with(32, crc32c::crc32c(payload).to_le_bytes())
+            .seal()
     }
 
     /// Reads the stored form, every checksum and every offset in it checked.
@@ -267,30 +261,27 @@ impl Manifest {
         let Some((header, payload)) = bytes.split_first_chunk::<MANIFEST_HEADER_BYTES>() else {
             return Err(corrupt(0, "it is shorter than a manifest's header"));
         };
-        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| header[at + i]));
-        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
-        if header[..8] != MAGIC || crc32c::crc32c(&header[..60]) != u32_at(60) {
-            return Err(corrupt(0, "the manifest's header does not match its checksum"));
-        }
-        if u32_at(8) != FORMAT_VERSION {
-            let (found, expected) = (u32_at(8), FORMAT_VERSION);
-            return Err(Cause::FormatVersion { path: path.to_owned(), found, expected }.into());
-        }
-        if u64_at(16) != store_id {
+        let header = Header::read(MAGIC, header).map_err(|fault| match fault {
+            HeaderFault::Damaged => corrupt(0, "the manifest's header does not match its checksum"),
+            HeaderFault::Format(found) => {
+                Cause::FormatVersion { path: path.to_owned(), found, expected: FORMAT_VERSION }.into()
+            }
+        })?;
+        if header.store_id() != store_id {
             return Err(corrupt(16, "the manifest belongs to another store"));
         }
-        let length = u64_at(24);
+        let length = header.u64_at(24);
         if length > PAYLOAD_BYTES_MAX || length != payload.len() as u64 {
             return Err(corrupt(24, "the manifest has another length than its header says"));
         }
-        if crc32c::crc32c(payload) != u32_at(32) {
+        if crc32c::crc32c(payload) != header.u32_at(32) {
             return Err(corrupt(MANIFEST_HEADER_BYTES, "the manifest does not match its checksum"));
         }
         let mut aligned = rkyv::util::AlignedVec::<16>::with_capacity(payload.len());
         aligned.extend_from_slice(payload);
         let manifest = rkyv::from_bytes::<Manifest, rkyv::rancor::Error>(&aligned)
             .map_err(|error| corrupt(MANIFEST_HEADER_BYTES, &error.to_string()))?;
-        if manifest.number != u32_at(12) {
+        if manifest.number != header.number() {
             return Err(corrupt(12, "the manifest carries another number than its header"));
         }
         Ok(manifest)

@@ -7,28 +7,22 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::manifest::FileImage;
-use crate::directory::{Directory, FORMAT_VERSION};
+use crate::directory::Directory;
 use crate::disk::{DiskFile, Mapping};
 use crate::error::{Cause, Error, Result};
+use crate::header::{HEADER_BYTES, Header, Magic};
 use crate::page::{PART_ALIGN, PARTS_MAX, Rows, StoredAt, Window};
 
-/// What begins a pages file: magic 8, format u32, number u32, store id u64, zeros, crc32c u32 of the 60 bytes before it.
-pub(crate) const PAGES_HEADER_BYTES: usize = 64;
-const MAGIC: [u8; 8] = *b"FBPAGES\0";
+/// As every file begins, and nothing of its own.
+pub(crate) const PAGES_HEADER_BYTES: usize = HEADER_BYTES;
+const MAGIC: Magic = *b"FBPAGES\0";
 /// A file that has grown to this is followed by another.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// What is gathered before it is written.
 const BUFFER_BYTES: usize = 1 << 20;
 
 fn header(store_id: u64, number: u32) -> [u8; PAGES_HEADER_BYTES] {
-    let mut bytes = [0; PAGES_HEADER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&number.to_le_bytes());
-    bytes[16..24].copy_from_slice(&store_id.to_le_bytes());
-    let crc = crc32c::crc32c(&bytes[..60]);
-    bytes[60..].copy_from_slice(&crc.to_le_bytes());
-    bytes
+    Header::new(MAGIC, number, store_id).seal()
 }
 
 /// Where a pages file lies.

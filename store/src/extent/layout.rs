@@ -1,14 +1,15 @@
 //! The bytes around values: what begins an extent, and what follows each value.
 
 use crate::directory::FORMAT_VERSION;
+pub(crate) use crate::header::HEADER_BYTES;
+use crate::header::{Header, HeaderFault, Magic, u32_at, u64_at};
 
-/// What begins an extent file.
-pub(crate) const HEADER_BYTES: usize = 64;
 /// What follows each value.
 pub(crate) const TRAILER_BYTES: usize = 32;
-const MAGIC: [u8; 8] = *b"FBEXTENT";
+const MAGIC: Magic = *b"FBEXTENT";
 
-/// Whose file it is, and which generation of it is there.
+/// Whose file it is, and which generation of it is there. After what every file begins with: capacity u64, generation
+/// u32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentHeader {
     pub(crate) number: u32,
@@ -40,34 +41,28 @@ pub(crate) struct Trailer {
 
 impl ExtentHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.capacity.to_le_bytes());
-        bytes[32..36].copy_from_slice(&self.generation.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..60]);
-        bytes[60..].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        Header::new(MAGIC, self.number, self.store_id)
+            .with(24, self.capacity.to_le_bytes())
+            .with(32, self.generation.to_le_bytes())
+            .seal()
     }
 
     /// # Errors
     /// The reason why the bytes are not a header of this format.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, String> {
-        let format = Self::format(bytes).ok_or("the extent's header does not match its checksum")?;
-        if format != FORMAT_VERSION {
-            return Err(format!("the extent has format {format}, this program reads {FORMAT_VERSION}"));
-        }
-        let (number, generation) = (u32_at(bytes, 12), u32_at(bytes, 32));
-        let (store_id, capacity) = (u64_at(bytes, 16), u64_at(bytes, 24));
-        Ok(ExtentHeader { number, generation, store_id, capacity })
+        Self::read(bytes).map_err(|fault| match fault {
+            HeaderFault::Damaged => "the extent's header does not match its checksum".to_owned(),
+            HeaderFault::Format(format) => {
+                format!("the extent has format {format}, this program reads {FORMAT_VERSION}")
+            }
+        })
     }
 
-    /// The format version of a whole header, whatever else is in it.
-    pub(super) fn format(bytes: &[u8; HEADER_BYTES]) -> Option<u32> {
-        let whole = bytes[..8] == MAGIC && crc32c::crc32c(&bytes[..60]) == u32_at(bytes, 60);
-        whole.then(|| u32_at(bytes, 8))
+    /// As [`decode`](Self::decode), for who tells another format apart.
+    pub(super) fn read(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderFault> {
+        let header = Header::read(MAGIC, bytes)?;
+        let (number, store_id) = (header.number(), header.store_id());
+        Ok(ExtentHeader { number, generation: header.u32_at(32), store_id, capacity: header.u64_at(24) })
     }
 }
 
@@ -101,14 +96,6 @@ impl Trailer {
 
 fn own_crc(bytes: &[u8; TRAILER_BYTES], extent: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..28]), &extent.to_le_bytes())
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::view::View;
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::disk::Mapping;
 use crate::error::{Cause, Error, Result};
+use crate::header::HeaderFault;
 use crate::schema::StorageClass;
 
 /// Every extent that may hold something to read, one generation of each file.
@@ -230,13 +231,15 @@ fn open_extent(
         return nothing(None); // what a crash leaves of one that was being made
     }
     file.read_at(&mut bytes, 0).map_err(|e| Cause::io("read", path, e))?;
-    if let Some(found) = ExtentHeader::format(&bytes).filter(|format| *format != FORMAT_VERSION) {
-        let path = path.to_owned();
-        return Err(Cause::FormatVersion { path, found, expected: FORMAT_VERSION }.into());
-    }
-    let header = match ExtentHeader::decode(&bytes) {
+    let header = match ExtentHeader::read(&bytes) {
         Ok(header) => header,
-        Err(reason) => return nothing(Some(corrupt(&reason))),
+        Err(HeaderFault::Format(found)) => {
+            let path = path.to_owned();
+            return Err(Cause::FormatVersion { path, found, expected: FORMAT_VERSION }.into());
+        }
+        Err(HeaderFault::Damaged) => {
+            return nothing(Some(corrupt("the extent's header does not match its checksum")));
+        }
     };
     if header.store_id != directory.store_id || header.number != number {
         return Err(corrupt("the extent belongs to another store or carries another number"));

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use super::LogEnd;
-use super::frame::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
 use super::window::{Standing, Window};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Error, Result};
+use crate::header::HeaderFault;
 
 /// A place in a log: every record before it has been read.
 #[derive(Clone, Debug)]

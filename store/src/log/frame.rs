@@ -1,8 +1,7 @@
 //! The layout of segments and frames.
 //!
 //! ```text
-//! segment header, 64 bytes   magic 8 | format u32 | number u32 | store id u64 | first sequence u64 | boot 16
-//!                            | durable through u64 | zero u32 | crc32c u32
+//! segment header, 64 bytes   as every file begins, then: first sequence u64 | boot 16 | durable through u64
 //! frame header, 32 bytes     payload length u32 | payload crc32c u32 | sequence u64 | durable through u64 | zero u32
 //!                            | crc32c of these 28 u32
 //! payload                    one rkyv record, then zeros up to a multiple of 8
@@ -12,13 +11,13 @@
 //! *Durable through*: every record with a lower sequence number was on stable storage, with every byte that it names,
 //! when this header was made.
 
-use crate::directory::FORMAT_VERSION;
+use crate::header::{HEADER_BYTES, Header, HeaderFault, Magic, u32_at, u64_at};
 
-pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = HEADER_BYTES;
 pub(crate) const FRAME_HEADER_BYTES: usize = 32;
 /// No record is larger; a length above it is damage.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
-const MAGIC: [u8; 8] = *b"FBLOG\0\0\0";
+const MAGIC: Magic = *b"FBLOG\0\0\0";
 
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,38 +30,24 @@ pub(super) struct SegmentHeader {
     pub(super) durable_through: u64,
 }
 
-/// Why bytes are not a segment header of this format.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum HeaderFault {
-    Damaged,
-    Format(u32),
-}
-
 impl SegmentHeader {
     pub(super) fn encode(self) -> [u8; SEGMENT_HEADER_BYTES] {
-        let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.first_sequence.to_le_bytes());
-        bytes[32..48].copy_from_slice(&self.boot.to_le_bytes());
-        bytes[48..56].copy_from_slice(&self.durable_through.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..60]);
-        bytes[60..].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        Header::new(MAGIC, self.number, self.store_id)
+            .with(24, self.first_sequence.to_le_bytes())
+            .with(32, self.boot.to_le_bytes())
+            .with(48, self.durable_through.to_le_bytes())
+            .seal()
     }
 
     pub(super) fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> Result<Self, HeaderFault> {
-        if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
-            return Err(HeaderFault::Damaged);
-        }
-        if u32_at(bytes, 8) != FORMAT_VERSION {
-            return Err(HeaderFault::Format(u32_at(bytes, 8)));
-        }
-        let (number, store_id, first_sequence) = (u32_at(bytes, 12), u64_at(bytes, 16), u64_at(bytes, 24));
-        let boot = u128::from_le_bytes(std::array::from_fn(|i| bytes[32 + i]));
-        Ok(SegmentHeader { number, store_id, first_sequence, boot, durable_through: u64_at(bytes, 48) })
+        let header = Header::read(MAGIC, bytes)?;
+        Ok(SegmentHeader {
+            number: header.number(),
+            store_id: header.store_id(),
+            first_sequence: header.u64_at(24),
+            boot: header.u128_at(32),
+            durable_through: header.u64_at(48),
+        })
     }
 }
 
@@ -169,14 +154,6 @@ pub(super) fn sound_frame(bytes: &[u8]) -> Option<(u64, usize)> {
     let length = frame_end(bytes)?;
     let (sequence, durable_through) = (u64_at(bytes, 8), u64_at(bytes, 16));
     (durable_through <= sequence).then_some((durable_through, length))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
 #[cfg(test)]

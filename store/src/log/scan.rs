@@ -6,12 +6,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::frame::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
 use super::window::{Standing, Window};
 use crate::directory::FORMAT_VERSION;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
+use crate::header::HeaderFault;
 
 /// What stands at a place of the log.
 #[derive(Debug)]

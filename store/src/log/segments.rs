@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::frame::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, sound_frame};
+use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader, sound_frame};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Result};
+use crate::header::HeaderFault;
 use crate::unsynced::sync_all;
 
 /// One file of the log.
