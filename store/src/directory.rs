@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, HeldLock, LockKind};
 use crate::error::{Cause, Error, Result};
 use crate::header::{self, Header, Magic};
+use crate::numbered::Numbered;
 use crate::options::Options;
 use crate::reader::{ReaderSlot, readers_hold};
 
@@ -25,7 +26,8 @@ use crate::reader::{ReaderSlot, readers_hold};
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: Magic = *b"FOREBAY\0";
-const FOLDERS: [&str; 4] = ["log", "extents", "objects", "pages"];
+/// What lies in a store beside its identity.
+pub(crate) const FOLDERS: [&str; 4] = ["log", "extents", "objects", "pages"];
 
 /// An open and locked directory.
 #[derive(Debug)]
@@ -122,6 +124,18 @@ impl Directory {
 
     pub(crate) fn objects(&self) -> PathBuf {
         self.path.join("objects")
+    }
+
+    pub(crate) fn segment_path(&self, number: u32) -> PathBuf {
+        Numbered::Segment.path(&self.log(), number)
+    }
+
+    pub(crate) fn extent_path(&self, number: u32) -> PathBuf {
+        Numbered::Extent.path(&self.extents(), number)
+    }
+
+    pub(crate) fn pages_path(&self, number: u32) -> PathBuf {
+        Numbered::Pages.path(&self.pages(), number)
     }
 
     /// Whether something that was over by the time that `records` records had been written may be given away: its values

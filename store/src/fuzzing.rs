@@ -13,6 +13,7 @@ use crate::extent::{ExtentHeader, TRAILER_BYTES, Trailer, View};
 use crate::header::{self, HEADER_BYTES};
 use crate::log::record::{ColumnRecord, Event, Record};
 use crate::log::{self, Follower, Found};
+use crate::numbered::Numbered;
 use crate::options::Options;
 use crate::sample_id::SampleId;
 use crate::schema::{Schema, StorageClass};
@@ -29,7 +30,7 @@ pub fn segment(bytes: &[u8]) {
     let store_id =
         bytes.get(16..24).map_or(0, |id| id.iter().rfold(0, |id, &byte| id << 8 | u64::from(byte)));
     let Ok(directory) = Directory::create_as(Path::new(ROOT), &options(&disk), store_id) else { return };
-    put(&disk, &folder.join("00000001.log"), bytes);
+    put(&disk, &directory.segment_path(1), bytes);
     let (mut records, mut faults, mut end) = (0_u64, 0_u64, 0);
     log::scan(&disk, &folder, None, |place, found| {
         assert!(place.offset <= bytes.len() as u64, "a place behind the end");
@@ -195,7 +196,7 @@ fn alter(files: &mut [(PathBuf, Vec<u8>)], change: &[u8]) {
         1 => bytes.extend(std::iter::repeat_n(what, at % 256)),
         _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = what),
     }
-    if how % 4 == 3 && path.extension().is_some_and(|e| e == "log") {
+    if how % 4 == 3 && Numbered::Segment.is(path) {
         log::make_checksums_right(bytes);
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::log::record::ObjectRecord;
+use crate::numbered::number_of;
 use crate::schema::check_name;
 
 /// Names one version of an object, with what is needed to know it again.
@@ -104,10 +105,7 @@ pub(crate) fn check(directory: &Directory, object: &ObjectRef) -> Result<()> {
 /// The files of the versions of a key that are `over`.
 pub(crate) fn files_over(directory: &Directory, key: &str, over: impl Fn(u64) -> bool) -> Vec<PathBuf> {
     let mut files = directory.disk.list(&directory_of(directory, key)).unwrap_or_default();
-    files.retain(|path| {
-        let version = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok());
-        version.is_some_and(&over)
-    });
+    files.retain(|path| number_of(path).is_some_and(&over));
     files
 }
 

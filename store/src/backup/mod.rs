@@ -12,16 +12,17 @@ use std::path::Path;
 
 pub use report::BackupReport;
 
-use crate::checkpoint::{self, Manifest};
-use crate::directory::Directory;
+use crate::checkpoint::Manifest;
+use crate::directory::{Directory, FOLDERS};
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::extent::TRAILER_BYTES;
+use crate::numbered::Numbered;
 use crate::object::{self, ObjectRef};
 use crate::reader::Reading;
 use crate::shared::Shared;
 use crate::state::State;
-use crate::verify::{extent_path, named_values};
+use crate::verify::named_values;
 
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -56,8 +57,8 @@ impl Shared {
         }
         self.copy_log(to, end, &mut report)?;
         for (extent, end) in named.ends {
-            let from = extent_path(&self.directory.extents(), extent);
-            copy_file(disk, &from, &extent_path(&to.join("extents"), extent), Some(end))?;
+            let from = self.directory.extent_path(extent);
+            copy_file(disk, &from, &Numbered::Extent.path(&to.join("extents"), extent), Some(end))?;
             report.extents += 1;
             report.bytes += end;
         }
@@ -82,8 +83,7 @@ impl Shared {
     fn copy_log(&self, to: &Path, (last, offset): (u32, u64), report: &mut BackupReport) -> Result<()> {
         let (disk, log) = (&*self.directory.disk, self.directory.log());
         for from in disk.list(&log).map_err(|e| Cause::io("list", &log, e))? {
-            let number =
-                from.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u32>().ok());
+            let number = Numbered::Segment.number(&from);
             let Some((number, name)) = number.filter(|number| *number <= last).zip(from.file_name()) else {
                 continue;
             };
@@ -130,7 +130,7 @@ pub(crate) fn copy_checkpoint(from: &Directory, to: &Path) -> Result<u64> {
 fn copy_pages(from: &Directory, to: &Path, manifest: &Manifest) -> Result<u64> {
     let mut bytes = 0;
     for file in &manifest.files {
-        let path = checkpoint::path_of(from, file.number);
+        let path = from.pages_path(file.number);
         let Some(name) = path.file_name() else { continue };
         bytes += copy_prefix(&*from.disk, &path, &to.join("pages").join(name), file.bytes)?;
     }
@@ -145,7 +145,7 @@ fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
     if !disk.list(to).map_err(|e| Cause::io("list", to, e))?.is_empty() {
         return Err(Cause::DirectoryTaken { path: to.to_owned() }.into());
     }
-    for folder in ["log", "extents", "objects", "pages"] {
+    for folder in FOLDERS {
         create(&to.join(folder))?;
     }
     Ok(())

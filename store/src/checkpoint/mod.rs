@@ -43,7 +43,7 @@ pub(crate) use manifest::MANIFEST_HEADER_BYTES;
 pub(crate) use manifest::{ContentImage, LifeImage, LivenessImage, Manifest};
 #[cfg(test)]
 pub(crate) use pages::PAGES_HEADER_BYTES;
-pub(crate) use pages::{image_bytes, number_of, path_of};
+pub(crate) use pages::image_bytes;
 pub(crate) use restore::restore;
 pub use take::CheckpointReport;
 pub(crate) use take::Checkpointer;

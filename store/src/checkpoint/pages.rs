@@ -1,7 +1,6 @@
 //! Pages files: images of pages, one after the other.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -11,6 +10,7 @@ use crate::directory::Directory;
 use crate::disk::{DiskFile, Mapping};
 use crate::error::{Cause, Error, Result};
 use crate::header::{HEADER_BYTES, Header, Magic};
+use crate::numbered::Numbered;
 use crate::page::{PART_ALIGN, PARTS_MAX, Rows, StoredAt, Window};
 
 /// As every file begins, and nothing of its own.
@@ -23,17 +23,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 fn header(store_id: u64, number: u32) -> [u8; PAGES_HEADER_BYTES] {
     Header::new(MAGIC, number, store_id).seal()
-}
-
-/// Where a pages file lies.
-pub(crate) fn path_of(directory: &Directory, number: u32) -> PathBuf {
-    directory.pages().join(format!("{number:08}.pages"))
-}
-
-/// The number in the name of a pages file.
-pub(crate) fn number_of(path: &Path) -> Option<u32> {
-    let pages = path.extension().is_some_and(|extension| extension == "pages");
-    path.file_stem().filter(|_| pages)?.to_str()?.parse().ok()
 }
 
 /// Bytes that an image with these parts takes in its file.
@@ -62,7 +51,7 @@ impl<'a> PagesWriter<'a> {
     pub(super) fn new(directory: &'a Directory) -> Result<Self> {
         let path = directory.pages();
         let files = directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))?;
-        let greatest = files.iter().filter_map(|path| number_of(path)).max().unwrap_or(0);
+        let greatest = files.iter().filter_map(|path| Numbered::Pages.number(path)).max().unwrap_or(0);
         Ok(PagesWriter { directory, open: None, next_number: greatest + 1, finished: Vec::new() })
     }
 
@@ -97,7 +86,7 @@ impl<'a> PagesWriter<'a> {
         if self.open.is_none() {
             let number = self.next_number;
             self.next_number += 1;
-            let path = path_of(self.directory, number);
+            let path = self.directory.pages_path(number);
             let file = self.directory.disk.create(&path).map_err(|e| Cause::io("create", &path, e))?;
             let gathered = header(self.directory.store_id, number).to_vec();
             self.open = Some(OpenFile { number, file, at: gathered.len() as u64, gathered });
@@ -107,7 +96,7 @@ impl<'a> PagesWriter<'a> {
 
     fn hand_over(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let path = path_of(self.directory, open.number);
+        let path = self.directory.pages_path(open.number);
         open.file.append(&open.gathered).map_err(|e| Error::from(Cause::io("write", path, e)))?;
         open.gathered.clear();
         Ok(())
@@ -116,7 +105,7 @@ impl<'a> PagesWriter<'a> {
     fn finish_file(&mut self) -> Result<()> {
         self.hand_over()?;
         let Some(open) = self.open.take() else { return Ok(()) };
-        let path = path_of(self.directory, open.number);
+        let path = self.directory.pages_path(open.number);
         open.file.sync().map_err(|e| Error::from(Cause::io("sync", path, e)))?;
         self.finished.push(FileImage { number: open.number, bytes: open.at });
         Ok(())
@@ -162,7 +151,7 @@ impl<'a> PagesReader<'a> {
         });
         let whole = bytes.is_multiple_of(size_of::<T>());
         rows.filter(|_| whole).ok_or_else(|| {
-            let path = path_of(self.directory, at.file);
+            let path = self.directory.pages_path(at.file);
             let reason = format!("an image of {bytes} bytes lies outside of the file or is cut wrongly");
             Cause::Corrupt { path, offset: at.offset, reason }.into()
         })
@@ -170,7 +159,7 @@ impl<'a> PagesReader<'a> {
 }
 
 fn map(directory: &Directory, image: FileImage) -> Result<Arc<Mapping>> {
-    let path = path_of(directory, image.number);
+    let path = directory.pages_path(image.number);
     let io = |verb| {
         let path = path.clone();
         move |e| Error::from(Cause::io(verb, path, e))

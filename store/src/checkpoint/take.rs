@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 
 use super::capture::{Capture, TableCapture, capture};
 use super::manifest::*;
-use super::pages::{self, PagesWriter, image_bytes};
+use super::pages::{PagesWriter, image_bytes};
 use crate::directory::Directory;
 use crate::error::Result;
 use crate::index::{self, Entry, Run, entry};
+use crate::numbered::Numbered;
 use crate::page::{Content, Page, Storable, StoredAt};
 use crate::shared::Shared;
 use crate::table::{CHUNK_ROWS, Chunk, Identity};
@@ -101,7 +102,7 @@ impl Checkpointer {
 pub(super) fn retire_pages(directory: &Directory, named: &[FileImage]) {
     let Ok(files) = directory.disk.list(&directory.pages()) else { return };
     let unnamed = |path: &PathBuf| {
-        pages::number_of(path).is_some_and(|number| named.iter().all(|file| file.number != number))
+        Numbered::Pages.number(path).is_some_and(|number| named.iter().all(|file| file.number != number))
     };
     for path in files.into_iter().filter(unnamed) {
         if let Err(error) = directory.disk.remove(&path) {

@@ -17,6 +17,7 @@ use crate::directory::{Directory, FORMAT_VERSION};
 use crate::disk::Mapping;
 use crate::error::{Cause, Error, Result};
 use crate::header::HeaderFault;
+use crate::numbered::Numbered;
 use crate::schema::StorageClass;
 
 /// Every extent that may hold something to read, one generation of each file.
@@ -46,7 +47,7 @@ impl Extents {
         };
         let path = directory.extents();
         for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
-            let Some(number) = number_of(&file) else { continue };
+            let Some(number) = Numbered::Extent.number(&file) else { continue };
             let (extent, error) = open_extent(directory, &file, number, writable)?;
             extents.add(Arc::new(extent));
             if let Some(error) = error {
@@ -60,7 +61,7 @@ impl Extents {
     pub(crate) fn take_in(&self, directory: &Directory) -> Result<()> {
         let path = directory.extents();
         for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
-            let Some(number) = number_of(&file) else { continue };
+            let Some(number) = Numbered::Extent.number(&file) else { continue };
             let known = self.by_number.read().get(&number).cloned();
             // One that was still being made when it was looked at has no byte mapped yet.
             let is_known = known.is_some_and(|known| {
@@ -87,7 +88,7 @@ impl Extents {
             }
             let found = self.by_number.read().get(&number).map(|extent| extent.generation());
             if let Some(found) = found.filter(|found| *found != generation) {
-                let path = self.directory.join(file_name(number));
+                let path = Numbered::Extent.path(&self.directory, number);
                 let reason =
                     format!("the extent holds generation {found}, the log names values of {generation}");
                 return Err(Cause::Corrupt { path, offset: 32, reason }.into());
@@ -186,19 +187,10 @@ impl Extents {
             Some(extent) if extent.stable(view.offset(), view.length()).is_none() => "lies outside the file",
             Some(extent) => return Ok((extent.clone(), view.offset())),
         };
-        let path = self.directory.join(file_name(view.extent()));
+        let path = Numbered::Extent.path(&self.directory, view.extent());
         let reason = format!("a value of {} bytes, generation {}, {why}", view.length(), view.generation());
         Err(Cause::Corrupt { path, offset: view.offset() as u64, reason }.into())
     }
-}
-
-pub(super) fn file_name(number: u32) -> String {
-    format!("{number:08}.extent")
-}
-
-fn number_of(path: &Path) -> Option<u32> {
-    let number = path.file_stem()?.to_str()?.parse().ok()?;
-    (path.extension()? == "extent").then_some(number)
 }
 
 /// The generation that a file's header tells now.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::file::{Extent, ExtentFile};
 use super::layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, ValueOwner};
-use super::registry::{Extents, file_name};
+use super::registry::Extents;
 use super::view::{INLINE_BYTES_MAX, View};
 use super::writer::{Lifetime, Path, Writer};
 use crate::directory::Directory;
@@ -267,7 +267,7 @@ impl ValueSource {
             limit: u32::MAX as usize,
             found: u32::MAX as usize,
         })?;
-        let path = self.directory.extents().join(file_name(number));
+        let path = self.directory.extent_path(number);
         let file = ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity)
             .map_err(|e| Cause::io("create", path, e))?;
         *self.begun_unsynced.lock() = true;

@@ -9,6 +9,7 @@ use super::view::View;
 use super::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer};
 use crate::directory::Directory;
 use crate::disk::DiskFile;
+use crate::numbered::Numbered;
 
 /// How much of a value is held at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -93,7 +94,7 @@ impl<'a> StoredValues<'a> {
     fn write(&mut self, view: View, bytes: &[u8]) -> io::Result<()> {
         let number = view.extent();
         self.files.remove(&number);
-        let path = self.directory.extents().join(format!("{number:08}.extent"));
+        let path = self.directory.extent_path(number);
         let disk = &self.directory.disk;
         let file = if disk.exists(&path) { disk.open_writable(&path)? } else { disk.create(&path)? };
         let least = (view.offset() + bytes.len()).next_multiple_of(4096) as u64;
@@ -119,7 +120,7 @@ impl<'a> StoredValues<'a> {
     pub(crate) fn without_header(&self) -> io::Result<Vec<(u32, PathBuf)>> {
         let mut found = Vec::new();
         for path in self.directory.disk.list(&self.directory.extents())? {
-            let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            let number = Numbered::Extent.number(&path);
             let file = self.directory.disk.open(&path)?;
             let mut header = [0; HEADER_BYTES];
             if let Some(number) = number
@@ -154,7 +155,7 @@ impl<'a> StoredValues<'a> {
 }
 
 fn open(directory: &Directory, number: u32) -> io::Result<(Box<dyn DiskFile>, u32)> {
-    let file = directory.disk.open(&directory.extents().join(format!("{number:08}.extent")))?;
+    let file = directory.disk.open(&directory.extent_path(number))?;
     let mut header = [0; HEADER_BYTES];
     file.read_at(&mut header, 0)?;
     let header =

@@ -1,7 +1,5 @@
 //! Reads a log that is still being written, from where it stopped the last time.
 
-use std::path::PathBuf;
-
 use super::LogEnd;
 use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
@@ -9,6 +7,7 @@ use super::window::{Standing, Window};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Error, Result};
 use crate::header::HeaderFault;
+use crate::numbered::Numbered;
 
 /// A place in a log: every record before it has been read.
 #[derive(Clone, Debug)]
@@ -55,7 +54,7 @@ impl Follower {
                 break;
             }
             // Looked for before the segment is read to its end: once the next one is there, this one does not grow.
-            let next = directory.disk.exists(&path_of(directory, self.segment + 1));
+            let next = directory.disk.exists(&directory.segment_path(self.segment + 1));
             taken += self.read_segment(directory, records_max - taken, &mut take)?;
             if taken < records_max {
                 if !next {
@@ -71,10 +70,9 @@ impl Follower {
     fn begin(&mut self, directory: &Directory) -> Result<bool> {
         let log = directory.log();
         let files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
-        let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u32>().ok();
         let mut before = None;
-        for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "log")) {
-            let number = number(path).unwrap_or(0);
+        for path in files.iter().filter(|path| Numbered::Segment.is(path)) {
+            let number = Numbered::Segment.number(path).unwrap_or(0);
             if before.is_some_and(|before: u32| before.checked_add(1) != Some(number)) || number == 0 {
                 let reason = "it is not the segment that should follow on the one before it".to_owned();
                 return Err(Cause::Corrupt { path: path.clone(), offset: 0, reason }.into());
@@ -91,7 +89,7 @@ impl Follower {
         records_max: usize,
         take: &mut impl FnMut(Record) -> Result<(), String>,
     ) -> Result<usize> {
-        let path = path_of(directory, self.segment);
+        let path = directory.segment_path(self.segment);
         let unread = |e| Error::from(Cause::io("read", &path, e));
         let corrupt = |offset: u64, reason: String| -> Error {
             Cause::Corrupt { path: path.clone(), offset, reason }.into()
@@ -140,8 +138,4 @@ impl Follower {
         }
         Ok(())
     }
-}
-
-fn path_of(directory: &Directory, number: u32) -> PathBuf {
-    directory.log().join(format!("{number:08}.log"))
 }

@@ -13,6 +13,7 @@ use crate::directory::FORMAT_VERSION;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::header::HeaderFault;
+use crate::numbered::Numbered;
 
 /// What stands at a place of the log.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(crate) fn store_id(disk: &dyn Disk, folder: &Path) -> Option<u64> {
     disk.list(folder)
         .ok()?
         .iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "log"))
+        .filter(|path| Numbered::Segment.is(path))
         .find_map(|path| Some(decoded(path)?.store_id))
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn scan(
 ) -> Result<Scanned> {
     let files = disk.list(folder).map_err(|e| Cause::io("list", folder, e))?;
     let mut scanned = Scanned { store_id, ..Scanned::default() };
-    let segments = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "log"));
+    let segments = files.into_iter().filter(|path| Numbered::Segment.is(path));
     for path in segments {
         scanned.segments += 1;
         if let Err(error) = scan_segment(disk, &path, &mut scanned, &mut tell) {
@@ -128,7 +129,7 @@ fn scan_segment(
 
 /// Segments are numbered without a gap, by their names.
 fn check_number(path: &Path, scanned: &mut Scanned) -> Result<(), String> {
-    let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let number = Numbered::Segment.number(path).unwrap_or(0);
     let before = std::mem::replace(&mut scanned.last_segment, number);
     // What comes before the first one may have been covered by a checkpoint.
     match scanned.segments == 1 && number > 0 || before.checked_add(1) == Some(number) {

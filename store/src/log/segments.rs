@@ -7,6 +7,7 @@ use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader, sound_frame};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Result};
 use crate::header::HeaderFault;
+use crate::numbered::Numbered;
 use crate::unsynced::sync_all;
 
 /// One file of the log.
@@ -43,12 +44,12 @@ impl SegmentFile {
 pub(crate) fn segments(directory: &Directory) -> Result<Vec<SegmentFile>> {
     let log = directory.log();
     let files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
-    let named = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "log"));
+    let named = files.into_iter().filter(|path| Numbered::Segment.is(path));
     named.map(|path| look_at(directory, path)).collect()
 }
 
 fn look_at(directory: &Directory, path: PathBuf) -> Result<SegmentFile> {
-    let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let number = Numbered::Segment.number(&path).unwrap_or(0);
     let io = |e| Cause::io("read", &path, e);
     let file = directory.disk.open(&path).map_err(io)?;
     let mut header = [0; SEGMENT_HEADER_BYTES];

@@ -1,6 +1,5 @@
 //! Appends records: buffered under the state's lock, handed to the kernel outside it, synced by whoever leads.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -260,7 +259,7 @@ impl Writer {
         if segment.file.is_none() || segment.bytes >= self.segment_bytes_max {
             self.begin_segment(segment)?;
         }
-        let path = self.path(segment.number);
+        let path = self.directory.segment_path(segment.number);
         let Some(file) = &segment.file else { return Ok(()) };
         file.append(frames).map_err(|e| Error::from(Cause::io("append to", path, e)))?;
         segment.bytes += frames.len() as u64;
@@ -291,7 +290,7 @@ impl Writer {
 
     fn begin_segment(&self, segment: &mut Segment) -> Result<()> {
         segment.number += 1;
-        let path = self.path(segment.number);
+        let path = self.directory.segment_path(segment.number);
         let header = SegmentHeader {
             number: segment.number,
             store_id: self.directory.store_id,
@@ -308,10 +307,6 @@ impl Writer {
         let full = segment.file.replace(Arc::from(file));
         segment.unsynced.extend(full);
         Ok(())
-    }
-
-    fn path(&self, number: u32) -> PathBuf {
-        self.directory.log().join(format!("{number:08}.log"))
     }
 }
 

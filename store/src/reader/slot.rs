@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, HeldLock, LockKind};
 use crate::error::{Cause, Result};
+use crate::numbered::Numbered;
 
 const TEXT_BYTES: usize = 64;
 /// More readers than this at once are refused: something leaves readers behind.
@@ -54,7 +55,7 @@ fn take_any(disk: &Arc<dyn Disk>, folder: &Path) -> std::io::Result<Option<Reade
         disk.create_directory(folder)?;
     }
     for number in 1..=SLOTS_MAX {
-        let path = folder.join(format!("{number:08}.slot"));
+        let path = Numbered::Slot.path(folder, number);
         if let Some(lock) = disk.lock(&path, LockKind::Exclusive, &text(0))? {
             return Ok(Some(ReaderSlot { disk: disk.clone(), path, _lock: lock }));
         }
@@ -75,11 +76,7 @@ pub(crate) fn readers_hold(disk: &dyn Disk, store: &Path) -> Option<u64> {
         return None;
     }
     let Ok(slots) = disk.list(&folder) else { return Some(0) };
-    slots
-        .iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "slot"))
-        .filter_map(|path| held_by(disk, path))
-        .min()
+    slots.iter().filter(|path| Numbered::Slot.is(path)).filter_map(|path| held_by(disk, path)).min()
 }
 
 /// What the holder of one slot needs; `None` for a slot without a living holder.

@@ -15,7 +15,7 @@ use crate::log::{LogEnd, Writer};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
 use crate::state::State;
-use crate::verify::{extent_path, named_values};
+use crate::verify::named_values;
 
 /// Records wait in memory until they are this many bytes.
 const BUFFERED_BYTES_MAX: usize = 1 << 20;
@@ -59,8 +59,7 @@ impl<'a> Copy<'a> {
         let extents: BTreeMap<u32, u32> =
             values.iter().map(|value| (value.extent, value.generation)).collect();
         for (extent, generation) in extents {
-            let (from, to) =
-                (extent_path(&self.from.extents(), extent), extent_path(&self.directory.extents(), extent));
+            let (from, to) = (self.from.extent_path(extent), self.directory.extent_path(extent));
             let length = copy_file(disk, &from, &to, None)?;
             self.mend_header(extent, generation, &to, length)?;
         }

@@ -8,6 +8,7 @@ use crate::checkpoint::{self, Manifest, image_bytes};
 use crate::directory::Directory;
 use crate::disk::DiskFile;
 use crate::error::{Cause, Error, Result};
+use crate::numbered::Numbered;
 use crate::page::StoredAt;
 use crate::state::State;
 
@@ -32,7 +33,7 @@ pub(crate) fn begin(
     let named = |number: u32| manifest.files.iter().any(|file| file.number == number);
     let files = directory.disk.list(&directory.pages()).unwrap_or_default();
     let unnamed =
-        |path: &std::path::PathBuf| checkpoint::number_of(path).is_some_and(|number| !named(number));
+        |path: &std::path::PathBuf| Numbered::Pages.number(path).is_some_and(|number| !named(number));
     report.orphans.extend(files.into_iter().filter(unnamed));
     let before = report.fault_count();
     check_images(directory, report, &manifest);
@@ -52,7 +53,7 @@ pub(crate) fn begin(
 fn check_images(directory: &Directory, report: &mut VerifyReport, manifest: &Manifest) {
     let mut open: BTreeMap<u32, Result<Box<dyn DiskFile>, String>> = BTreeMap::new();
     for image in images(manifest).filter(|image| image_bytes(image.parts) > 0) {
-        let path = checkpoint::path_of(directory, image.file);
+        let path = directory.pages_path(image.file);
         let file =
             open.entry(image.file).or_insert_with(|| directory.disk.open(&path).map_err(|e| e.to_string()));
         let checked = match file {

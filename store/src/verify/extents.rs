@@ -1,6 +1,6 @@
 //! The files of values: their headers, and every value in them that a row names.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::fault::FaultKind;
 use super::named::NamedValue;
@@ -10,6 +10,7 @@ use super::value::check_value;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Cause, Result};
 use crate::extent::{ExtentHeader, HEADER_BYTES};
+use crate::numbered::Numbered;
 use crate::state::State;
 
 /// A file of values that is open and whose header has been looked at.
@@ -41,7 +42,7 @@ pub(super) fn check_extents(
             };
             if let Err((kind, reason)) = checked {
                 let what = describe(state, value);
-                let path = extent_path(&folder, value.extent);
+                let path = Numbered::Extent.path(&folder, value.extent);
                 report.fault(kind, &path, u64::from(value.offset), format!("{what}: {reason}"));
                 damaged.push(*value);
             }
@@ -54,10 +55,6 @@ pub(super) fn check_extents(
     Ok(damaged)
 }
 
-pub(crate) fn extent_path(folder: &Path, number: u32) -> PathBuf {
-    folder.join(format!("{number:08}.extent"))
-}
-
 /// Looks at the header of every file that is there. One that no row names and that holds no header is what a crash
 /// leaves of an extent that was being made.
 fn check_headers(
@@ -67,7 +64,7 @@ fn check_headers(
     values: &[NamedValue],
 ) -> Result<()> {
     for path in disk.list(folder).map_err(|e| Cause::io("list", folder, e))? {
-        let Some(number) = number_of(&path) else { continue };
+        let Some(number) = Numbered::Extent.number(&path) else { continue };
         report.checked.extents += 1;
         let named = values.binary_search_by_key(&number, |value| value.extent);
         let named = named.ok().map(|index| values[index]);
@@ -96,10 +93,6 @@ fn check_headers(
     Ok(())
 }
 
-fn number_of(path: &Path) -> Option<u32> {
-    path.file_stem()?.to_str()?.parse().ok().filter(|_| path.extension().is_some_and(|e| e == "extent"))
-}
-
 fn read_header(disk: &dyn Disk, path: &Path) -> Result<Option<ExtentHeader>, String> {
     let file = disk.open(path).map_err(|e| e.to_string())?;
     let length = file.length().map_err(|e| e.to_string())?;
@@ -114,7 +107,7 @@ fn read_header(disk: &dyn Disk, path: &Path) -> Result<Option<ExtentHeader>, Str
 /// # Errors
 /// The reason why no value of the file can be read.
 pub(super) fn open_extent(disk: &dyn Disk, folder: &Path, number: u32) -> Result<OpenExtent, String> {
-    let path = extent_path(folder, number);
+    let path = Numbered::Extent.path(folder, number);
     let file = disk.open(&path).map_err(|e| format!("the file cannot be read: {e}"))?;
     let length = file.length().map_err(|e| format!("the file cannot be read: {e}"))?;
     Ok(OpenExtent { file, length })

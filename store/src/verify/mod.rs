@@ -26,7 +26,7 @@ mod value;
 use std::path::Path;
 
 pub(crate) use checkpoint::begin;
-pub(crate) use extents::{describe, extent_path};
+pub(crate) use extents::describe;
 pub use fault::{FaultKind, VerifyFault};
 pub(crate) use named::{NamedValue, named_values};
 pub use progress::{VerifyProgress, VerifyStage};
