@@ -31,7 +31,7 @@ pub enum ClaimProgress {
 
 impl ClaimProgress {
     /// Every state, in the order of their numbers in checkpoints.
-    pub(crate) const ALL: [ClaimProgress; 8] = [
+    pub(crate) const ALL: [ClaimProgress; 9] = [
         ClaimProgress::Leased,
         ClaimProgress::Accumulated,
         ClaimProgress::Consumed,
@@ -40,6 +40,7 @@ impl ClaimProgress {
         ClaimProgress::Expired,
         ClaimProgress::Returned,
         ClaimProgress::Lost,
+        ClaimProgress::Rewound,
     ];
 
     /// The word for this state, in messages and SQL.

@@ -505,3 +505,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_checkpoint_that_is_taken_after_a_rewind_opens() {
+    let world = World::new();
+    let (store, table, train) = trained(&world, None);
+    for version in 0..2 {
+        finished(&table, version, &format!("q{version}_0_0"));
+        step(&store, &train, StepPlan::new().rows(&train, 1), 1);
+    }
+    store.rewind(1, Rewind::TrainAgain).unwrap();
+    store.checkpoint().unwrap();
+    let (before, claims) = (scan_content(&store), store.claims());
+    assert!(claims.iter().any(|claim| claim.progress == ClaimProgress::Rewound));
+    let store = reopen(&world, store);
+    assert_eq!((scan_content(&store), store.claims()), (before, claims));
+}
