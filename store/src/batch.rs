@@ -266,6 +266,14 @@ impl<'a> WriteBatch<'a> {
         Ok(())
     }
 
+    /// Says that only the tokens of a row from `start` on are trained on: its loss mask leaves out those before.
+    pub fn trainable_from(&mut self, table: &Table, row: Row, start: u32) -> Result<()> {
+        table.check_store(self.store)?;
+        table.check_row(row)?;
+        self.requests.push(Request::Mask { row, start });
+        Ok(())
+    }
+
     /// Turns cells of a row final.
     pub fn write<'v>(
         &mut self,

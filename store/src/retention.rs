@@ -75,7 +75,9 @@ impl State {
 
     /// The retirement of versions that are too old; `None` while a row of them is held.
     fn versions_due(&self, table: u32, versions: u64, kept: usize) -> Option<DeleteRecord> {
-        let oldest = self.moment_at(self.tables[table as usize].policy, self.oldest_rewind(kept)).version;
+        let of = &self.tables[table as usize];
+        let oldest = self.moment_at(of.policy, self.oldest_rewind(kept)).version;
+        let oldest = of.freshness.oldest_at(oldest);
         let beyond = self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?);
         if self.tables[table as usize].rare.is_retired(beyond) {
             return None;

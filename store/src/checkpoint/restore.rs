@@ -113,6 +113,7 @@ fn fill_table(state: &mut State, number: usize, image: TableImage, pages: &Pages
     table.rare = Rare::of(image.rare);
     table.set_schema(table.schema.at_version(image.schema_version));
     table.restore(chunks, index(pages, &image.runs)?);
+    table.find_ahead();
     Ok(())
 }
 

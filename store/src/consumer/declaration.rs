@@ -40,6 +40,7 @@ pub struct Consumer {
     pub(crate) purposes: u8,
     pub(crate) conditions: Vec<(String, Comparison, f64)>,
     pub(crate) priority: Option<String>,
+    pub(crate) staleness: Option<u64>,
 }
 
 impl Consumer {
@@ -53,6 +54,7 @@ impl Consumer {
             purposes: u8::MAX,
             conditions: Vec::new(),
             priority: None,
+            staleness: None,
         }
     }
 
@@ -113,6 +115,36 @@ impl Consumer {
     /// like one that was excluded, and stays for others.
     pub fn only(mut self, column: &str, comparison: Comparison, number: f64) -> Self {
         self.conditions.push((column.to_owned(), comparison, number));
+        self
+    }
+
+    /// Lets a trainer take rows that are up to so many versions behind its policy. What counts is the oldest trainable span
+    /// of a row: the version that made its first token that is [trained on](crate::Table::trainable_from). Default: none, a
+    /// row's own version is the policy's current one. With `staleness(0)`, a row that was cut by new weights counts as
+    /// fresh once all of its older tokens are masked.
+    ///
+    /// A row that leaves the window is left out with the reason `stale`; tasks go on serving those within, and they can be
+    /// inserted, too. A group has rows of one own version still, and so has a micro-batch: the window lets groups of
+    /// older versions into a step, it does not mix them. Rows of versions to come wait for these, as ever.
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"]).staleness(1))?;
+    /// solver.insert(0, "q1_0_0", [("reward", 1.0.into())])?;
+    /// let slow = solver.insert(0, "q2_0_0", [])?;
+    /// let step = store.begin_step(StepPlan::new().rows(&train, 1))?;
+    /// step.next(&train, MicroBatch::up_to(8), Wait::No)?.unwrap().accumulated()?;
+    /// step.commit([("solver", vec![])])?; // the policy is at version 1
+    /// solver.write(slow, [("reward", 0.0.into())])?;
+    /// let step = store.begin_step(StepPlan::new().rows(&train, 1))?;
+    /// assert_eq!(step.next(&train, MicroBatch::up_to(8), Wait::No)?.unwrap().rows(), [slow]);
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    pub fn staleness(mut self, versions: u64) -> Self {
+        self.staleness = Some(versions);
         self
     }
 

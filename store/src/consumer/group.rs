@@ -55,6 +55,9 @@ const PLANNED: u32 = 4;
 /// It was closed with too few members.
 const SHORT: u32 = 8;
 
+/// It has said to the open step what is open of its name.
+const ANSWERS: u32 = 16;
+
 /// How a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -87,6 +90,14 @@ impl Group {
 
     pub(crate) fn set_planned(&mut self, planned: bool) {
         self.flags = if planned { self.flags | PLANNED } else { self.flags & !PLANNED };
+    }
+
+    pub(crate) fn answers(&self) -> bool {
+        self.flags & ANSWERS != 0
+    }
+
+    pub(crate) fn set_answers(&mut self, answers: bool) {
+        self.flags = if answers { self.flags | ANSWERS } else { self.flags & !ANSWERS };
     }
 
     /// Nobody more will come: the group has the members that it has, unless its rule wants more.

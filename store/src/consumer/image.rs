@@ -245,7 +245,7 @@ mod tests {
             restored.restore(read, &state.tables).unwrap();
             assert_eq!(restored.image(&state.tables), image);
             for consumed in &consumer.tables {
-                let versions = state.claimable_versions(consumed.table);
+                let versions = state.claimable_versions(index, consumed.table);
                 assert_eq!(
                     restored.ready_rows(consumed.table, versions.clone()),
                     consumer.ready_rows(consumed.table, versions)
@@ -254,7 +254,8 @@ mod tests {
             let open = state.open_step().map(|number| &state.steps[&number]);
             let planned = open.into_iter().flat_map(|step| &step.planned);
             for planned in planned.filter(|planned| planned.consumer == index && !planned.groups.is_empty()) {
-                let versions = consumer.tables.iter().map(|t| (t.table, state.claimable_versions(t.table)));
+                let versions =
+                    consumer.tables.iter().map(|t| (t.table, state.claimable_versions(index, t.table)));
                 restored.begin_plan(planned.groups.iter().copied(), versions.collect());
                 assert_eq!(restored.outstanding(), consumer.outstanding());
             }
@@ -262,7 +263,7 @@ mod tests {
                 let rule = MicroBatch::up_to(rows);
                 let choice = super::super::Choice { rule, planned: false, flush: false };
                 let select = |consumer: &ConsumerState| {
-                    consumer.select(&state.tables, |table| state.claimable_versions(table), &choice)
+                    consumer.select(&state.tables, |table| state.claimable_versions(index, table), &choice)
                 };
                 assert_eq!(select(&restored), select(consumer));
             }
@@ -271,13 +272,13 @@ mod tests {
 
     type Op = (u8, u32, u32, u32);
 
-    fn run(ops: &[Op]) {
+    fn run(window: u64, ops: &[Op]) {
         let disk = SimulatedDisk::default();
         let store = Store::open("/store", Options::default().disk(Arc::new(disk))).unwrap();
         let schema = Schema::new().data("reward", DataType::Float32);
         let table = store.create_table("t", schema).unwrap();
         let declared = [
-            Consumer::trainer(["t"]).ready(["reward"]).group(GroupBy::Input, 2),
+            Consumer::trainer(["t"]).ready(["reward"]).group(GroupBy::Input, 2).staleness(window),
             Consumer::task(["t"]).ready(["reward"]),
             Consumer::task(["t"]).priority("reward"),
             Consumer::task(["t"])
@@ -289,12 +290,14 @@ mod tests {
         let mut claims = Vec::new();
         let mut step = None;
         for &(what, input, trajectory, turn) in ops {
-            let version = store.policy("t").unwrap().version;
+            let version = store.policy("t").unwrap().version.saturating_sub(u64::from(what == 1) * window);
             let id: SampleId = format!("q{input}_{turn}_{trajectory}").parse().unwrap();
             let row = table.find(version, &id);
             // What cannot be done now is refused, which changes nothing.
             match (what, row) {
                 (0 | 1, None) => _ = table.insert_row(NewRow::of(version, id), []),
+                (14, Some(row)) => _ = table.span(row, turn + 1, version + 1),
+                (15, Some(row)) => _ = table.trainable_from(row, turn + 1),
                 (0..4, Some(row)) => _ = table.write(row, [("reward", f64::from(turn).into())]),
                 (4, Some(row)) => _ = table.exclude(row, "lost"),
                 (5, Some(_)) => _ = table.insert_row(NewRow::of(version, id).next_attempt(), []),
@@ -330,9 +333,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn an_image_is_all_of_a_consumer(
-            ops in prop::collection::vec((0..14_u8, 0..2_u32, 0..3_u32, 0..2_u32), 1..60),
+            window in 0..2_u64,
+            ops in prop::collection::vec((0..16_u8, 0..2_u32, 0..3_u32, 0..2_u32), 1..60),
         ) {
-            run(&ops);
+            run(window, &ops);
         }
 
         #[test]

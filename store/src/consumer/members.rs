@@ -36,10 +36,9 @@ impl ConsumerState {
         if !is_new {
             return Some(id);
         }
-        let (group, place) = (*groups.get(id), (at.table, version, id));
-        let planned = self.plan.as_mut().is_some_and(|plan| plan.found(&group, place, &grouping));
-        if planned && let Some(partition) = self.partitions.get_mut(&(at.table, version)) {
-            partition.groups.get_mut(id).set_planned(true);
+        if let (Some(plan), Some(partition)) = (&mut self.plan, self.partitions.get_mut(&(at.table, version)))
+        {
+            plan.found(partition.groups.get_mut(id), (at.table, version, id), &grouping);
         }
         Some(id)
     }
@@ -48,7 +47,7 @@ impl ConsumerState {
     ///
     /// `reason` is why a group is left out that its rule leaves out now; without one it is left as it is, for it is about
     /// to change again.
-    fn change_group(
+    pub(super) fn change_group(
         &mut self,
         words: &mut Words<'_>,
         (version, id): (u64, GroupId),
@@ -65,8 +64,8 @@ impl ConsumerState {
         if let Some(reason) = reason {
             self.settle(words, (version, id), reason, fallout);
         }
-        let (Some(plan), Some(partition)) = (&mut self.plan, self.partitions.get(&key)) else { return };
-        let after = partition.groups.get(id);
+        let (Some(plan), Some(partition)) = (&mut self.plan, self.partitions.get_mut(&key)) else { return };
+        let after = partition.groups.get_mut(id);
         if after.is_planned() {
             plan.changed(&before, after, &grouping);
             fallout.wake |= plan.open == 0;

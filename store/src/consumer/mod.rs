@@ -8,7 +8,7 @@
 //!
 //! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`] is
 //! the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is ready and
-//! its [`groups`]; [`rows`] and [`members`] are how they change, [`select`] what a claim takes, [`plan`] how far a step
+//! its [`groups`]; [`rows`] and [`members`] are how they change, [`hold`] what keeps a row back, [`select`] what a claim takes, [`plan`] how far a step
 //! has come; [`handle`] is what callers hold, [`signal`] how they wait.
 
 mod condition;
@@ -18,6 +18,7 @@ mod group;
 mod grouping;
 mod groups;
 mod handle;
+mod hold;
 mod image;
 mod members;
 mod micro_batch;

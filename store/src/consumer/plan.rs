@@ -1,6 +1,10 @@
 //! How far the open step has come with a consumer's groups.
 //!
 //! Every change of a planned group changes two sums, so that nobody has to walk the plan to see whether more is to come.
+//!
+//! A plan names groups without a version. It means every group of that name that the consumer may take; where none of them
+//! has anybody to hand out, one of the current version is waited for. So a group that came late is planned like one that is
+//! to come, and a group that an earlier step was done with does not stand for the one that is wanted now.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -15,14 +19,23 @@ pub(crate) type GroupPlace = (u32, u64, GroupId);
 /// The planned groups of the open step, and what is outstanding of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlanProgress {
-    /// Where each planned group is known; nowhere until its first row has come.
-    pub(crate) groups: HashMap<GroupName, Vec<GroupPlace>>,
+    /// Each planned group, and where it is known.
+    pub(crate) groups: HashMap<GroupName, PlannedGroup>,
     /// Rows that are still to be handed out.
     pub(crate) open: usize,
     /// Rows of those that can be now.
     pub(crate) ready: usize,
     /// The versions that the step takes, by table.
     versions: HashMap<u32, RangeInclusive<u64>>,
+}
+
+/// A name that the plan has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PlannedGroup {
+    /// The groups that have it; none until its first row has come.
+    pub(crate) places: Vec<GroupPlace>,
+    /// One of those says what is open.
+    answered: bool,
 }
 
 impl PlanProgress {
@@ -32,30 +45,41 @@ impl PlanProgress {
         versions: HashMap<u32, RangeInclusive<u64>>,
         grouping: &Grouping,
     ) -> Self {
-        let groups: HashMap<_, _> = groups.into_iter().map(|name| (name, Vec::new())).collect();
+        let groups: HashMap<_, _> = groups.into_iter().map(|name| (name, PlannedGroup::default())).collect();
         PlanProgress { open: groups.len() * grouping.size as usize, ready: 0, groups, versions }
     }
 
-    /// A group has become known. True when it is planned, and of a version that the step takes. A planned group lies in one of the consumer's tables: the one
-    /// that knows it says what is open.
-    pub(crate) fn found(&mut self, group: &Group, place: GroupPlace, grouping: &Grouping) -> bool {
-        let takes = self.versions.get(&place.0).is_some_and(|versions| versions.contains(&place.1));
-        let Some(places) = self.groups.get_mut(&group.name).filter(|_| takes) else { return false };
-        if places.is_empty() {
-            self.open -= grouping.size as usize;
-        }
-        places.push(place);
+    /// A group has become known, and is marked if it is planned, and of a version that the step takes. A planned group lies
+    /// in one of the consumer's tables: the one that knows it says what is open.
+    pub(crate) fn found(&mut self, group: &mut Group, place: GroupPlace, grouping: &Grouping) {
+        let versions = self.versions.get(&place.0).filter(|versions| versions.contains(&place.1));
+        let (Some(versions), Some(planned)) = (versions, self.groups.get_mut(&group.name)) else { return };
+        planned.places.push(place);
+        group.set_planned(true);
         let (open, ready) = group.outstanding(grouping);
         self.open += open;
         self.ready += ready;
-        true
+        let answers = group.answers() || open > 0 || place.1 == *versions.end();
+        self.answer(group, answers, grouping);
     }
 
     /// Takes in a change of a planned group, from what it was to what it is.
-    pub(crate) fn changed(&mut self, before: &Group, after: &Group, grouping: &Grouping) {
+    pub(crate) fn changed(&mut self, before: &Group, after: &mut Group, grouping: &Grouping) {
         let (was_open, was_ready) = before.outstanding(grouping);
         let (open, ready) = after.outstanding(grouping);
         self.open = self.open + open - was_open;
         self.ready = self.ready + ready - was_ready;
+        self.answer(after, open > 0, grouping);
+    }
+
+    /// A group says what is open, if it does, so that no other of its name is waited for. It remembers that by itself: what
+    /// it was when the step began is not known any more when the plan is counted anew.
+    fn answer(&mut self, group: &mut Group, answers: bool, grouping: &Grouping) {
+        let Some(planned) = self.groups.get_mut(&group.name).filter(|_| answers) else { return };
+        group.set_answers(true);
+        if !planned.answered {
+            planned.answered = true;
+            self.open -= grouping.size as usize;
+        }
     }
 }

@@ -69,6 +69,9 @@ impl ConsumerState {
         if !waits || status.is_excluded() || consumed.required & !status.finals != 0 {
             return;
         }
+        if self.waits_for_version(table, row) {
+            return;
+        }
         if !self.conditions.iter().all(|condition| condition.passes(table, at, row)) {
             return self.leave(table, row, "filtered", false, fallout);
         }
@@ -140,9 +143,11 @@ impl ConsumerState {
             return;
         }
         if self.grouping.is_none() {
-            return self.make_ready(table, consumed, row, fallout);
+            self.make_ready(table, consumed, row, fallout);
+        } else {
+            self.member_returned(&mut Words { table, slot: consumed.slot }, consumed, row, fallout);
         }
-        self.member_returned(&mut Words { table, slot: consumed.slot }, consumed, row, fallout);
+        self.hold_back(table, row);
     }
 
     /// A row is left out for good.

@@ -123,6 +123,11 @@ impl ConsumerState {
         self.partitions.retain(|&(of, at), _| of != table || at >= version);
     }
 
+    /// The version of a table before which rows are nobody's business any more.
+    pub(crate) fn floor(&self, table: u32) -> Option<u64> {
+        self.consumed(table).map(|(_, consumed)| consumed.floor)
+    }
+
     /// Whether rows of a version are nobody's business any more.
     pub(crate) fn is_over(&self, table: u32, version: u64) -> bool {
         self.consumed(table).is_some_and(|(_, consumed)| version < consumed.floor)
@@ -145,8 +150,7 @@ impl ConsumerState {
         let names: Vec<GroupName> = plan.groups.keys().copied().collect();
         for (&(table, version), partition) in &mut self.partitions {
             for id in names.iter().filter_map(|name| partition.groups.find(name)).collect::<Vec<_>>() {
-                let group = partition.groups.get_mut(id);
-                group.set_planned(plan.found(group, (table, version, id), &grouping));
+                plan.found(partition.groups.get_mut(id), (table, version, id), &grouping);
             }
         }
         self.plan = Some(plan);
@@ -154,10 +158,12 @@ impl ConsumerState {
 
     /// The step has ended.
     pub(crate) fn end_plan(&mut self) {
-        let places = self.plan.take().into_iter().flat_map(|plan| plan.groups.into_values().flatten());
+        let planned = self.plan.take().into_iter().flat_map(|plan| plan.groups.into_values());
+        let places = planned.flat_map(|planned| planned.places);
         for (table, version, id) in places {
             if let Some(partition) = self.partitions.get_mut(&(table, version)) {
                 partition.groups.get_mut(id).set_planned(false);
+                partition.groups.get_mut(id).set_answers(false);
             }
         }
     }

@@ -111,6 +111,8 @@ pub(crate) struct ConsumerRecord {
     pub(crate) conditions: Vec<ConditionRecord>,
     /// The column that orders what is ready, by table in the order of `tables`; empty where age does.
     pub(crate) priority: Vec<u16>,
+    /// How many versions behind a row may be; `None` for strict.
+    pub(crate) staleness: Option<u64>,
 }
 
 /// How a consumer groups rows.
@@ -177,6 +179,12 @@ pub(crate) enum Operation {
         row: u32,
         start: u32,
         version: u64,
+    },
+    /// Only the tokens of a row from `start` on are trained on.
+    Mask {
+        table: u32,
+        row: u32,
+        start: u32,
     },
     /// Cells written from here on may stand for this value of a shared column, found by the hash of its content.
     Share {

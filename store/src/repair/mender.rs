@@ -170,7 +170,8 @@ impl<'a> Mender<'a> {
                 Operation::Write { table, row, .. }
                 | Operation::Append { table, row, .. }
                 | Operation::Exclude { table, row, .. }
-                | Operation::Span { table, row, .. } => (*table, row.saturating_add(1), None),
+                | Operation::Span { table, row, .. }
+                | Operation::Mask { table, row, .. } => (*table, row.saturating_add(1), None),
                 Operation::Group { .. } | Operation::Share { .. } => continue, // they name no row
             };
             let Some(there) = rows.get_mut(table as usize) else { continue };

@@ -146,7 +146,10 @@ impl State {
         schema.validate().map_err(|error| error.to_string())?;
         let (id, name) = (self.tables.len() as u32, Arc::<str>::from(name));
         self.tables_by_name.insert(name.clone(), self.tables.len());
-        self.tables.push(TableState::new(id, name, schema, policy as usize));
+        let version = self.policies[policy as usize].version;
+        let mut table = TableState::new(id, name, schema, policy as usize);
+        table.set_current_version(version);
+        self.tables.push(table);
         Ok(())
     }
 
@@ -162,16 +165,17 @@ impl State {
         }
         let mut consumed = Vec::new();
         for (&table, &required) in declaration.tables.iter().zip(&declaration.required) {
-            let floor = self.tables.get(table as usize).map_or(0, |_| self.current_version(table));
             let state = self.tables.get_mut(table as usize).ok_or_else(|| format!("no table {table}"))?;
             if state.consumers.contains(&index) || (declaration.trainer && state.trainer.is_some()) {
                 return Err(format!("table {table} is named twice, or has a trainer already"));
             }
             let slot = state.add_consumer(index, declaration.trainer);
             if declaration.trainer {
+                state.freshness.window = declaration.staleness;
                 state.group_by =
                     declaration.grouping.as_ref().and_then(|grouping| GroupBy::from_tag(grouping.by));
             }
+            let floor = state.oldest_own_version();
             consumed.push(ConsumedTable { table, required, slot, floor });
         }
         let name: Arc<str> = name.into();
@@ -182,6 +186,9 @@ impl State {
             self.change_consumer(index, table, effects, |consumer, table, fallout| {
                 consumer.index(table, fallout);
             });
+            if declaration.staleness.is_some() {
+                self.open_window(table, index, effects);
+            }
         }
         self.declarations.push(declaration);
         Ok(())
@@ -271,7 +278,18 @@ impl State {
                     if row >= state.row_count() {
                         return Err(format!("row {row} goes on under version {version} but does not exist"));
                     }
-                    state.rare.add_span(row, VersionSpan { start, version });
+                    let current = state.freshness.current;
+                    state.rare.add_span(row, VersionSpan { start, version }, current);
+                    self.change_consumers(table, effects, |consumer, table, _| {
+                        consumer.hold_back(table, row);
+                    });
+                }
+                Operation::Mask { table, row, start } => {
+                    let state = self.table(table)?;
+                    if row >= state.row_count() {
+                        return Err(format!("row {row} is masked up to token {start} but does not exist"));
+                    }
+                    state.rare.mask(row, start);
                 }
             }
         }
@@ -543,21 +561,7 @@ impl State {
         policy.updated_at = now;
         policy.objects = update.objects.into_iter().map(ObjectRef::from_record).collect();
         let moved = StepUpdate { policy: index, version: policy.version, objects: policy.objects.clone() };
-        for table in 0..self.tables.len() {
-            if self.tables[table].policy != index {
-                continue;
-            }
-            for &consumer in &self.tables[table].consumers {
-                self.consumers[consumer].forget_before(table as u32, old + 1);
-                effects.touch(consumer);
-                effects.wake.push(consumer);
-            }
-            if self.tables[table].trainer.is_some() {
-                for row in self.tables[table].open_rows_up_to(old) {
-                    self.exclude(table as u32, row, STALE, effects);
-                }
-            }
-        }
+        self.policy_moved(index, moved.version, effects);
         Ok(moved)
     }
 

@@ -1,7 +1,6 @@
 //! Checks what is asked for against the state, and decides what the record says.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::State;
@@ -24,6 +23,7 @@ pub(crate) enum Request {
     Exclude { row: Row, reason: String },
     Group { consumer: u32, table: u32, policy_version: u64, key: String, change: GroupChangeRecord },
     Span { row: Row, span: VersionSpan },
+    Mask { row: Row, start: u32 },
 }
 
 impl Request {
@@ -76,6 +76,7 @@ impl State {
             fresh: HashSet::new(),
             tokens: HashMap::new(),
             spans: HashMap::new(),
+            masks: HashMap::new(),
             inserted: Vec::new(),
             cells: HashMap::new(),
             left_out: HashMap::new(),
@@ -99,7 +100,7 @@ impl State {
         step: Option<u64>,
     ) -> std::result::Result<(Selection, u32), Shortage> {
         let state = &self.consumers[consumer];
-        let versions = |table| self.claimable_versions(table);
+        let versions = |table| self.claimable_versions(consumer, table);
         let select = |choice| {
             let selection = state.select(&self.tables, versions, &choice).ok_or(Shortage::NotReady)?;
             Ok(self.in_sample_order(selection))
@@ -140,19 +141,6 @@ impl State {
         let planned = planned.filter(|_| step != 0).find(|planned| planned.consumer == consumer);
         let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
         Readiness { rows: if ready >= open { Readiness::LOOK } else { ready }, step }
-    }
-
-    /// The versions of which rows of a table can be claimed.
-    pub(crate) fn claimable_versions(&self, table: u32) -> RangeInclusive<u64> {
-        let version = self.current_version(table);
-        version..=version
-    }
-
-    /// Rows that a consumer could claim if it asked for as many as there are.
-    pub(crate) fn claimable_rows(&self, consumer: usize) -> usize {
-        let consumer = &self.consumers[consumer];
-        let of_table = |table| consumer.ready_rows(table, self.claimable_versions(table));
-        consumer.tables.iter().map(|consumed| of_table(consumed.table)).sum()
     }
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {
@@ -251,6 +239,8 @@ struct Decision<'a> {
     tokens: HashMap<(u32, u128), Row>,
     /// The last spans that this batch adds.
     spans: HashMap<(u32, u32), VersionSpan>,
+    /// The first tokens to train on that this batch names.
+    masks: HashMap<(u32, u32), u32>,
     /// How many rows this batch inserts, by table.
     inserted: Vec<(u32, u32)>,
     /// Cells that this batch turns final.
@@ -282,7 +272,7 @@ impl Decision<'_> {
             let (table, sample_id) = (state.name.to_string(), sample.to_string());
             return Err(Cause::RowDeleted { table, sample_id, version: *policy_version }.into());
         }
-        if *policy_version < policy.version {
+        if *policy_version < state.freshness.oldest() {
             let (policy, current) = (policy.name.to_string(), policy.version);
             if !insertion.late {
                 return Err(Cause::Stale { policy, version: *policy_version, current }.into());
@@ -405,6 +395,7 @@ impl Decision<'_> {
                 changes.then_some(Operation::Group { consumer, table, policy_version, key, change })
             }
             Request::Span { row, span } => self.span(row, span)?,
+            Request::Mask { row, start } => self.mask(row, start)?,
             Request::Exclude { row, reason } => {
                 self.check_row(row)?;
                 self.check_can_leave(row.table, row.index, "excluded")?;
@@ -474,6 +465,24 @@ impl Decision<'_> {
         }
         let VersionSpan { start, version } = span;
         Ok(Some(Operation::Span { table: row.table, row: row.index, start, version }))
+    }
+
+    /// What is masked stays masked; the same may be told again.
+    fn mask(&mut self, row: Row, start: u32) -> Result<Option<Operation>> {
+        self.check_row(row)?;
+        self.check_not_excluded(row)?;
+        let table = &self.state.tables[row.table as usize];
+        let known = table.rare.trainable_from(row.index);
+        let last = self.masks.insert((row.table, row.index), start).unwrap_or(known);
+        if start < last {
+            let (table, row) = (table.name.to_string(), row.index);
+            let reason = format!(
+                "row {row} of table {table:?} is trained on from token {last} on, not from {start}; what is masked \
+                 stays masked"
+            );
+            return Err(Cause::Argument { what: "mask", reason }.into());
+        }
+        Ok((start > last).then_some(Operation::Mask { table: row.table, row: row.index, start }))
     }
 
     fn check_not_excluded(&self, row: Row) -> Result<()> {

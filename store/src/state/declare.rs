@@ -22,6 +22,11 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
     {
         return Err(argument(format!("a group has 1 to {MEMBERS_MAX} members, not {size}")));
     }
+    if consumer.staleness.is_some() && consumer.kind == ConsumerKind::Task {
+        return Err(argument(
+            "a task serves whatever its tables' trainers may take; declare the window there".into(),
+        ));
+    }
     let (mut tables, mut required) = (Vec::new(), Vec::new());
     for (at, name) in consumer.tables.iter().enumerate() {
         if consumer.tables[..at].contains(name) {
@@ -57,6 +62,7 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
         trainer: consumer.kind == ConsumerKind::Trainer,
         grouping: consumer.grouping.map(|grouping| grouping.record()),
         purposes: consumer.purposes,
+        staleness: consumer.staleness,
         conditions: consumer.conditions.iter().map(condition).collect::<Result<_>>()?,
         priority: consumer.priority.as_deref().map_or(Ok(Vec::new()), columns)?,
         tables,

@@ -21,9 +21,9 @@ impl State {
                 .to_owned();
             return Err(Cause::Argument { what: "delete", reason }.into());
         }
-        let current = self.current_version(table);
+        let (current, oldest) = (self.current_version(table), state.freshness.oldest());
         if let Some(versions) =
-            rule.versions.as_ref().filter(|versions| !rule.force && *versions.end() >= current)
+            rule.versions.as_ref().filter(|versions| !rule.force && *versions.end() >= oldest)
         {
             let (table, version) = (state.name.to_string(), *versions.end());
             return Err(Cause::VersionCurrent { table, version, current }.into());
@@ -110,7 +110,8 @@ impl NeededByRewind {
     fn holds(&self, state: &State, table: u32, row: u32) -> bool {
         let of = &state.tables[table as usize];
         let status = of.status(row);
-        let stale = state.texts.get(status.excluded) == STALE && of.meta(row).policy_version >= self.version;
+        let stale = state.texts.get(status.excluded) == STALE
+            && of.counting_version(row) >= of.freshness.oldest_at(self.version);
         u64::from(status.step) > self.oldest || stale
     }
 

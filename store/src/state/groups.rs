@@ -25,7 +25,7 @@ impl State {
     pub(super) fn begin_plan(&mut self, consumer: usize, groups: &HashSet<GroupName>) {
         let versions: HashMap<u32, _> = {
             let tables = self.consumers[consumer].tables.iter().map(|consumed| consumed.table);
-            tables.map(|table| (table, self.claimable_versions(table))).collect()
+            tables.map(|table| (table, self.claimable_versions(consumer, table))).collect()
         };
         self.consumers[consumer].begin_plan(groups.iter().copied(), versions);
     }
@@ -48,7 +48,7 @@ impl State {
             let reason = format!("{name:?} does not read {:?}", self.tables[table as usize].name);
             return Err(Cause::Argument { what: "table", reason }.into());
         }
-        self.check_version(table, version)?;
+        self.check_version(consumer as usize, table, version)?;
         if grouping.by.parse(key).is_none() {
             return Err(no_key("group", key, &state.name, grouping.by));
         }
@@ -107,9 +107,9 @@ impl State {
     }
 
     /// Refuses a version that is over.
-    fn check_version(&self, table: u32, version: u64) -> Result<()> {
+    fn check_version(&self, consumer: usize, table: u32, version: u64) -> Result<()> {
         let policy = &self.policies[self.tables[table as usize].policy];
-        if version >= policy.version {
+        if !self.consumers[consumer].is_over(table, version) {
             return Ok(());
         }
         Err(Cause::Stale { policy: policy.name.to_string(), version, current: policy.version }.into())

@@ -11,6 +11,7 @@ pub(crate) mod apply;
 mod decide;
 mod declare;
 mod delete;
+mod fresh;
 mod groups;
 mod lengths;
 mod live;

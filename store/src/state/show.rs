@@ -14,8 +14,11 @@ pub struct ConsumerInfo {
     pub kind: &'static str,
     /// One of its tables.
     pub table: String,
-    /// Rows that can be claimed now: of the table policy's current version, whole groups only where it takes groups.
+    /// Rows that can be claimed now: of the table policy's current version, or within the declared window, whole groups only
+    /// where it takes groups.
     pub ready_rows: u64,
+    /// Rows that have all they need and are of a version that the policy has yet to reach.
+    pub future_rows: u64,
 }
 
 impl State {
@@ -48,14 +51,18 @@ impl State {
 
     pub(crate) fn show_consumers(&self) -> Vec<ConsumerInfo> {
         let mut shown = Vec::new();
-        for consumer in &self.consumers {
+        for (index, consumer) in self.consumers.iter().enumerate() {
             for consumed in &consumer.tables {
-                let ready = consumer.ready_rows(consumed.table, self.claimable_versions(consumed.table));
+                let versions = self.claimable_versions(index, consumed.table);
+                let future = versions.end().saturating_add(1)..=u64::MAX;
+                let ready = consumer.ready_rows(consumed.table, versions);
+                let future = consumer.ready_rows(consumed.table, future);
                 shown.push(ConsumerInfo {
                     name: consumer.name.to_string(),
                     kind: consumer.kind.as_str(),
                     table: self.tables[consumed.table as usize].name.to_string(),
                     ready_rows: ready as u64,
+                    future_rows: future as u64,
                 });
             }
         }

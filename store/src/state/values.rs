@@ -21,7 +21,8 @@ impl State {
                     views.extend(self.outside(*table, *column, View(*view)));
                 }
                 Operation::Share { view, .. } => views.push(View(*view)),
-                Operation::Exclude { .. } | Operation::Group { .. } | Operation::Span { .. } => {}
+                Operation::Exclude { .. } | Operation::Group { .. } => {}
+                Operation::Span { .. } | Operation::Mask { .. } => {}
             }
         }
         views

@@ -158,7 +158,7 @@ impl State {
     }
 
     /// The rows of a consumer's live claims in a table, with the claims.
-    fn rows_held(&self, consumer: usize, table: u32) -> HashMap<u32, u64> {
+    pub(crate) fn rows_held(&self, consumer: usize, table: u32) -> HashMap<u32, u64> {
         let live = self.claims.iter().filter(|(_, claim)| claim.progress.is_live());
         let of_consumer = live.filter(|(_, claim)| claim.consumer == consumer && claim.table == table);
         of_consumer.flat_map(|(number, claim)| claim.rows.iter().map(move |row| (*row, number))).collect()
@@ -172,9 +172,11 @@ impl State {
             self.tables[table].unconsume(row);
         }
         let stale = self.texts.intern(STALE);
-        for row in self.tables[table].rows_excluded_as(stale, version) {
+        self.tables[table].set_current_version(version);
+        for row in self.tables[table].rows_excluded_as(stale) {
             self.tables[table].readmit(row, &self.texts);
         }
+        let floor = self.tables[table].oldest_own_version();
         if exclude {
             let reason = self.texts.intern(REWOUND);
             let state = &mut self.tables[table];
@@ -187,7 +189,7 @@ impl State {
             let consumer = self.tables[table].consumers[slot];
             let held = self.rows_held(consumer, index);
             self.change_consumer(consumer, index, effects, |consumer, table, fallout| {
-                consumer.reindex(table, version, trained, &held, fallout);
+                consumer.reindex(table, floor, trained, &held, fallout);
             });
             effects.wake.push(consumer);
         }

@@ -207,6 +207,17 @@ impl Table {
         batch.commit().map(drop)
     }
 
+    /// Says that only the tokens of a row from `start` on are trained on: its loss mask leaves out those before. The spans
+    /// that lie before it do not make the row [stale](crate::Consumer::staleness). Telling the same again is success.
+    ///
+    /// # Errors
+    /// `input` when more was masked before; `state` when the row was excluded.
+    pub fn trainable_from(&self, row: Row, start: u32) -> Result<()> {
+        let mut batch = self.store.batch();
+        batch.trainable_from(self, row, start)?;
+        batch.commit().map(drop)
+    }
+
     /// Turns cells of a row final. Writing a final cell again with the same bytes is success.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub struct RowInfo {
     pub policy_version: u64,
     /// From which token on it was made under which version, beginning with its own.
     pub version_spans: Vec<VersionSpan>,
+    /// The first of its tokens that is trained on.
+    pub trainable_from: u32,
     /// How many attempts there were before this one.
     pub attempt: u32,
     /// What it is for.
@@ -52,6 +54,7 @@ impl RowInfo {
             sample_id,
             policy_version: meta.policy_version,
             version_spans: [&[first], of.rare.spans().get(index)].concat(),
+            trainable_from: of.rare.trainable_from(index),
             attempt: meta.attempt,
             purpose: meta.purpose(),
             created_at: meta.created_at(),

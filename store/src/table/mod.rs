@@ -2,11 +2,13 @@
 //!
 //! Read in this order: [`record`] holds what a row is made of, [`word`] where it stands with a consumer, [`mod@column`] a
 //! data column of a chunk, [`chunk`] packs 4,096 rows into shared pages, [`state`] is the table itself (rows, index,
-//! counts), [`rare`] what few rows have, [`handle`] is what callers hold.
+//! counts), [`rare`] what few rows have,
+//! [`freshness`] which of them may be trained on now, [`handle`] is what callers hold.
 
 mod chunk;
 mod column;
 mod delete;
+mod freshness;
 mod handle;
 mod info;
 mod rare;

@@ -1,6 +1,6 @@
 //! What few rows of a table have: kept beside the pages, so that the others pay nothing for it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{CHUNK_ROWS, Identity, RowMeta};
@@ -61,6 +61,10 @@ impl<T: Clone> RarePages<T> {
 pub(crate) struct Rare {
     /// Rows that went on under a later version; the first span, the row's own, is not listed.
     spans: RarePages<VersionSpan>,
+    /// Rows of which only the tokens from one on are trained on, with that token.
+    trainable_from: BTreeMap<u32, u32>,
+    /// Rows whose last span is of a version that is still to come, by that version; follows from the spans.
+    ahead: BTreeSet<(u64, u32)>,
     /// Rows whose trajectory was numbered here, by the token that they were inserted with.
     tokens: HashMap<u128, u32>,
     /// Versions that were deleted for good: first and last, in order, with gaps between.
@@ -75,6 +79,7 @@ pub(crate) struct Rare {
 #[derive(Clone, Debug, Default, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub(crate) struct RareRecord {
     spans: Vec<(u32, Vec<VersionSpan>)>,
+    trainable_from: Vec<(u32, u32)>,
     tokens: Vec<(u128, u32)>,
     retired: Vec<(u64, u64)>,
     deleted: Vec<(u64, u32, u32, u32)>,
@@ -86,8 +91,61 @@ impl Rare {
         &self.spans
     }
 
-    pub(crate) fn add_span(&mut self, row: u32, span: VersionSpan) {
+    /// Adds a span to a row of a table whose policy stands at `current`.
+    pub(crate) fn add_span(&mut self, row: u32, span: VersionSpan, current: u64) {
+        self.newest(row).map(|before| self.ahead.remove(&(before, row)));
+        if span.version > current {
+            self.ahead.insert((span.version, row));
+        }
         self.spans.push(row, span);
+    }
+
+    /// The first token of a row that is trained on.
+    pub(crate) fn trainable_from(&self, row: u32) -> u32 {
+        self.trainable_from.get(&row).copied().unwrap_or(0)
+    }
+
+    /// Only the tokens from `start` on are trained on.
+    pub(crate) fn mask(&mut self, row: u32, start: u32) {
+        self.trainable_from.insert(row, start);
+    }
+
+    /// Rows of which some tokens are not trained on.
+    pub(crate) fn masked_rows(&self) -> impl Iterator<Item = u32> {
+        self.trainable_from.keys().copied()
+    }
+
+    /// The version that made the first token that is trained on; `None` for the row's own.
+    pub(crate) fn oldest_trainable(&self, row: u32) -> Option<u64> {
+        let first = *self.trainable_from.get(&row)?;
+        let spans = self.spans.get(row).iter().rev();
+        spans
+            .map(|span| (span.start, span.version))
+            .find(|(start, _)| *start <= first)
+            .map(|(_, version)| version)
+    }
+
+    /// The version that made the last token; `None` for the row's own.
+    pub(crate) fn newest(&self, row: u32) -> Option<u64> {
+        self.spans.get(row).last().map(|span| span.version)
+    }
+
+    /// Whether any row is ahead of the policy with a part of it.
+    pub(crate) fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// The policy has come to `version`: gives the rows that were ahead and are no more.
+    pub(crate) fn caught_up(&mut self, version: u64) -> Vec<u32> {
+        let still = self.ahead.split_off(&(version.saturating_add(1), 0));
+        let caught_up = std::mem::replace(&mut self.ahead, still);
+        caught_up.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Finds the rows that are ahead of `current` with a part.
+    pub(crate) fn find_ahead(&mut self, current: u64) {
+        let newest = self.spans.iter().filter_map(|(row, spans)| Some((spans.last()?.version, row)));
+        self.ahead = newest.filter(|(version, _)| *version > current).collect();
     }
 
     pub(crate) fn note_token(&mut self, token: u128, row: u32) {
@@ -137,7 +195,9 @@ impl Rare {
 
     /// Forgets a row, but for its identity.
     pub(crate) fn row_deleted(&mut self, row: u32, meta: &RowMeta) {
+        self.newest(row).map(|newest| self.ahead.remove(&(newest, row)));
         self.spans.remove(row);
+        self.trainable_from.remove(&row);
         if self.tokens.get(&meta.token()) == Some(&row) {
             self.tokens.remove(&meta.token());
         }
@@ -149,13 +209,14 @@ impl Rare {
     /// The stored form.
     pub(crate) fn record(&self) -> RareRecord {
         let spans = self.spans.iter().map(|(row, spans)| (row, spans.to_vec())).collect();
+        let trainable_from = self.trainable_from.iter().map(|(row, start)| (*row, *start)).collect();
         let mut tokens: Vec<(u128, u32)> = self.tokens.iter().map(|(token, row)| (*token, *row)).collect();
         tokens.sort_unstable();
         let parts = |id: &Identity| (id.policy_version, id.input.0, id.turn, id.trajectory);
         let mut deleted: Vec<_> = self.deleted.iter().map(parts).collect();
         deleted.sort_unstable();
         let (retired, consumed_deleted_up_to) = (self.retired.clone(), self.consumed_deleted_up_to);
-        RareRecord { spans, tokens, retired, deleted, consumed_deleted_up_to }
+        RareRecord { spans, trainable_from, tokens, retired, deleted, consumed_deleted_up_to }
     }
 
     /// Reads the stored form.
@@ -172,6 +233,8 @@ impl Rare {
         };
         Rare {
             spans,
+            trainable_from: record.trainable_from.into_iter().collect(),
+            ahead: BTreeSet::new(), // the table says as of which version
             tokens: record.tokens.into_iter().collect(),
             retired: record.retired,
             deleted: record.deleted.into_iter().map(identity).collect(),
@@ -200,8 +263,9 @@ mod tests {
     #[test]
     fn the_stored_form_gives_back_what_it_holds() {
         let mut rare = Rare::default();
-        rare.add_span(9, VersionSpan { start: 4, version: 2 });
-        rare.add_span(9, VersionSpan { start: 8, version: 3 });
+        rare.add_span(9, VersionSpan { start: 4, version: 2 }, 2);
+        rare.add_span(9, VersionSpan { start: 8, version: 3 }, 2);
+        rare.mask(9, 5);
         rare.note_token(77, 9);
         rare.row_deleted(3, &RowMeta { policy_version: 9, turn: 4, ..RowMeta::default() });
         rare.retire(3, 4);

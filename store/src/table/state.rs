@@ -10,6 +10,7 @@ use arrow_schema::SchemaRef;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::chunk::{CHUNK_ROWS, Chunk};
+use super::freshness::Freshness;
 use super::rare::Rare;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
@@ -52,6 +53,8 @@ pub(crate) struct TableState {
     /// The same for readers of Arrow.
     pub(crate) arrow_schema: SchemaRef,
     pub(crate) policy: usize,
+    /// As of when its rows are fresh.
+    pub(crate) freshness: Freshness,
     /// The consumers of this table, in the order of their words in the chunks.
     pub(crate) consumers: Vec<usize>,
     /// Which of `consumers` is the trainer.
@@ -104,6 +107,7 @@ impl TableState {
             schema_version: Arc::new(AtomicU32::new(schema.version())),
             schema: Arc::new(schema),
             policy,
+            freshness: Freshness::default(),
             consumers: Vec::new(),
             trainer: None,
             group_by: None,

@@ -31,6 +31,7 @@ mod repair;
 mod rewind;
 mod rows;
 mod snapshot;
+mod staleness;
 mod steps;
 mod tables;
 mod threads;

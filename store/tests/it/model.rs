@@ -39,6 +39,9 @@ struct ModelRow {
     trajectory: u32,
     attempt: u32,
     eval: bool,
+    /// The versions that made its first token that is trained on, and its last.
+    oldest: u64,
+    newest: u64,
     cells: [Content; 3],
     excluded: Option<&'static str>,
     step: Option<u64>,
@@ -58,8 +61,12 @@ struct Run {
     store: Option<Store>,
     table: Option<Table>,
     group: bool,
+    /// How many versions behind a row may be.
+    window: Option<u64>,
     rows: Vec<ModelRow>,
     version: u64,
+    /// Rows of versions before are nobody's business.
+    floor: u64,
     steps: u64,
     step: Option<(Step, Plan)>,
     claims: BTreeMap<u64, ModelClaim>,
@@ -73,11 +80,12 @@ enum Plan {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Insert { input: u32, trajectory: u32, ahead: bool, eval: bool, out: bool, ready: bool },
+    Insert { input: u32, trajectory: u32, ahead: i64, eval: bool, out: bool, ready: bool },
     Again { row: usize, out: bool },
     Write { row: usize, column: usize, value: u8 },
     Append { row: usize, column: usize },
     Finalize { row: usize, column: usize },
+    Resume { row: usize, mask: bool },
     Exclude { row: usize, word: bool },
     TaskClaim { rows: usize },
     TaskFinish { claim: usize, write: bool },
@@ -97,12 +105,13 @@ fn op() -> impl Strategy<Value = Op> {
     let bools = || any::<bool>();
     let rarely = || prop::bool::weighted(0.15);
     prop_oneof![
-        6 => (0..3_u32, 0..MEMBERS, rarely(), rarely(), rarely(), bools()).prop_map(
+        6 => (0..3_u32, 0..MEMBERS, prop::sample::select(vec![0, 0, 0, 0, 0, 1, -1, -2]), rarely(), rarely(), bools()).prop_map(
             |(input, trajectory, ahead, eval, out, ready)| Op::Insert { input, trajectory, ahead, eval, out, ready }),
         2 => (0..64_usize, rarely()).prop_map(|(row, out)| Op::Again { row, out }),
         6 => (0..64_usize, 0..3_usize, 0..3_u8).prop_map(|(row, column, value)| Op::Write { row, column, value }),
         2 => (0..64_usize, 0..2_usize).prop_map(|(row, column)| Op::Append { row, column }),
         2 => (0..64_usize, 0..2_usize).prop_map(|(row, column)| Op::Finalize { row, column }),
+        2 => (0..64_usize, bools()).prop_map(|(row, mask)| Op::Resume { row, mask }),
         2 => (0..64_usize, bools()).prop_map(|(row, word)| Op::Exclude { row, word }),
         3 => (1..5_usize).prop_map(|rows| Op::TaskClaim { rows }),
         3 => (0..8_usize, bools()).prop_map(|(claim, write)| Op::TaskFinish { claim, write }),
@@ -132,34 +141,35 @@ impl ModelRow {
         if trainer { self.train } else { self.task }
     }
 
-    fn is_ready(&self, trainer: bool) -> bool {
-        let takes = !(trainer && self.eval);
+    fn is_ready(&self, trainer: bool, version: u64) -> bool {
+        let waits = self.newest > version.max(self.version); // a part of it is of a version to come
+        let takes = !(trainer && (self.eval || waits));
         takes
             && self.excluded.is_none()
             && self.hold(trainer) == Hold::Free
             && self.has(Self::required(trainer))
     }
 
-    fn state(&self) -> &'static str {
+    fn state(&self, version: u64) -> &'static str {
         match self.train {
             _ if self.excluded.is_some() => "excluded",
             _ if self.eval => "aside",
             Hold::Leased(_) => "leased",
             Hold::Accumulated(_) => "accumulated",
             Hold::Done => "consumed",
-            Hold::Free if self.is_ready(true) => "ready",
+            Hold::Free if self.is_ready(true, version) => "ready",
             Hold::Free => "waiting",
         }
     }
 
-    fn show(&self) -> Vec<String> {
+    fn show(&self, version: u64) -> Vec<String> {
         let text = |value: Option<&str>| value.unwrap_or("null").to_owned();
         let mut shown = vec![
             format!("in{}_0_{}", self.input, self.trajectory),
             self.version.to_string(),
             self.attempt.to_string(),
-            self.state().to_owned(),
-            ["leased", "accumulated"].contains(&self.state()).to_string(),
+            self.state(version).to_owned(),
+            ["leased", "accumulated"].contains(&self.state(version)).to_string(),
             text(self.excluded),
             text(self.step.map(|step| step.to_string()).as_deref()),
         ];
@@ -207,7 +217,7 @@ fn value(column: usize, variant: u8) -> (Value<'static>, String) {
 }
 
 impl Run {
-    fn new(group: bool) -> Self {
+    fn new(group: bool, window: Option<u64>) -> Self {
         let world = World::new();
         let store = world.open();
         let schema = Schema::new()
@@ -217,11 +227,13 @@ impl Run {
         let table = store.create_table("t", schema).unwrap();
         let declare =
             |consumer: Consumer| if group { consumer.group(GroupBy::Input, MEMBERS) } else { consumer };
-        store.create_consumer("train", declare(Consumer::trainer(["t"]).ready(["list", "reward"]))).unwrap();
+        let trainer = declare(Consumer::trainer(["t"]).ready(["list", "reward"]));
+        let trainer = if let Some(versions) = window { trainer.staleness(versions) } else { trainer };
+        store.create_consumer("train", trainer).unwrap();
         store.create_consumer("task", declare(Consumer::task(["t"]).ready(["text"]))).unwrap();
         let (rows, claims) = (Vec::new(), BTreeMap::new());
         let (store, table) = (Some(store), Some(table));
-        Run { world, store, table, group, rows, version: 0, steps: 0, step: None, claims }
+        Run { world, store, table, group, window, rows, version: 0, floor: 0, steps: 0, step: None, claims }
     }
 
     fn store(&self) -> &Store {
@@ -240,14 +252,30 @@ impl Run {
         self.rows.iter().rposition(same) == Some(index)
     }
 
-    /// Rows of an input at the current version that can be claimed, by scanning.
+    /// The oldest version that is fresh.
+    fn oldest_fresh(&self) -> u64 {
+        self.version.saturating_sub(self.window.unwrap_or(0))
+    }
+
+    /// The version by which a row is fresh or not.
+    fn counts_as(&self, row: &ModelRow) -> u64 {
+        if self.window.is_some() { row.oldest } else { row.version }
+    }
+
+    /// Rows of an input that can be claimed, by scanning.
     fn claimable_of(&self, trainer: bool, input: u32) -> Vec<usize> {
+        (self.floor..=self.version).flat_map(|version| self.claimable_at(trainer, version, input)).collect()
+    }
+
+    /// Those of one version: groups do not mix them.
+    fn claimable_at(&self, trainer: bool, version: u64, input: u32) -> Vec<usize> {
         let here = |index: &usize| {
             let row = &self.rows[*index];
-            row.version == self.version && row.input == input && !(trainer && row.eval)
+            row.version == version && row.input == input && !(trainer && row.eval)
         };
         let rows: Vec<usize> = (0..self.rows.len()).filter(here).collect();
-        let ready: Vec<usize> = rows.iter().copied().filter(|&i| self.rows[i].is_ready(trainer)).collect();
+        let ready: Vec<usize> =
+            rows.iter().copied().filter(|&i| self.rows[i].is_ready(trainer, self.version)).collect();
         let settled = rows.iter().filter(|&&i| match self.rows[i].excluded {
             Some(_) => self.latest(i),
             None => self.rows[i].hold(trainer) != Hold::Free,
@@ -322,6 +350,8 @@ impl Run {
             trajectory,
             attempt,
             eval,
+            oldest: version,
+            newest: version,
             cells,
             excluded: None,
             step: None,
@@ -340,6 +370,7 @@ impl Run {
             Op::Write { row, column, value } => self.write(row, column, value),
             Op::Append { row, column } => self.append(row, column),
             Op::Finalize { row, column } => self.finalize(row, column),
+            Op::Resume { row, mask } => self.resume(row, mask),
             Op::Exclude { row, word } => {
                 let Some(index) = self.at(row) else { return };
                 let reason = if word { "superseded" } else { "lost" };
@@ -379,8 +410,8 @@ impl Run {
         }
     }
 
-    fn insert(&mut self, input: u32, trajectory: u32, ahead: bool, eval: bool, out: bool, ready: bool) {
-        let version = self.version + u64::from(ahead);
+    fn insert(&mut self, input: u32, trajectory: u32, ahead: i64, eval: bool, out: bool, ready: bool) {
+        let version = self.version.saturating_add_signed(ahead);
         let known =
             self.rows.iter().any(|r| (r.version, r.input, r.trajectory) == (version, input, trajectory));
         let sample = SampleId::new(&format!("in{input}"), 0, trajectory).unwrap();
@@ -392,7 +423,7 @@ impl Run {
         let columns: &[usize] = if ready { &[0, 1, 2] } else { &[] };
         let cells = columns.iter().map(|&column| (COLUMNS[column], value(column, 1).0));
         let inserted = self.table().insert_row(new, cells);
-        assert_eq!(inserted.is_ok(), !known);
+        assert_eq!(inserted.is_ok(), !known && version >= self.oldest_fresh());
         let Ok(row) = inserted else { return };
         let index = self.push(row, version, (input, trajectory, 0), eval);
         columns.iter().for_each(|&c| self.rows[index].cells[c] = Content::Final(value(c, 1).1));
@@ -407,7 +438,7 @@ impl Run {
         let same =
             |r: &ModelRow| (r.version, r.input, r.trajectory) == (old.version, old.input, old.trajectory);
         let index = self.rows.iter().rposition(same).unwrap();
-        let allowed = old.version >= self.version && self.can_leave(index);
+        let allowed = old.version >= self.oldest_fresh() && self.can_leave(index);
         let sample = SampleId::new(&format!("in{}", old.input), 0, old.trajectory).unwrap();
         let purpose = if old.eval { Purpose::Eval } else { Purpose::Train };
         let mut new = NewRow::of(old.version, sample).purpose(purpose).next_attempt();
@@ -474,14 +505,34 @@ impl Run {
         }
     }
 
+    /// The response goes on under the next version, and what was made before may be masked.
+    fn resume(&mut self, row: usize, mask: bool) {
+        let Some(index) = self.at(row) else { return };
+        let (handle, version) = (self.rows[index].row, self.rows[index].newest + 1);
+        let start = (version - self.rows[index].version) as u32 * 10;
+        let allowed = self.rows[index].excluded.is_none();
+        assert_eq!(self.table().span(handle, start, version).is_ok(), allowed);
+        if !allowed {
+            return;
+        }
+        self.rows[index].newest = version;
+        if mask {
+            self.table().trainable_from(handle, start).unwrap();
+            self.rows[index].oldest = version;
+        }
+    }
+
     /// Takes a granted claim in, after a look at whether it may be so.
     fn granted(&mut self, claim: Claim, trainer: bool, from: &[usize]) {
         let indexes: Vec<usize> =
             claim.rows().iter().map(|row| self.rows.iter().position(|r| r.row == *row).unwrap()).collect();
+        let versions: Vec<u64> = indexes.iter().map(|&index| self.rows[index].version).collect();
+        assert!(versions.iter().all(|version| *version == versions[0]), "a micro-batch of {versions:?}");
         for &index in &indexes {
             assert!(from.contains(&index), "row {index} was claimed, but only {from:?} could be");
             if self.group {
-                let whole = self.claimable_of(trainer, self.rows[index].input);
+                let (version, input) = (self.rows[index].version, self.rows[index].input);
+                let whole = self.claimable_at(trainer, version, input);
                 assert!(whole.iter().all(|member| indexes.contains(member)), "a part of a group");
             }
         }
@@ -497,7 +548,7 @@ impl Run {
         let claim = task.claim(MicroBatch::up_to(rows), "model", Wait::No).unwrap();
         assert_eq!(claim.as_ref().map_or(0, Claim::len) > 0, !from.is_empty());
         let Some(claim) = claim else { return };
-        if !self.group {
+        if !self.group && self.window.is_none() {
             assert_eq!(claim.len(), rows.min(from.len()));
         }
         self.granted(claim, false, &from);
@@ -570,7 +621,7 @@ impl Run {
             assert_eq!(step.is_complete(&train), open == claim.as_ref().map_or(0, Claim::len));
         }
         let Some(claim) = claim else { return };
-        if !self.group {
+        if !self.group && self.window.is_none() {
             assert_eq!(claim.len(), rows.min(open).min(from.len()));
         }
         self.granted(claim, true, &from);
@@ -619,13 +670,19 @@ impl Run {
             (self.rows[index].train, self.rows[index].step) = (Hold::Done, Some(self.steps));
         }
         if named {
+            self.version += 1;
+            self.floor = self.oldest_fresh();
             for index in 0..self.rows.len() {
                 let row = &self.rows[index];
-                if !row.eval && row.excluded.is_none() && row.step.is_none() && row.version <= self.version {
+                if row.eval || row.excluded.is_some() || row.step.is_some() {
+                    continue;
+                }
+                if self.counts_as(row) < self.oldest_fresh() {
                     self.exclude(index, "stale");
+                } else {
+                    self.floor = self.floor.min(row.version);
                 }
             }
-            self.version += 1;
         }
     }
 
@@ -667,7 +724,7 @@ impl Run {
     fn check(&self) {
         let mut expected: Vec<&ModelRow> = self.rows.iter().collect();
         expected.sort_by_key(|row| (row.version, row.input, row.trajectory, row.attempt));
-        let expected: Vec<Vec<String>> = expected.into_iter().map(ModelRow::show).collect();
+        let expected: Vec<Vec<String>> = expected.into_iter().map(|row| row.show(self.version)).collect();
         assert_eq!(pick(self.store(), "t", &SHOWN), expected);
         let mut counts = TableCounts::default();
         for row in self.rows.iter().filter(|row| !row.eval) {
@@ -691,8 +748,8 @@ impl Run {
     }
 }
 
-fn follow(group: bool, ops: &[Op]) {
-    let mut run = Run::new(group);
+fn follow(group: bool, window: Option<u64>, ops: &[Op]) {
+    let mut run = Run::new(group, window);
     for op in ops {
         run.apply(op);
         run.check();
@@ -706,11 +763,22 @@ proptest! {
 
     #[test]
     fn rows_follow_the_model(ops in prop::collection::vec(op(), 1..80)) {
-        follow(false, &ops);
+        follow(false, None, &ops);
     }
 
     #[test]
     fn groups_follow_the_model(ops in prop::collection::vec(op(), 1..80)) {
-        follow(true, &ops);
+        follow(true, None, &ops);
+    }
+
+    // DESIGN 3.6: a row stays while its oldest trainable span is within the window, and leaves it as stale.
+    #[test]
+    fn rows_follow_the_model_within_a_window(window in 0..3_u64, ops in prop::collection::vec(op(), 1..80)) {
+        follow(false, Some(window), &ops);
+    }
+
+    #[test]
+    fn groups_follow_the_model_within_a_window(window in 0..3_u64, ops in prop::collection::vec(op(), 1..80)) {
+        follow(true, Some(window), &ops);
     }
 }

@@ -16,27 +16,29 @@ impl TableState {
         (0..self.row_count()).filter(consumed).collect()
     }
 
-    /// Train rows of a version, or of one after it, that were excluded for `reason`.
-    pub(crate) fn rows_excluded_as(&self, reason: TextId, version: u64) -> Vec<u32> {
+    /// Train rows that are fresh but for having been excluded for `reason`.
+    pub(crate) fn rows_excluded_as(&self, reason: TextId) -> Vec<u32> {
         let matches = |&row: &u32| {
             let meta = self.meta(row);
             self.status(row).excluded == reason
                 && !self.is_removed(row)
-                && meta.policy_version >= version
+                && self.counting_version(row) >= self.freshness.oldest()
                 && meta.purpose() == Purpose::Train
         };
         (0..self.row_count()).filter(matches).collect()
     }
 
-    /// Train rows of a later version than `version` that are neither consumed nor excluded.
+    /// Train rows of a later version than `version`, or with a part that is, that are neither consumed nor excluded.
     pub(crate) fn open_rows_after(&self, version: u64) -> Vec<u32> {
         let chunks = self.chunks.iter().enumerate();
-        let chunks = chunks.filter(|(_, c)| c.summary.open > 0 && c.summary.version_max > version);
+        let parts = self.rare.has_ahead();
+        let chunks = chunks.filter(|(_, c)| c.summary.open > 0 && (parts || c.summary.version_max > version));
         let rows = chunks.flat_map(|(number, chunk)| {
             let first = (number * CHUNK_ROWS) as u32;
             first..first + chunk.len() as u32
         });
-        rows.filter(|row| self.is_open(*row) && self.meta(*row).policy_version > version).collect()
+        let later = |&row: &u32| self.meta(row).policy_version > version || self.is_ahead(row);
+        rows.filter(|row| self.is_open(*row) && later(row)).collect()
     }
 
     /// Takes back that a row was trained on.
