@@ -399,13 +399,13 @@ impl Store {
     /// nobody to call this for it), deletes what the retention rule no longer keeps ([`Options::retention`]), takes a
     /// checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
     /// [`Options::sync_interval`]. Looks after the extents: those of versions that are over are sealed, thin ones
-    /// evacuated, those that nobody needs made free. `None`: not before something is written.
+    /// evacuated, those that nobody needs made free. Objects that no rewind can need go. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
         self.apply_retention()?;
         self.0.checkpoint_if_due()?;
         let sync = self.0.sync_when_due()?;
-        self.0.retire_due();
+        self.0.prove_and_retire()?;
         self.0.tend_extents()?;
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())

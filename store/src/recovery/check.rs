@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::directory::Directory;
 use crate::error::{Cause, Result as StoreResult};
 use crate::extent::{self, StoredValues, View};
+use crate::log::Refusal;
 use crate::log::record::{Event, ObjectRecord, Record};
-use crate::log::{self, Found, Refusal};
 use crate::object::{self, ObjectRef};
 use crate::state::State;
 use crate::verify::named_values;
@@ -21,14 +21,12 @@ pub(super) struct Check<'a> {
     put_back: u64,
     /// Objects that were read already: a version is named once for each policy that stands on it.
     objects: HashMap<ObjectRef, bool>,
-    /// The greatest version of each object that any record names, once somebody had to know.
-    newest: Option<HashMap<String, u64>>,
 }
 
 impl<'a> Check<'a> {
     pub(super) fn new(directory: &'a Directory, writable: bool) -> Self {
         let values = StoredValues::new(directory);
-        Check { directory, values, writable, put_back: 0, objects: HashMap::new(), newest: None }
+        Check { directory, values, writable, put_back: 0, objects: HashMap::new() }
     }
 
     /// How many values were missing and carried.
@@ -80,19 +78,12 @@ impl<'a> Check<'a> {
         Err(Refusal::Impossible("it carries more than it names".to_owned()))
     }
 
-    /// Whether a later record names a later version: the file was removed, and was so only once that record was durable.
-    fn is_replaced(&mut self, object: &ObjectRef) -> bool {
-        let directory = self.directory;
-        let newest = self.newest.get_or_insert_with(|| newest_objects(directory));
-        newest.get(&object.key).is_some_and(|version| *version > object.version)
-    }
-
     fn object(&mut self, named: &ObjectRecord) -> Result<(), Refusal> {
         let object = ObjectRef::from_record(named.clone());
         let directory = self.directory;
         let is_there =
             *self.objects.entry(object.clone()).or_insert_with(|| object::read(directory, &object).is_ok());
-        if is_there || self.is_replaced(&object) {
+        if is_there {
             return Ok(());
         }
         let reason = format!(
@@ -101,20 +92,6 @@ impl<'a> Check<'a> {
         );
         Err(Refusal::Incomplete(reason))
     }
-}
-
-/// The greatest version of each object that a record of the log names.
-fn newest_objects(directory: &Directory) -> HashMap<String, u64> {
-    let mut newest = HashMap::new();
-    let looked = log::scan(&*directory.disk, &directory.log(), Some(directory.store_id), |_, found| {
-        if let Found::Record { record, .. } = found {
-            for object in objects_of(&record.event) {
-                let version = newest.entry(object.key.clone()).or_insert(0);
-                *version = object.version.max(*version);
-            }
-        }
-    });
-    if looked.is_err() { HashMap::new() } else { newest }
 }
 
 /// Objects that have to be there for the record to hold.

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use crate::error::Result;
 use crate::log::record::UpdateRecord;
 use crate::object::ObjectRef;
 use crate::shared::Shared;
@@ -77,7 +78,7 @@ impl State {
 }
 
 impl Store {
-    /// Lets the versions of these objects that no rewind can need go, once the commit that was just made is durable.
+    /// Lets the versions of these objects that no rewind can need go, once the commit that was just made is proven durable.
     pub(super) fn retire_objects(&self, newest: &[ObjectRef]) {
         let retirements: Vec<Retirement> = {
             let state = self.0.state.lock();
@@ -98,8 +99,18 @@ impl Store {
 }
 
 impl Shared {
-    /// Removes the objects whose commits are durable by now, and known to every reader.
+    /// Removes the objects whose commits are proven to be durable by now, and known to every reader. Proven, for whoever
+    /// recovers looks for the objects of every commit above what he knows to be durable.
     pub(crate) fn retire_due(&self) {
-        self.retiring.remove_due(&self.directory, self.log.durable_through());
+        self.retiring.remove_due(&self.directory, self.log.proven_through());
+    }
+
+    /// As [`retire_due`](Self::retire_due), bringing the proof about where only that is missing.
+    pub(crate) fn prove_and_retire(&self) -> Result<()> {
+        if self.retiring.waits_for_proof(self.log.durable_through(), self.log.proven_through()) {
+            self.log.prove_durable().map_err(|error| self.close_after(&error))?;
+        }
+        self.retire_due();
+        Ok(())
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A commit makes older versions of its objects needless, but only where it is known: a state of the store before it, to
 //! which the end of the process or of the power may lead back, still stands on them. So they go once the commit's record is
-//! on stable storage, and seen by every reader, which the next commit, sync or background duty finds out.
+//! proven to be on stable storage, which takes one more sync or a checkpoint, and seen by every reader; the next commit,
+//! sync or background duty finds that out.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ use crate::object;
 /// What goes once a commit is on stable storage.
 #[derive(Debug)]
 pub(crate) struct Retirement {
-    /// Every record below this one has to be on stable storage.
+    /// Every record below this one has to be proven to be on stable storage.
     pub(crate) commits: u64,
     pub(crate) key: String,
     /// Versions below this one go,
@@ -32,16 +33,21 @@ impl Retiring {
         self.0.lock().extend(retirements);
     }
 
+    /// Whether something waits for a commit that is durable and only has to be proven so.
+    pub(crate) fn waits_for_proof(&self, durable_commits: u64, proven_commits: u64) -> bool {
+        let unproven = proven_commits + 1..=durable_commits;
+        self.0.lock().iter().any(|retirement| unproven.contains(&retirement.commits))
+    }
+
     /// Removes what is due.
-    pub(crate) fn remove_due(&self, directory: &Directory, durable_commits: u64) {
+    pub(crate) fn remove_due(&self, directory: &Directory, proven_commits: u64) {
         let due: Vec<Retirement> = {
             let mut waiting = self.0.lock();
-            let durable =
-                waiting.iter().map(|r| r.commits).filter(|commits| *commits <= durable_commits).max();
-            if durable.is_none_or(|commits| !directory.may_give_away(commits)) {
+            let proven = waiting.iter().map(|r| r.commits).filter(|commits| *commits <= proven_commits).max();
+            if proven.is_none_or(|commits| !directory.may_give_away(commits)) {
                 return;
             }
-            waiting.extract_if(.., |retirement| retirement.commits <= durable_commits).collect()
+            waiting.extract_if(.., |retirement| retirement.commits <= proven_commits).collect()
         };
         for Retirement { key, below, needed, .. } in due {
             let over = |version| version < below && !needed.contains(&version);

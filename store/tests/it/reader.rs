@@ -99,6 +99,7 @@ fn an_object_that_a_reader_may_read_is_not_removed() {
     drop(beside);
     step(6);
     store.sync().unwrap();
+    store.run_once().unwrap();
     assert!(store.object(&first).is_err(), "nobody reads, and all is durable, so old versions go");
 }
 
