@@ -45,6 +45,7 @@ pub mod fuzzing;
 mod header;
 mod index;
 mod log;
+mod maps;
 mod numbered;
 mod object;
 mod options;

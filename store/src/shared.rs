@@ -4,10 +4,9 @@
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
 //! waiters are woken, and the log is written, and synced where the level asks for it, after it is let go.
 //!
-//! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer
-//! or the numbering of trajectories. The
-//! log's file, the pool of value writers and the list of wake-ups are leaves that are taken with neither `state` nor the
-//! buffer held (the buffer, by the holder of the file).
+//! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer or the
+//! numbering of trajectories. The log's file, the pool of value writers and the list of wake-ups are leaves that are taken
+//! with neither `state` nor the buffer held (the buffer, by the holder of the file).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,7 +22,7 @@ use crate::consumer::Signals;
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Extents, Pin, ValueSource, View, stored_bytes};
+use crate::extent::{Extents, Pin, ValueSource, stored_bytes};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::options::Options;
@@ -153,9 +152,8 @@ impl Shared {
             self.bring_all_to(level)?;
             return Ok(outcome);
         };
-        let values = state.values_named(&event);
-        let carried = if level == Durability::Synced { self.carry(&values) } else { Vec::new() };
-        let names_values = carried.is_empty() && !values.is_empty();
+        let carried = if level == Durability::Synced { self.carry(&state, &event) } else { Vec::new() };
+        let names_values = carried.is_empty() && state.values_named(&event).next().is_some();
         let record = Record { time: self.options.clock.now().0, event, carried };
         let logged = self.log.append(&record, names_values);
         let applied = logged.and_then(|appended| {
@@ -173,14 +171,14 @@ impl Shared {
 
     /// The bytes of values that are few enough to ride in the log, as they stand in their files; nothing otherwise. It saves
     /// the call a sync of those files.
-    fn carry(&self, values: &[View]) -> Vec<u8> {
+    fn carry(&self, state: &State, event: &Event) -> Vec<u8> {
         let mut carried = Vec::new();
-        if values.iter().map(|view| stored_bytes(*view)).sum::<usize>() > CARRIED_BYTES_MAX {
-            return carried;
-        }
-        for view in values {
-            let Ok((extent, offset)) = self.extents.locate(*view) else { return Vec::new() };
-            let Some(bytes) = extent.stable(offset, stored_bytes(*view)) else { return Vec::new() };
+        for view in state.values_named(event) {
+            if carried.len() + stored_bytes(view) > CARRIED_BYTES_MAX {
+                return Vec::new();
+            }
+            let Ok((extent, offset)) = self.extents.locate(view) else { return Vec::new() };
+            let Some(bytes) = extent.stable(offset, stored_bytes(view)) else { return Vec::new() };
             carried.extend_from_slice(bytes);
         }
         carried

@@ -87,7 +87,7 @@ impl Texts {
     /// The texts of an empty store: the empty one.
     pub(crate) fn new() -> Self {
         let mut texts = Texts { pages: TextPages::default(), index: IdIndex::default() };
-        texts.intern("");
+        texts.add("");
         texts
     }
 
@@ -114,14 +114,18 @@ impl Texts {
     }
 
     pub(crate) fn find(&self, text: &str) -> Option<TextId> {
+        if text.is_empty() {
+            return Some(TextId::EMPTY); // what most rows say of their origin, parent and weights
+        }
         self.index.find(hash(text), |number| self.get(TextId(number)) == text).map(TextId)
     }
 
     /// The number of a text, a new one if need be.
     pub(crate) fn intern(&mut self, text: &str) -> TextId {
-        if let Some(known) = self.find(text) {
-            return known;
-        }
+        self.find(text).unwrap_or_else(|| self.add(text))
+    }
+
+    fn add(&mut self, text: &str) -> TextId {
         let number = self.count();
         if (number as usize).is_multiple_of(PAGE_TEXTS) {
             self.pages.0.push(Page::new(TextPage::default()));

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use super::view::View;
 use crate::checkpoint::{ContentImage, LifeImage, LivenessImage};
+use crate::maps::FastMap;
 
 /// A generation of an extent: number and generation.
 pub(crate) type Place = (u32, u32);
@@ -18,7 +19,7 @@ pub(crate) type Place = (u32, u32);
 /// What is live, by generation.
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
-    lives: HashMap<Place, Life>,
+    lives: FastMap<Place, Life>,
     contents: Contents,
     greatest: u32,
 }

@@ -145,52 +145,22 @@ pub(crate) struct ConditionRecord {
 /// One change of a row.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub(crate) enum Operation {
-    Insert(InsertRecord),
+    /// A row came. Apart, so that it does not set the size of every operation.
+    Insert(Box<InsertRecord>),
     /// Cells turned final.
-    Write {
-        table: u32,
-        row: u32,
-        cells: Vec<CellRecord>,
-    },
+    Write { table: u32, row: u32, cells: Vec<CellRecord> },
     /// A partial cell grew.
-    Append {
-        table: u32,
-        row: u32,
-        column: u16,
-        view: [u8; 16],
-    },
+    Append { table: u32, row: u32, column: u16, view: [u8; 16] },
     /// A row was left out, for good.
-    Exclude {
-        table: u32,
-        row: u32,
-        reason: String,
-    },
+    Exclude { table: u32, row: u32, reason: String },
     /// Something was said of a group of a consumer.
-    Group {
-        consumer: u32,
-        table: u32,
-        policy_version: u64,
-        key: String,
-        change: GroupChangeRecord,
-    },
+    Group { consumer: u32, table: u32, policy_version: u64, key: String, change: GroupChangeRecord },
     /// A row's response goes on under another version, from token `start` on.
-    Span {
-        table: u32,
-        row: u32,
-        start: u32,
-        version: u64,
-    },
+    Span { table: u32, row: u32, start: u32, version: u64 },
     /// Only the tokens of a row from `start` on are trained on.
-    Mask {
-        table: u32,
-        row: u32,
-        start: u32,
-    },
+    Mask { table: u32, row: u32, start: u32 },
     /// Cells written from here on may stand for this value of a shared column, found by the hash of its content.
-    Share {
-        view: [u8; 16],
-        hash: u128,
-    },
+    Share { view: [u8; 16], hash: u128 },
 }
 
 /// What was said of a group.
@@ -228,6 +198,7 @@ pub(crate) struct InsertRecord {
     pub(crate) attempt: u32,
     /// The row whose attempt this one supersedes, plus one; 0 for none.
     pub(crate) supersedes: u32,
+    /// Empty: as the table is called.
     pub(crate) agent: String,
     /// 0 train, 1 eval, 2 warm-up.
     pub(crate) purpose: u8,

@@ -36,11 +36,11 @@ impl<'a> Check<'a> {
 
     /// Looks at one record. `doubted`: it lies above what was known to be durable.
     pub(super) fn record(&mut self, state: &State, record: &Record, doubted: bool) -> Result<(), Refusal> {
-        let views = state.values_named(&record.event);
+        let mut views = state.values_named(&record.event);
         if !record.carried.is_empty() {
-            self.carried(&views, &record.carried)?;
+            self.carried(views, &record.carried)?;
         } else if doubted {
-            views.iter().try_for_each(|view| self.values.check(*view)).map_err(Refusal::Incomplete)?;
+            views.try_for_each(|view| self.values.check(view)).map_err(Refusal::Incomplete)?;
         }
         if doubted {
             objects_of(&record.event).into_iter().try_for_each(|named| self.object(named))?;
@@ -59,8 +59,8 @@ impl<'a> Check<'a> {
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
-    fn carried(&mut self, views: &[View], mut carried: &[u8]) -> Result<(), Refusal> {
-        for &view in views {
+    fn carried(&mut self, views: impl Iterator<Item = View>, mut carried: &[u8]) -> Result<(), Refusal> {
+        for view in views {
             let bytes = carried.split_off(..extent::stored_bytes(view));
             let bytes =
                 bytes.ok_or_else(|| Refusal::Impossible("it carries less than it names".to_owned()))?;

@@ -181,7 +181,7 @@ impl<'a> Mender<'a> {
                     self.report.rows_lost += 1;
                     let name = self.state.tables[table as usize].name.clone();
                     self.report.lose(format!("row {lost} of table {name}: no record tells of it"));
-                    placeholders.push(Operation::Insert(placeholder(table, lost, version)));
+                    placeholders.push(Operation::Insert(Box::new(placeholder(table, lost, version))));
                     placeholders.push(Operation::Exclude { table, row: lost, reason: DAMAGED.to_owned() });
                 }
                 *there = row;

@@ -245,7 +245,7 @@ impl State {
     ) -> Result<(), String> {
         for operation in operations {
             match operation {
-                Operation::Insert(insert) => self.insert(insert, now, effects)?,
+                Operation::Insert(insert) => self.insert(*insert, now, effects)?,
                 Operation::Write { table, row, cells } => {
                     self.table(table)?;
                     self.cells_turn_final(table, row, &cells)?;
@@ -302,7 +302,9 @@ impl State {
 
     fn insert(&mut self, insert: InsertRecord, now: Timestamp, effects: &mut Effects) -> Result<(), String> {
         let table = insert.table;
-        let expected = self.table(table)?.row_count();
+        let state = self.table(table)?;
+        let (expected, name) = (state.row_count(), state.name.clone());
+        let agent = if insert.agent.is_empty() { &*name } else { &*insert.agent };
         if insert.row != expected || insert.supersedes > expected {
             return Err(format!("row {} is inserted where {expected} should be", insert.row));
         }
@@ -313,7 +315,7 @@ impl State {
             turn: insert.turn,
             trajectory: insert.trajectory,
             attempt: insert.attempt,
-            agent: self.texts.intern(&insert.agent),
+            agent: self.texts.intern(agent),
             origin: self.texts.intern(&insert.origin),
             parent: self.texts.intern(&insert.parent),
             weights: self.texts.intern(&insert.weights),

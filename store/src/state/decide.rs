@@ -10,6 +10,7 @@ use crate::consumer::{Choice, ConsumerKind, MicroBatch, Readiness, Selection, Sh
 use crate::error::{Cause, Result};
 use crate::extent::View;
 use crate::log::record::*;
+use crate::maps::FastMap;
 use crate::sample_id::SampleId;
 use crate::table::{Progress, Row, VersionSpan};
 
@@ -70,16 +71,20 @@ impl State {
         requests: Vec<Request>,
         same_bytes: SameBytes<'_>,
     ) -> Result<(Vec<Operation>, Vec<Row>)> {
+        let inserts = requests.iter().filter(|request| matches!(request, Request::Insert(_))).count();
+        let written =
+            |request: &Request| if let Request::Write { cells, .. } = request { cells.len() } else { 0 };
+        let cells = requests.iter().map(written).sum();
         let mut decision = Decision {
             state: self,
             same_bytes,
-            fresh: HashSet::new(),
+            fresh: HashSet::with_capacity(inserts),
             tokens: HashMap::new(),
-            spans: HashMap::new(),
-            masks: HashMap::new(),
+            spans: FastMap::default(),
+            masks: FastMap::default(),
             inserted: Vec::new(),
-            cells: HashMap::new(),
-            left_out: HashMap::new(),
+            cells: FastMap::with_capacity_and_hasher(cells, foldhash::fast::RandomState::default()),
+            left_out: FastMap::default(),
         };
         let mut operations = Vec::with_capacity(requests.len());
         let mut rows = Vec::new();
@@ -238,15 +243,15 @@ struct Decision<'a> {
     /// Rows that this batch inserts on trajectories that are numbered here, by token.
     tokens: HashMap<(u32, u128), Row>,
     /// The last spans that this batch adds.
-    spans: HashMap<(u32, u32), VersionSpan>,
+    spans: FastMap<(u32, u32), VersionSpan>,
     /// The first tokens to train on that this batch names.
-    masks: HashMap<(u32, u32), u32>,
+    masks: FastMap<(u32, u32), u32>,
     /// How many rows this batch inserts, by table.
     inserted: Vec<(u32, u32)>,
     /// Cells that this batch turns final.
-    cells: HashMap<(u32, u32, u16), StoredValue>,
+    cells: FastMap<(u32, u32, u16), StoredValue>,
     /// Rows that this batch leaves out, with the reason.
-    left_out: HashMap<(u32, u32), String>,
+    left_out: FastMap<(u32, u32), String>,
 }
 
 impl Decision<'_> {
@@ -294,7 +299,7 @@ impl Decision<'_> {
         if insertion.numbered && insertion.token != 0 {
             self.tokens.insert((table, insertion.token), handle);
         }
-        operations.push(Operation::Insert(self.record(insertion, row, there)));
+        operations.push(Operation::Insert(Box::new(self.record(insertion, row, there))));
         operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
         Ok(handle)
     }
@@ -360,7 +365,7 @@ impl Decision<'_> {
             trajectory: insertion.sample.trajectory(),
             attempt: supersedes.map_or(0, |old| table.meta(old).attempt + 1),
             supersedes: supersedes.map_or(0, |old| old + 1),
-            agent: insertion.agent.unwrap_or_else(|| table.name.to_string()),
+            agent: insertion.agent.filter(|agent| **agent != *table.name).unwrap_or_default(),
             purpose: insertion.purpose,
             origin: insertion.origin,
             parent: insertion.parent,
@@ -500,8 +505,11 @@ impl Decision<'_> {
     fn check_row(&self, row: Row) -> Result<()> {
         let table = self.state.tables.get(row.table as usize);
         let known = table.is_some_and(|t| row.index < t.row_count() && !t.is_removed(row.index));
+        if known {
+            return Ok(());
+        }
         let name = format!("{} of table {}", row.index, row.table);
-        if known { Ok(()) } else { Err(Cause::Unknown { what: "row", name, close: None }.into()) }
+        Err(Cause::Unknown { what: "row", name, close: None }.into())
     }
 
     fn check_open_cell(&self, row: Row, column: u16, verb: &'static str) -> Result<()> {

@@ -7,7 +7,8 @@ use crate::page::{Content, Rows};
 #[derive(Clone, Default)]
 pub(crate) struct ColumnPage {
     pub(crate) bytes: Rows<u8>,
-    /// When each cell turned final after its row was created, in [`Elapsed`] steps.
+    /// When each cell turned final after its row was created, in [`Elapsed`] steps; 0 for cells behind the end, so that
+    /// a column whose cells come with their rows has none.
     pub(crate) final_after: Rows<u16>,
     /// A bit a cell: the final cell is null. Empty while none is.
     pub(crate) nulls: Rows<u64>,
@@ -36,12 +37,19 @@ impl ColumnPage {
             StoredValue::View(view) if width == VIEW_BYTES => cell.copy_from_slice(&view),
             other => return Err(format!("a cell of another form than its column: {other:?}")),
         }
+        self.set_final_after(at, Elapsed::from_ms(after_ms));
+        Ok(())
+    }
+
+    fn set_final_after(&mut self, at: usize, elapsed: Elapsed) {
+        if elapsed.0 == 0 && self.final_after.len() <= at {
+            return;
+        }
         let times = self.final_after.to_mut();
         if times.len() <= at {
             times.resize(at + 1, 0);
         }
-        times[at] = Elapsed::from_ms(after_ms).0;
-        Ok(())
+        times[at] = elapsed.0;
     }
 
     fn set_null(&mut self, at: usize) {

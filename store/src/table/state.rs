@@ -2,7 +2,7 @@
 
 mod reopen;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,6 +19,7 @@ use crate::consumer::GroupBy;
 use crate::extent::View;
 use crate::index::IdIndex;
 use crate::log::record::{CellRecord, StoredValue};
+use crate::maps::FastMap;
 use crate::schema::Schema;
 use crate::snapshot::ColumnSet;
 use crate::texts::{TextId, Texts};
@@ -68,7 +69,7 @@ pub(crate) struct TableState {
     rows: u32,
     pub(crate) index: IdIndex,
     /// Fragments of partial cells, in order.
-    pub(crate) partials: HashMap<(u32, u16), Vec<View>>,
+    pub(crate) partials: FastMap<(u32, u16), Vec<View>>,
     /// Rows that were removed since the index was last purged.
     removed_since_purge: usize,
 }
@@ -116,7 +117,7 @@ impl TableState {
             rare: Rare::default(),
             rows: 0,
             index: IdIndex::default(),
-            partials: HashMap::new(),
+            partials: FastMap::default(),
             removed_since_purge: 0,
         }
     }
