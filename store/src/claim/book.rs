@@ -243,3 +243,22 @@ impl ClaimBook {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state that is not told here does not compile; one that is not in the list is told.
+    #[test]
+    fn every_state_stands_at_its_number() {
+        use ClaimProgress::*;
+        for progress in [Leased, Accumulated, Consumed, Finished, Released, Expired, Returned, Lost, Rewound]
+        {
+            match progress {
+                Leased | Accumulated | Consumed | Finished | Released | Expired | Returned | Lost
+                | Rewound => {}
+            }
+            assert_eq!(ClaimProgress::ALL.get(progress as usize), Some(&progress));
+        }
+    }
+}
