@@ -109,7 +109,8 @@ impl Shared {
             signals: Signals::default(),
         };
         if !shared.options.read_only {
-            let opened = Event::Opened { incarnation: next_incarnation, pid: std::process::id() };
+            let opened =
+                Event::Opened { incarnation: next_incarnation, pid: shared.directory.disk.process() };
             shared.submit(|_| Ok((opened, ())))?;
         }
         Ok(shared)

@@ -106,6 +106,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// not. 0 when nobody can tell; that is taken for another run every time.
     fn boot(&self) -> u128;
 
+    /// Which process this is, as what it writes tells those who come after it. Default: its pid.
+    fn process(&self) -> u32 {
+        std::process::id()
+    }
+
     /// Takes a lock on the file at `path`, made when it is missing; `None` when somebody holds it. An exclusive holder
     /// leaves `note` in the file for others to read.
     fn lock(&self, path: &Path, kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>>;

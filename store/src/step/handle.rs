@@ -79,7 +79,7 @@ impl Step {
     }
 
     pub(super) fn owner(&self) -> String {
-        format!("step {} of process {}", self.number, std::process::id())
+        format!("step {} of process {}", self.number, self.store.0.directory.disk.process())
     }
 
     /// Whether everything planned for a consumer has been handed out or left out.

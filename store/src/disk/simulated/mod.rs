@@ -358,6 +358,11 @@ impl Disk for SimulatedDisk {
         self.0.lock().boot
     }
 
+    /// Counted from 1, so that the same calls leave the same bytes whatever process makes them.
+    fn process(&self) -> u32 {
+        u32::try_from(self.0.lock().life).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
     fn lock(&self, path: &Path, kind: LockKind, note: &str) -> io::Result<Option<Box<dyn HeldLock>>> {
         self.ask_now(DiskOperation::Lock)?.1.end()?;
         let mut inner = self.0.lock();
