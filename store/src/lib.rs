@@ -42,6 +42,8 @@ mod format_document;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(test)]
+mod golden_coverage;
 mod header;
 mod index;
 mod log;

@@ -19,6 +19,7 @@ mod exact_groups;
 mod extents;
 mod fork;
 mod gangs;
+mod golden;
 mod groups;
 mod hostile;
 mod killed;
