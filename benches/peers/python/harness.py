@@ -13,7 +13,7 @@ A peer is a class with
     close()
 
 The script ends in `harness.main(Peer)`. It is called with the file of samples, the level and the plan, and prints one
-report as JSON.
+report, or {"error": why}, as the last line of its output.
 """
 
 import json
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 import numpy as np
 
@@ -116,9 +117,7 @@ def measure(peer_class, pool_path, level, plan):
             disk = disk_bytes(directory) / rows
         with new_directory() as directory:
             peer = peer_class(pool, directory, level)
-            batches = max(1, int(rate * plan["seconds"] * 0.7) // BATCH)
-            rows = min(batches * BATCH, plan["samples_max"])
-            repetitions.append((rate, through(peer, pool, pool_path, rows), disk))
+            repetitions.append((rate, through(peer, pool, pool_path, plan), disk))
             peer.close()
     rates, throughs, disks = zip(*repetitions)
     return {
@@ -161,66 +160,71 @@ def drain(peer, pool, plan, rows, takes):
         taken += count
 
 
-def through(peer, pool, pool_path, rows):
-    """One writes, another takes and reads, until the last row has been read. Gives samples a second."""
-    write, address = peer.writer(rows), peer.address()
+def through(peer, pool, pool_path, plan):
+    """One writes while another takes and reads, until there is enough or the time is over. Gives the samples a second that
+    came out. The writer goes on as long as somebody takes."""
+    write, address = peer.writer(plan["samples_max"]), peer.address()
     if address is not None:
-        return through_processes(type(peer), write, address, pool_path, rows)
-    bell, failures = Bell(), []
+        return through_processes(type(peer), write, address, pool_path, plan)
+    bell, outcomes = Bell(), []
 
-    def take_and_keep():
+    def take_and_tell():
         try:
-            take_all(peer.taker(), Check(pool, rows), rows, bell)
+            outcomes.append(take_all(peer.taker(), Check(pool, plan["samples_max"]), plan, start, bell))
         except Exception as failure:  # it is raised again below, in the thread that reports
-            failures.append(failure)
+            outcomes.append(failure)
 
-    taker = threading.Thread(target=take_and_keep)
-    start = time.perf_counter()
+    taker = threading.Thread(target=take_and_tell)
+    start = time.monotonic()
     taker.start()
-    for first in range(0, rows, BATCH):
+    for first in range(0, plan["samples_max"], BATCH):
+        if outcomes:
+            break
         write(first)
         bell.ring()
     taker.join()
-    if failures:
-        raise failures[0]
-    return rows / (time.perf_counter() - start)
+    if isinstance(outcomes[0], Exception):
+        raise outcomes[0]
+    return outcomes[0]
 
 
-def through_processes(peer_class, write, address, pool_path, rows):
+def through_processes(peer_class, write, address, pool_path, plan):
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    taker = spawn.Process(target=take_remotely, args=(peer_class, address, pool_path, rows, theirs), daemon=True)
+    taker = spawn.Process(target=take_remotely, args=(peer_class, address, pool_path, plan, theirs), daemon=True)
     taker.start()
     theirs.close()
     ours.recv()  # it is connected
-    start = time.monotonic_ns()
-    for first in range(0, rows, BATCH):
+    ours.send(time.monotonic())  # one clock for all processes of a machine
+    for first in range(0, plan["samples_max"], BATCH):
+        if ours.poll():
+            break
         write(first)
-    end = ours.recv()  # EOFError when the other has failed: its own words are on standard error
+    rate = ours.recv()  # EOFError when the other has failed: its own words are on standard error
     taker.join()
-    return rows / ((end - start) / 1e9)
+    return rate
 
 
-def take_remotely(peer_class, address, pool_path, rows, pipe):
-    take, check = peer_class.connect(address), Check(Pool(pool_path), rows)
+def take_remotely(peer_class, address, pool_path, plan, pipe):
+    take, check = peer_class.connect(address), Check(Pool(pool_path), plan["samples_max"])
     pipe.send("connected")
-    take_all(take, check, rows, None)
-    pipe.send(time.monotonic_ns())  # one clock for all processes of a machine
+    pipe.send(take_all(take, check, plan, pipe.recv(), None))
 
 
-def take_all(take, check, rows, bell):
-    taken, seen_at = 0, time.monotonic()
-    while taken < rows:
+def take_all(take, check, plan, start, bell):
+    taken, last = 0, start
+    while taken < plan["samples_max"] and (taken == 0 or last - start < plan["seconds"]):
         rung = bell.rung if bell else None
         columns = take()
         if columns:
-            taken, seen_at = taken + check.see(columns), time.monotonic()
+            taken, last = taken + check.see(columns), time.monotonic()
         elif bell:
             bell.wait(rung)
-        elif time.monotonic() - seen_at > PATIENCE_S:
+        elif time.monotonic() - last > PATIENCE_S:
             raise RuntimeError("nothing more became ready")
         else:
             time.sleep(0.0005)
+    return taken / (last - start)
 
 
 def new_directory():
@@ -243,5 +247,8 @@ def percentile(times, percent):
 
 def main(peer_class):
     pool_path, level, plan = sys.argv[1:4]
-    report = measure(peer_class, pool_path, level, json.loads(plan))
-    print(json.dumps(report), flush=True)
+    try:
+        print(json.dumps(measure(peer_class, pool_path, level, json.loads(plan))), flush=True)
+    except Exception as failure:  # whatever a peer does: its line in the table says it
+        traceback.print_exc()
+        print(json.dumps({"error": f"{type(failure).__name__}: {failure}"}), flush=True)

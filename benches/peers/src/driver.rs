@@ -128,7 +128,16 @@ fn python(scripted: &Scripted) -> Outcome<Command> {
     Ok(command)
 }
 
-/// Runs a command that prints a report as its last line.
+/// The last line of what a peer's process prints.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Told {
+    Report(Report),
+    Failure { error: String },
+}
+
+/// Runs a command that prints a report as its last line. What it prints as errors goes to ours, for only the reason has
+/// room in the table.
 fn report(command: &mut Command) -> Outcome<Report> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (mut out, mut err) =
@@ -140,12 +149,16 @@ fn report(command: &mut Command) -> Outcome<Report> {
         let join = |text: Result<String, _>| text.map_err(|_| "a thread panicked");
         Ok((status?, join(told.join())?, join(complaints.join())?))
     })?;
-    if !status.success() {
-        let last = complaints.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word why");
-        return Err(format!("{status}: {last}").into());
-    }
-    let last = told.lines().last().ok_or("nothing was printed")?;
-    serde_json::from_str(last).map_err(|error| format!("{error} in {last:?}").into())
+    let failure = match told.lines().last().map(serde_json::from_str) {
+        Some(Ok(Told::Report(report))) => return Ok(report),
+        Some(Ok(Told::Failure { error })) => error,
+        _ => {
+            let last = complaints.lines().rev().find(|line| !line.trim().is_empty());
+            format!("{status}: {}", last.unwrap_or("no word why"))
+        }
+    };
+    eprint!("{complaints}");
+    Err(failure.into())
 }
 
 fn read_all(from: &mut impl Read) -> String {

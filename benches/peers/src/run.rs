@@ -24,7 +24,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) const FULL: Plan = Plan { pool: 4_096, repetitions: 3, samples_max: 100_032, seconds: 1.5 };
+    pub(crate) const FULL: Plan = Plan { pool: 4_096, repetitions: 3, samples_max: 50_048, seconds: 1.5 };
     pub(crate) const QUICK: Plan = Plan { pool: 64, repetitions: 1, samples_max: 128, seconds: 0.2 };
 
     fn budget(self) -> Duration {
@@ -55,9 +55,7 @@ pub(crate) fn measure(native: &Native, level: Level, plan: Plan, workload: &Work
         let directory = tempfile::tempdir()?;
         settle(directory.path())?;
         let peer = (native.open)(workload, directory.path(), level)?;
-        let batches = (ingest * plan.seconds * 0.7) as usize / BATCH;
-        let rows = (batches.max(1) * BATCH).min(plan.samples_max);
-        let through = through(&*peer, workload, plan, rows)?;
+        let through = through(&*peer, workload, plan)?;
         drop(peer);
         repetitions.push(Repetition { ingest, through, bytes });
     }
@@ -118,82 +116,84 @@ fn drain(peer: &dyn Peer, workload: &Workload, plan: Plan, rows: usize, takes: &
     Ok(())
 }
 
-/// One thread writes, another takes and reads, until the last row has been read. Gives samples a second.
-fn through(peer: &dyn Peer, workload: &Workload, plan: Plan, rows: usize) -> Outcome<f64> {
-    let bell = Bell::default();
-    let (time, _) = on_threads(2, |thread| {
+/// One thread writes while another takes and reads, until there is enough or the time is over. Gives the samples a second
+/// that came out.
+fn through(peer: &dyn Peer, workload: &Workload, plan: Plan) -> Outcome<f64> {
+    let (bell, start) = (Bell::default(), Instant::now());
+    let (_, nanoseconds_a_sample) = on_threads(2, |thread| {
         let outcome = match thread {
-            0 => peer.writer().and_then(|writer| write_all(writer, rows, &bell)),
-            _ => {
-                let check = Check::new(workload, plan.pool, rows);
-                peer.taker().and_then(|taker| take_all(taker, check, rows, &bell))
-            }
+            0 => peer.writer().and_then(|writer| write_all(writer, plan, &bell)).map(|()| 0),
+            _ => peer.taker().and_then(|taker| {
+                let check = Check::new(workload, plan.pool, plan.samples_max);
+                take_all(taker, check, plan, (&bell, start))
+            }),
         };
-        if outcome.is_err() {
-            bell.ring(true); // so that the other does not wait for ever
-        }
-        outcome.map(|()| 0)
+        bell.ring(outcome.is_err() || thread == 1); // the writer goes on as long as somebody takes
+        outcome
     })?;
-    Ok(rows as f64 / time.as_secs_f64())
+    Ok(1e9 / nanoseconds_a_sample as f64)
 }
 
-fn write_all(mut writer: Box<dyn Writer + '_>, rows: usize, bell: &Bell) -> Outcome<()> {
-    for first in (0..rows).step_by(BATCH) {
+fn write_all(mut writer: Box<dyn Writer + '_>, plan: Plan, bell: &Bell) -> Outcome<()> {
+    for first in (0..plan.samples_max).step_by(BATCH) {
+        if bell.rung().1 {
+            break;
+        }
         writer.write(first)?;
         bell.ring(false);
     }
     Ok(())
 }
 
-fn take_all(mut taker: Box<dyn Taker + '_>, mut check: Check, rows: usize, bell: &Bell) -> Outcome<()> {
-    let mut taken = 0;
-    while taken < rows {
-        let rung = bell.rung()?;
+/// Gives the nanoseconds from the start to the last take, over the rows.
+fn take_all(
+    mut taker: Box<dyn Taker + '_>,
+    mut check: Check,
+    plan: Plan,
+    (bell, start): (&Bell, Instant),
+) -> Outcome<u64> {
+    let (mut taken, mut last) = (0, Duration::ZERO);
+    while taken < plan.samples_max && (taken == 0 || last < plan.budget()) {
+        let (rung, alone) = bell.rung();
         let mut seen = Ok(());
         let count = taker.take(&mut |columns| seen = check.see(&columns))?;
         seen?;
-        taken += count;
-        if count == 0 {
+        if count > 0 {
+            (taken, last) = (taken + count, start.elapsed());
+        } else if alone {
+            return Err("the writer has failed".into());
+        } else {
             bell.wait(rung)?;
         }
     }
-    Ok(())
+    Ok(last.as_nanos() as u64 / taken as u64)
 }
 
 /// What a program must bring along for stores that wake nobody: it tells its taker of each batch.
 #[derive(Debug, Default)]
 struct Bell {
-    /// How often it rang, and whether the other side has failed.
+    /// How often it rang, and whether one side has ended: the taker with what it wanted, the writer only by a failure.
     state: Mutex<(u64, bool)>,
     bell: Condvar,
 }
 
 impl Bell {
-    fn ring(&self, failed: bool) {
+    fn ring(&self, ended: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = (state.0 + 1, state.1 || failed);
+        *state = (state.0 + 1, state.1 || ended);
         self.bell.notify_one();
     }
 
-    fn rung(&self) -> Outcome<u64> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.1 { Err("the writer has failed".into()) } else { Ok(state.0) }
+    fn rung(&self) -> (u64, bool) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until it has rung since.
     fn wait(&self, since: u64) -> Outcome<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.0 == since {
-            let (woken, late) = self
-                .bell
-                .wait_timeout(state, Duration::from_secs(30))
-                .unwrap_or_else(PoisonError::into_inner);
-            if late.timed_out() {
-                return Err("nothing more became ready".into());
-            }
-            state = woken;
-        }
-        Ok(())
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.bell.wait_timeout_while(state, Duration::from_secs(30), |state| state.0 == since);
+        let (_state, late) = waited.unwrap_or_else(PoisonError::into_inner);
+        if late.timed_out() { Err("nothing more became ready".into()) } else { Ok(()) }
     }
 }
 

@@ -123,6 +123,16 @@ impl<'a> Bare<'a> {
     }
 }
 
+impl Drop for Bare<'_> {
+    /// Gives back what was reserved and not written, so that the disk column tells what rows hold.
+    fn drop(&mut self) {
+        let written = self.starts[*self.ready.get_mut() / BATCH];
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.set_len(written as u64)) {
+            eprintln!("the reserved blocks stay: {error}");
+        }
+    }
+}
+
 /// The bytes of each column of some rows.
 fn column_bytes(workload: &Workload, first: usize, rows: usize) -> [usize; 3] {
     let mut bytes = [0; 3];

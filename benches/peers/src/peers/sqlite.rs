@@ -1,10 +1,12 @@
 //! SQLite: write-ahead log, prepared statements, a connection a thread.
 //!
 //! One table a stage, for an update of a row writes all of its ten kilobytes anew. What is ready and not taken stands in
-//! a partial index; a taker marks rows in one transaction and reads them in the next.
+//! a partial index; a taker marks rows in one transaction and reads them in the next. SQLite knows no queue for its one
+//! writer's lock, only sleeping and trying again, with which a busy writer starves the taker: here both take turns.
 
 use std::path::{Path, PathBuf};
 
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::Outcome;
@@ -39,11 +41,13 @@ struct Sqlite<'a> {
     workload: &'a Workload,
     path: PathBuf,
     level: Level,
+    /// Held by whoever writes, and handed to whoever has waited longest.
+    turn: Mutex<()>,
 }
 
 impl<'a> Sqlite<'a> {
     fn open(workload: &'a Workload, directory: &Path, level: Level) -> Outcome<Self> {
-        let sqlite = Sqlite { workload, path: directory.join("samples.sqlite"), level };
+        let sqlite = Sqlite { workload, path: directory.join("samples.sqlite"), level, turn: Mutex::new(()) };
         sqlite.connect(false)?.execute_batch(TABLES)?;
         Ok(sqlite)
     }
@@ -64,22 +68,23 @@ impl<'a> Sqlite<'a> {
 impl Peer for Sqlite<'_> {
     fn writer(&self) -> Outcome<Box<dyn Writer + '_>> {
         let connection = self.connect(self.level == Level::Synced)?;
-        Ok(Box::new(In { workload: self.workload, connection }))
+        Ok(Box::new(In { sqlite: self, connection }))
     }
 
     fn taker(&self) -> Outcome<Box<dyn Taker + '_>> {
-        Ok(Box::new(Out { connection: self.connect(false)?, buffers: Buffers::default() }))
+        Ok(Box::new(Out { sqlite: self, connection: self.connect(false)?, buffers: Buffers::default() }))
     }
 }
 
 struct In<'a> {
-    workload: &'a Workload,
+    sqlite: &'a Sqlite<'a>,
     connection: Connection,
 }
 
 impl Writer for In<'_> {
     fn write(&mut self, first: usize) -> Outcome<()> {
-        let samples = || (first..first + BATCH).map(|row| (row as i64, self.workload.sample(row)));
+        let samples = || (first..first + BATCH).map(|row| (row as i64, self.sqlite.workload.sample(row)));
+        let turn = self.sqlite.turn.lock();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut insert = transaction.prepare_cached("INSERT INTO prompt VALUES (?, ?)")?;
         for (row, sample) in samples() {
@@ -87,6 +92,8 @@ impl Writer for In<'_> {
         }
         drop(insert);
         transaction.commit()?;
+        MutexGuard::unlock_fair(turn);
+        let turn = self.sqlite.turn.lock();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut insert = transaction.prepare_cached("INSERT INTO response VALUES (?, ?, ?)")?;
         for (row, sample) in samples() {
@@ -94,6 +101,8 @@ impl Writer for In<'_> {
         }
         drop(insert);
         transaction.commit()?;
+        MutexGuard::unlock_fair(turn);
+        let turn = self.sqlite.turn.lock();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut insert = transaction.prepare_cached("INSERT INTO reward VALUES (?, ?, 0)")?;
         for (row, sample) in samples() {
@@ -101,23 +110,27 @@ impl Writer for In<'_> {
         }
         drop(insert);
         transaction.commit()?;
+        MutexGuard::unlock_fair(turn);
         Ok(())
     }
 }
 
-struct Out {
+struct Out<'a> {
+    sqlite: &'a Sqlite<'a>,
     connection: Connection,
     buffers: Buffers,
 }
 
-impl Taker for Out {
+impl Taker for Out<'_> {
     fn take(&mut self, read: &mut dyn FnMut(Columns<'_>)) -> Outcome<usize> {
+        let turn = self.sqlite.turn.lock();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut take = transaction.prepare_cached(TAKE)?;
         let rows = take.query_map([MICRO_BATCH as i64], |row| row.get::<_, i64>(0))?;
         let rows = rows.collect::<Result<Vec<i64>, _>>()?;
         drop(take);
         transaction.commit()?;
+        MutexGuard::unlock_fair(turn);
 
         let transaction = self.connection.transaction()?;
         let mut select = transaction.prepare_cached(READ)?;
