@@ -84,8 +84,9 @@ impl Run {
         let same =
             |r: &ModelRow| (r.version, r.input, r.trajectory) == (old.version, old.input, old.trajectory);
         let index = self.life.rows.iter().rposition(same).unwrap();
-        let allowed =
-            old.version >= self.oldest_fresh() && self.can_leave(index) && !self.life.rows[index].deleted;
+        // Whichever attempt was deleted, no other one comes.
+        let gone = self.life.rows.iter().any(|row| same(row) && row.deleted);
+        let allowed = old.version >= self.oldest_fresh() && self.can_leave(index) && !gone;
         let sample = SampleId::new(&format!("in{}", old.input), 0, old.trajectory).unwrap();
         let purpose = if old.eval { Purpose::Eval } else { Purpose::Train };
         let mut new = NewRow::of(old.version, sample).purpose(purpose).next_attempt();
