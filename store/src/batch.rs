@@ -1,6 +1,6 @@
 //! Batches of changes: all or none, in one record.
 
-use crate::consumer::ConsumerHandle;
+use crate::consumer::{ConsumerHandle, Wait};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Lifetime, NewContents, ValueOwner, ValueWriter, View};
@@ -161,18 +161,30 @@ pub struct WriteBatch<'a> {
     contents: NewContents,
     requests: Vec<Request>,
     durability: Durability,
+    wait: Wait,
 }
+
+/// What a batch's record says, and the rows that were inserted.
+pub(crate) type Decided = (Vec<Operation>, Vec<Row>);
 
 impl<'a> WriteBatch<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
         let values = store.0.values.writer(&*store.0);
         let (contents, durability) = (NewContents::default(), store.0.options.durability);
-        WriteBatch { store, values, contents, requests: Vec::new(), durability }
+        let wait = Wait::For(store.0.options.capacity_wait);
+        WriteBatch { store, values, contents, requests: Vec::new(), durability, wait }
     }
 
     /// The level at which the batch is acknowledged. Default: the store's.
     pub fn durability(&mut self, level: Durability) -> &mut Self {
         self.durability = level;
+        self
+    }
+
+    /// How long [`commit`](WriteBatch::commit) waits where a [rate limiter](crate::RateLimiter) holds the batch back. Default:
+    /// [`Options::capacity_wait`](crate::Options::capacity_wait).
+    pub fn wait(&mut self, wait: Wait) -> &mut Self {
+        self.wait = wait;
         self
     }
 
@@ -363,16 +375,12 @@ impl<'a> WriteBatch<'a> {
     /// one whose token was seen before, the row that is there).
     ///
     /// # Errors
-    /// The first change that cannot be made; then none was.
+    /// The first change that cannot be made; then none was. `retry` when the rate limiter of a consumer held the batch back
+    /// for too long.
     pub fn commit(mut self) -> Result<Vec<Row>> {
         self.bring_values()?;
-        let (shared, contents) = (&self.store.0, &self.contents);
         let requests = std::mem::take(&mut self.requests);
-        shared.submit_if_at(self.durability, |state| {
-            let (operations, rows) = shared.decide(state, requests, contents)?;
-            let event = (!operations.is_empty()).then_some(Event::Written { operations });
-            Ok((event, rows))
-        })
+        self.store.0.write(self.durability, self.wait, requests, &self.contents)
     }
 
     /// Completes a task's claim together with the changes of the batch.
@@ -452,12 +460,12 @@ fn no_reason() -> Error {
 }
 
 impl Shared {
-    fn decide(
+    pub(crate) fn decide(
         &self,
         state: &State,
         requests: Vec<Request>,
         contents: &NewContents,
-    ) -> Result<(Vec<Operation>, Vec<Row>)> {
+    ) -> Result<Decided> {
         let (mut operations, rows) = state.decide_writes(requests, &|table, column, old, new| {
             let data_type = &state.tables[table as usize].schema.data_columns()[column as usize].data_type;
             self.same_bytes(data_type.storage_class(), old, new)

@@ -268,6 +268,12 @@ pub enum Cause {
          readers go, or raise the store's disk budget"
     )]
     NoSpace { needed: u64, used: u64, limit: u64, pin: String },
+    #[error(
+        "consumer {consumer:?} holds inserts back: of {inserted} rows that count {handed_out} were handed out, and its rate \
+         limiter lets no more than its buffer of {buffer} lie there; let it claim, exclude rows that it shall not have, wait \
+         longer, or declare it with a larger buffer"
+    )]
+    HeldBack { consumer: String, inserted: u64, handed_out: u64, buffer: f64 },
     #[error("could not {verb} {}", path.display())]
     Io { verb: &'static str, path: PathBuf, source: io::Error },
 
@@ -305,7 +311,7 @@ impl Cause {
             NeedsRecovery { .. } | Forked { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
             DiskFull { .. } | NoSpace { .. } => Kind::Capacity,
-            LockedByReaders { .. } => Kind::Retry,
+            LockedByReaders { .. } | HeldBack { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,
         }

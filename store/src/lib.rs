@@ -26,6 +26,7 @@
 //! network and no device.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+mod admission;
 mod backup;
 mod batch;
 mod checkpoint;
@@ -80,7 +81,7 @@ pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
 pub use consumer::{
     ClaimFuture, Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, MicroBatch,
-    TrajectoryEnd, Wait,
+    RateLimiter, RateLimiterInfo, TrajectoryEnd, Wait,
 };
 pub use directory::FORMAT_VERSION;
 pub use disk::{

@@ -151,7 +151,8 @@ impl Options {
         self
     }
 
-    /// How long a writer at the budget waits for room. Default: ten seconds.
+    /// How long a writer at a budget waits for room, and one whom a [rate limiter](crate::RateLimiter) holds back for its
+    /// consumer, unless a batch says [otherwise](crate::WriteBatch::wait). Default: ten seconds.
     pub fn capacity_wait(mut self, wait: Duration) -> Self {
         self.capacity_wait = wait;
         self

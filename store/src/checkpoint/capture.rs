@@ -10,7 +10,7 @@ use crate::log::record::{ColumnRecord, ObjectRecord, PlanRecord};
 use crate::object::ObjectRef;
 use crate::state::State;
 use crate::step::{Planned, StepState};
-use crate::table::{Chunk, RareRecord, TableCounts, TableState};
+use crate::table::{Chunk, RareRecord, TableCounts, TableState, TallyImage};
 use crate::texts::TextPages;
 
 /// The state at one instant, as far as a checkpoint is concerned.
@@ -41,6 +41,7 @@ pub(super) struct TableCapture {
     pub(super) runs: Vec<Run>,
     pub(super) partials: Vec<PartialImage>,
     pub(super) rare: RareRecord,
+    pub(super) tallies: Vec<TallyImage>,
     pub(super) schema_version: u32,
 }
 
@@ -106,6 +107,7 @@ fn table(table: &mut TableState) -> TableCapture {
         runs: table.index.runs().to_vec(),
         partials,
         rare: table.rare.record(),
+        tallies: table.tallies.image(),
         schema_version: table.schema.version(),
     }
 }

@@ -116,6 +116,7 @@ pub(crate) struct TableImage {
     pub(crate) runs: Vec<RunImage>,
     pub(crate) partials: Vec<PartialImage>,
     pub(crate) rare: RareRecord,
+    pub(crate) tallies: Vec<crate::table::TallyImage>,
     pub(crate) schema_version: u32,
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
         state.consumer_created(name, declaration, &mut Effects::default()).map_err(corrupt)?;
     }
     for (number, table) in manifest.tables.into_iter().enumerate() {
+        state.tables[number].tallies.restore(&table.tallies).map_err(corrupt)?;
         fill_table(&mut state, number, table, &pages)?;
     }
     for step in manifest.steps {

@@ -250,6 +250,7 @@ impl<'a> PageStore<'a> {
             runs: self.runs(runs)?,
             partials: table.partials,
             rare: table.rare,
+            tallies: table.tallies,
             schema_version: table.schema_version,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::condition::Comparison;
 use super::grouping::{GroupBy, GroupRule, Grouping, Member, TrajectoryEnd};
+use super::limiter::RateLimiter;
 use crate::table::Purpose;
 
 /// What a consumer does with its claims.
@@ -41,6 +42,7 @@ pub struct Consumer {
     pub(crate) conditions: Vec<(String, Comparison, f64)>,
     pub(crate) priority: Option<String>,
     pub(crate) staleness: Option<u64>,
+    pub(crate) limiter: Option<RateLimiter>,
 }
 
 impl Consumer {
@@ -55,6 +57,7 @@ impl Consumer {
             conditions: Vec::new(),
             priority: None,
             staleness: None,
+            limiter: None,
         }
     }
 
@@ -152,6 +155,13 @@ impl Consumer {
     /// oldest of equals; null comes last. The column must be final for a row to be ready. Default: the oldest first.
     pub fn priority(mut self, column: &str) -> Self {
         self.priority = Some(column.to_owned());
+        self
+    }
+
+    /// Holds those who insert rows for this consumer and those who claim them together. Default: neither waits for the
+    /// other.
+    pub fn rate_limiter(mut self, limiter: RateLimiter) -> Self {
+        self.limiter = Some(limiter);
         self
     }
 }

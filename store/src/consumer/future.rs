@@ -9,6 +9,7 @@ use super::micro_batch::MicroBatch;
 use super::signal::InLine;
 use crate::claim::Claim;
 use crate::error::Result;
+use crate::state::Ask;
 
 /// A claim to come: ready when enough is, on any async runtime. `None` when nothing more can come, as at the end of a
 /// step's plan.
@@ -56,10 +57,10 @@ impl Future for ClaimFuture {
                 Ok(Attempt::NotReady) => {}
                 Err(error) => return self.end(Err(error)),
             }
-            let need = self.rule.need();
+            let ask = Ask { rule: self.rule, step: self.step };
             let signal = self.consumer.signal().clone();
             let Some(place) = &mut self.place else {
-                self.place = Some(signal.stand_in_line(need));
+                self.place = Some(signal.stand_in_line_for(ask));
                 continue; // in line first, then another look
             };
             if let Some(listener) = place.listener() {

@@ -7,6 +7,7 @@ use event_listener::EventListener;
 
 use super::declaration::ConsumerKind;
 use super::future::ClaimFuture;
+use super::limiter::RateLimiterInfo;
 use super::micro_batch::MicroBatch;
 use super::select::Shortage;
 use super::signal::{InLine, Signal};
@@ -14,6 +15,7 @@ use crate::claim::Claim;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event};
+use crate::state::Ask;
 use crate::store::Store;
 use crate::table::Table;
 
@@ -146,7 +148,7 @@ impl ConsumerHandle {
     /// `state` for a trainer: its rows are claimed through [`Step::next`](crate::Step::next). `closed` when the store is.
     pub fn claim(&self, rule: MicroBatch, owner: &str, wait: Wait) -> Result<Option<Claim>> {
         self.check_task()?;
-        self.claim_when_ready(rule.need(), wait, || self.attempt(rule, owner, None))
+        self.claim_when_ready(Ask { rule, step: None }, wait, || self.attempt(rule, owner, None))
     }
 
     /// The same without blocking a thread.
@@ -186,7 +188,7 @@ impl ConsumerHandle {
     /// Repeats `attempt` until it succeeds, nothing more can come, or the wait is over.
     pub(crate) fn claim_when_ready(
         &self,
-        need: usize,
+        ask: Ask,
         wait: Wait,
         mut attempt: impl FnMut() -> Result<Attempt>,
     ) -> Result<Option<Claim>> {
@@ -209,7 +211,7 @@ impl ConsumerHandle {
                 Err(error) => break Err(error),
             }
             let Some(place) = &mut place else {
-                place = Some(self.signal.stand_in_line(need));
+                place = Some(self.signal.stand_in_line_for(ask));
                 continue; // in line first, then another look
             };
             if let Some(listener) = place.listener().take() {
@@ -223,8 +225,29 @@ impl ConsumerHandle {
         outcome
     }
 
+    /// How the consumer's rate limiter stands; `None` where it has none.
+    pub fn rate_limiter(&self) -> Option<RateLimiterInfo> {
+        let state = self.store.0.state.lock();
+        state.consumers[self.index].limiter.map(|limiter| limiter.info(state.tally(self.index)))
+    }
+
+    /// Tells those who wait to insert what became of a look at the ready queue.
+    pub(crate) fn tell(&self, ask: Ask, outcome: &Result<Attempt>) {
+        match outcome {
+            Ok(Attempt::NotReady) => self.signal.throttle().asked_in_vain(ask),
+            Ok(Attempt::Claimed(_)) => self.signal.throttle().got(ask),
+            Ok(Attempt::Complete) | Err(_) => {}
+        }
+    }
+
     /// One look at the ready queue.
     pub(crate) fn attempt(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
+        let outcome = self.look(rule, owner, step);
+        self.tell(Ask { rule, step }, &outcome);
+        outcome
+    }
+
+    fn look(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
         let shared = &self.store.0;
         let now = shared.options.clock.now();
         shared.expire_at(now)?;

@@ -9,7 +9,8 @@
 //! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`] is
 //! the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is ready and
 //! its [`groups`]; [`rows`] and [`members`] are how they change, [`hold`] what keeps a row back, [`select`] what a claim takes, [`plan`] how far a step
-//! has come; [`handle`] is what callers hold, [`signal`] how they wait.
+//! has come; [`handle`] is what callers hold, [`signal`] how they wait. [`limiter`] holds those who insert and those who claim
+//! together, [`throttle`] is how the former wait.
 
 mod condition;
 mod declaration;
@@ -20,6 +21,7 @@ mod groups;
 mod handle;
 mod hold;
 mod image;
+mod limiter;
 mod members;
 mod micro_batch;
 mod partition;
@@ -31,6 +33,7 @@ mod select;
 mod signal;
 mod signals;
 mod state;
+mod throttle;
 
 pub use condition::Comparison;
 pub use declaration::{Consumer, ConsumerKind};
@@ -41,9 +44,11 @@ pub(crate) use grouping::{KeyParts, MEMBERS_MAX};
 pub(crate) use handle::Attempt;
 pub use handle::{ConsumerHandle, Wait};
 pub(crate) use image::ConsumerStateImage;
+pub use limiter::{RateLimiter, RateLimiterInfo};
 pub(crate) use members::{GroupChange, GroupInfo};
 pub use micro_batch::MicroBatch;
 pub(crate) use select::{Choice, Selection, Shortage, length};
 pub(crate) use signal::Readiness;
 pub(crate) use signals::Signals;
 pub(crate) use state::{ConsumedTable, ConsumerState, Fallout};
+pub(crate) use throttle::Inserting;

@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use event_listener::{Event, EventListener, Listener};
 use parking_lot::Mutex;
 
+use super::throttle::Throttle;
+use crate::state::Ask;
+
 /// How a consumer stands, for those who want to claim of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
@@ -44,6 +47,8 @@ pub(crate) struct Signal {
     lines: Mutex<BTreeMap<usize, Line>>,
     /// Those who wait for any change.
     anything: Event,
+    /// Those who wait to insert.
+    throttle: Throttle,
 }
 
 #[derive(Debug, Default)]
@@ -80,9 +85,15 @@ impl Signal {
         self.anything.notify(usize::MAX);
     }
 
+    /// Those who wait to insert.
+    pub(crate) fn throttle(&self) -> &Throttle {
+        &self.throttle
+    }
+
     /// Wakes everyone.
     pub(crate) fn wake_all(&self) {
         self.anything.notify(usize::MAX);
+        self.throttle.wake_all();
         self.lines.lock().values().for_each(|line| _ = line.event.notify(usize::MAX));
     }
 
@@ -100,7 +111,14 @@ impl Signal {
         line.length += 1;
         let (event, listener) = (line.event.clone(), line.event.listen());
         drop(lines);
-        InLine { signal: self.clone(), need, event, listener: Some(listener) }
+        InLine { signal: self.clone(), need, event, listener: Some(listener), ask: None }
+    }
+
+    /// Stands in line for what was asked for. Look again before waiting.
+    pub(crate) fn stand_in_line_for(self: &Arc<Self>, ask: Ask) -> InLine {
+        let mut place = self.stand_in_line(ask.rule.need());
+        place.ask = self.throttle.stands_in_line(ask).then_some(ask);
+        place
     }
 }
 
@@ -111,6 +129,7 @@ pub(crate) struct InLine {
     need: usize,
     event: Arc<Event>,
     listener: Option<EventListener>,
+    ask: Option<Ask>,
 }
 
 impl InLine {
@@ -135,6 +154,7 @@ impl InLine {
 impl Drop for InLine {
     fn drop(&mut self) {
         drop(self.listener.take()); // hands a wake-up on
+        self.ask.into_iter().for_each(|ask| self.signal.throttle.leaves_line(ask));
         let mut lines = self.signal.lines.lock();
         if let Some(line) = lines.get_mut(&self.need) {
             line.length -= 1;

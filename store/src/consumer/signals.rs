@@ -47,6 +47,7 @@ impl Signals {
         for (consumer, signal) in self.of_consumers.read().iter().enumerate() {
             if effects.touches(consumer) && consumer < state.consumers.len() {
                 signal.publish(state.readiness(consumer));
+                signal.throttle().publish(state, consumer);
             }
         }
         let deadline = state.claims.next_deadline().map_or(i64::MAX, |deadline| deadline.0);
@@ -61,6 +62,7 @@ impl Signals {
         for (consumer, signal) in self.of_consumers.read().iter().enumerate() {
             if effects.touches(consumer) {
                 signal.announce();
+                signal.throttle().announce();
             }
             if effects.everyone.contains(&consumer) {
                 signal.wake_all();

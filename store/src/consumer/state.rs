@@ -15,6 +15,7 @@ use super::condition::Condition;
 use super::declaration::ConsumerKind;
 use super::group::GroupName;
 use super::grouping::Grouping;
+use super::limiter::RateLimiter;
 use super::partition::Partition;
 use super::plan::PlanProgress;
 use super::reindex::Said;
@@ -37,6 +38,7 @@ pub(crate) struct ConsumerState {
     pub(super) conditions: Vec<Condition>,
     /// The columns that order what is ready, by table; empty where age does.
     pub(super) priority: Vec<u16>,
+    pub(crate) limiter: Option<RateLimiter>,
     /// By table and version, of versions that are not over.
     pub(super) partitions: BTreeMap<(u32, u64), Partition>,
     /// By table and version, of versions that are over.
@@ -83,6 +85,9 @@ impl ConsumerState {
                 Grouping::from_record(record).ok_or_else(|| format!("{name:?} groups in no known way"))
             })
             .transpose()?;
+        let members = grouping.map_or(1, |grouping| grouping.size);
+        let limiter = declaration.limiter.as_ref();
+        let limiter = limiter.map(|record| RateLimiter::from_record(record, members)).transpose()?;
         let conditions = declaration.conditions.iter().map(Condition::from_record);
         let conditions = conditions.collect::<Option<Vec<_>>>();
         Ok(ConsumerState {
@@ -92,6 +97,7 @@ impl ConsumerState {
             purposes: declaration.purposes,
             conditions: conditions.ok_or_else(|| format!("{name:?} compares in no known way"))?,
             priority: declaration.priority.clone(),
+            limiter,
             partitions: BTreeMap::new(),
             said: BTreeMap::new(),
             next_ticket: 1,
@@ -103,6 +109,12 @@ impl ConsumerState {
     /// Which of the consumer's tables this is, and how it is seen.
     pub(super) fn consumed(&self, table: u32) -> Option<(usize, ConsumedTable)> {
         self.tables.iter().copied().enumerate().find(|(_, consumed)| consumed.table == table)
+    }
+
+    /// Whether a row of a table, a version and a purpose is one for this consumer to take.
+    pub(crate) fn takes(&self, table: u32, version: u64, purpose: u8) -> bool {
+        let of_table = self.consumed(table).is_some_and(|(_, consumed)| version >= consumed.floor);
+        of_table && self.purposes.checked_shr(purpose.into()).is_some_and(|bits| bits & 1 == 1)
     }
 
     /// The queue and the groups of a version, unless it is over.

@@ -113,6 +113,17 @@ pub(crate) struct ConsumerRecord {
     pub(crate) priority: Vec<u16>,
     /// How many versions behind a row may be; `None` for strict.
     pub(crate) staleness: Option<u64>,
+    pub(crate) limiter: Option<Box<LimiterRecord>>,
+}
+
+/// How a consumer and those who insert for it are held together.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct LimiterRecord {
+    /// The bits of a 64-bit floating point number.
+    pub(crate) samples_per_insert: u64,
+    pub(crate) min_size_to_sample: u64,
+    /// The bits of a 64-bit floating point number.
+    pub(crate) error_buffer: u64,
 }
 
 /// How a consumer groups rows.

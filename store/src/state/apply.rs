@@ -169,7 +169,7 @@ impl State {
             if state.consumers.contains(&index) || (declaration.trainer && state.trainer.is_some()) {
                 return Err(format!("table {table} is named twice, or has a trainer already"));
             }
-            let slot = state.add_consumer(index, declaration.trainer);
+            let slot = state.add_consumer(index, declaration.trainer, declaration.limiter.is_some());
             if declaration.trainer {
                 state.freshness.window = declaration.staleness;
                 state.group_by =

@@ -15,7 +15,7 @@ use crate::sample_id::SampleId;
 use crate::table::{Progress, Row, VersionSpan};
 
 /// One change that a caller asks for; values are in their extents already.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Request {
     Insert(Insertion),
     Write { row: Row, cells: Vec<CellRecord> },
@@ -39,7 +39,7 @@ impl Request {
 }
 
 /// A row that a caller asks for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Insertion {
     pub(crate) table: u32,
     pub(crate) sample: SampleId,
@@ -106,9 +106,16 @@ impl State {
     ) -> std::result::Result<(Selection, u32), Shortage> {
         let state = &self.consumers[consumer];
         let versions = |table| self.claimable_versions(consumer, table);
-        let select = |choice| {
-            let selection = state.select(&self.tables, versions, &choice).ok_or(Shortage::NotReady)?;
-            Ok(self.in_sample_order(selection))
+        let allowed = self.may_claim(consumer);
+        let select = |choice: Choice| {
+            let select = |choice| state.select(&self.tables, versions, &choice).ok_or(Shortage::NotReady);
+            let mut selection = select(choice)?;
+            if selection.rows.len() > allowed && allowed > 0 && !choice.rule.exact {
+                let rule = MicroBatch { rows: allowed, ..choice.rule };
+                selection = select(Choice { rule, ..choice })?;
+            }
+            let enough = selection.rows.len() <= allowed;
+            if enough { Ok(self.in_sample_order(selection)) } else { Err(Shortage::NotReady) }
         };
         let Some(number) = step else {
             return Ok((select(Choice { rule, planned: false, flush: false })?, 0));
@@ -139,13 +146,15 @@ impl State {
     /// How a consumer stands for those who want to claim of it.
     pub(crate) fn readiness(&self, consumer: usize) -> Readiness {
         if self.consumers[consumer].kind == ConsumerKind::Task {
-            return Readiness { rows: self.claimable_rows(consumer), step: 0 };
+            return Readiness { rows: self.claimable_rows(consumer).min(self.may_claim(consumer)), step: 0 };
         }
         let step = self.open_step().unwrap_or(0);
         let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.planned);
         let planned = planned.filter(|_| step != 0).find(|planned| planned.consumer == consumer);
         let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
-        Readiness { rows: if ready >= open { Readiness::LOOK } else { ready }, step }
+        let allowed = self.may_claim(consumer);
+        let rows = if ready >= open && allowed >= open { Readiness::LOOK } else { ready.min(allowed) };
+        Readiness { rows, step }
     }
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {

@@ -58,12 +58,14 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
             number: number.to_bits(),
         })
     };
+    let members = consumer.grouping.map_or(1, |grouping| grouping.size);
     Ok(ConsumerRecord {
         trainer: consumer.kind == ConsumerKind::Trainer,
         grouping: consumer.grouping.map(|grouping| grouping.record()),
         purposes: consumer.purposes,
         staleness: consumer.staleness,
         conditions: consumer.conditions.iter().map(condition).collect::<Result<_>>()?,
+        limiter: consumer.limiter.map(|limiter| limiter.record(members).map(Box::new)).transpose()?,
         priority: consumer.priority.as_deref().map_or(Ok(Vec::new()), columns)?,
         tables,
         required,

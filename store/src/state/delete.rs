@@ -74,6 +74,9 @@ impl State {
         for row in rows.into_iter().flat_map(|(first, last)| first..=last) {
             self.delete_row(table, row, effects)?;
         }
+        if let Some(versions) = retired {
+            self.tables[table as usize].forget_tallies(versions);
+        }
         Ok(())
     }
 

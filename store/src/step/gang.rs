@@ -17,7 +17,7 @@ use crate::claim::{Claim, ClaimProgress, ClaimState};
 use crate::consumer::{Attempt, ConsumerHandle, MicroBatch, Selection, Shortage, Wait, length};
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event, GangRecord, ReturnReason};
-use crate::state::State;
+use crate::state::{Ask, State};
 
 /// What each rank of a gang gets of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +129,12 @@ impl GangMember {
     }
 
     fn take(&self, wanted: Wanted, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
-        self.consumer.claim_when_ready(rule.need(), wait, || self.attempt(wanted, rule))
+        let ask = Ask { rule, step: Some(self.step) };
+        self.consumer.claim_when_ready(ask, wait, || {
+            let outcome = self.attempt(wanted, rule);
+            self.consumer.tell(ask, &outcome);
+            outcome
+        })
     }
 
     fn attempt(&self, wanted: Wanted, rule: MicroBatch) -> Result<Attempt> {

@@ -8,7 +8,7 @@ use crate::durability::Durability;
 use crate::error::Result;
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
-use crate::state::unknown;
+use crate::state::{Ask, unknown};
 use crate::store::Store;
 
 /// An open step: takes micro-batches until its plan is complete, then commits them all at once.
@@ -62,7 +62,7 @@ impl Step {
         consumer.check_store(&self.store)?;
         let owner = self.owner();
         let attempt = || consumer.attempt(rule, &owner, Some(self.number));
-        consumer.claim_when_ready(rule.need(), wait, attempt)
+        consumer.claim_when_ready(Ask { rule, step: Some(self.number) }, wait, attempt)
     }
 
     /// The same without blocking a thread.

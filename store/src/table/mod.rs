@@ -14,6 +14,7 @@ mod info;
 mod rare;
 mod record;
 mod state;
+mod tally;
 mod word;
 
 pub use chunk::CHUNK_ROWS;
@@ -28,4 +29,5 @@ pub use record::Purpose;
 pub(crate) use record::{RowMeta, RowStatus};
 pub use state::TableCounts;
 pub(crate) use state::{Identity, TableState};
+pub(crate) use tally::{Tally, TallyImage};
 pub(crate) use word::Progress;

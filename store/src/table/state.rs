@@ -13,6 +13,7 @@ use super::chunk::{CHUNK_ROWS, Chunk};
 use super::freshness::Freshness;
 use super::rare::Rare;
 use super::record::{Purpose, RowMeta, RowStatus};
+use super::tally::{Tallies, Tally};
 use super::word::{ConsumerWord, Progress};
 use crate::clock::Timestamp;
 use crate::consumer::GroupBy;
@@ -70,6 +71,8 @@ pub(crate) struct TableState {
     pub(crate) index: IdIndex,
     /// Fragments of partial cells, in order.
     pub(crate) partials: FastMap<(u32, u16), Vec<View>>,
+    /// The rows of consumers that have a rate limiter.
+    pub(crate) tallies: Tallies,
     /// Rows that were removed since the index was last purged.
     removed_since_purge: usize,
 }
@@ -118,6 +121,7 @@ impl TableState {
             rows: 0,
             index: IdIndex::default(),
             partials: FastMap::default(),
+            tallies: Tallies::default(),
             removed_since_purge: 0,
         }
     }
@@ -162,7 +166,21 @@ impl TableState {
     }
 
     pub(crate) fn set_word(&mut self, slot: usize, row: u32, progress: Progress, ticket_or_claim: u64) {
+        if self.tallies.counts(slot) && !self.is_removed(row) {
+            let (version, from) = (self.meta(row).policy_version, self.word(slot, row).progress);
+            self.tallies.moved(slot, version, from, progress);
+        }
         self.chunk_mut(row).set_word(slot, at(row), progress, ticket_or_claim);
+    }
+
+    /// The rows of a consumer of versions from `version` on; of one whose rows are not counted, none.
+    pub(crate) fn tally_since(&self, slot: usize, version: u64) -> Tally {
+        self.tallies.since(slot, version)
+    }
+
+    /// Versions were deleted for good.
+    pub(crate) fn forget_tallies(&mut self, (first, last): (u64, u64)) {
+        self.tallies.forget(first..=last);
     }
 
     pub(crate) fn cell(&self, column: usize, row: u32) -> Option<StoredValue> {
@@ -210,6 +228,7 @@ impl TableState {
         self.index.insert(Identity::of(&meta).hash(), row);
         self.counts.written += u64::from(meta.purpose() == Purpose::Train);
         self.rows += 1;
+        self.tallies.row_came(meta.policy_version);
         self.chunk_mut(row).push(meta);
         row
     }
@@ -325,8 +344,14 @@ impl TableState {
         self.chunks.iter().map(|chunk| chunk.heap_bytes()).sum::<usize>() + self.index.heap_bytes()
     }
 
-    pub(crate) fn add_consumer(&mut self, consumer: usize, trainer: bool) -> usize {
+    /// Takes in a consumer; `limited` says that its rows are counted.
+    pub(crate) fn add_consumer(&mut self, consumer: usize, trainer: bool, limited: bool) -> usize {
         let slot = self.consumers.len();
+        let there =
+            (0..self.rows).filter(|row| !self.is_removed(*row)).map(|row| self.meta(row).policy_version);
+        let mut tallies = self.tallies.clone();
+        tallies.add(slot, limited.then_some(there));
+        self.tallies = tallies;
         self.consumers.push(consumer);
         if trainer {
             self.trainer = Some(slot);

@@ -23,6 +23,7 @@ mod golden;
 mod groups;
 mod hostile;
 mod killed;
+mod limiter;
 mod model;
 mod power;
 mod probe;

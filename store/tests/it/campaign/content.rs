@@ -29,7 +29,9 @@ impl Content {
             writeln!(text, "step {} {:?}", step.step, step.progress).unwrap();
         }
         for consumer in store.consumers() {
-            writeln!(text, "consumer {} {}", consumer.name, consumer.table).unwrap();
+            let limiter = store.consumer(&consumer.name).unwrap().rate_limiter();
+            let limited = limiter.map(|limiter| (limiter.declared, limiter.inserted));
+            writeln!(text, "consumer {} {} {limited:?}", consumer.name, consumer.table).unwrap();
         }
         Content(text)
     }

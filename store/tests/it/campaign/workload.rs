@@ -305,7 +305,8 @@ pub(crate) fn declare(store: &Store, told: &mut dyn FnMut(&Store)) -> Result<()>
     told(store);
     exists(store.create_table("judge", judge).map(drop))?;
     told(store);
-    let trainer = Consumer::trainer(["solver"]).ready(["response", "reward"]);
+    let plenty = RateLimiter::new(1.0, 1, 1000.0); // counts, and holds nobody back
+    let trainer = Consumer::trainer(["solver"]).ready(["response", "reward"]).rate_limiter(plenty);
     exists(store.create_consumer("train", trainer).map(drop))?;
     told(store);
     exists(store.create_consumer("train-judge", Consumer::trainer(["judge"]).ready(["verdict"])).map(drop))?;
