@@ -1,4 +1,4 @@
-//! Whether a call that begins rows may go on, or waits.
+//! Whether a batch may go on, or waits: for memory ([`memory`](crate::memory)), or for a consumer.
 //!
 //! A batch is held back by the rate limiters of the consumers that are to take its rows (the rules, and why nobody waits
 //! for ever, are told at [`RateLimiter`](crate::RateLimiter) and in its module). Its values are in their extents by then and held there, so
@@ -18,7 +18,7 @@ use crate::table::Row;
 
 impl Shared {
     /// When somebody who begins to wait now gives up; `None` for never.
-    fn waits_until(&self, wait: Wait) -> Option<Timestamp> {
+    pub(crate) fn waits_until(&self, wait: Wait) -> Option<Timestamp> {
         let now = self.options.clock.now();
         match wait {
             Wait::No => Some(now),
@@ -30,7 +30,7 @@ impl Shared {
     /// Makes all changes of a batch at once, as soon as nothing holds it back.
     ///
     /// # Errors
-    /// `retry` when it was held back for too long; the first change that cannot be made at once.
+    /// `capacity` when there was no memory for it in time; `retry` when it was held back for too long; the first change that cannot be made at once.
     pub(crate) fn write(
         &self,
         level: Durability,
@@ -41,6 +41,7 @@ impl Shared {
         let until = self.waits_until(wait);
         let mut place: Option<Inserting> = None;
         loop {
+            self.admit_growth(&requests, until, false)?;
             let mut holder = None;
             let outcome = self.submit_if_at(level, |state| {
                 let (operations, rows) = self.decide_admitted(state, &mut requests, contents, &mut holder)?;

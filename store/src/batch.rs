@@ -181,7 +181,8 @@ impl<'a> WriteBatch<'a> {
         self
     }
 
-    /// How long [`commit`](WriteBatch::commit) waits where a [rate limiter](crate::RateLimiter) holds the batch back. Default:
+    /// How long [`commit`](WriteBatch::commit) waits where a [rate limiter](crate::RateLimiter) holds the batch back, or the
+    /// [memory budget](crate::Options::memory_bytes_max). Default:
     /// [`Options::capacity_wait`](crate::Options::capacity_wait).
     pub fn wait(&mut self, wait: Wait) -> &mut Self {
         self.wait = wait;
@@ -376,7 +377,7 @@ impl<'a> WriteBatch<'a> {
     ///
     /// # Errors
     /// The first change that cannot be made; then none was. `retry` when the rate limiter of a consumer held the batch back
-    /// for too long.
+    /// for too long; `capacity` when there was no memory for it in time.
     pub fn commit(mut self) -> Result<Vec<Row>> {
         self.bring_values()?;
         let requests = std::mem::take(&mut self.requests);
@@ -386,6 +387,7 @@ impl<'a> WriteBatch<'a> {
     /// Completes a task's claim together with the changes of the batch.
     pub(crate) fn finish(mut self, claim: u64) -> Result<Vec<Row>> {
         self.bring_values()?;
+        self.store.0.admit_growth(&self.requests, self.store.0.waits_until(self.wait), true)?;
         let (shared, contents) = (&self.store.0, &self.contents);
         let requests = std::mem::take(&mut self.requests);
         shared.submit_at(self.durability, |state| {

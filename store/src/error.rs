@@ -269,6 +269,11 @@ pub enum Cause {
     )]
     NoSpace { needed: u64, used: u64, limit: u64, pin: String },
     #[error(
+        "no memory for {needed} bytes: {used} bytes are taken, and of {limit} this call may use {usable}; none came free in time; \
+         {pin}; delete rows, let snapshots go, or raise the store's memory budget"
+    )]
+    NoMemory { needed: u64, used: u64, usable: u64, limit: u64, pin: String },
+    #[error(
         "consumer {consumer:?} holds inserts back: of {inserted} rows that count {handed_out} were handed out, and its rate \
          limiter lets no more than its buffer of {buffer} lie there; let it claim, exclude rows that it shall not have, wait \
          longer, or declare it with a larger buffer"
@@ -310,7 +315,7 @@ impl Cause {
             }
             NeedsRecovery { .. } | Forked { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
-            DiskFull { .. } | NoSpace { .. } => Kind::Capacity,
+            DiskFull { .. } | NoSpace { .. } | NoMemory { .. } => Kind::Capacity,
             LockedByReaders { .. } | HeldBack { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,

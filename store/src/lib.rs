@@ -46,9 +46,11 @@ pub mod fuzzing;
 #[cfg(test)]
 mod golden_coverage;
 mod header;
+mod heap;
 mod index;
 mod log;
 mod maps;
+mod memory;
 mod numbered;
 mod object;
 mod options;

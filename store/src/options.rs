@@ -48,6 +48,7 @@ pub struct Options {
     pub(crate) free_extent_bytes_max: u64,
     pub(crate) value_path: ValuePath,
     pub(crate) disk_bytes_max: Option<u64>,
+    pub(crate) memory_bytes_max: Option<u64>,
     pub(crate) capacity_wait: Duration,
     pub(crate) snapshot_age_max: Option<Duration>,
     pub(crate) segment_bytes_max: u64,
@@ -73,6 +74,7 @@ impl Default for Options {
             free_extent_bytes_max: 8 << 30,
             value_path: ValuePath::Chosen,
             disk_bytes_max: None,
+            memory_bytes_max: None,
             capacity_wait: Duration::from_secs(10),
             snapshot_age_max: None,
             segment_bytes_max: 64 << 20,
@@ -151,6 +153,16 @@ impl Options {
         self
     }
 
+    /// The most bytes of memory that the store may take ([`Stats::memory_bytes`](crate::Stats::memory_bytes)). A batch that
+    /// begins rows waits at seven eighths of it, other writes at all of it ([`capacity_wait`](Options::capacity_wait)), and is then refused with a
+    /// `capacity` error that names the largest pin. Before that, and in [`Store::run_once`](crate::Store::run_once) when
+    /// three quarters are taken, what lies in a checkpoint as well is let go. Counted now and then, so the store may run
+    /// past it by a 64th and what is written at the same time. At least 1 MiB. Default: no limit.
+    pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
+        self.memory_bytes_max = Some(bytes);
+        self
+    }
+
     /// How long a writer at a budget waits for room, and one whom a [rate limiter](crate::RateLimiter) holds back for its
     /// consumer, unless a batch says [otherwise](crate::WriteBatch::wait). Default: ten seconds.
     pub fn capacity_wait(mut self, wait: Duration) -> Self {
@@ -215,6 +227,11 @@ impl Options {
             let reason =
                 format!("{first} and {max} must lie between 4096 and 1073741824, first not above max");
             return Err(Cause::Argument { what: "extent_bytes", reason }.into());
+        }
+        if let Some(bytes) = self.memory_bytes_max.filter(|bytes| *bytes < 1 << 20) {
+            let reason =
+                format!("{bytes} bytes are less than an empty store may need; allow 1048576 at least");
+            return Err(Cause::Argument { what: "memory_bytes_max", reason }.into());
         }
         Ok(())
     }

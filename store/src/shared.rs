@@ -25,6 +25,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{Extents, Pin, ValueSource, stored_bytes};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
+use crate::memory::Memory;
 use crate::options::Options;
 use crate::process;
 use crate::reader::Reading;
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,
+    pub(crate) memory: Memory,
     /// How many records there were when the store was open: what was emptied before lies below.
     pub(crate) opened_commits: u64,
     /// The name that short pins go by.
@@ -98,6 +100,7 @@ impl Shared {
             checkpointer,
             state: Mutex::new(state),
             numbering: Numbering::default(),
+            memory: Memory::default(),
             closed: OnceLock::new(),
             reading: Mutex::new(reading),
             opened_commits,
@@ -156,6 +159,7 @@ impl Shared {
         let carried = if level == Durability::Synced { self.carry(&state, &event) } else { Vec::new() };
         let names_values = carried.is_empty() && state.values_named(&event).next().is_some();
         let record = Record { time: self.options.clock.now().0, event, carried };
+        let frees_memory = record.event.frees_memory();
         let logged = self.log.append(&record, names_values);
         let applied = logged.and_then(|appended| {
             let effects = state.apply(record).map_err(|reason| self.close(reason))?;
@@ -166,6 +170,9 @@ impl Shared {
         let (appended, effects) = applied?;
         // Before the log is written: who is woken needs longer than that, and its own record comes after this one.
         self.signals.announce(&effects);
+        if frees_memory {
+            self.memory_may_be_free();
+        }
         self.bring_to(level, appended)?;
         Ok(outcome)
     }
@@ -281,6 +288,7 @@ impl Shared {
 
     pub(crate) fn wake_everyone(&self) {
         self.signals.wake_all();
+        self.memory_may_be_free();
     }
 
     /// Whether a snapshot, a value or a buffer of this process may still be read.

@@ -19,7 +19,8 @@ pub struct Stats {
     pub extents: u64,
     /// Bytes that they take on disk.
     pub extent_bytes: u64,
-    /// Bytes of memory that rows, their index and their texts take; pages that lie in a checkpoint's files do not count.
+    /// Bytes of memory that the store takes: rows, index and texts, queues and groups, claims and steps, the log's buffers,
+    /// and pages that only snapshots keep. Extents and pages that lie in a checkpoint's files do not count.
     pub memory_bytes: u64,
     /// Bytes of extents that wait to be used again.
     pub free_extent_bytes: u64,

@@ -301,7 +301,7 @@ impl Store {
         let now = self.0.options.clock.now();
         let state = self.0.state.lock();
         let pin = self.0.extents.pins().take(state.commits, owner.into(), Some(now));
-        Snapshot::new(self.0.extents.clone(), Arc::new(pin), &state)
+        Snapshot::new(self.0.extents.clone(), Arc::new(pin), &state, &self.0.memory.holdings)
     }
 
     /// Who holds back the space of values that are no longer part of any table, the greatest first.
@@ -374,10 +374,7 @@ impl Store {
     /// Counters since the store was opened.
     pub fn stats(&self) -> Stats {
         let (extents, extent_bytes) = self.0.extents.totals();
-        let (commits, memory_bytes) = {
-            let state = self.0.state.lock();
-            (state.commits, state.heap_bytes() as u64)
-        };
+        let commits = self.0.state.lock().commits;
         Stats {
             commits,
             log_bytes: self.0.log.bytes(),
@@ -387,7 +384,7 @@ impl Store {
             value_reads: self.0.extents.value_reads(),
             extents: extents as u64,
             extent_bytes,
-            memory_bytes,
+            memory_bytes: self.0.memory_bytes(),
             free_extent_bytes: self.0.values.free_bytes(),
             extents_recycled: self.0.values.recycled(),
         }
@@ -398,12 +395,14 @@ impl Store {
     /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on needs
     /// nobody to call this for it), deletes what the retention rule no longer keeps ([`Options::retention`]), takes a
     /// checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
-    /// [`Options::sync_interval`]. Looks after the extents: those of versions that are over are sealed, thin ones
+    /// [`Options::sync_interval`]. Lets go of memory before the budget is reached ([`Options::memory_bytes_max`]). Looks after
+    /// the extents: those of versions that are over are sealed, thin ones
     /// evacuated, those that nobody needs made free. Objects that no rewind can need go. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
         self.apply_retention()?;
         self.0.checkpoint_if_due()?;
+        self.0.tend_memory()?;
         let sync = self.0.sync_when_due()?;
         self.0.prove_and_retire()?;
         self.0.tend_extents()?;

@@ -137,6 +137,12 @@ impl Texts {
         TextId(number)
     }
 
+    /// Every page but the last, which grows.
+    pub(crate) fn full_pages_mut(&mut self) -> &mut [Arc<Page<TextPage>>] {
+        let full = self.pages.0.len().saturating_sub(1);
+        &mut self.pages.0[..full]
+    }
+
     /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
         let pages = self.pages.0.iter().map(|page| page.ends.heap_bytes() + page.bytes.heap_bytes());

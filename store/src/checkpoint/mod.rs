@@ -33,6 +33,7 @@
 //! images, [`mod@restore`] makes a state of it, [`take`] is the procedure above.
 
 mod capture;
+mod let_go;
 mod manifest;
 mod pages;
 mod restore;

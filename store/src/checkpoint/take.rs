@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::capture::{Capture, TableCapture, capture};
+use super::let_go::let_go;
 use super::manifest::*;
 use super::pages::{PagesWriter, image_bytes};
 use crate::directory::Directory;
@@ -65,14 +66,24 @@ impl Checkpointer {
 
     /// Takes a checkpoint of everything applied so far.
     pub(crate) fn take(&self, shared: &Shared) -> Result<CheckpointReport> {
+        self.take_after(shared, &mut self.last.lock())
+    }
+
+    /// Takes a checkpoint, and lets go of what it holds as well.
+    fn take_and_let_go(&self, shared: &Shared) -> Result<()> {
         let mut last = self.last.lock();
+        self.take_after(shared, &mut last)?;
+        let_go(shared, &last.files)
+    }
+
+    fn take_after(&self, shared: &Shared, last: &mut Last) -> Result<CheckpointReport> {
         let (captured, next_sequence) = {
             let mut state = shared.state.lock();
             (capture(&mut state), shared.log.next_sequence())
         };
         shared.sync_all_and_carried()?;
         let directory = &*shared.directory;
-        let mut store = PageStore::new(directory, &last, &captured)?;
+        let mut store = PageStore::new(directory, last, &captured)?;
         let runs = NewRuns::of(&captured);
         let manifest = store.manifest(captured, &runs, last.number + 1, next_sequence)?;
         let (manifest, placed) = store.finish(manifest)?;
@@ -298,6 +309,12 @@ impl Shared {
     pub(crate) fn checkpoint(&self) -> Result<CheckpointReport> {
         self.check_writable("take a checkpoint")?;
         self.checkpointer.take(self)
+    }
+
+    /// Takes a checkpoint, and maps its pages instead of holding them.
+    pub(crate) fn checkpoint_and_map(&self) -> Result<()> {
+        self.check_writable("take a checkpoint")?;
+        self.checkpointer.take_and_let_go(self)
     }
 
     /// Takes a checkpoint when enough has happened since the last one.

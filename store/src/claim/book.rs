@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::clock::Timestamp;
+use crate::heap::HeapBytes;
 use crate::log::record::{ClaimRecord, GangRecord};
 use crate::texts::TextId;
 
@@ -156,6 +157,13 @@ impl ClaimBook {
             kept,
             next: 1,
         }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let rows = self.claims.values().map(|claim| claim.rows.heap_bytes() + claim.ranks_done.heap_bytes());
+        let own = self.claims.heap_bytes() + self.deadlines.heap_bytes() + self.ended.heap_bytes();
+        own + rows.sum::<usize>()
     }
 
     /// The stored form's content: every claim with its number, the ended ones in the order in which they ended.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use super::view::View;
 use crate::checkpoint::{ContentImage, LifeImage, LivenessImage};
+use crate::heap::HeapBytes;
 use crate::maps::FastMap;
 
 /// A generation of an extent: number and generation.
@@ -44,6 +45,11 @@ struct Contents {
 }
 
 impl Liveness {
+    /// Bytes of memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.lives.heap_bytes() + self.contents.by_hash.heap_bytes() + self.contents.by_view.heap_bytes()
+    }
+
     /// A cell or fragment came to stand for a value. `commit` is the record's number.
     pub(crate) fn add(&mut self, view: View, commit: u64) {
         if let Some((_, cells)) = self.contents.by_view.get_mut(&view) {

@@ -29,6 +29,7 @@ struct Held {
 /// One pin, as it is shown.
 #[derive(Clone, Debug)]
 pub(crate) struct PinState {
+    pub(crate) id: u64,
     /// How many records its holder has seen.
     pub(crate) commit: u64,
     pub(crate) owner: Arc<str>,
@@ -56,13 +57,19 @@ impl Pins {
         let mut held = self.held.lock();
         let id = held.next;
         held.next += 1;
-        held.pins.insert(id, PinState { commit, owner, since });
+        held.pins.insert(id, PinState { id, commit, owner, since });
         Pin { pins: self.clone(), id }
     }
 
     /// The pins that are held now.
     pub(crate) fn held(&self) -> Vec<PinState> {
         self.held.lock().pins.values().cloned().collect()
+    }
+}
+
+impl Pin {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 }
 

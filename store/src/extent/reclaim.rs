@@ -30,6 +30,8 @@ pub struct PinInfo {
     pub commit: u64,
     /// Bytes of extents that nothing but readers like this one hold back.
     pub bytes: u64,
+    /// Bytes of memory that nothing but snapshots like this one keep: pages that have changed since.
+    pub memory_bytes: u64,
     /// Held for longer than [`Options::snapshot_age_max`](crate::Options::snapshot_age_max).
     pub overdue: bool,
 }
@@ -136,7 +138,7 @@ impl Shared {
     pub(crate) fn pins(&self) -> Vec<PinInfo> {
         let readers = self.directory.readers_hold();
         let all = self.extents.all();
-        let (dead, pins, stable) = {
+        let (dead, pins, stable, memory) = {
             let state = self.state.lock();
             let dead = all.iter().filter(|extent| extent.is_sealed()).filter_map(|extent| {
                 let place = (extent.number(), extent.generation());
@@ -145,7 +147,12 @@ impl Shared {
                 let held = std::sync::Arc::strong_count(extent) > 2;
                 (life.values == 0).then(|| Dead { life, bytes: extent.reserved(), held })
             });
-            (dead.collect::<Vec<_>>(), self.extents.pins().held(), self.stable())
+            (
+                dead.collect::<Vec<_>>(),
+                self.extents.pins().held(),
+                self.stable(),
+                self.memory.holdings.bytes(&state),
+            )
         };
         drop(all);
         let now = self.options.clock.now();
@@ -161,6 +168,11 @@ impl Shared {
                 since: pin.since,
                 commit: pin.commit,
                 bytes: sum(&|dead| pin.covers(dead.life.first_named, dead.life.last_left)),
+                memory_bytes: memory
+                    .by_pin
+                    .iter()
+                    .find(|(id, _)| *id == pin.id)
+                    .map_or(0, |(_, bytes)| *bytes),
                 overdue: pin.since.is_some_and(too_old),
             })
             .collect();
@@ -174,7 +186,7 @@ impl Shared {
         ];
         for (owner, bytes) in unowned.into_iter().filter(|(_, bytes)| *bytes > 0) {
             let owner = owner.to_owned();
-            shown.push(PinInfo { owner, since: None, commit: 0, bytes, overdue: false });
+            shown.push(PinInfo { owner, since: None, commit: 0, bytes, memory_bytes: 0, overdue: false });
         }
         shown.sort_by_key(|pin| std::cmp::Reverse(pin.bytes));
         shown

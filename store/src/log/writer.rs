@@ -112,6 +112,12 @@ impl Writer {
         }
     }
 
+    /// Bytes of memory of the buffers.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let frames = self.buffer.lock().frames.capacity();
+        frames * 2 // the file's spare one is as large, for they change places
+    }
+
     /// Bytes appended since the store was opened.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

@@ -10,6 +10,7 @@
 mod array;
 mod columns;
 mod compact;
+mod held;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use arrow_schema::SchemaRef;
 pub(crate) use columns::{ColumnSet, gather_rows};
 use columns::{Source, gather};
 pub use compact::compact;
+pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
 
 use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};
@@ -38,9 +40,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(extents: Arc<Extents>, pin: Arc<Pin>, state: &State) -> Self {
+    pub(crate) fn new(extents: Arc<Extents>, pin: Arc<Pin>, state: &State, holdings: &Holdings) -> Self {
         let texts = Arc::new(state.texts.pages().clone());
-        let of = |table| TableSnapshot::new(extents.clone(), pin.clone(), texts.clone(), state, table);
+        let of =
+            |table| TableSnapshot::new(extents.clone(), pin.clone(), texts.clone(), state, table, holdings);
         let tables = Arc::new(state.tables.iter().map(of).collect());
         Snapshot { commit: state.commits, _pin: pin, tables }
     }
@@ -83,7 +86,8 @@ pub struct TableSnapshot {
     current_version: u64,
     schema: Arc<Schema>,
     arrow_schema: SchemaRef,
-    chunks: Vec<Arc<Chunk>>,
+    /// Goes before the pin does.
+    chunks: Arc<HeldChunks>,
     texts: Arc<TextPages>,
     trainer: Option<usize>,
     group_by: Option<GroupBy>,
@@ -99,6 +103,7 @@ impl TableSnapshot {
         texts: Arc<TextPages>,
         state: &State,
         table: &TableState,
+        holdings: &Holdings,
     ) -> Self {
         let policy = &state.policies[table.policy];
         TableSnapshot {
@@ -107,7 +112,7 @@ impl TableSnapshot {
             current_version: policy.version,
             schema: table.schema.clone(),
             arrow_schema: table.arrow_schema.clone(),
-            chunks: table.chunks.clone(),
+            chunks: holdings.give(pin.id(), table.id as usize, table.chunks.clone()),
             texts,
             trainer: table.trainer,
             group_by: table.group_by,

@@ -28,6 +28,20 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// Whether it does nothing but begin a row, or say how many are to come: nobody waits for it who holds one.
+    pub(crate) fn begins(&self) -> bool {
+        match self {
+            Request::Insert(_) => true,
+            Request::Group { change, .. } => matches!(change, GroupChangeRecord::Expected(_)),
+            _ => false,
+        }
+    }
+
+    /// Whether it makes the state grow.
+    pub(crate) fn grows(&self) -> bool {
+        !matches!(self, Request::Exclude { .. } | Request::Group { .. })
+    }
+
     /// The cells that the request would write.
     pub(crate) fn cells_mut(&mut self) -> &mut [CellRecord] {
         match self {

@@ -4,7 +4,6 @@ use super::decide::Request;
 use super::{Operation, State};
 use crate::consumer::{ConsumedTable, ConsumerState, MicroBatch, Shortage};
 use crate::error::{Cause, Error};
-use crate::log::record::GroupChangeRecord;
 use crate::table::Tally;
 
 /// What a claimer asked for and did not get: a micro-batch, in a step or outside of one.
@@ -44,16 +43,8 @@ impl State {
     /// Whether a limiter may have something to say about a batch: it does nothing but begin rows, and some consumer of
     /// theirs lets nothing in.
     pub(crate) fn may_hold_back(&self, requests: &[Request]) -> bool {
-        let begins = |request: &Request| {
-            let expects = |change: &GroupChangeRecord| matches!(change, GroupChangeRecord::Expected(_));
-            match request {
-                Request::Insert(_) => true,
-                Request::Group { change, .. } => expects(change),
-                _ => false,
-            }
-        };
         self.consumers.iter().any(|consumer| consumer.limiter.is_some())
-            && requests.iter().all(begins)
+            && requests.iter().all(Request::begins)
             && (0..self.consumers.len()).any(|consumer| self.may_insert(consumer) == 0)
     }
 

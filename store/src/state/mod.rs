@@ -34,6 +34,7 @@ pub(crate) use numbering::Numbering;
 use crate::claim::ClaimBook;
 use crate::consumer::ConsumerState;
 use crate::extent::Liveness;
+use crate::heap::HeapBytes;
 use crate::log::record::{ConsumerRecord, Operation};
 use crate::policy::PolicyState;
 use crate::sample_id::SampleId;
@@ -124,11 +125,18 @@ impl State {
         Some(Identity { policy_version, input, turn, trajectory })
     }
 
-    /// Bytes of memory that rows, their index and their texts take, other than mapped files'.
+    /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
         let consumers = self.consumers.iter().map(ConsumerState::heap_bytes);
         let tables = self.tables.iter().map(TableState::heap_bytes);
-        self.texts.heap_bytes() + tables.chain(consumers).sum::<usize>()
+        let steps = self.steps.values().map(StepState::heap_bytes).sum::<usize>() + self.steps.heap_bytes();
+        let rest = self.claims.heap_bytes() + steps + self.liveness.heap_bytes();
+        self.texts.heap_bytes() + tables.chain(consumers).sum::<usize>() + rest
+    }
+
+    /// Bytes of memory of the pages of full chunks, other than mapped files'.
+    pub(crate) fn full_chunk_bytes(&self) -> usize {
+        self.tables.iter().map(TableState::full_chunk_bytes).sum()
     }
 
     /// Takes a policy in.

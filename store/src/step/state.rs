@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::consumer::GroupName;
+use crate::heap::HeapBytes;
 use crate::object::ObjectRef;
 use crate::policy::PolicyState;
 
@@ -94,6 +95,13 @@ pub(crate) struct StepState {
 }
 
 impl StepState {
+    /// Bytes of memory beside the record itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let groups = self.planned.iter().map(|planned| planned.groups.heap_bytes()).sum::<usize>();
+        let lists = self.planned.heap_bytes() + self.claims.heap_bytes() + self.batches.heap_bytes();
+        lists + groups + self.caches_dropped.heap_bytes() + self.updates.heap_bytes()
+    }
+
     /// The epoch of a policy's gradient cache.
     pub(crate) fn cache_epoch(&self, policy: usize) -> u32 {
         self.first_cache_epoch + self.caches_dropped.get(&policy).copied().unwrap_or(0)

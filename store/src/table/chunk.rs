@@ -172,11 +172,22 @@ impl Chunk {
         rest.into_iter().chain(columns).chain(self.words.iter().map(|page| &**page as &dyn Storable))
     }
 
+    /// Every page that takes memory other than a mapped file's: which it is, and how many bytes.
+    pub(crate) fn heap_pages(&self) -> impl Iterator<Item = (usize, usize)> {
+        let address = |page: *const ()| page as usize;
+        let rows = self.words.iter().chain([&self.removed]);
+        let rows = rows.map(move |page| (address(Arc::as_ptr(page).cast()), page.heap_bytes()));
+        let columns =
+            self.columns.iter().map(move |page| (address(Arc::as_ptr(page).cast()), page.heap_bytes()));
+        let meta = (address(Arc::as_ptr(&self.meta).cast()), self.meta.heap_bytes());
+        let status = (address(Arc::as_ptr(&self.status).cast()), self.status.heap_bytes());
+        rows.chain(columns).chain([meta, status]).filter(|(_, bytes)| *bytes > 0)
+    }
+
     /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let words = self.words.iter().map(|page| page.heap_bytes());
-        let columns = self.columns.iter().map(|page| page.heap_bytes());
-        let rest = self.meta.heap_bytes() + self.status.heap_bytes() + self.removed.heap_bytes();
-        rest + words.chain(columns).sum::<usize>()
+        let pages = size_of::<Page<ColumnPage>>() * (self.columns.len() + self.words.len() + 3);
+        let lists = (self.columns.capacity() + self.words.capacity()) * size_of::<usize>();
+        size_of::<Chunk>() + pages + lists + self.heap_pages().map(|(_, bytes)| bytes).sum::<usize>()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{CHUNK_ROWS, Identity, RowMeta};
+use crate::heap::HeapBytes;
 use crate::texts::TextId;
 
 /// From which token on a response was made under which policy version.
@@ -56,6 +57,9 @@ impl<T: Clone> RarePages<T> {
     }
 }
 
+/// What a row that has spans takes beside them: its number, its list, its place in a tree.
+const SPAN_ROW_BYTES: usize = 48;
+
 /// What few rows of a table have.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
@@ -87,6 +91,12 @@ pub(crate) struct RareRecord {
 }
 
 impl Rare {
+    /// Bytes of memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let spans = self.spans.iter().map(|(_, spans)| size_of_val(spans) + SPAN_ROW_BYTES).sum::<usize>();
+        spans + self.tokens.heap_bytes() + self.retired.heap_bytes() + self.deleted.heap_bytes()
+    }
+
     pub(crate) fn spans(&self) -> &RarePages<VersionSpan> {
         &self.spans
     }

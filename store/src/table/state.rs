@@ -18,6 +18,7 @@ use super::word::{ConsumerWord, Progress};
 use crate::clock::Timestamp;
 use crate::consumer::GroupBy;
 use crate::extent::View;
+use crate::heap::HeapBytes;
 use crate::index::IdIndex;
 use crate::log::record::{CellRecord, StoredValue};
 use crate::maps::FastMap;
@@ -341,7 +342,16 @@ impl TableState {
 
     /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.heap_bytes()).sum::<usize>() + self.index.heap_bytes()
+        let chunks =
+            self.chunks.heap_bytes() + self.chunks.iter().map(|chunk| chunk.heap_bytes()).sum::<usize>();
+        let fragments = self.partials.values().map(HeapBytes::heap_bytes).sum::<usize>();
+        chunks + self.index.heap_bytes() + self.partials.heap_bytes() + fragments + self.rare.heap_bytes()
+    }
+
+    /// Bytes of memory of the pages of full chunks, other than mapped files'.
+    pub(crate) fn full_chunk_bytes(&self) -> usize {
+        let full = self.chunks.len().saturating_sub(1);
+        self.chunks[..full].iter().flat_map(|chunk| chunk.heap_pages()).map(|(_, bytes)| bytes).sum()
     }
 
     /// Takes in a consumer; `limited` says that its rows are counted.

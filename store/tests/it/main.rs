@@ -24,6 +24,7 @@ mod groups;
 mod hostile;
 mod killed;
 mod limiter;
+mod memory;
 mod model;
 mod power;
 mod probe;
