@@ -5,6 +5,7 @@ use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Lifetime, NewContents, ValueOwner, ValueWriter, View};
 use crate::log::record::{CellRecord, Event, GroupChangeRecord, Operation, StoredValue};
+use crate::origin::Origin;
 use crate::sample_id::SampleId;
 use crate::schema::{DataColumn, Schema, StorageClass};
 use crate::shared::Shared;
@@ -28,7 +29,7 @@ pub struct NewRow {
     pub(crate) policy_version: u64,
     agent: Option<String>,
     purpose: Purpose,
-    origin: String,
+    origin: Option<Origin>,
     parent: String,
     weights: String,
     pub(crate) token: u128,
@@ -70,7 +71,7 @@ impl NewRow {
             policy_version,
             agent: None,
             purpose: Purpose::Train,
-            origin: String::new(),
+            origin: None,
             parent: String::new(),
             weights: String::new(),
             token: 0,
@@ -105,9 +106,12 @@ impl NewRow {
         self
     }
 
-    /// Where the row comes from, when it is not from this run: a peer and its round.
-    pub fn origin(mut self, origin: &str) -> Self {
-        self.origin = origin.to_owned();
+    /// Says that the row comes from a peer: it is external from here on. Trainers take such rows only where they are
+    /// [declared](crate::Consumer::origins) to, and are not bound by its version then; in other trainers' tables it is left
+    /// out as `external`. Members of a group are of one origin. The version names the row, together with its sample id, and
+    /// counts for retention: give the one that the policy has now.
+    pub fn external(mut self, origin: &Origin) -> Self {
+        self.origin = Some(origin.clone());
         self
     }
 
@@ -207,6 +211,9 @@ impl<'a> WriteBatch<'a> {
         if row.excluded.as_deref() == Some("") {
             return Err(no_reason());
         }
+        if let Some(fault) = row.origin.as_ref().and_then(Origin::fault) {
+            return Err(Cause::Argument { what: "origin", reason: fault.to_owned() }.into());
+        }
         let owner = ValueOwner {
             row_key: Row::key(row.policy_version, row.sample.key()),
             table: table.id(),
@@ -237,7 +244,7 @@ impl<'a> WriteBatch<'a> {
             late,
             agent,
             purpose: purpose as u8,
-            origin,
+            origin: origin.map_or(String::new(), |origin| origin.to_string()),
             parent,
             weights,
             token,

@@ -3,6 +3,7 @@
 use super::condition::Comparison;
 use super::grouping::{GroupBy, GroupRule, Grouping, Member, TrajectoryEnd};
 use super::limiter::RateLimiter;
+use crate::origin::Origins;
 use crate::table::Purpose;
 
 /// What a consumer does with its claims.
@@ -43,6 +44,7 @@ pub struct Consumer {
     pub(crate) priority: Option<String>,
     pub(crate) staleness: Option<u64>,
     pub(crate) limiter: Option<RateLimiter>,
+    pub(crate) origins: Origins,
 }
 
 impl Consumer {
@@ -58,13 +60,15 @@ impl Consumer {
             priority: None,
             staleness: None,
             limiter: None,
+            origins: Origins::All,
         }
     }
 
     /// A consumer whose claims are accumulated and then consumed by a step. A table has at most one; `is_processing`
     /// shows its state. It takes train rows.
     pub fn trainer<'a>(tables: impl IntoIterator<Item = &'a str>) -> Self {
-        Consumer { kind: ConsumerKind::Trainer, ..Consumer::task(tables) }.purposes([Purpose::Train])
+        let trainer = Consumer { kind: ConsumerKind::Trainer, ..Consumer::task(tables) };
+        trainer.purposes([Purpose::Train]).origins(Origins::Own)
     }
 
     /// The data columns that must be final. Default: none, so that a row is ready as soon as it is inserted.
@@ -148,6 +152,16 @@ impl Consumer {
     /// ```
     pub fn staleness(mut self, versions: u64) -> Self {
         self.staleness = Some(versions);
+        self
+    }
+
+    /// Takes rows of this run, of [peers](crate::NewRow::external), or of both. Default: a trainer takes this run's rows, so
+    /// that a peer's are left out of its tables for good, with the reason `external`; a task takes all.
+    ///
+    /// A row of a peer is of no version of the policy: whoever takes it takes it at once, it never turns stale, and its group
+    /// and its micro-batch are of its own kind.
+    pub fn origins(mut self, origins: Origins) -> Self {
+        self.origins = origins;
         self
     }
 

@@ -9,6 +9,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::grouping::{GroupRule, Grouping};
+use crate::origin::EXTERNAL_VERSION;
 use crate::texts::TextId;
 
 /// What the members of a group have in common, beside table and version.
@@ -19,6 +20,15 @@ pub(crate) struct GroupName {
     pub(crate) text: TextId,
     pub(crate) turn: u32,
     pub(crate) agent: TextId,
+    /// The peer and the round that its rows come from; empty for this run.
+    pub(crate) origin: TextId,
+}
+
+impl GroupName {
+    /// Under which version the group is kept, of which `version` is said.
+    pub(crate) fn lane(&self, version: u64) -> u64 {
+        if self.origin == TextId::EMPTY { version } else { EXTERNAL_VERSION }
+    }
 }
 
 /// A group.
@@ -28,6 +38,7 @@ pub(crate) struct Group {
     pub(crate) name: GroupName,
     /// The first row of the chain, plus one; 0 for none.
     pub(crate) head: u32,
+    flags: u32,
     /// The place in the ready queue; 0 while not queued.
     pub(crate) ticket: u64,
     /// Rows that are ready and not claimed.
@@ -42,8 +53,6 @@ pub(crate) struct Group {
     pub(crate) waiting: u16,
     /// How many of those were left out.
     pub(crate) out: u16,
-    flags: u32,
-    unused: u32,
 }
 
 /// Nobody more will come.

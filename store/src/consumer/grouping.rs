@@ -2,11 +2,12 @@
 
 use super::group::GroupName;
 use crate::log::record::GroupingRecord;
+use crate::origin::{group_name, split_group_name};
 use crate::sample_id::{SampleId, SampleKey};
 use crate::table::RowMeta;
 use crate::texts::{TextId, TextPages};
 
-/// Which rows belong to one group. Groups never mix tables or policy versions.
+/// Which rows belong to one group. Groups never mix tables, policy versions or origins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupBy {
     /// All trajectories of one input (GRPO).
@@ -55,29 +56,35 @@ impl GroupBy {
 
     /// The group of a row.
     pub(crate) fn name(self, meta: &RowMeta) -> GroupName {
-        let RowMeta { input: text, turn, agent, parent, .. } = *meta;
-        let none = GroupName::default();
+        let RowMeta { input: text, turn, agent, parent, origin, .. } = *meta;
+        let none = GroupName { origin, ..GroupName::default() };
         match self {
             GroupBy::InputAndTurn => GroupName { text, turn, ..none },
-            GroupBy::InputTurnAgent => GroupName { text, turn, agent },
+            GroupBy::InputTurnAgent => GroupName { text, turn, agent, origin },
             GroupBy::Parent if parent != TextId::EMPTY => GroupName { text: parent, turn: 1, ..none },
             GroupBy::Input | GroupBy::Parent => GroupName { text, ..none },
         }
     }
 
-    /// The group key of a group.
+    /// The name of a group: its key, behind its origin where it has one.
     pub(crate) fn show(self, name: GroupName, texts: &TextPages) -> String {
         let (text, turn, agent) = (texts.get(name.text), name.turn, texts.get(name.agent));
-        match self {
+        let key = match self {
             GroupBy::Input | GroupBy::Parent => text.to_owned(),
             GroupBy::InputAndTurn => format!("{text}_{turn}"),
             GroupBy::InputTurnAgent => format!("{text}_{turn}/{agent}"),
-        }
+        };
+        group_name(texts.get(name.origin), &key)
     }
 
-    /// Takes a group key apart. `None` when it is no key of this kind.
-    pub(crate) fn parse(self, key: &str) -> Option<KeyParts<'_>> {
-        let plain = |text, turn| KeyParts { text, turn, agent: None };
+    /// Takes the name of a group apart. `None` when its key is none of this kind.
+    pub(crate) fn parse(self, name: &str) -> Option<KeyParts<'_>> {
+        let (origin, key) = split_group_name(name);
+        Some(KeyParts { origin, ..self.parse_key(key)? })
+    }
+
+    fn parse_key(self, key: &str) -> Option<KeyParts<'_>> {
+        let plain = |text, turn| KeyParts { text, turn, agent: None, origin: "" };
         let with_turn = |key| {
             let (text, turn) = str::rsplit_once(key, '_')?;
             let turn = turn.parse().ok().filter(|_| !text.is_empty())?;
@@ -123,6 +130,8 @@ pub(crate) struct KeyParts<'a> {
     pub(crate) text: &'a str,
     pub(crate) turn: u32,
     pub(crate) agent: Option<&'a str>,
+    /// Empty for this run.
+    pub(crate) origin: &'a str,
 }
 
 /// What becomes of a group when one of its members is left out for good, or is late when the group is closed.
@@ -228,7 +237,7 @@ mod tests {
         ];
         for (by, parent, (text, turn, agent)) in cases {
             let key = by.key_of(&sample, "x/y_1", parent);
-            assert_eq!(by.parse(&key), Some(KeyParts { text, turn, agent }), "{by:?} {key}");
+            assert_eq!(by.parse(&key), Some(KeyParts { text, turn, agent, origin: "" }), "{by:?} {key}");
         }
     }
 

@@ -21,7 +21,7 @@ impl ConsumerState {
             return;
         }
         let meta = table.meta(row);
-        let version = meta.policy_version;
+        let version = meta.lane();
         if self.grouping.is_none() {
             if let Some(partition) = self.partition(consumed, version) {
                 partition.queue.remove(row, 1, word.ticket_or_claim);

@@ -61,6 +61,7 @@ struct SaidImage {
     text: u32,
     turn: u32,
     agent: u32,
+    origin: u32,
     size: u16,
     closed: bool,
     trajectories: Vec<u32>,
@@ -193,15 +194,16 @@ impl TrajectoryImage {
 
 impl Said {
     fn image(&self, (table, version): (u32, u64)) -> SaidImage {
-        let Said { name: GroupName { text, turn, agent }, size, closed, .. } = *self;
-        let (text, agent, trajectories) = (text.0, agent.0, self.trajectories.clone());
-        SaidImage { table, version, text, turn, agent, size, closed, trajectories }
+        let Said { name: GroupName { text, turn, agent, origin }, size, closed, .. } = *self;
+        let (text, agent, origin, trajectories) = (text.0, agent.0, origin.0, self.trajectories.clone());
+        SaidImage { table, version, text, turn, agent, origin, size, closed, trajectories }
     }
 }
 
 impl SaidImage {
     fn restored(self) -> Said {
-        let name = GroupName { text: TextId(self.text), turn: self.turn, agent: TextId(self.agent) };
+        let (text, agent, origin) = (TextId(self.text), TextId(self.agent), TextId(self.origin));
+        let name = GroupName { text, turn: self.turn, agent, origin };
         Said { name, size: self.size, closed: self.closed, trajectories: self.trajectories }
     }
 }
@@ -226,6 +228,7 @@ mod tests {
             tables: tables.collect(),
             grouping: consumer.grouping,
             purposes: consumer.purposes,
+            origins: consumer.origins,
             conditions: consumer.conditions.clone(),
             priority: consumer.priority.clone(),
             limiter: consumer.limiter,
@@ -241,7 +244,7 @@ mod tests {
         let (consumer, mut counted) = (&state.consumers[index], (0, 0));
         for consumed in &consumer.tables {
             let table = &state.tables[consumed.table as usize];
-            let counts = |row: &u32| table.meta(*row).policy_version >= consumed.floor;
+            let counts = |row: &u32| table.meta(*row).lane() >= consumed.floor;
             for row in (0..table.row_count()).filter(counts) {
                 let progress = table.word(consumed.slot, row).progress;
                 let held = matches!(progress, Progress::Leased | Progress::Accumulated | Progress::Done);
@@ -269,8 +272,10 @@ mod tests {
             for consumed in &consumer.tables {
                 let versions = state.claimable_versions(index, consumed.table);
                 assert_eq!(
-                    restored.ready_rows(consumed.table, versions.clone()),
+                    restored.ready_rows(consumed.table, versions.clone())
+                        + restored.external_ready_rows(consumed.table),
                     consumer.ready_rows(consumed.table, versions)
+                        + consumer.external_ready_rows(consumed.table)
                 );
             }
             let open = state.open_step().map(|number| &state.steps[&number]);
@@ -305,6 +310,7 @@ mod tests {
                 .ready(["reward"])
                 .group(GroupBy::Input, 2)
                 .staleness(window)
+                .origins(Origins::All)
                 .rate_limiter(plenty),
             Consumer::task(["t"]).ready(["reward"]).rate_limiter(plenty),
             Consumer::task(["t"]).priority("reward"),
@@ -324,6 +330,10 @@ mod tests {
             // What cannot be done now is refused, which changes nothing.
             match (what, row) {
                 (0 | 1, None) => _ = table.insert_row(NewRow::of(version, id), []),
+                (18, None) => {
+                    let origin = Origin { peer: "p".to_owned(), round: 1 };
+                    _ = table.insert_row(NewRow::of(version, id).external(&origin), []);
+                }
                 (14, Some(row)) => _ = table.span(row, turn + 1, version + 1),
                 (15, Some(row)) => _ = table.trainable_from(row, turn + 1),
                 (0..4, Some(row)) => _ = table.write(row, [("reward", f64::from(turn).into())]),
@@ -339,7 +349,8 @@ mod tests {
                 (8, _) => _ = claims.pop(),
                 (9, _) => _ = claims.pop().map(|claim| claim.finish(|_| Ok(()))),
                 (10, _) if step.is_none() => {
-                    let plan = StepPlan::new().groups(&consumers[0], ["q0", "q1"]);
+                    let theirs = Origin { peer: "p".to_owned(), round: 1 }.group("q0");
+                    let plan = StepPlan::new().groups(&consumers[0], ["q0", "q1", &theirs]);
                     step = Some(store.begin_step(plan).unwrap());
                 }
                 (11, _) => {
@@ -364,7 +375,7 @@ mod tests {
         #[test]
         fn an_image_is_all_of_a_consumer(
             window in 0..2_u64,
-            ops in prop::collection::vec((0..18_u8, 0..2_u32, 0..3_u32, 0..2_u32), 1..60),
+            ops in prop::collection::vec((0..19_u8, 0..2_u32, 0..3_u32, 0..2_u32), 1..60),
         ) {
             run(window, &ops);
         }

@@ -137,7 +137,7 @@ impl ConsumerState {
         fallout: &mut Fallout,
     ) -> bool {
         let (meta, Some(grouping)) = (words.table.meta(row), self.grouping) else { return false };
-        let Some(partition) = self.partition(at, meta.policy_version) else { return false };
+        let Some(partition) = self.partition(at, meta.lane()) else { return false };
         if let Some(reason) = partition.refuses(id, &grouping, meta.trajectory) {
             words.set(row, Progress::Out, 0);
             if self.kind == ConsumerKind::Trainer {
@@ -145,7 +145,7 @@ impl ConsumerState {
             }
             return false;
         }
-        let place = (meta.policy_version, id);
+        let place = (meta.lane(), id);
         self.change_group(words, place, Some("failed"), fallout, |partition, words, grouping| {
             partition.take_in(grouping, id, &meta);
             partition.link(words, id, row, Progress::Waiting);
@@ -163,7 +163,7 @@ impl ConsumerState {
     ) {
         let (meta, Some(grouping)) = (words.table.meta(row), self.grouping) else { return };
         let Some(id) = self.group_of(at, &meta, true) else { return };
-        let Some(partition) = self.partition(at, meta.policy_version) else { return };
+        let Some(partition) = self.partition(at, meta.lane()) else { return };
         partition.take_in(&grouping, id, &meta);
         partition.link(words, id, row, Progress::Waiting);
         match progress {
@@ -221,16 +221,10 @@ impl ConsumerState {
     ) {
         let meta = words.table.meta(row);
         let Some(id) = self.group_of(at, &meta, false) else { return };
-        self.change_group(
-            words,
-            (meta.policy_version, id),
-            Some("failed"),
-            fallout,
-            |partition, _, grouping| {
-                partition.groups.get_mut(id).ready += 1;
-                partition.groups.stops_waiting(id, grouping, meta.trajectory);
-            },
-        );
+        self.change_group(words, (meta.lane(), id), Some("failed"), fallout, |partition, _, grouping| {
+            partition.groups.get_mut(id).ready += 1;
+            partition.groups.stops_waiting(id, grouping, meta.trajectory);
+        });
     }
 
     /// Members were handed to the holder of `claim`.
@@ -245,7 +239,7 @@ impl ConsumerState {
         for &row in rows {
             let meta = table.meta(row);
             if let Some(id) = self.group_of(at, &meta, false) {
-                members.push((meta.policy_version, id, row));
+                members.push((meta.lane(), id, row));
             }
         }
         members.sort_unstable();
@@ -276,22 +270,16 @@ impl ConsumerState {
         let Some(id) = self.group_of(at, &meta, false) else {
             return words.set(row, Progress::Ready, 0);
         };
-        let groups = self.partitions.get(&(at.table, meta.policy_version)).map(|partition| &partition.groups);
+        let groups = self.partitions.get(&(at.table, meta.lane())).map(|partition| &partition.groups);
         if let Some(reason) = groups.and_then(|groups| groups.reasons.get(&id)).cloned() {
             return self.drop_rows(words, vec![row], &reason, fallout);
         }
-        self.change_group(
-            words,
-            (meta.policy_version, id),
-            Some("failed"),
-            fallout,
-            |partition, words, _| {
-                partition.link(words, id, row, Progress::Ready);
-                let group = partition.groups.get_mut(id);
-                group.ready += 1;
-                group.taken -= 1;
-            },
-        );
+        self.change_group(words, (meta.lane(), id), Some("failed"), fallout, |partition, words, _| {
+            partition.link(words, id, row, Progress::Ready);
+            let group = partition.groups.get_mut(id);
+            group.ready += 1;
+            group.taken -= 1;
+        });
     }
 
     /// A member leaves: for good with a reason, or, without one, to make place for its next attempt.
@@ -308,13 +296,13 @@ impl ConsumerState {
         let number = if reason.is_some() { out } else { 0 };
         let id = self.group_of(at, &meta, false);
         let excluded = |id| {
-            let partition = self.partitions.get(&(at.table, meta.policy_version));
+            let partition = self.partitions.get(&(at.table, meta.lane()));
             partition.is_some_and(|partition| partition.groups.get(id).is_excluded())
         };
         let Some(id) = id.filter(|id| !excluded(*id)) else {
             return words.set(row, Progress::Out, number);
         };
-        self.change_group(words, (meta.policy_version, id), reason, fallout, |partition, words, grouping| {
+        self.change_group(words, (meta.lane(), id), reason, fallout, |partition, words, grouping| {
             partition.take_out(words, grouping, id, (row, &meta), reason.is_none());
             words.set(row, Progress::Out, number);
         });
@@ -326,15 +314,9 @@ impl ConsumerState {
         let meta = table.meta(row);
         let Some(id) = self.group_of(consumed, &meta, false) else { return };
         let mut words = Words { table, slot: consumed.slot };
-        self.change_group(
-            &mut words,
-            (meta.policy_version, id),
-            Some("failed"),
-            fallout,
-            |partition, _, _| {
-                partition.groups.change_trajectory(id, meta.trajectory, |trajectory| trajectory.replaced = 0);
-            },
-        );
+        self.change_group(&mut words, (meta.lane(), id), Some("failed"), fallout, |partition, _, _| {
+            partition.groups.change_trajectory(id, meta.trajectory, |trajectory| trajectory.replaced = 0);
+        });
     }
 
     /// Something is said of a group as a whole. It need not have any row yet.
@@ -346,6 +328,7 @@ impl ConsumerState {
         fallout: &mut Fallout,
     ) {
         let Some((_, consumed)) = self.consumed(table.id) else { return };
+        let version = name.lane(version);
         let Some(id) = self.find_or_create(consumed, version, name) else { return };
         if self.partition(consumed, version).is_none_or(|partition| partition.groups.get(id).is_excluded()) {
             return; // all of it is left out, whatever is said
@@ -392,7 +375,7 @@ pub(crate) struct GroupInfo {
 impl ConsumerState {
     /// What is known of a group.
     pub(crate) fn group_info(&self, table: u32, version: u64, name: GroupName) -> Option<GroupInfo> {
-        let groups = &self.partitions.get(&(table, version))?.groups;
+        let groups = &self.partitions.get(&(table, name.lane(version)))?.groups;
         let group = groups.get(groups.find(&name)?);
         let (size, members) = (group.size.into(), group.members.into());
         Some(GroupInfo { size, members, taken: group.taken, closed: group.is_closed() })
@@ -406,7 +389,7 @@ impl ConsumerState {
         name: GroupName,
         number: u32,
     ) -> Option<bool> {
-        let groups = &self.partitions.get(&(table, version))?.groups;
+        let groups = &self.partitions.get(&(table, name.lane(version)))?.groups;
         groups.trajectories.get(&(groups.find(&name)?, number)).map(|trajectory| trajectory.closed)
     }
 }

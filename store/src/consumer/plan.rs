@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 use super::group::{Group, GroupName};
 use super::grouping::Grouping;
 use super::groups::GroupId;
+use crate::origin::EXTERNAL_VERSION;
 
 /// A group's table, version and number.
 pub(crate) type GroupPlace = (u32, u64, GroupId);
@@ -52,14 +53,15 @@ impl PlanProgress {
     /// A group has become known, and is marked if it is planned, and of a version that the step takes. A planned group lies
     /// in one of the consumer's tables: the one that knows it says what is open.
     pub(crate) fn found(&mut self, group: &mut Group, place: GroupPlace, grouping: &Grouping) {
-        let versions = self.versions.get(&place.0).filter(|versions| versions.contains(&place.1));
+        let external = place.1 == EXTERNAL_VERSION;
+        let versions = self.versions.get(&place.0).filter(|v| external || v.contains(&place.1));
         let (Some(versions), Some(planned)) = (versions, self.groups.get_mut(&group.name)) else { return };
         planned.places.push(place);
         group.set_planned(true);
         let (open, ready) = group.outstanding(grouping);
         self.open += open;
         self.ready += ready;
-        let answers = group.answers() || open > 0 || place.1 == *versions.end();
+        let answers = group.answers() || open > 0 || external || place.1 == *versions.end();
         self.answer(group, answers, grouping);
     }
 

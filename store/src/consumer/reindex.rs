@@ -138,7 +138,7 @@ impl ConsumerState {
         let (meta, status) = (words.table.meta(row), words.table.status(row));
         let (progress, number) = (words.progress(row), words.number(row));
         let never_counted = progress == Progress::Out && number & MEMBER == 0 && self.grouping.is_some();
-        if self.purposes >> meta.purpose() as u8 & 1 == 0 || never_counted {
+        if !self.takes(&meta) || never_counted {
             return;
         }
         let stands = match (progress, claim) {
@@ -191,5 +191,5 @@ fn rows_since(table: &TableState, version: u64) -> Vec<u32> {
         let first = (number * CHUNK_ROWS) as u32;
         first..first + chunk.len() as u32
     });
-    rows.filter(|&row| !table.is_removed(row) && table.meta(row).policy_version >= version).collect()
+    rows.filter(|&row| !table.is_removed(row) && table.meta(row).lane() >= version).collect()
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::condition::{number_of, priority_bits};
+use super::declaration::ConsumerKind;
 use super::groups::GroupId;
 use super::partition::Words;
 use super::state::{ConsumedTable, ConsumerState, Fallout};
-use crate::table::{Identity, Progress, RowMeta, TableState};
+use crate::origin::EXTERNAL;
+use crate::table::{Identity, Progress, Purpose, RowMeta, TableState};
 
 /// What [`Progress::Out`] says of a row that was counted; 0 for one that never was.
 pub(super) const MEMBER: u64 = 1;
@@ -47,7 +49,10 @@ impl ConsumerState {
     pub(crate) fn row_inserted(&mut self, table: &mut TableState, row: u32, fallout: &mut Fallout) {
         let Some((_, consumed)) = self.consumed(table.id) else { return };
         let meta = table.meta(row);
-        if self.purposes >> meta.purpose() as u8 & 1 == 0 {
+        if !self.takes(&meta) {
+            if self.kind == ConsumerKind::Trainer && meta.is_external() && meta.purpose() == Purpose::Train {
+                fallout.leave_out([row], &EXTERNAL.into());
+            }
             return table.set_word(consumed.slot, row, Progress::Out, 0);
         }
         if self.grouping.is_none() {
@@ -87,7 +92,7 @@ impl ConsumerState {
     /// Puts a row that is taken singly at the end of the queue.
     fn make_ready(&mut self, table: &mut TableState, at: ConsumedTable, row: u32, fallout: &mut Fallout) {
         let (ticket, priority) = (self.next_ticket, self.priority_of(table, row));
-        let version = table.meta(row).policy_version;
+        let version = table.meta(row).lane();
         let Some(partition) = self.partition(at, version) else {
             return table.set_word(at.slot, row, Progress::Ready, 0);
         };
@@ -109,8 +114,7 @@ impl ConsumerState {
             return self.members_leased(table, consumed, rows, claim);
         }
         for &row in rows {
-            let (ticket, version) =
-                (table.word(consumed.slot, row).ticket_or_claim, table.meta(row).policy_version);
+            let (ticket, version) = (table.word(consumed.slot, row).ticket_or_claim, table.meta(row).lane());
             if let Some(partition) = self.partition(consumed, version) {
                 partition.queue.remove(row, 1, ticket);
             }
@@ -205,7 +209,7 @@ impl ConsumerState {
             );
         }
         if word.progress == Progress::Ready
-            && let Some(partition) = self.partition(consumed, table.meta(row).policy_version)
+            && let Some(partition) = self.partition(consumed, table.meta(row).lane())
         {
             partition.queue.remove(row, 1, word.ticket_or_claim);
         }
@@ -217,9 +221,9 @@ impl ConsumerState {
         let grouping = self.grouping?;
         let name = grouping.by.name(meta);
         if create {
-            return self.find_or_create(at, meta.policy_version, name);
+            return self.find_or_create(at, meta.lane(), name);
         }
-        self.partitions.get(&(at.table, meta.policy_version))?.groups.find(&name)
+        self.partitions.get(&(at.table, meta.lane()))?.groups.find(&name)
     }
 }
 

@@ -8,6 +8,7 @@ use super::queue::{Entry, Place};
 use super::state::{ConsumedTable, ConsumerState};
 use crate::extent::View;
 use crate::log::record::StoredValue;
+use crate::origin::EXTERNAL_VERSION;
 use crate::table::TableState;
 
 /// Rows that can be claimed together.
@@ -41,7 +42,7 @@ const LOOK_AHEAD: usize = 64;
 
 impl ConsumerState {
     /// Picks what the next claim takes: the first entries of the queue whose first entry comes first. `versions` gives
-    /// the versions that count for each table.
+    /// the versions that count for each table; rows of peers, where they are taken at all, always do.
     pub(crate) fn select(
         &self,
         tables: &[TableState],
@@ -52,7 +53,9 @@ impl ConsumerState {
         for consumed in &self.tables {
             let (table, versions) = (&tables[consumed.table as usize], versions(consumed.table));
             let range = (consumed.table, *versions.start())..=(consumed.table, *versions.end());
-            for (_, partition) in self.partitions.range(range) {
+            let external = self.partitions.get(&(consumed.table, EXTERNAL_VERSION));
+            let own = self.partitions.range(range).map(|(_, partition)| partition);
+            for partition in own.chain(external) {
                 let first =
                     partition.queue.first(|entry| self.ticket_of(partition, table, consumed.slot, entry));
                 queues.extend(first.map(|place| (place, *consumed, partition)));

@@ -19,7 +19,9 @@ use super::limiter::RateLimiter;
 use super::partition::Partition;
 use super::plan::PlanProgress;
 use super::reindex::Said;
-use crate::log::record::ConsumerRecord;
+use crate::log::record::{ConsumerRecord, InsertRecord};
+use crate::origin::{EXTERNAL_VERSION, Origins};
+use crate::table::RowMeta;
 
 /// The reason of rows that came to a group that has all its members, or to a trajectory that had ended.
 pub(crate) const SURPLUS: &str = "surplus";
@@ -35,11 +37,12 @@ pub(crate) struct ConsumerState {
     pub(crate) grouping: Option<Grouping>,
     /// A bit a purpose.
     pub(super) purposes: u8,
+    pub(super) origins: Origins,
     pub(super) conditions: Vec<Condition>,
     /// The columns that order what is ready, by table; empty where age does.
     pub(super) priority: Vec<u16>,
     pub(crate) limiter: Option<RateLimiter>,
-    /// By table and version, of versions that are not over.
+    /// By table and version, of versions that are not over; rows of peers have one of their own.
     pub(super) partitions: BTreeMap<(u32, u64), Partition>,
     /// By table and version, of versions that are over.
     pub(super) said: BTreeMap<(u32, u64), Vec<Said>>,
@@ -95,6 +98,8 @@ impl ConsumerState {
             tables,
             grouping,
             purposes: declaration.purposes,
+            origins: Origins::from_tag(declaration.origins)
+                .ok_or_else(|| format!("{name:?} takes rows of no known origin"))?,
             conditions: conditions.ok_or_else(|| format!("{name:?} compares in no known way"))?,
             priority: declaration.priority.clone(),
             limiter,
@@ -111,10 +116,13 @@ impl ConsumerState {
         self.tables.iter().copied().enumerate().find(|(_, consumed)| consumed.table == table)
     }
 
-    /// Whether a row of a table, a version and a purpose is one for this consumer to take.
-    pub(crate) fn takes(&self, table: u32, version: u64, purpose: u8) -> bool {
-        let of_table = self.consumed(table).is_some_and(|(_, consumed)| version >= consumed.floor);
-        of_table && self.purposes.checked_shr(purpose.into()).is_some_and(|bits| bits & 1 == 1)
+    /// Whether a row that is about to be inserted is one for this consumer to take.
+    pub(crate) fn takes_new(&self, new: &InsertRecord) -> bool {
+        let external = !new.origin.is_empty();
+        let fresh = |consumed: ConsumedTable| external || new.policy_version >= consumed.floor;
+        self.consumed(new.table).is_some_and(|(_, consumed)| fresh(consumed))
+            && self.purposes.checked_shr(new.purpose.into()).is_some_and(|bits| bits & 1 == 1)
+            && self.origins.takes(external)
     }
 
     /// The queue and the groups of a version, unless it is over.
@@ -147,8 +155,20 @@ impl ConsumerState {
 
     /// Rows on the ready queues of a table at some versions.
     pub(crate) fn ready_rows(&self, table: u32, versions: RangeInclusive<u64>) -> usize {
-        let range = (table, *versions.start())..=(table, *versions.end());
+        let end = (*versions.end()).min(EXTERNAL_VERSION - 1);
+        let range = (table, (*versions.start()).min(end))..=(table, end);
         self.partitions.range(range).map(|(_, partition)| partition.queue.rows()).sum()
+    }
+
+    /// Rows of peers on the ready queue of a table.
+    pub(crate) fn external_ready_rows(&self, table: u32) -> usize {
+        let partition = self.partitions.get(&(table, EXTERNAL_VERSION));
+        partition.map_or(0, |partition| partition.queue.rows())
+    }
+
+    /// Whether a row is anything to this consumer, whatever its cells say.
+    pub(super) fn takes(&self, meta: &RowMeta) -> bool {
+        self.purposes >> meta.purpose() as u8 & 1 == 1 && self.origins.takes(meta.is_external())
     }
 
     /// Begins to count what a step takes of these groups, at the versions given for each table.

@@ -113,6 +113,8 @@ pub(crate) struct ConsumerRecord {
     pub(crate) priority: Vec<u16>,
     /// How many versions behind a row may be; `None` for strict.
     pub(crate) staleness: Option<u64>,
+    /// Whose rows it takes: 0 this run's, 1 all, 2 peers'.
+    pub(crate) origins: u8,
     pub(crate) limiter: Option<Box<LimiterRecord>>,
 }
 
@@ -213,7 +215,7 @@ pub(crate) struct InsertRecord {
     pub(crate) agent: String,
     /// 0 train, 1 eval, 2 warm-up.
     pub(crate) purpose: u8,
-    /// Empty for this run.
+    /// `PEER/ROUND`, or empty for this run.
     pub(crate) origin: String,
     /// Text of the parent's identity, or empty.
     pub(crate) parent: String,

@@ -15,7 +15,7 @@ use crate::error::{Cause, Result};
 pub const DATA_COLUMNS_MAX: usize = 64;
 
 /// The names of the meta columns, in the order in which they are shown.
-pub const META_COLUMNS: [&str; 19] = [
+pub const META_COLUMNS: [&str; 20] = [
     "sample_id",
     "policy_version",
     "version_spans",
@@ -25,7 +25,8 @@ pub const META_COLUMNS: [&str; 19] = [
     "group_key",
     "agent",
     "purpose",
-    "origin",
+    "origin_peer",
+    "origin_round",
     "parent",
     "attempt",
     "created_at",

@@ -20,6 +20,7 @@ use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};
 use crate::extent::Extents;
 use crate::log::record::StoredValue;
+use crate::origin;
 use crate::schema::{ColumnClass, META_COLUMNS, Schema, nearest};
 use crate::table::{CHUNK_ROWS, Chunk, Progress, RarePages, RowMeta, RowStatus, TableState, VersionSpan};
 use crate::texts::{TextId, TextPages};
@@ -123,8 +124,8 @@ fn meta_type(name: &str) -> (ArrowType, bool) {
         "turn" | "trajectory_id" | "attempt" => (ArrowType::UInt32, false),
         "created_at" => (timestamp_type(), false),
         "is_processing" => (ArrowType::Boolean, false),
-        "step" | "claim" => (ArrowType::UInt64, true),
-        "origin" | "parent" | "weights" | "excluded_reason" => (ArrowType::Utf8, true),
+        "step" | "claim" | "origin_round" => (ArrowType::UInt64, true),
+        "origin_peer" | "parent" | "weights" | "excluded_reason" => (ArrowType::Utf8, true),
         _ => (ArrowType::Utf8, false),
     }
 }
@@ -267,7 +268,10 @@ impl Source<'_> {
             }
             "agent" => texts(metas().map(|meta| Some(self.texts.get(meta.agent)))),
             "purpose" => texts(metas().map(|meta| Some(meta.purpose().as_str()))),
-            "origin" => texts(metas().map(|meta| self.present(meta.origin))),
+            "origin_peer" => texts(metas().map(|meta| Some(origin::parts(self.texts.get(meta.origin))?.0))),
+            "origin_round" => {
+                optional_numbers(metas().map(|meta| Some(origin::parts(self.texts.get(meta.origin))?.1)))
+            }
             "parent" => texts(metas().map(|meta| self.present(meta.parent))),
             "weights" => texts(metas().map(|meta| self.present(meta.weights))),
             "attempt" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.attempt))),

@@ -10,6 +10,7 @@ use crate::consumer::{ConsumedTable, ConsumerState, Fallout, GroupBy, GroupChang
 use crate::extent::View;
 use crate::log::record::*;
 use crate::object::ObjectRef;
+use crate::origin::EXTERNAL_VERSION;
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::schema::{DataColumn, DataType, Element, Role, Schema};
 use crate::step::{Planned, StepBatch, StepProgress, StepState, StepUpdate};
@@ -321,6 +322,9 @@ impl State {
             weights: self.texts.intern(&insert.weights),
             ..RowMeta::default()
         };
+        if meta.policy_version == EXTERNAL_VERSION {
+            return Err(format!("row {} is of a version that no policy reaches", insert.row));
+        }
         meta.set_purpose(Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?);
         meta.set_token(insert.token);
         let superseded = insert.supersedes.checked_sub(1);
@@ -390,9 +394,9 @@ impl State {
 
     /// The name of the group with that key, known or new.
     fn group_name(&mut self, by: GroupBy, key: &str) -> Option<GroupName> {
-        let KeyParts { text, turn, agent } = by.parse(key)?;
+        let KeyParts { text, turn, agent, origin } = by.parse(key)?;
         let agent = agent.map_or(TextId::EMPTY, |agent| self.texts.intern(agent));
-        Some(GroupName { text: self.texts.intern(text), turn, agent })
+        Some(GroupName { text: self.texts.intern(text), turn, agent, origin: self.texts.intern(origin) })
     }
 
     fn claimed(&mut self, record: ClaimRecord, now: Timestamp) -> Result<(), String> {

@@ -11,6 +11,7 @@ use crate::error::{Cause, Result};
 use crate::extent::View;
 use crate::log::record::*;
 use crate::maps::FastMap;
+use crate::origin::EXTERNAL_VERSION;
 use crate::sample_id::SampleId;
 use crate::table::{Progress, Row, VersionSpan};
 
@@ -300,7 +301,7 @@ impl Decision<'_> {
             let (table, sample_id) = (state.name.to_string(), sample.to_string());
             return Err(Cause::RowDeleted { table, sample_id, version: *policy_version }.into());
         }
-        if *policy_version < state.freshness.oldest() {
+        if insertion.origin.is_empty() && *policy_version < state.freshness.oldest() {
             let (policy, current) = (policy.name.to_string(), policy.version);
             if !insertion.late {
                 return Err(Cause::Stale { policy, version: *policy_version, current }.into());
@@ -308,6 +309,10 @@ impl Decision<'_> {
             insertion.excluded.get_or_insert_with(|| STALE.to_owned());
         }
         let Insertion { table, sample, policy_version, .. } = &insertion;
+        if *policy_version == EXTERNAL_VERSION {
+            let reason = format!("{policy_version} is above every version that a policy can reach");
+            return Err(Cause::Argument { what: "version", reason }.into());
+        }
         self.check_identity(&insertion, there)?;
         self.state.check_columns(*table, &insertion.cells)?;
         self.state.check_lengths(*table, &insertion.cells, |_| None)?;
@@ -354,9 +359,14 @@ impl Decision<'_> {
         Err(Cause::DuplicateRow { table, sample_id, version }.into())
     }
 
-    /// A next attempt takes the place of the one before, so it is for the same purpose.
+    /// A next attempt takes the place of the one before, so it is for the same purpose and of the same origin.
     fn check_purpose(&self, insertion: &Insertion, old: u32) -> Result<()> {
-        let purpose = self.state.tables[insertion.table as usize].meta(old).purpose();
+        let meta = self.state.tables[insertion.table as usize].meta(old);
+        let (purpose, origin) = (meta.purpose(), self.state.texts.get(meta.origin));
+        if origin != insertion.origin {
+            let reason = "the row that it takes the place of has another one".to_owned();
+            return Err(Cause::Argument { what: "origin", reason }.into());
+        }
         if purpose as u8 == insertion.purpose {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use super::State;
 use crate::consumer::{Consumer, ConsumerKind, GroupBy, MEMBERS_MAX};
 use crate::error::{Cause, Error, Result};
 use crate::log::record::{ConditionRecord, ConsumerRecord};
+use crate::origin::Origins;
 use crate::schema::{DataType, Schema, nearest};
 
 /// The error for a name that nothing has, with the nearest one that something has.
@@ -25,6 +26,11 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
     if consumer.staleness.is_some() && consumer.kind == ConsumerKind::Task {
         return Err(argument(
             "a task serves whatever its tables' trainers may take; declare the window there".into(),
+        ));
+    }
+    if consumer.origins == Origins::External && consumer.kind == ConsumerKind::Trainer {
+        return Err(argument(
+            "a trainer of peers' rows alone would leave those of its own run open; take all".into(),
         ));
     }
     let (mut tables, mut required) = (Vec::new(), Vec::new());
@@ -64,6 +70,7 @@ pub(crate) fn declare(state: &State, consumer: &Consumer) -> Result<ConsumerReco
         grouping: consumer.grouping.map(|grouping| grouping.record()),
         purposes: consumer.purposes,
         staleness: consumer.staleness,
+        origins: consumer.origins.tag(),
         conditions: consumer.conditions.iter().map(condition).collect::<Result<_>>()?,
         limiter: consumer.limiter.map(|limiter| limiter.record(members).map(Box::new)).transpose()?,
         priority: consumer.priority.as_deref().map_or(Ok(Vec::new()), columns)?,

@@ -18,7 +18,10 @@ impl State {
     /// Rows that a consumer could claim if it asked for as many as there are.
     pub(crate) fn claimable_rows(&self, consumer: usize) -> usize {
         let state = &self.consumers[consumer];
-        let of_table = |table| state.ready_rows(table, self.claimable_versions(consumer, table));
+        let of_table = |table| {
+            state.ready_rows(table, self.claimable_versions(consumer, table))
+                + state.external_ready_rows(table)
+        };
         state.tables.iter().map(|consumed| of_table(consumed.table)).sum()
     }
 

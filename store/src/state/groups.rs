@@ -7,6 +7,7 @@ use super::declare::no_key;
 use crate::consumer::{ConsumerState, GroupBy, GroupInfo, GroupName, KeyParts, MEMBERS_MAX, MicroBatch};
 use crate::error::{Cause, Result};
 use crate::log::record::GroupChangeRecord;
+use crate::origin::split_group_name;
 use crate::schema::DataType;
 
 impl State {
@@ -48,7 +49,9 @@ impl State {
             let reason = format!("{name:?} does not read {:?}", self.tables[table as usize].name);
             return Err(Cause::Argument { what: "table", reason }.into());
         }
-        self.check_version(consumer as usize, table, version)?;
+        if split_group_name(key).0.is_empty() {
+            self.check_version(consumer as usize, table, version)?;
+        }
         if grouping.by.parse(key).is_none() {
             return Err(no_key("group", key, &state.name, grouping.by));
         }
@@ -117,9 +120,9 @@ impl State {
 
     /// The name of the group with that key, if all of its texts are known.
     fn known_name(&self, by: GroupBy, key: &str) -> Option<GroupName> {
-        let KeyParts { text, turn, agent } = by.parse(key)?;
+        let KeyParts { text, turn, agent, origin } = by.parse(key)?;
         let agent = agent.map_or(Some(Default::default()), |agent| self.texts.find(agent))?;
-        Some(GroupName { text: self.texts.find(text)?, turn, agent })
+        Some(GroupName { text: self.texts.find(text)?, turn, agent, origin: self.texts.find(origin)? })
     }
 
     fn find_group(

@@ -58,7 +58,7 @@ impl State {
             operations.iter().any(|operation| match operation {
                 Operation::Insert(new) => {
                     let first_attempt = new.supersedes == 0;
-                    let takes = consumer.takes(new.table, new.policy_version, new.purpose);
+                    let takes = consumer.takes_new(new);
                     first_attempt && takes && !left_out(new.table, new.row)
                 }
                 _ => false,

@@ -14,8 +14,8 @@ pub struct ConsumerInfo {
     pub kind: &'static str,
     /// One of its tables.
     pub table: String,
-    /// Rows that can be claimed now: of the table policy's current version, or within the declared window, whole groups only
-    /// where it takes groups.
+    /// Rows that can be claimed now: of the table policy's current version, or within the declared window, and of peers where it
+    /// takes those; whole groups only where it takes groups.
     pub ready_rows: u64,
     /// Rows that have all they need and are of a version that the policy has yet to reach.
     pub future_rows: u64,
@@ -56,12 +56,13 @@ impl State {
                 let versions = self.claimable_versions(index, consumed.table);
                 let future = versions.end().saturating_add(1)..=u64::MAX;
                 let ready = consumer.ready_rows(consumed.table, versions);
+                let external = consumer.external_ready_rows(consumed.table);
                 let future = consumer.ready_rows(consumed.table, future);
                 shown.push(ConsumerInfo {
                     name: consumer.name.to_string(),
                     kind: consumer.kind.as_str(),
                     table: self.tables[consumed.table as usize].name.to_string(),
-                    ready_rows: ready as u64,
+                    ready_rows: (ready + external) as u64,
                     future_rows: future as u64,
                 });
             }

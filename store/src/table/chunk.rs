@@ -38,6 +38,7 @@ pub(crate) struct Summary {
     /// Train rows that are neither consumed, left out nor removed.
     pub(crate) open: u32,
     pub(crate) removed: u32,
+    /// Rows of peers are above every version.
     pub(crate) version_min: u64,
     pub(crate) version_max: u64,
 }
@@ -52,7 +53,7 @@ impl Chunk {
     }
 
     pub(crate) fn push(&mut self, meta: RowMeta) {
-        let version = meta.policy_version;
+        let version = meta.lane();
         let summary = &mut self.summary;
         summary.version_min = if self.rows == 0 { version } else { summary.version_min.min(version) };
         summary.version_max = summary.version_max.max(version);

@@ -4,7 +4,7 @@
 //! versions takes a row while the *oldest trainable span* of it is at most `n` versions behind: the version that made the
 //! first token that is trained on, which is the row's own unless the tokens before are
 //! [masked](crate::Table::trainable_from). A row of which a part was made by a version that the policy has not reached, or
-//! has been taken back from, waits for that version, window or not.
+//! has been taken back from, waits for that version, window or not. Rows of peers are of no version, and always fresh.
 //!
 //! # Invariants
 //! - Nothing here is stored but what rows say of themselves: the version is the policy's, the window the trainer's.
@@ -12,6 +12,7 @@
 //!   behind when its policy moves, and at no other time.
 
 use super::state::TableState;
+use crate::origin::EXTERNAL_VERSION;
 
 /// As of when rows of a table are fresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,13 +38,18 @@ impl Freshness {
 impl TableState {
     /// The version by which a row is fresh or not.
     pub(crate) fn counting_version(&self, row: u32) -> u64 {
-        let own = self.meta(row).policy_version;
-        if self.freshness.window.is_none() { own } else { self.rare.oldest_trainable(row).unwrap_or(own) }
+        let own = self.meta(row).lane();
+        if self.freshness.window.is_none() || own == EXTERNAL_VERSION {
+            own
+        } else {
+            self.rare.oldest_trainable(row).unwrap_or(own)
+        }
     }
 
     /// Whether a part of the row was made by a version that is still to come.
     pub(crate) fn is_ahead(&self, row: u32) -> bool {
-        self.rare.has_ahead() && self.rare.newest(row).is_some_and(|version| version > self.freshness.current)
+        let part = |version| version > self.freshness.current;
+        self.rare.has_ahead() && self.rare.newest(row).is_some_and(part) && !self.meta(row).is_external()
     }
 
     /// The own version of the oldest row that is fresh. Older ones are nobody's business any more.
@@ -52,7 +58,7 @@ impl TableState {
         let masked =
             self.rare.masked_rows().filter(|&row| self.freshness.window.is_some() && self.is_open(row));
         let fresh = masked.filter(|&row| self.counting_version(row) >= oldest);
-        fresh.map(|row| self.meta(row).policy_version).min().unwrap_or(oldest).min(oldest)
+        fresh.map(|row| self.meta(row).lane()).min().unwrap_or(oldest).min(oldest)
     }
 
     /// Open train rows that are not fresh.

@@ -3,6 +3,7 @@
 use super::{Cell, Purpose, Row, Table, VersionSpan};
 use crate::clock::Timestamp;
 use crate::error::Result;
+use crate::origin::Origin;
 use crate::sample_id::SampleId;
 use crate::state::State;
 use crate::texts::TextId;
@@ -29,7 +30,7 @@ pub struct RowInfo {
     /// The agent that it belongs to.
     pub agent: String,
     /// Where it comes from, when not from this run.
-    pub origin: Option<String>,
+    pub origin: Option<Origin>,
     /// The row that it continues.
     pub parent: Option<String>,
     /// The fingerprint of the weights that it was made with.
@@ -59,7 +60,7 @@ impl RowInfo {
             purpose: meta.purpose(),
             created_at: meta.created_at(),
             agent: state.texts.get(meta.agent).to_owned(),
-            origin: present(meta.origin),
+            origin: Origin::parse(state.texts.get(meta.origin)),
             parent: present(meta.parent),
             weights: present(meta.weights),
             excluded: present(status.excluded),

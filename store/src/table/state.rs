@@ -168,7 +168,7 @@ impl TableState {
 
     pub(crate) fn set_word(&mut self, slot: usize, row: u32, progress: Progress, ticket_or_claim: u64) {
         if self.tallies.counts(slot) && !self.is_removed(row) {
-            let (version, from) = (self.meta(row).policy_version, self.word(slot, row).progress);
+            let (version, from) = (self.meta(row).lane(), self.word(slot, row).progress);
             self.tallies.moved(slot, version, from, progress);
         }
         self.chunk_mut(row).set_word(slot, at(row), progress, ticket_or_claim);
@@ -229,7 +229,7 @@ impl TableState {
         self.index.insert(Identity::of(&meta).hash(), row);
         self.counts.written += u64::from(meta.purpose() == Purpose::Train);
         self.rows += 1;
-        self.tallies.row_came(meta.policy_version);
+        self.tallies.row_came(meta.lane());
         self.chunk_mut(row).push(meta);
         row
     }
@@ -302,7 +302,7 @@ impl TableState {
             let first = (number * CHUNK_ROWS) as u32;
             first..first + chunk.len() as u32
         });
-        rows.filter(|row| self.is_open(*row) && self.meta(*row).policy_version <= version).collect()
+        rows.filter(|row| self.is_open(*row) && self.meta(*row).lane() <= version).collect()
     }
 
     /// Whether a train row is neither consumed nor excluded nor removed.
@@ -357,8 +357,7 @@ impl TableState {
     /// Takes in a consumer; `limited` says that its rows are counted.
     pub(crate) fn add_consumer(&mut self, consumer: usize, trainer: bool, limited: bool) -> usize {
         let slot = self.consumers.len();
-        let there =
-            (0..self.rows).filter(|row| !self.is_removed(*row)).map(|row| self.meta(row).policy_version);
+        let there = (0..self.rows).filter(|row| !self.is_removed(*row)).map(|row| self.meta(row).lane());
         let mut tallies = self.tallies.clone();
         tallies.add(slot, limited.then_some(there));
         self.tallies = tallies;

@@ -101,7 +101,7 @@ fn check_words(
     let mut ready = 0;
     for row in 0..table.row_count() {
         let word = table.word(slot, row);
-        let over = state.consumers[consumer].is_over(table.id, table.meta(row).policy_version);
+        let over = state.consumers[consumer].is_over(table.id, table.meta(row).lane());
         ready += usize::from(word.progress == Progress::Ready && !over);
         let in_hands = matches!(word.progress, Progress::Leased | Progress::Accumulated);
         if in_hands && !held.contains(&(row, word.ticket_or_claim)) {
@@ -109,7 +109,7 @@ fn check_words(
         }
     }
     let state = &state.consumers[consumer];
-    let queued = state.ready_rows(table.id, 0..=u64::MAX);
+    let queued = state.ready_rows(table.id, 0..=u64::MAX) + state.external_ready_rows(table.id);
     if state.grouping.is_none() && queued != ready {
         differ(format!("consumer {} has {queued} rows queued, {ready} are ready", state.name));
     }

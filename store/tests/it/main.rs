@@ -17,6 +17,7 @@ mod disk;
 mod durability;
 mod exact_groups;
 mod extents;
+mod external;
 mod fork;
 mod gangs;
 mod golden;

@@ -146,7 +146,7 @@ fn a_row_is_found_with_all_that_is_known_of_it() {
         .agent("judge")
         .parent("solver/q_0_3")
         .weights("w7")
-        .origin("peer-1/4");
+        .external(&Origin { peer: "peer-1".to_owned(), round: 4 });
     let row = table.insert_row(new.purpose(Purpose::Eval), [("prompt", "p".into())]).unwrap();
     table.append(row, "response", vec![1].into()).unwrap();
     let store = world.reopen(store);
@@ -154,7 +154,9 @@ fn a_row_is_found_with_all_that_is_known_of_it() {
     let info = table.get(2, &id("q_1_3")).unwrap();
     assert_eq!((info.row, info.attempt, info.purpose, info.step), (row, 0, Purpose::Eval, None));
     assert_eq!((&*info.agent, info.parent.as_deref()), ("judge", Some("solver/q_0_3")));
-    assert_eq!((info.weights.as_deref(), info.origin.as_deref()), (Some("w7"), Some("peer-1/4")));
+    assert_eq!(info.weights.as_deref(), Some("w7"));
+    assert_eq!(info.origin, Origin::parse("peer-1/4"));
+    assert_eq!(pick(&store, "solver", &["origin_peer", "origin_round"]), [["peer-1", "4"]]);
     assert_eq!(["prompt", "response", "reward"].map(|c| info.status(c).unwrap()), [true, false, false]);
     assert!(matches!(info.cell("prompt").unwrap(), Cell::Bytes(bytes) if *bytes == *b"p"));
     assert!(

@@ -37,7 +37,10 @@ impl TableState {
             let first = (number * CHUNK_ROWS) as u32;
             first..first + chunk.len() as u32
         });
-        let later = |&row: &u32| self.meta(row).policy_version > version || self.is_ahead(row);
+        let later = |&row: &u32| {
+            let meta = self.meta(row);
+            !meta.is_external() && (meta.policy_version > version || self.is_ahead(row))
+        };
         rows.filter(|row| self.is_open(*row) && later(row)).collect()
     }
 

@@ -165,7 +165,7 @@ const PROMPT: &str = "a prompt that every member of its group has, and that is s
 fn write_rows(store: &Store) {
     let table = store.table("solver").unwrap();
     let prompt = || [("prompt", Value::from(PROMPT))];
-    let new = NewRow::new(0, "q_0_0").unwrap().agent("alice").origin("another-run").parent("q_0_9");
+    let new = NewRow::new(0, "q_0_0").unwrap().agent("alice").parent("q_0_9");
     table.insert_row(new.weights("fingerprint").token(77), prompt()).unwrap();
     table.insert_rollouts(NewRow::next_trajectory(0, "numbered", 0).unwrap(), 3, prompt()).unwrap();
     for (purpose, id) in [(Purpose::Eval, "eval_0_0"), (Purpose::WarmUp, "warm_0_0")] {
@@ -190,6 +190,8 @@ fn write_rows(store: &Store) {
     table.append(spanned, "response", vec![2_i32; 12].into()).unwrap();
     table.finalize(spanned, "response").unwrap();
     table.trainable_from(spanned, 30).unwrap();
+    let origin = Origin { peer: "another-run".to_owned(), round: 4 };
+    table.insert_row(NewRow::new(0, "theirs_0_0").unwrap().external(&origin), prompt()).unwrap();
     store.sync().unwrap();
 }
 

@@ -3,7 +3,7 @@
 use forebay_store::*;
 
 use super::op::Op;
-use super::row::{COLUMNS, Content, Hold, ModelRow, joined, part, value};
+use super::row::{COLUMNS, Content, Hold, ModelRow, joined, origin, part, value};
 use super::{Run, life};
 
 impl Run {
@@ -29,8 +29,13 @@ impl Run {
         matches!(self.life.rows[index].train, Hold::Free)
     }
 
-    pub(super) fn push(&mut self, row: Row, version: u64, of: (u32, u32, u32), eval: bool) -> usize {
-        let (input, trajectory, attempt) = of;
+    pub(super) fn push(
+        &mut self,
+        row: Row,
+        version: u64,
+        (input, trajectory, attempt): (u32, u32, u32),
+        (eval, peer): (bool, bool),
+    ) -> usize {
         let cells = [Content::Empty, Content::Empty, Content::Empty];
         let (train, task) = (Hold::Free, Hold::Free);
         self.life.rows.push(ModelRow {
@@ -40,6 +45,7 @@ impl Run {
             trajectory,
             attempt,
             eval,
+            peer,
             oldest: version,
             newest: version,
             cells,
@@ -49,17 +55,28 @@ impl Run {
             train,
             task,
         });
-        self.life.rows.len() - 1
+        let index = self.life.rows.len() - 1;
+        if peer && !eval && self.setup.window.is_none() {
+            self.life.rows[index].exclude("external"); // only who has a window takes them
+        }
+        index
     }
 
     pub(super) fn insert(&mut self, op: &Op) {
-        let Op::Insert { input, trajectory, ahead, eval, out, ready, level } = *op else { return };
+        let Op::Insert { of: (input, trajectory), ahead, eval, peer, out, ready, level } = *op else {
+            return;
+        };
+        // Where retention retires versions, nobody's row may come to them; an own one is stale before.
+        let ahead = if peer && self.setup.window.is_none() { ahead.max(0) } else { ahead };
         let version = self.life.version.saturating_add_signed(ahead);
         let known =
             self.life.rows.iter().any(|r| (r.version, r.input, r.trajectory) == (version, input, trajectory));
         let sample = SampleId::new(&format!("in{input}"), 0, trajectory).unwrap();
         let purpose = if eval { Purpose::Eval } else { Purpose::Train };
         let mut new = NewRow::of(version, sample).purpose(purpose);
+        if peer {
+            new = new.external(&origin(version));
+        }
         if out {
             new = new.excluded("parent");
         }
@@ -69,9 +86,9 @@ impl Run {
         batch.durability(level);
         batch.insert(self.table(), new, cells).unwrap();
         let inserted = batch.commit().map(|rows| rows[0]);
-        assert_eq!(inserted.is_ok(), !known && version >= self.oldest_fresh());
+        assert_eq!(inserted.is_ok(), !known && (peer || version >= self.oldest_fresh()));
         let Ok(row) = inserted else { return };
-        let index = self.push(row, version, (input, trajectory, 0), eval);
+        let index = self.push(row, version, (input, trajectory, 0), (eval, peer));
         columns.iter().for_each(|&c| self.life.rows[index].cells[c] = Content::Final(value(c, 1).1));
         if out {
             self.life.rows[index].exclude("parent");
@@ -86,10 +103,14 @@ impl Run {
         let index = self.life.rows.iter().rposition(same).unwrap();
         // Whichever attempt was deleted, no other one comes.
         let gone = self.life.rows.iter().any(|row| same(row) && row.deleted);
-        let allowed = old.version >= self.oldest_fresh() && self.can_leave(index) && !gone;
+        let fresh = old.peer || old.version >= self.oldest_fresh();
+        let allowed = fresh && self.can_leave(index) && !gone;
         let sample = SampleId::new(&format!("in{}", old.input), 0, old.trajectory).unwrap();
         let purpose = if old.eval { Purpose::Eval } else { Purpose::Train };
         let mut new = NewRow::of(old.version, sample).purpose(purpose).next_attempt();
+        if old.peer {
+            new = new.external(&origin(old.version));
+        }
         if out {
             new = new.excluded("parent");
         }
@@ -98,7 +119,7 @@ impl Run {
         let Ok(row) = inserted else { return };
         let attempt = self.life.rows[index].attempt + 1;
         self.life.rows[index].exclude("superseded");
-        let index = self.push(row, old.version, (old.input, old.trajectory, attempt), old.eval);
+        let index = self.push(row, old.version, (old.input, old.trajectory, attempt), (old.eval, old.peer));
         if out {
             self.life.rows[index].exclude("parent");
         }
@@ -188,7 +209,9 @@ impl Run {
     pub(super) fn delete(&mut self, from: usize, count: usize) {
         let named: Vec<usize> = (from..from + count).filter(|at| *at < self.life.rows.len()).collect();
         let rows = named.iter().map(|&at| &self.life.rows[at]);
-        let refused = rows.clone().any(|row| !row.deleted && (row.is_held() || self.life.needs(row)));
+        let refused = rows
+            .clone()
+            .any(|row| !row.deleted && (row.is_held() || self.life.needs(row, self.setup.window)));
         let result = self.table().delete(&Delete::rows(rows.map(|row| row.row)));
         assert_eq!(result.is_err(), refused, "{result:?}");
         if !refused {

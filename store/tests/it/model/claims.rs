@@ -11,16 +11,20 @@ use crate::support::*;
 impl Run {
     /// Rows of an input that can be claimed, by scanning.
     pub(super) fn claimable_of(&self, trainer: bool, input: u32) -> Vec<usize> {
-        (self.life.floor..=self.life.version)
-            .flat_map(|version| self.claimable_at(trainer, version, input))
-            .collect()
+        let own = (self.life.floor..=self.life.version).map(|version| (false, version));
+        let mut peers: Vec<u64> =
+            self.life.rows.iter().filter(|row| row.peer).map(|row| row.version).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        let all = own.chain(peers.into_iter().map(|version| (true, version)));
+        all.flat_map(|of| self.claimable_at(trainer, of, input)).collect()
     }
 
-    /// Those of one version: groups do not mix them.
-    pub(super) fn claimable_at(&self, trainer: bool, version: u64, input: u32) -> Vec<usize> {
+    /// Those of one origin and version: groups do not mix them.
+    pub(super) fn claimable_at(&self, trainer: bool, of: (bool, u64), input: u32) -> Vec<usize> {
         let here = |index: &usize| {
             let row = &self.life.rows[*index];
-            row.version == version && row.input == input && !(trainer && row.eval)
+            (row.peer, row.version) == of && row.input == input && !(trainer && row.eval)
         };
         let rows: Vec<usize> = (0..self.life.rows.len()).filter(here).collect();
         let ready: Vec<usize> = rows
@@ -77,6 +81,12 @@ impl Run {
         self.store().claims().iter().any(|c| c.claim == number && c.progress == ClaimProgress::Leased)
     }
 
+    /// Whether rows are of one version, or all of peers: a micro-batch takes them together.
+    pub(super) fn of_one_kind(&self, rows: &[usize]) -> bool {
+        let kind = |index: usize| Some(self.life.rows[index].version).filter(|_| !self.life.rows[index].peer);
+        rows.iter().all(|&index| kind(index) == kind(rows[0]))
+    }
+
     /// Takes a granted claim in, after a look at whether it may be so.
     pub(super) fn granted(&mut self, claim: Claim, trainer: bool, from: &[usize]) {
         let indexes: Vec<usize> = claim
@@ -84,13 +94,12 @@ impl Run {
             .iter()
             .map(|row| self.life.rows.iter().position(|r| r.row == *row).unwrap())
             .collect();
-        let versions: Vec<u64> = indexes.iter().map(|&index| self.life.rows[index].version).collect();
-        assert!(versions.iter().all(|version| *version == versions[0]), "a micro-batch of {versions:?}");
+        assert!(self.of_one_kind(&indexes), "a micro-batch of {indexes:?}");
         for &index in &indexes {
             assert!(from.contains(&index), "row {index} was claimed, but only {from:?} could be");
             if self.setup.group {
-                let (version, input) = (self.life.rows[index].version, self.life.rows[index].input);
-                let whole = self.claimable_at(trainer, version, input);
+                let ModelRow { version, peer, input, .. } = self.life.rows[index];
+                let whole = self.claimable_at(trainer, (peer, version), input);
                 assert!(whole.iter().all(|member| indexes.contains(member)), "a part of a group");
             }
         }
@@ -106,7 +115,7 @@ impl Run {
         let claim = task.claim(MicroBatch::up_to(rows), "model", Wait::No).unwrap();
         assert_eq!(claim.as_ref().map_or(0, Claim::len) > 0, !from.is_empty());
         let Some(claim) = claim else { return };
-        if !self.setup.group && self.setup.window.is_none() {
+        if !self.setup.group && self.of_one_kind(&from) {
             assert_eq!(claim.len(), rows.min(from.len()));
         }
         self.granted(claim, false, &from);

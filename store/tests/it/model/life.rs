@@ -53,9 +53,13 @@ impl Life {
     }
 
     /// Whether a rewind may need the row.
-    pub(super) fn needs(&self, row: &ModelRow) -> bool {
+    pub(super) fn needs(&self, row: &ModelRow, window: Option<u64>) -> bool {
         let (step, version) = self.oldest;
-        row.step.is_some_and(|of| of > step) || (row.excluded == Some("stale") && row.version >= version)
+        let comes_back = match window {
+            None => row.version >= version,
+            Some(versions) => row.oldest >= version.saturating_sub(versions),
+        };
+        row.step.is_some_and(|of| of > step) || (row.excluded == Some("stale") && comes_back)
     }
 
     /// What retention leaves of rows of versions that are over: all of them, or none where somebody holds one.
@@ -86,7 +90,8 @@ impl Life {
             if row.excluded == Some("stale") && row.version >= version {
                 row.excluded = None;
             }
-            let future = row.version > version && row.step.is_none() && row.excluded.is_none() && !row.eval;
+            let future = row.version > version && row.step.is_none() && row.excluded.is_none();
+            let future = future && !row.eval && !row.peer;
             if exclude && (trained || future) {
                 row.exclude("rewound");
             }

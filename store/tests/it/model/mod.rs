@@ -88,7 +88,11 @@ impl Run {
         let declare =
             |consumer: Consumer| if setup.group { consumer.group(GroupBy::Input, MEMBERS) } else { consumer };
         let trainer = declare(Consumer::trainer(["t"]).ready(["list", "reward"]));
-        let trainer = if let Some(versions) = setup.window { trainer.staleness(versions) } else { trainer };
+        let trainer = if let Some(versions) = setup.window {
+            trainer.staleness(versions).origins(Origins::All)
+        } else {
+            trainer
+        };
         store.create_consumer("train", trainer).unwrap();
         store.create_consumer("task", declare(Consumer::task(["t"]).ready(["text"]))).unwrap();
         store.sync().unwrap(); // what is declared outlives whatever comes

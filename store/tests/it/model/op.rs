@@ -18,7 +18,7 @@ pub(super) enum End {
 
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    Insert { input: u32, trajectory: u32, ahead: i64, eval: bool, out: bool, ready: bool, level: Durability },
+    Insert { of: (u32, u32), ahead: i64, eval: bool, peer: bool, out: bool, ready: bool, level: Durability },
     Again { row: usize, out: bool },
     Write { row: usize, column: usize, value: u8, level: Durability },
     Append { row: usize, column: usize },
@@ -58,9 +58,9 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     let bools = || any::<bool>();
     let rarely = || prop::bool::weighted(0.15);
     prop_oneof![
-        6 => (0..3_u32, 0..MEMBERS, prop::sample::select(vec![0, 0, 0, 0, 0, 1, -1, -2]), rarely(), rarely(), bools(), level()).prop_map(
-            |(input, trajectory, ahead, eval, out, ready, level)| {
-                Op::Insert { input, trajectory, ahead, eval, out, ready, level }
+        6 => ((0..3_u32, 0..MEMBERS), prop::sample::select(vec![0, 0, 0, 0, 0, 1, -1, -2]), rarely(), rarely(), rarely(), bools(), level()).prop_map(
+            |(of, ahead, eval, peer, out, ready, level)| {
+                Op::Insert { of, ahead, eval, peer, out, ready, level }
             }),
         2 => (0..64_usize, rarely()).prop_map(|(row, out)| Op::Again { row, out }),
         6 => (0..64_usize, 0..3_usize, 0..3_u8, level()).prop_map(

@@ -1,6 +1,6 @@
 //! A row of the model, and how a scan shows it.
 
-use forebay_store::{Row, Value};
+use forebay_store::{Origin, Row, Value};
 
 pub(super) const COLUMNS: [&str; 3] = ["text", "list", "reward"];
 
@@ -29,6 +29,8 @@ pub(super) struct ModelRow {
     pub(super) trajectory: u32,
     pub(super) attempt: u32,
     pub(super) eval: bool,
+    /// It comes from a peer, of the round that its version says.
+    pub(super) peer: bool,
     /// The versions that made its first token that is trained on, and its last.
     pub(super) oldest: u64,
     pub(super) newest: u64,
@@ -66,7 +68,7 @@ impl ModelRow {
 
     /// Whether a consumer may have it, where the policy stands at `version`.
     pub(super) fn is_ready(&self, trainer: bool, version: u64) -> bool {
-        let waits = self.newest > version.max(self.version); // a part of it is of a version to come
+        let waits = !self.peer && self.newest > version.max(self.version); // a part of it is of a version to come
         let takes = !(trainer && (self.eval || waits));
         takes
             && !self.deleted
@@ -139,6 +141,11 @@ pub(super) const SHOWN: [&str; 13] = [
     "reward",
     "reward_status",
 ];
+
+/// Where a peer's row of that version comes from.
+pub(super) fn origin(version: u64) -> Origin {
+    Origin { peer: "peer".to_owned(), round: version }
+}
 
 /// What one append adds to a cell.
 pub(super) fn part(column: usize, at: usize) -> Vec<i32> {

@@ -2,7 +2,7 @@
 
 use forebay_store::*;
 
-use super::row::Hold;
+use super::row::{Hold, origin};
 use super::{Plan, Run};
 
 impl Run {
@@ -17,7 +17,11 @@ impl Run {
         let train = self.store().consumer("train").unwrap();
         let (plan, planned) = if self.setup.group {
             let planned: Vec<u32> = (0..3).filter(|input| inputs >> input & 1 == 1).collect();
-            let keys: Vec<String> = planned.iter().map(|input| format!("in{input}")).collect();
+            let own = planned.iter().map(|input| format!("in{input}"));
+            let peers = (0..=self.life.version + 1).flat_map(|version| {
+                planned.iter().map(move |input| origin(version).group(&format!("in{input}")))
+            });
+            let keys: Vec<String> = own.chain(peers).collect();
             (StepPlan::new().groups(&train, keys), Plan::Inputs(planned))
         } else {
             (StepPlan::new().rows(&train, rows), Plan::Rows(rows))
@@ -49,7 +53,7 @@ impl Run {
             assert_eq!(step.is_complete(&train), open == claim.as_ref().map_or(0, Claim::len));
         }
         let Some(claim) = claim else { return };
-        if !self.setup.group && self.setup.window.is_none() {
+        if !self.setup.group && self.of_one_kind(&from) {
             assert_eq!(claim.len(), rows.min(open).min(from.len()));
         }
         self.granted(claim, true, &from);
@@ -110,7 +114,7 @@ impl Run {
         self.life.floor = self.oldest_fresh();
         for index in 0..self.life.rows.len() {
             let row = &self.life.rows[index];
-            if row.eval || row.excluded.is_some() || row.step.is_some() {
+            if row.eval || row.peer || row.excluded.is_some() || row.step.is_some() {
                 continue;
             }
             if self.counts_as(row) < self.oldest_fresh() {
