@@ -16,6 +16,7 @@ mod deletion;
 mod disk;
 mod durability;
 mod exact_groups;
+mod expressed;
 mod extents;
 mod external;
 mod fork;
