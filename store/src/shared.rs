@@ -141,6 +141,18 @@ impl Shared {
         self.submit_if_at(self.options.durability, decide)
     }
 
+    /// As [`submit_if`](Self::submit_if), for a lease that is given or given back.
+    ///
+    /// A lease ends with the process, whatever the log says of it, and what its holder makes of it is a record that comes
+    /// after its own. So nothing is lost when nobody waits for the disk here, at any level: not for the lease's record, and
+    /// not for what other threads have applied that it rests on.
+    pub(crate) fn submit_lease<T>(
+        &self,
+        decide: impl FnOnce(&State) -> Result<(Option<Event>, T)>,
+    ) -> Result<T> {
+        self.submit_if_at(Durability::Memory, decide)
+    }
+
     /// As [`submit_if`](Self::submit_if), acknowledged at a level of its own. The one way in which a live store changes.
     pub(crate) fn submit_if_at<T>(
         &self,
@@ -313,7 +325,7 @@ impl Shared {
         if self.next_deadline().is_none_or(|deadline| deadline > now) {
             return Ok(());
         }
-        self.submit_if(|state| {
+        self.submit_lease(|state| {
             let claims = state.decide_expiry(now);
             let event = (!claims.is_empty()).then(|| state.returning(claims, ReturnReason::Expired));
             Ok((event, ()))

@@ -210,7 +210,7 @@ impl Claim {
 
     fn give_back(&self) -> Result<()> {
         let number = self.number;
-        self.store.0.submit_if(|state| {
+        self.store.0.submit_lease(|state| {
             // A rank that has said that it has its part's gradient has nothing to give back.
             let done =
                 |claim: &ClaimState| self.share.as_ref().is_some_and(|s| claim.ranks_done.contains(&s.rank));

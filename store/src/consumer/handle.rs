@@ -255,7 +255,7 @@ impl ConsumerHandle {
             return Ok(Attempt::NotReady);
         }
         let deadline = now.after(shared.options.lease);
-        shared.submit_if(|state| {
+        shared.submit_lease(|state| {
             if let Some(number) = step.filter(|number| state.open_step() != Some(*number)) {
                 return Err(Cause::StepClosed { step: number }.into());
             }

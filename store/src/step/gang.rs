@@ -142,7 +142,7 @@ impl GangMember {
         let now = shared.options.clock.now();
         shared.expire_at(now)?;
         let deadline = now.after(shared.options.lease);
-        shared.submit_if(|state| {
+        shared.submit_lease(|state| {
             let consumer = self.consumer.index();
             if state.open_step() != Some(self.step) {
                 return Err(Cause::StepClosed { step: self.step }.into());

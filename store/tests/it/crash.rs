@@ -21,7 +21,7 @@ fn tokens(seed: u64) -> Vec<i32> {
 }
 
 /// The workload. Every part tolerates that it was done before, in whole or in part. `told` hears of every call that
-/// was acknowledged.
+/// was acknowledged, but for leases, which end with the process.
 fn work(store: &Store, told: Told<'_>) -> Result<()> {
     declare(store, told)?;
     for step in 0..STEPS {
@@ -117,12 +117,9 @@ fn grow(store: &Store, table: &Table, row: Row, tokens: &[i32], told: Told<'_>) 
 fn score(store: &Store, step: u64, told: Told<'_>) -> Result<()> {
     let (solver, judge, task) = (store.table("solver")?, store.table("judge")?, store.consumer("score")?);
     if let Some(claim) = task.claim(MicroBatch::up_to(3), "scorer", Wait::No)? {
-        told(store);
         claim.release()?;
-        told(store);
     }
     while let Some(claim) = task.claim(MicroBatch::up_to(3), "scorer", Wait::No)? {
-        told(store);
         let rows: Vec<(Row, SampleId)> =
             claim.rows().iter().copied().zip(claim.sample_ids().to_vec()).collect();
         claim.finish(|batch| {
@@ -170,13 +167,10 @@ fn train(store: &Store, step: u64, told: Told<'_>) -> Result<()> {
     let open = store.begin_step(StepPlan::new().groups(&train, groups).rows(&train_judge, 2))?;
     told(store);
     if let Some(claim) = open.next(&train, MicroBatch::of(3), Wait::No)? {
-        told(store);
         claim.release()?;
-        told(store);
     }
     for consumer in [&train, &train_judge] {
         while let Some(claim) = open.next(consumer, MicroBatch::of(3), Wait::No)? {
-            told(store);
             claim.accumulated()?;
             told(store);
         }
@@ -239,7 +233,7 @@ fn check_recovered(store: &Store, contents: &BTreeMap<u64, Content>, acknowledge
         found >= acknowledged,
         "operation {at}: {acknowledged} records were acknowledged, {found} are there"
     );
-    assert!(found <= acknowledged + 2, "operation {at}: {found} of {acknowledged}");
+    assert!(found <= acknowledged + 4, "operation {at}: {found} of {acknowledged}");
     assert_eq!(scan_content(store), content_at(contents, found), "operation {at}");
     check_counts(store);
     assert!(store.claims().iter().all(|claim| !["leased", "accumulated"].contains(&claim.progress.as_str())));

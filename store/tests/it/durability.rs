@@ -53,7 +53,7 @@ fn each_level_asks_of_the_disk_what_it_promises_and_no_more() {
 #[test]
 fn a_level_given_at_opening_holds_for_every_call() {
     for (level, appends, syncs) in
-        [(Durability::Memory, 0, 0), (Durability::Logged, 5, 0), (Durability::Synced, 5, 5)]
+        [(Durability::Memory, 0, 0), (Durability::Logged, 4, 0), (Durability::Synced, 4, 4)]
     {
         let world = World::new();
         let (probe, store, table) = probed(&world, world.options().durability(level));
@@ -61,7 +61,8 @@ fn a_level_given_at_opening_holds_for_every_call() {
         let row = table.insert(0, "a_0_0", [("prompt", "short".into())]).unwrap();
         table.write(row, [("reward", 1.0.into())]).unwrap();
         let claim = task.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
-        claim.release().unwrap();
+        claim.release().unwrap(); // a lease waits for nothing: it ends with the process anyway
+        table.write(row, [("response", vec![1].into())]).unwrap();
         let asked = probe.take();
         let count = |verb: &str| asked.iter().filter(|line| line.starts_with(verb)).count();
         assert_eq!((count("append"), count("sync")), (appends, syncs), "{level}: {asked:?}");
