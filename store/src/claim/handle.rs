@@ -136,7 +136,7 @@ impl Claim {
         let (rows, _pin) = {
             let state = self.store.0.state.lock();
             let table = &state.tables[self.table_id as usize];
-            let columns = ColumnSet::named(&table.schema, names)?;
+            let columns = ColumnSet::named(&table.schema, &table.arrow_schema, names)?;
             let rows = gather_rows(table, state.texts.pages(), &self.indexes, columns);
             (rows, self.store.0.pin_reader(&state))
         };

@@ -176,21 +176,55 @@ impl Extents {
         Ok(ValueBytes::located(extent, offset, view.length()))
     }
 
+    /// As [`resolve`](Self::resolve), for many: the extents are looked up once for values that lie together.
+    pub(crate) fn resolve_all(
+        &self,
+        views: impl Iterator<Item = Option<View>>,
+        class: StorageClass,
+    ) -> Result<Vec<Option<ValueBytes>>> {
+        let (mut last, mut reads): (Option<Arc<Extent>>, u64) = (None, 0);
+        let mut resolve = |view: View| {
+            if view.is_inline(class) {
+                return Ok(ValueBytes::inline(view));
+            }
+            reads += 1;
+            let extent = match last.take().filter(|extent| why_not(extent, view).is_none()) {
+                Some(extent) => extent,
+                None => self.locate(view)?.0,
+            };
+            last = Some(extent.clone());
+            Ok(ValueBytes::located(extent, view.offset(), view.length()))
+        };
+        let found = views.map(|view| view.map(&mut resolve).transpose()).collect();
+        self.count_reads(reads);
+        found
+    }
+
     /// The extent and offset of a view that is not inline, checked to lie inside the extent.
     pub(crate) fn locate(&self, view: View) -> Result<(Arc<Extent>, usize)> {
         let extent = self.by_number.read().get(&view.extent()).cloned();
-        let why = match &extent {
+        let why = match extent {
             None => "is in a file that is missing",
-            Some(extent) if extent.generation() != view.generation() => {
-                "was overwritten by another generation"
-            }
-            Some(extent) if extent.stable(view.offset(), view.length()).is_none() => "lies outside the file",
-            Some(extent) => return Ok((extent.clone(), view.offset())),
+            Some(extent) => match why_not(&extent, view) {
+                None => return Ok((extent, view.offset())),
+                Some(why) => why,
+            },
         };
         let path = Numbered::Extent.path(&self.directory, view.extent());
         let reason = format!("a value of {} bytes, generation {}, {why}", view.length(), view.generation());
         Err(Cause::Corrupt { path, offset: view.offset() as u64, reason }.into())
     }
+}
+
+/// Why a value does not lie in an extent; `None` when it does.
+fn why_not(extent: &Extent, view: View) -> Option<&'static str> {
+    if extent.number() != view.extent() {
+        return Some("lies in another file");
+    }
+    if extent.generation() != view.generation() {
+        return Some("was overwritten by another generation");
+    }
+    extent.stable(view.offset(), view.length()).is_none().then_some("lies outside the file")
 }
 
 /// The generation that a file's header tells now.

@@ -199,7 +199,7 @@ fn list_array(
     extents: &Extents,
 ) -> Result<ArrayRef> {
     let width = element.width_bytes();
-    let slices = values.iter().map(|value| slice(*value, extents)).collect::<Result<Vec<_>>>()?;
+    let slices = slices(values, extents)?;
     let lengths = || slices.iter().map(|slice| slice.as_deref().map_or(0, <[u8]>::len) / width);
     let total: usize = lengths().sum();
     if i32::try_from(total).is_err() {
@@ -216,10 +216,13 @@ fn list_array(
     Ok(Arc::new(ListArray::new(item(element), OffsetBuffer::from_lengths(lengths()), child, nulls)))
 }
 
-/// The bytes of a list or tensor; `None` where there is none.
-fn slice(value: Option<StoredValue>, extents: &Extents) -> Result<Option<ValueBytes>> {
-    let Some(StoredValue::View(view)) = value else { return Ok(None) };
-    extents.resolve(View(view), StorageClass::Slice).map(Some)
+/// The bytes of lists or tensors; `None` where there is none.
+fn slices(values: &[Option<StoredValue>], extents: &Extents) -> Result<Vec<Option<ValueBytes>>> {
+    let view = |value: &Option<StoredValue>| match value {
+        Some(StoredValue::View(view)) => Some(View(*view)),
+        _ => None,
+    };
+    extents.resolve_all(values.iter().map(view), StorageClass::Slice)
 }
 
 /// Tensors: gathered once into one buffer, zeros where there is none.
@@ -232,8 +235,8 @@ fn tensor_array(
 ) -> Result<ArrayRef> {
     let row_bytes = elements * element.width_bytes();
     let mut bytes = MutableBuffer::from_len_zeroed(values.len() * row_bytes);
-    for (row, value) in values.iter().enumerate() {
-        if let Some(value) = slice(*value, extents)?.filter(|value| value.len() == row_bytes) {
+    for (row, value) in slices(values, extents)?.into_iter().enumerate() {
+        if let Some(value) = value.filter(|value| value.len() == row_bytes) {
             bytes.as_slice_mut()[row * row_bytes..][..row_bytes].copy_from_slice(&value);
         }
     }

@@ -13,7 +13,9 @@ use arrow_array::{
     TimestampMicrosecondArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::OffsetBuffer;
-use arrow_schema::{DataType as ArrowType, Field, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit};
+use arrow_schema::{
+    DataType as ArrowType, Field, FieldRef, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit,
+};
 
 use super::array::{arrow_type, data_array};
 use crate::consumer::GroupBy;
@@ -37,36 +39,51 @@ enum Column {
     FinalAt(usize),
 }
 
-/// Columns in the order in which they are wanted.
+/// Every column, in the order of [`Schema::columns`].
+fn every_column(schema: &Schema) -> impl Iterator<Item = Column> {
+    let data = || schema.live_columns().map(|(index, _)| index);
+    let status = data().flat_map(|index| [Column::Status(index), Column::FinalAt(index)]);
+    (0..META_COLUMNS.len()).map(Column::Meta).chain(data().map(Column::Data)).chain(status)
+}
+
+/// The Arrow schema of every column: made once for each version of a table's schema, since it takes longer than reading
+/// a few rows does.
+pub(crate) fn arrow_schema(schema: &Schema) -> SchemaRef {
+    Arc::new(ArrowSchema::new(every_column(schema).map(|column| column.field(schema)).collect::<Vec<_>>()))
+}
+
+/// Columns in the order in which they are wanted, each with its field.
 #[derive(Clone, Debug)]
-pub(crate) struct ColumnSet(Vec<Column>);
+pub(crate) struct ColumnSet(Vec<(Column, FieldRef)>);
 
 impl ColumnSet {
-    /// Every column, in the order of [`Schema::columns`].
-    pub(crate) fn all(schema: &Schema) -> Self {
-        let data = schema.live_columns().map(|(index, _)| index).collect::<Vec<_>>();
-        let meta = (0..META_COLUMNS.len()).map(Column::Meta);
-        let status = data.iter().flat_map(|&index| [Column::Status(index), Column::FinalAt(index)]);
-        ColumnSet(meta.chain(data.iter().copied().map(Column::Data)).chain(status).collect())
+    /// Every column; `arrow` is [`arrow_schema`] of this schema, here and below.
+    pub(super) fn all(schema: &Schema, arrow: &ArrowSchema) -> Self {
+        ColumnSet(every_column(schema).zip(arrow.fields().iter().cloned()).collect())
     }
 
     /// Every column that is not read by name only.
-    pub(super) fn eager(schema: &Schema) -> Self {
-        let mut columns = ColumnSet::all(schema);
-        columns.0.retain(|column| !matches!(column, Column::Data(at) if schema.data_columns()[*at].lazy));
+    pub(super) fn eager(schema: &Schema, arrow: &ArrowSchema) -> Self {
+        let mut columns = ColumnSet::all(schema, arrow);
+        columns
+            .0
+            .retain(|(column, _)| !matches!(column, Column::Data(at) if schema.data_columns()[*at].lazy));
         columns
     }
 
     /// Columns by name.
-    pub(crate) fn named<'a>(schema: &Schema, names: impl IntoIterator<Item = &'a str>) -> Result<Self> {
-        let known: Vec<String> = schema.columns().map(|(name, _)| name).collect();
-        let all = ColumnSet::all(schema);
+    pub(crate) fn named<'a>(
+        schema: &Schema,
+        arrow: &ArrowSchema,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self> {
+        let all = ColumnSet::all(schema, arrow);
         let find = |name: &str| {
-            let position = known.iter().position(|column| column == name).ok_or_else(|| {
-                let close = nearest(name, known.iter().map(String::as_str));
-                Cause::Unknown { what: "column", name: name.to_owned(), close }
-            })?;
-            Ok(all.0[position])
+            let found = all.0.iter().find(|(_, field)| field.name() == name).cloned();
+            found.ok_or_else(|| {
+                let close = nearest(name, all.0.iter().map(|(_, field)| field.name().as_str()));
+                Cause::Unknown { what: "column", name: name.to_owned(), close }.into()
+            })
         };
         names.into_iter().map(find).collect::<Result<_>>().map(ColumnSet)
     }
@@ -77,14 +94,14 @@ impl ColumnSet {
             let reason = || format!("there is no column {position}; the table has {}", self.0.len());
             self.0
                 .get(position)
-                .copied()
+                .cloned()
                 .ok_or_else(|| Cause::Argument { what: "projection", reason: reason() }.into())
         };
         positions.iter().map(pick).collect::<Result<_>>().map(ColumnSet)
     }
 
-    pub(crate) fn arrow_schema(&self, schema: &Schema) -> SchemaRef {
-        Arc::new(ArrowSchema::new(self.0.iter().map(|column| column.field(schema)).collect::<Vec<_>>()))
+    fn arrow_schema(&self) -> SchemaRef {
+        Arc::new(ArrowSchema::new(self.0.iter().map(|(_, field)| field.clone()).collect::<Fields>()))
     }
 }
 
@@ -177,8 +194,8 @@ pub(crate) fn gather_rows(
 
 /// The first half of gathering.
 pub(super) fn gather(source: &Source<'_>, rows: &[u32], columns: ColumnSet) -> Gathered {
-    let schema = columns.arrow_schema(source.schema);
-    let columns = columns.0.into_iter().map(|column| source.column(column, rows)).collect();
+    let schema = columns.arrow_schema();
+    let columns = columns.0.into_iter().map(|(column, _)| source.column(column, rows)).collect();
     Gathered { schema, rows: rows.len(), columns }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-pub(crate) use columns::{ColumnSet, gather_rows};
+pub(crate) use columns::{ColumnSet, arrow_schema, gather_rows};
 use columns::{Source, gather};
 pub use compact::compact;
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
@@ -164,10 +164,10 @@ impl TableSnapshot {
         order: ScanOrder,
         batch_rows: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-        let all = ColumnSet::all(&self.schema);
+        let all = ColumnSet::all(&self.schema, &self.arrow_schema);
         let columns = match projection {
             Some(positions) => all.picked(positions)?,
-            None => ColumnSet::eager(&self.schema),
+            None => ColumnSet::eager(&self.schema, &self.arrow_schema),
         };
         let rows = self.ordered_rows(order);
         let (table, batch_rows) = (self.clone(), batch_rows.max(1));

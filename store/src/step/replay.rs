@@ -54,7 +54,12 @@ impl ReplayedBatch {
         let rows = {
             let state = self.store.0.state.lock();
             let table = &state.tables[self.table_id as usize];
-            gather_rows(table, state.texts.pages(), &self.indexes, ColumnSet::named(&table.schema, names)?)
+            gather_rows(
+                table,
+                state.texts.pages(),
+                &self.indexes,
+                ColumnSet::named(&table.schema, &table.arrow_schema, names)?,
+            )
         };
         rows.into_batch(&self.store.0.extents)
     }

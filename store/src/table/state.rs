@@ -23,7 +23,7 @@ use crate::index::IdIndex;
 use crate::log::record::{CellRecord, StoredValue};
 use crate::maps::FastMap;
 use crate::schema::Schema;
-use crate::snapshot::ColumnSet;
+use crate::snapshot::arrow_schema;
 use crate::texts::{TextId, Texts};
 
 /// How many train rows a table has, by what became of them. `written = consumed + excluded + open`, always.
@@ -108,7 +108,7 @@ impl TableState {
         TableState {
             id,
             name,
-            arrow_schema: ColumnSet::all(&schema).arrow_schema(&schema),
+            arrow_schema: arrow_schema(&schema),
             schema_version: Arc::new(AtomicU32::new(schema.version())),
             schema: Arc::new(schema),
             policy,
@@ -129,7 +129,7 @@ impl TableState {
 
     /// Puts another version of the schema in the place of the one before.
     pub(crate) fn set_schema(&mut self, schema: Schema) {
-        self.arrow_schema = ColumnSet::all(&schema).arrow_schema(&schema);
+        self.arrow_schema = arrow_schema(&schema);
         self.schema_version.store(schema.version(), Ordering::Release);
         self.schema = Arc::new(schema);
     }
