@@ -133,7 +133,7 @@ fn trainer(workload: &Workload, groups: usize) -> Outcome<Measured> {
     let ids = workload::sample_ids(groups * GROUP as usize)?;
     for (at, ids) in ids.chunks(BATCH).enumerate() {
         let samples = ids.iter().enumerate().map(|(i, id)| (id, workload.sample(at * BATCH + i)));
-        workload::write_staged(&store, &table, samples)?;
+        workload::write_staged(&store, &table, 0, samples)?;
     }
     let step: Step =
         store.begin_step(StepPlan::new().groups(&train, (0..groups).map(|g| format!("q{g}"))))?;

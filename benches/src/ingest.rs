@@ -81,7 +81,7 @@ fn store(
         for batch in batches(workload, writer, writers) {
             let rows = batch * BATCH..(batch + 1) * BATCH;
             let samples = rows.map(|row| (&ids[row], workload.sample(row)));
-            workload::write_staged(&store, &table, samples)?;
+            workload::write_staged(&store, &table, 0, samples)?;
         }
         Ok(0)
     })?;
@@ -129,7 +129,12 @@ fn fresh_writes(workload: &Workload, writers: usize) -> Outcome<Duration> {
     let rooms: Vec<usize> = (0..writers).map(|writer| room(workload, writer, writers)).collect();
     let work = |writer: usize| {
         let path = directory.path().join(writer.to_string());
-        limit::gather(workload, batches(workload, writer, writers), &path, rooms[writer])
+        limit::gather(
+            workload,
+            batches(workload, writer, writers),
+            &limit::reserved(&path, rooms[writer])?,
+            rooms[writer],
+        )
     };
     Ok(on_threads(writers, work)?.0)
 }

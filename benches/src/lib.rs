@@ -15,6 +15,7 @@ mod large;
 mod limit;
 mod machine;
 mod measure;
+mod recycled;
 mod reopen;
 mod row;
 mod snapshot;
@@ -34,8 +35,9 @@ pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 type Group = fn(&Workload, &mut dyn FnMut(Row)) -> Outcome<()>;
 
-const GROUPS: [(&str, Group); 8] = [
+const GROUPS: [(&str, Group); 9] = [
     ("ingest", ingest::rows),
+    ("recycled", recycled::rows),
     ("durable", durable::rows),
     ("claim", claim::rows),
     ("wake", wake::rows),

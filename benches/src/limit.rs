@@ -1,7 +1,7 @@
 //! What bare hardware does with the same bytes in the same batches.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Seek, Write};
 use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -51,21 +51,27 @@ pub(crate) fn copy(
     digest
 }
 
-/// Hands the rows of one writer to the kernel: one gathered write a stage of a batch.
+/// Hands the rows of one writer to the kernel: one gathered write a stage of a batch, round and round in the file's first
+/// `span` bytes.
 pub(crate) fn gather(
     workload: &Workload,
     batches: impl Iterator<Item = usize>,
-    path: &Path,
-    bytes: usize,
+    mut file: &File,
+    span: usize,
 ) -> Outcome<u64> {
-    let mut file = reserved(path, bytes)?;
-    let mut written = 0;
+    let (mut written, mut at) = (0, 0);
     for batch in batches {
         let samples = || (batch * BATCH..(batch + 1) * BATCH).map(|row| workload.sample(row));
         let prompts: Vec<IoSlice<'_>> = samples().map(|sample| IoSlice::new(&sample.prompt)).collect();
         let responses =
             samples().flat_map(|s| [IoSlice::new(&s.response), IoSlice::new(&s.logprobs)]).collect();
         for mut parts in [prompts, responses] {
+            let length: usize = parts.iter().map(|part| part.len()).sum();
+            if at + length > span {
+                file.rewind()?;
+                at = 0;
+            }
+            at += length;
             let mut rest = &mut parts[..];
             while !rest.is_empty() {
                 let taken = file.write_vectored(rest)?;

@@ -37,8 +37,13 @@ impl Times {
 
     /// The time that `percent` of all do not exceed.
     pub(crate) fn percentile(&mut self, percent: usize) -> f64 {
+        self.percentile_of(percent as f64 / 100.0)
+    }
+
+    /// The same, by the share of all.
+    pub(crate) fn percentile_of(&mut self, share: f64) -> f64 {
         self.0.sort_by(f64::total_cmp);
-        self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
+        self.0[((self.0.len() as f64 * share) as usize).min(self.0.len() - 1)]
     }
 }
 

@@ -51,7 +51,7 @@ fn store(workload: &Workload, ids: &[SampleId]) -> Outcome<(Duration, u64)> {
         if thread == 0 {
             for (at, ids) in ids.chunks(BATCH).enumerate() {
                 let samples = ids.iter().enumerate().map(|(i, id)| (id, workload.sample(at * BATCH + i)));
-                workload::write_staged(&store, &table, samples)?;
+                workload::write_staged(&store, &table, 0, samples)?;
             }
             return Ok(0);
         }

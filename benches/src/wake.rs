@@ -137,7 +137,7 @@ fn write(
     let (mut wakes, mut bare) = (Times::default(), Times::default());
     for (at, id) in ids.iter().enumerate() {
         let sample = workload.sample(at);
-        let rows = workload::write_unscored(store, table, std::iter::once((id, sample)))?;
+        let rows = workload::write_unscored(store, table, 0, std::iter::once((id, sample)))?;
         std::thread::sleep(PAUSE);
         let start = Instant::now();
         table.write(rows[0], [sample.reward()])?;

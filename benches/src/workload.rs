@@ -37,6 +37,8 @@ pub struct Scale {
     /// The file that the limit of checksummed copies goes round in.
     pub(crate) span_bytes: usize,
     pub(crate) ingest_samples: usize,
+    /// Versions that are written into used extents.
+    pub(crate) recycled_versions: u64,
     pub(crate) claims: usize,
     pub(crate) claim_rows: [usize; 2],
     pub(crate) step_groups: usize,
@@ -62,6 +64,7 @@ impl Scale {
         pool: 4_096,
         span_bytes: 1 << 30,
         ingest_samples: 100_032,
+        recycled_versions: 16,
         claims: 600,
         claim_rows: [10_000, 1_000_000],
         step_groups: 512,
@@ -83,6 +86,7 @@ impl Scale {
         pool: 64,
         span_bytes: 1 << 20,
         ingest_samples: 128,
+        recycled_versions: 2,
         claims: 4,
         claim_rows: [64, 128],
         step_groups: 8,
@@ -198,9 +202,10 @@ pub(crate) fn score(store: &Store) -> Outcome<ConsumerHandle> {
 pub(crate) fn write_staged<'a>(
     store: &Store,
     table: &Table,
+    version: u64,
     samples: impl Iterator<Item = (&'a SampleId, &'a Sample)> + Clone,
 ) -> Outcome<Vec<Row>> {
-    let rows = write_unscored(store, table, samples.clone())?;
+    let rows = write_unscored(store, table, version, samples.clone())?;
     let mut batch = store.batch();
     for (&row, (_, sample)) in rows.iter().zip(samples) {
         batch.write(table, row, [sample.reward()])?;
@@ -213,11 +218,12 @@ pub(crate) fn write_staged<'a>(
 pub(crate) fn write_unscored<'a>(
     store: &Store,
     table: &Table,
+    version: u64,
     samples: impl Iterator<Item = (&'a SampleId, &'a Sample)> + Clone,
 ) -> Outcome<Vec<Row>> {
     let mut batch = store.batch();
     for (id, sample) in samples.clone() {
-        batch.insert(table, NewRow::of(0, id.clone()), [sample.prompt()])?;
+        batch.insert(table, NewRow::of(version, id.clone()), [sample.prompt()])?;
     }
     let rows = batch.commit()?;
     let mut batch = store.batch();
