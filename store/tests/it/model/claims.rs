@@ -121,8 +121,9 @@ impl Run {
         self.granted(claim, false, &from);
     }
 
-    pub(super) fn task_finish(&mut self, claim: usize, write: bool) {
-        let Some(number) = self.claim_at(claim, false) else { return };
+    /// Whether it was finished; otherwise its lease was given back.
+    pub(super) fn task_finish(&mut self, claim: usize, write: bool) -> bool {
+        let Some(number) = self.claim_at(claim, false) else { return false };
         let claim = self.claims.remove(&number).unwrap().handle;
         let rows = claim.rows().to_vec();
         let indexes: Vec<usize> =
@@ -137,7 +138,8 @@ impl Run {
         });
         assert_eq!(finished.is_ok(), allowed);
         if !allowed {
-            return self.give_back(number);
+            self.give_back(number);
+            return false;
         }
         for index in indexes {
             if write {
@@ -147,6 +149,7 @@ impl Run {
                 self.life.rows[index].task = Hold::Done;
             }
         }
+        true
     }
 
     pub(super) fn advance(&mut self, seconds: u64) {

@@ -134,7 +134,11 @@ impl Run {
             Op::Exclude { row, word } => self.exclude(row, word),
             Op::Delete { row, rows } => self.delete(row, rows),
             Op::TaskClaim { rows } => self.task_claim(rows),
-            Op::TaskFinish { claim, write } => self.task_finish(claim, write),
+            Op::TaskFinish { claim, write } => {
+                if !self.task_finish(claim, write) {
+                    level = Durability::Memory; // all that there may be is a lease that was given back
+                }
+            }
             Op::Begin { rows, inputs } => self.begin(rows, inputs),
             Op::Next { rows } => self.next(rows),
             Op::Accumulate { claim } => self.accumulate(claim),
@@ -152,8 +156,9 @@ impl Run {
             }
             Op::End { how, level } => return self.end(how, level),
         }
-        // Nobody acknowledges what a handle says by being dropped, or what time does.
-        if matches!(op, Op::Drop { .. } | Op::DropStep | Op::Advance { .. }) {
+        // Nobody acknowledges what a handle says by being dropped, or what time does; leases end with the process.
+        let lease = matches!(op, Op::TaskClaim { .. } | Op::Next { .. });
+        if lease || matches!(op, Op::Drop { .. } | Op::DropStep | Op::Advance { .. }) {
             level = Durability::Memory;
         }
         self.history.acknowledged(self.store().stats(), level, &self.life);
