@@ -20,10 +20,21 @@ struct LocalFile {
     writable: bool,
 }
 
-/// An advisory `flock`, which the kernel drops with the last descriptor of its owner.
+/// An advisory `flock`. The kernel drops it with the last descriptor of the open file; a process that is being forked off
+/// while the owner lets go has one too until it becomes another program, so the owner lets go in so many words. A forked
+/// child must not: the lock is its parent's.
 #[derive(Debug)]
 struct LocalLock {
-    _file: File,
+    file: File,
+    owner: u32,
+}
+
+impl Drop for LocalLock {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock); // else it goes with the descriptor
+        }
+    }
 }
 
 impl HeldLock for LocalLock {}
@@ -139,6 +150,6 @@ impl Disk for LocalDisk {
             file.set_len(0)?;
             file.write_all_at(note.as_bytes(), 0)?;
         }
-        Ok(Some(Box::new(LocalLock { _file: file })))
+        Ok(Some(Box::new(LocalLock { file, owner: std::process::id() })))
     }
 }

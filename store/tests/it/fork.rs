@@ -63,3 +63,34 @@ fn a_forked_child_cannot_use_the_handles_of_its_parent_and_does_no_harm() {
     drop((store, table, task));
     assert_eq!(scan(&Store::open(&path, Options::default()).unwrap()), before);
 }
+
+/// A child that is being made while its parent lets a store go has the lock's descriptor too.
+#[test]
+fn a_store_that_was_let_go_can_be_opened_though_a_child_lives_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path, Options::default()).unwrap();
+    let (mut byte, mut ends) = ([0_u8; 1], [0; 2]);
+    #[allow(unsafe_code, reason = "no other way to fork")]
+    // SAFETY: the pipe is made into an array of two descriptors; the child reads one byte and ends, and runs nothing else.
+    let child = unsafe {
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        let child = libc::fork();
+        if child == 0 {
+            libc::close(ends[1]); // so that the parent's end alone keeps the child waiting
+            libc::read(ends[0], byte.as_mut_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+        child
+    };
+    drop(store);
+    let again = Store::open(&path, Options::default());
+    #[allow(unsafe_code, reason = "no other way to end the child")]
+    // SAFETY: the descriptors are those of the pipe above and the child is ours.
+    unsafe {
+        libc::close(ends[1]);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+        libc::close(ends[0]);
+    }
+    again.unwrap();
+}
