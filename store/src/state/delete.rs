@@ -4,7 +4,7 @@ use super::{Effects, State};
 use crate::error::{Cause, Result};
 use crate::log::record::DeleteRecord;
 use crate::state::apply::{DELETED, STALE};
-use crate::table::{Delete, Deleted, Progress};
+use crate::table::{Delete, Deleted, Identity, Progress};
 
 impl State {
     /// The rows that a rule deletes and the versions that it retires.
@@ -90,7 +90,8 @@ impl State {
         });
         let state = &mut self.tables[table as usize];
         let meta = state.meta(row);
-        state.rare.row_deleted(row, &meta);
+        let latest = state.find(Identity::of(&meta)) == Some(row);
+        state.rare.row_deleted(row, &meta, latest);
         self.remove_row(table, row)
     }
 }

@@ -203,15 +203,15 @@ impl Rare {
         self.consumed_deleted_up_to = self.consumed_deleted_up_to.max(step);
     }
 
-    /// Forgets a row, but for its identity.
-    pub(crate) fn row_deleted(&mut self, row: u32, meta: &RowMeta) {
+    /// Forgets a row, but for its identity, unless a later attempt has that still.
+    pub(crate) fn row_deleted(&mut self, row: u32, meta: &RowMeta, latest: bool) {
         self.newest(row).map(|newest| self.ahead.remove(&(newest, row)));
         self.spans.remove(row);
         self.trainable_from.remove(&row);
         if self.tokens.get(&meta.token()) == Some(&row) {
             self.tokens.remove(&meta.token());
         }
-        if !self.is_retired(meta.policy_version) {
+        if latest && !self.is_retired(meta.policy_version) {
             self.deleted.insert(Identity::of(meta));
         }
     }
@@ -277,7 +277,7 @@ mod tests {
         rare.add_span(9, VersionSpan { start: 8, version: 3 }, 2);
         rare.mask(9, 5);
         rare.note_token(77, 9);
-        rare.row_deleted(3, &RowMeta { policy_version: 9, turn: 4, ..RowMeta::default() });
+        rare.row_deleted(3, &RowMeta { policy_version: 9, turn: 4, ..RowMeta::default() }, true);
         rare.retire(3, 4);
         rare.retire(0, 0);
         rare.retire(1, 1);

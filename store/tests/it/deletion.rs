@@ -314,3 +314,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_row_whose_old_attempt_was_deleted_starts_over_as_any_other() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let first = table.insert(0, "q_0_0", []).unwrap();
+    let again = || NewRow::new(0, "q_0_0").unwrap().next_attempt();
+    let second = table.insert_row(again(), []).unwrap();
+    table.delete(&Delete::rows([first])).unwrap();
+    let store = world.reopen(store);
+    let table = store.table("solver").unwrap();
+    let third = table.insert_row(again(), []).unwrap();
+    table.delete(&Delete::rows([third])).unwrap();
+    let refused = table.insert_row(again(), []).unwrap_err();
+    assert!(matches!(refused.cause(), Cause::RowDeleted { .. }), "the sample itself is gone: {refused}");
+    table.delete(&Delete::rows([second])).unwrap();
+    assert!(matches!(table.insert(0, "q_0_0", []).unwrap_err().cause(), Cause::RowDeleted { .. }));
+}

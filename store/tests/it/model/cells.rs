@@ -101,8 +101,7 @@ impl Run {
         let same =
             |r: &ModelRow| (r.version, r.input, r.trajectory) == (old.version, old.input, old.trajectory);
         let index = self.life.rows.iter().rposition(same).unwrap();
-        // Whichever attempt was deleted, no other one comes.
-        let gone = self.life.rows.iter().any(|row| same(row) && row.deleted);
+        let gone = self.life.rows[index].deleted; // with the latest attempt goes the identity
         let fresh = old.peer || old.version >= self.oldest_fresh();
         let allowed = fresh && self.can_leave(index) && !gone;
         let sample = SampleId::new(&format!("in{}", old.input), 0, old.trajectory).unwrap();
