@@ -157,7 +157,13 @@ impl Run {
         let created = (files - before.1).max(0.0);
         let samples = ids.len() * workload.scale.recycled_versions as usize;
         let digest = self.table.counts().written;
-        Ok(Seen { time, samples, again: Pair { value: again, limit: again + created }, batches, digest })
+        Ok(Seen {
+            time,
+            samples,
+            again: Pair { value: again, limit: (again + created).max(1.0) },
+            batches,
+            digest,
+        })
     }
 
     fn write(

@@ -33,6 +33,11 @@ pub(crate) enum Goal {
 }
 
 impl Row {
+    /// What is measured.
+    pub fn measure(&self) -> &str {
+        &self.measure
+    }
+
     /// The value over the limit. More is better for throughput, less is better for time.
     pub fn ratio(&self) -> f64 {
         self.value / self.limit
