@@ -5,7 +5,7 @@
 //! many were handed out (`handed_out`: held by a claim, finished or trained on). Rows that do not count: those that the
 //! consumer does not take, those that were left out, and those of versions that are over. So the balance moves with
 //! inserts and claims, and just as well with a claim that is given back, a row that is excluded or deleted, and a step
-//! that leaves a version behind. It is kept in the table ([`Tally`](crate::table::Tally)) and follows from the log alone.
+//! that leaves a version behind. It is kept in the table ([`Tally`]) and follows from the log alone.
 //!
 //! # The rule
 //! With `s` = `samples_per_insert`, `m` = `min_size_to_sample` and `b` = `error_buffer`, as Reverb has them,

@@ -1,6 +1,6 @@
 //! How those who insert rows wait for a consumer whose rate limiter holds them back.
 //!
-//! A [`Throttle`] stands beside a consumer's [`Signal`](super::signal::Signal), outside of the state's lock. It knows what
+//! A [`Throttle`] stands beside a consumer's [`Signal`], outside of the state's lock. It knows what
 //! claimers asked for in vain: each who stands in line, and each who went away empty-handed, until as much is handed out.
 //! Whether that still cannot be had is for the state to say, and inserts go on as long as it cannot.
 //!

@@ -57,7 +57,7 @@ pub(crate) fn arrow_schema(schema: &Schema) -> SchemaRef {
 pub(crate) struct ColumnSet(Vec<(Column, FieldRef)>);
 
 impl ColumnSet {
-    /// Every column; `arrow` is [`arrow_schema`] of this schema, here and below.
+    /// Every column; `arrow` is [`arrow_schema()`] of this schema, here and below.
     pub(super) fn all(schema: &Schema, arrow: &ArrowSchema) -> Self {
         ColumnSet(every_column(schema).zip(arrow.fields().iter().cloned()).collect())
     }
