@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// A store has a level ([`Options::durability`](crate::Options::durability)), and a call may ask for another one. Whatever
 /// the level, the log keeps one order: what survives is always a whole prefix of what was written, never a later write
-/// without an earlier one.
+/// without an earlier one. A claim is a lease that ends with its process: it waits for nothing at any level, and what its
+/// holder writes or accumulates is acknowledged as any other call.
 ///
 /// ```
 /// use forebay_store::{DataType, Durability, NewRow, Options, Schema, Store};
