@@ -77,11 +77,11 @@ impl ColumnSet {
         arrow: &ArrowSchema,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self> {
-        let all = ColumnSet::all(schema, arrow);
+        let all = || every_column(schema).zip(arrow.fields());
         let find = |name: &str| {
-            let found = all.0.iter().find(|(_, field)| field.name() == name).cloned();
-            found.ok_or_else(|| {
-                let close = nearest(name, all.0.iter().map(|(_, field)| field.name().as_str()));
+            let found = all().find(|(_, field)| field.name() == name);
+            found.map(|(column, field)| (column, field.clone())).ok_or_else(|| {
+                let close = nearest(name, all().map(|(_, field)| field.name().as_str()));
                 Cause::Unknown { what: "column", name: name.to_owned(), close }.into()
             })
         };
