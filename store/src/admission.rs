@@ -1,9 +1,9 @@
 //! Whether a batch may go on, or waits: for memory ([`memory`](crate::memory)), or for a consumer.
 //!
-//! A batch is held back by the rate limiters of the consumers that are to take its rows (the rules, and why nobody waits
-//! for ever, are told at [`RateLimiter`](crate::RateLimiter) and in its module). Its values are in their extents by then and held there, so
-//! nothing is lost by waiting, and nothing of it is visible. What a limiter says is asked with the state locked, in the
-//! same breath as the batch is decided on, so no two batches take the same room.
+//! A batch is held back by the rate limiters of the consumers that are to take its rows (the rules, and why nobody
+//! waits for ever, are told at [`RateLimiter`](crate::RateLimiter) and in its module). Its values are in their extents
+//! by then and held there, so nothing is lost by waiting, and nothing of it is visible. What a limiter says is asked
+//! with the state locked, in the same breath as the batch is decided on, so no two batches take the same room.
 
 use crate::batch::Decided;
 use crate::clock::Timestamp;
@@ -30,7 +30,8 @@ impl Shared {
     /// Makes all changes of a batch at once, as soon as nothing holds it back.
     ///
     /// # Errors
-    /// `capacity` when there was no memory for it in time; `retry` when it was held back for too long; the first change that cannot be made at once.
+    /// `capacity` when there was no memory for it in time; `retry` when it was held back for too long; the first change
+    /// that cannot be made at once.
     pub(crate) fn write(
         &self,
         level: Durability,

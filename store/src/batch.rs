@@ -185,8 +185,8 @@ impl<'a> WriteBatch<'a> {
         self
     }
 
-    /// How long [`commit`](WriteBatch::commit) waits where a [rate limiter](crate::RateLimiter) holds the batch back, or the
-    /// [memory budget](crate::Options::memory_bytes_max). Default:
+    /// How long [`commit`](WriteBatch::commit) waits where a [rate limiter](crate::RateLimiter) holds the batch back,
+    /// or the [memory budget](crate::Options::memory_bytes_max). Default:
     /// [`Options::capacity_wait`](crate::Options::capacity_wait).
     pub fn wait(&mut self, wait: Wait) -> &mut Self {
         self.wait = wait;

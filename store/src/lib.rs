@@ -11,8 +11,9 @@
 //!   together with the new versions of the policies that they trained.
 //!
 //! # What it promises
-//! An acknowledged call survives what its level says ([`Durability`]): nothing, any end of the process (the default), or a
-//! power failure. Opening a store replays its log; a record that is damaged is an error that names file and offset, never skipped.
+//! An acknowledged call survives what its level says ([`Durability`]): nothing, any end of the process (the default),
+//! or a power failure. Opening a store replays its log; a record that is damaged is an error that names file and
+//! offset, never skipped.
 //!
 //! Any number of processes may read beside the one that writes: [`Store::open_read_only`] and [`Store::refresh`].
 //! [`verify`](fn@verify) checks every byte that a store stands on.

@@ -2,21 +2,21 @@
 //!
 //! # What counts
 //! Everything that grows with what is stored or in flight: rows, their index and texts, the words, queues and groups of
-//! consumers, claims, steps, what few rows have, pages that nobody but snapshots keeps, the log's buffers. Not what lies
-//! in files that are mapped: extents, and pages of a checkpoint that have not changed since the store was opened or since they were let
-//! go. Not what callers hold: Arrow arrays, batches that are not committed.
+//! consumers, claims, steps, what few rows have, pages that nobody but snapshots keeps, the log's buffers. Not what
+//! lies in files that are mapped: extents, and pages of a checkpoint that have not changed since the store was opened
+//! or since they were let go. Not what callers hold: Arrow arrays, batches that are not committed.
 //!
 //! # What it costs to know
-//! To count is to look at every page, so it is done seldom: a count holds until so much has been logged since that the budget could
-//! have been reached, or a 64th of it gone beyond. A record makes the state grow by a few times its own bytes at the
-//! most, and by a copied chunk's pages where a snapshot is held.
+//! To count is to look at every page, so it is done seldom: a count holds until so much has been logged since that the
+//! budget could have been reached, or a 64th of it gone beyond. A record makes the state grow by a few times its own
+//! bytes at the most, and by a copied chunk's pages where a snapshot is held.
 //!
 //! # At the budget
 //! The last eighth is kept for rows that are there: a batch that does nothing but begin rows waits at seven eighths,
-//! other writes wait at the whole. So rows that were begun can be finished, trained on, and go. Who waits first lets go of what
-//! lies in a checkpoint as well: it takes one, and maps its pages instead of holding them. Then it waits for a snapshot to
-//! be dropped, rows to be deleted, a step to end, to its deadline, and is refused with the largest of what is in the way. Claims,
-//! steps, exclusions and deletions never wait: they are what brings relief.
+//! other writes wait at the whole. So rows that were begun can be finished, trained on, and go. Who waits first lets go
+//! of what lies in a checkpoint as well: it takes one, and maps its pages instead of holding them. Then it waits for a
+//! snapshot to be dropped, rows to be deleted, a step to end, to its deadline, and is refused with the largest of what
+//! is in the way. Claims, steps, exclusions and deletions never wait: they are what brings relief.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

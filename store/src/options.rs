@@ -153,11 +153,12 @@ impl Options {
         self
     }
 
-    /// The most bytes of memory that the store may take ([`Stats::memory_bytes`](crate::Stats::memory_bytes)). A batch that
-    /// begins rows waits at seven eighths of it, other writes at all of it ([`capacity_wait`](Options::capacity_wait)), and is then refused with a
-    /// `capacity` error that names the largest pin. Before that, and in [`Store::run_once`](crate::Store::run_once) when
-    /// three quarters are taken, what lies in a checkpoint as well is let go. Counted now and then, so the store may run
-    /// past it by a 64th and what is written at the same time. At least 1 MiB. Default: no limit.
+    /// The most bytes of memory that the store may take ([`Stats::memory_bytes`](crate::Stats::memory_bytes)). A batch
+    /// that begins rows waits at seven eighths of it, other writes at all of it
+    /// ([`capacity_wait`](Options::capacity_wait)), and is then refused with a `capacity` error that names the largest
+    /// pin. Before that, and in [`Store::run_once`](crate::Store::run_once) when three quarters are taken, what lies in
+    /// a checkpoint as well is let go. Counted now and then, so the store may run past it by a 64th and what is written
+    /// at the same time. At least 1 MiB. Default: no limit.
     pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
         self.memory_bytes_max = Some(bytes);
         self

@@ -189,8 +189,8 @@ impl Shared {
         Ok(outcome)
     }
 
-    /// The bytes of values that are few enough to ride in the log, as they stand in their files; nothing otherwise. It saves
-    /// the call a sync of those files.
+    /// The bytes of values that are few enough to ride in the log, as they stand in their files; nothing otherwise. It
+    /// saves the call a sync of those files.
     fn carry(&self, state: &State, event: &Event) -> Vec<u8> {
         let mut carried = Vec::new();
         for view in state.values_named(event) {

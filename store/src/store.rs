@@ -392,12 +392,12 @@ impl Store {
 
     /// Does the background duties that are due, and says when to call again: cheap when there is nothing to do.
     ///
-    /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on needs
-    /// nobody to call this for it), deletes what the retention rule no longer keeps ([`Options::retention`]), takes a
-    /// checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
-    /// [`Options::sync_interval`]. Lets go of memory before the budget is reached ([`Options::memory_bytes_max`]). Looks after
-    /// the extents: those of versions that are over are sealed, thin ones
-    /// evacuated, those that nobody needs made free. Objects that no rewind can need go. `None`: not before something is written.
+    /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on
+    /// needs nobody to call this for it), deletes what the retention rule no longer keeps ([`Options::retention`]),
+    /// takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
+    /// [`Options::sync_interval`]. Lets go of memory before the budget is reached ([`Options::memory_bytes_max`]).
+    /// Looks after the extents: those of versions that are over are sealed, thin ones evacuated, those that nobody
+    /// needs made free. Objects that no rewind can need go. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
         self.apply_retention()?;

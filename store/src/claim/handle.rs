@@ -167,9 +167,8 @@ impl Claim {
         Ok(rows)
     }
 
-    /// Says that the gradient of these rows is in their policy's cache; for a rank of a gang, that its part is, which may be
-    /// said again. From now on only the step's commit, or the loss
-    /// of the cache, ends the claim.
+    /// Says that the gradient of these rows is in their policy's cache; for a rank of a gang, that its part is, which
+    /// may be said again. From now on only the step's commit, or the loss of the cache, ends the claim.
     ///
     /// # Errors
     /// `state` when the lease has ended, the step is closed or the claim is a task's. The caller must then take the

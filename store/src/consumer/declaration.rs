@@ -155,11 +155,11 @@ impl Consumer {
         self
     }
 
-    /// Takes rows of this run, of [peers](crate::NewRow::external), or of both. Default: a trainer takes this run's rows, so
-    /// that a peer's are left out of its tables for good, with the reason `external`; a task takes all.
+    /// Takes rows of this run, of [peers](crate::NewRow::external), or of both. Default: a trainer takes this run's
+    /// rows, so that a peer's are left out of its tables for good, with the reason `external`; a task takes all.
     ///
-    /// A row of a peer is of no version of the policy: whoever takes it takes it at once, it never turns stale, and its group
-    /// and its micro-batch are of its own kind.
+    /// A row of a peer is of no version of the policy: whoever takes it takes it at once, it never turns stale, and its
+    /// group and its micro-batch are of its own kind.
     pub fn origins(mut self, origins: Origins) -> Self {
         self.origins = origins;
         self

@@ -38,10 +38,10 @@ use crate::table::Tally;
 /// [`Consumer::rate_limiter`](crate::Consumer::rate_limiter).
 ///
 /// The counts are of the rows that the consumer takes, of versions that are not over, without those that were left out.
-/// A claim waits, as for rows that are not ready, while fewer than `min_size_to_sample` have come, or while more would be
-/// handed out after it than `samples_per_insert` times those that came beyond that number, and `error_buffer` more. An
-/// insert waits while, with it, `samples_per_insert` times those that came beyond that number is more than what was handed out
-/// and `error_buffer`. It waits for [`Options::capacity_wait`](crate::Options::capacity_wait), or what
+/// A claim waits, as for rows that are not ready, while fewer than `min_size_to_sample` have come, or while more would
+/// be handed out after it than `samples_per_insert` times those that came beyond that number, and `error_buffer` more.
+/// An insert waits while, with it, `samples_per_insert` times those that came beyond that number is more than what was
+/// handed out and `error_buffer`. It waits for [`Options::capacity_wait`](crate::Options::capacity_wait), or what
 /// [`WriteBatch::wait`](crate::WriteBatch::wait) says, and is then refused with `retry`; nothing has changed then.
 ///
 /// Only what is new is held back. Cells of rows that are there, finished claims with the rows that they bring, next

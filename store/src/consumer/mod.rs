@@ -6,11 +6,11 @@
 //! Groups are exact: a group is handed out when it has the members (rows, or trajectories of one or many rows) that were
 //! expected, none of which is waited for any more; what comes beyond that is left out with its reason.
 //!
-//! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`] is
-//! the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is ready and
-//! its [`groups`]; [`rows`] and [`members`] are how they change, [`hold`] what keeps a row back, [`select`] what a claim takes, [`plan`] how far a step
-//! has come; [`handle`] is what callers hold, [`signal`] how they wait. [`limiter`] holds those who insert and those who claim
-//! together, [`throttle`] is how the former wait.
+//! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`]
+//! is the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is
+//! ready and its [`groups`]; [`rows`] and [`members`] are how they change, [`hold`] what keeps a row back, [`select`]
+//! what a claim takes, [`plan`] how far a step has come; [`handle`] is what callers hold, [`signal`] how they wait.
+//! [`limiter`] holds those who insert and those who claim together, [`throttle`] is how the former wait.
 
 mod condition;
 mod declaration;

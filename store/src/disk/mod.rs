@@ -5,9 +5,9 @@
 //! operation, so that a test can stop the engine at every point where a process or the power may fail and open what is
 //! left.
 //!
-//! What is stable: the bytes and the length of a file after [`DiskFile::sync`] (stores into a mapping among them), the names
-//! in a directory after [`Disk::sync_directory`]. Everything else may be lost, kept or torn when the power fails, in any
-//! order; nothing of it is lost when only the process ends.
+//! What is stable: the bytes and the length of a file after [`DiskFile::sync`] (stores into a mapping among them), the
+//! names in a directory after [`Disk::sync_directory`]. Everything else may be lost, kept or torn when the power fails,
+//! in any order; nothing of it is lost when only the process ends.
 //!
 //! Bytes of a [`Mapping`] are shared between whoever maps the file; nothing here hands them out as `&[u8]`. The extent
 //! modules do so for ranges that are written once and never change again.

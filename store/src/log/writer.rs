@@ -273,8 +273,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the proof of how far the log is durable stable itself, without waiting for a record that carries it: the header
-    /// of a new segment does.
+    /// Makes the proof of how far the log is durable stable itself, without waiting for a record that carries it: the
+    /// header of a new segment does.
     pub(crate) fn prove_durable(&self) -> Result<()> {
         let durable = self.commit.durable();
         if durable <= self.proven_through() {

@@ -3,11 +3,12 @@
 //! The same run of the machine: the kernel has all that it was given. Nothing may be missing but the end of an append that
 //! was never acknowledged; anything else is `corrupt`.
 //!
-//! Another run (or nobody knows which): only what was synced is sure to be there. The log says how far that is. Below, any
-//! damage is `corrupt`, wherever in the log the proof stands. Above, record after record is taken only if it is whole and
-//! if every value and object that it names is there ([`check`]); the log is cut before the first that is not, for good,
-//! and the loss is reported. Values that records carry are put back where they are missing, then everything is synced. Only then
-//! is anything written, so a crash in the middle of this leads whoever opens next to the same judgement.
+//! Another run (or nobody knows which): only what was synced is sure to be there. The log says how far that is. Below,
+//! any damage is `corrupt`, wherever in the log the proof stands. Above, record after record is taken only if it is
+//! whole and if every value and object that it names is there ([`check`]); the log is cut before the first that is not,
+//! for good, and the loss is reported. Values that records carry are put back where they are missing, then everything
+//! is synced. Only then is anything written, so a crash in the middle of this leads whoever opens next to the same
+//! judgement.
 
 mod check;
 mod lost;

@@ -14,8 +14,8 @@ pub struct ConsumerInfo {
     pub kind: &'static str,
     /// One of its tables.
     pub table: String,
-    /// Rows that can be claimed now: of the table policy's current version, or within the declared window, and of peers where it
-    /// takes those; whole groups only where it takes groups.
+    /// Rows that can be claimed now: of the table policy's current version, or within the declared window, and of peers
+    /// where it takes those; whole groups only where it takes groups.
     pub ready_rows: u64,
     /// Rows that have all they need and are of a version that the policy has yet to reach.
     pub future_rows: u64,

@@ -1,10 +1,10 @@
 //! A full check of a store: every byte that it stands on is read and held against what vouches for it.
 //!
-//! The check opens nothing for writing, maps nothing (a mapping of a damaged medium ends the process where `pread` gives
-//! an error), and goes on behind what is wrong, so that one look tells everything. It reads in this order: the identity;
-//! the checkpoint, every page image of it; the log, segment by segment and frame by frame, each record decoded and applied to a state; the files of values, each
-//! value that a row of that state names ([`value`]: place, trailer, checksum, form); the objects that policies stand on;
-//! and the numbers that have to agree ([`counts`]).
+//! The check opens nothing for writing, maps nothing (a mapping of a damaged medium ends the process where `pread`
+//! gives an error), and goes on behind what is wrong, so that one look tells everything. It reads in this order: the
+//! identity; the checkpoint, every page image of it; the log, segment by segment and frame by frame, each record
+//! decoded and applied to a state; the files of values, each value that a row of that state names ([`value`]: place,
+//! trailer, checksum, form); the objects that policies stand on; and the numbers that have to agree ([`counts`]).
 //!
 //! Memory: what the opened store would take, 28 bytes a value, and one record or piece of a value.
 //!

@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use super::operation::DiskOperation;
 
-/// A failure of a [`SimulatedDisk`](super::SimulatedDisk). It is armed for a point and strikes the first operation from there
-/// on that it fits.
+/// A failure of a [`SimulatedDisk`](super::SimulatedDisk). It is armed for a point and strikes the first operation from
+/// there on that it fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DiskFault {
     /// The process ends in the middle of the operation. What it wrote stays.

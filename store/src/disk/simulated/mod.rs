@@ -6,10 +6,10 @@
 //! is lost, kept or torn, independently of the others, names that were not synced are lost or kept, and the next process
 //! finds another boot id. Besides, a call can fail while the process lives on: see [`DiskFault`].
 //!
-//! Each call that reads, writes, syncs, makes, renames, removes or maps, and each store into mapped memory, is one point.
-//! [`SimulatedDisk::arm`] makes a fault strike at a point, [`SimulatedDisk::operations`] counts the points,
-//! [`SimulatedDisk::history`] says what each was, and [`SimulatedDisk::restart`] gives the disk to the next process. What is
-//! left to chance follows from the seed.
+//! Each call that reads, writes, syncs, makes, renames, removes or maps, and each store into mapped memory, is one
+//! point. [`SimulatedDisk::arm`] makes a fault strike at a point, [`SimulatedDisk::operations`] counts the points,
+//! [`SimulatedDisk::history`] says what each was, and [`SimulatedDisk::restart`] gives the disk to the next process.
+//! What is left to chance follows from the seed.
 //!
 //! Locks: the disk's own, then one file's; never two files'.
 
