@@ -4,10 +4,10 @@
 //! time that only moves when told to (or when somebody waits), so every deadline can be tested without sleeping.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use event_listener::{EventListener, Listener};
+use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{EventListener, Listener};
 
 /// A moment: microseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,7 +98,7 @@ impl Clock for SimulatedClock {
 
 #[cfg(test)]
 mod tests {
-    use event_listener::Event;
+    use crate::sync::Event;
 
     use super::*;
 

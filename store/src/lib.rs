@@ -72,6 +72,7 @@ mod state;
 mod stats;
 mod step;
 mod store;
+mod sync;
 mod table;
 mod texts;
 mod unsynced;

@@ -18,16 +18,14 @@
 //! snapshot to be dropped, rows to be deleted, a step to end, to its deadline, and is refused with the largest of what
 //! is in the way. Claims, steps, exclusions and deletions never wait: they are what brings relief.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
-
 use crate::clock::Timestamp;
 use crate::error::{Cause, Error, Result};
 use crate::log::record::Event;
 use crate::shared::Shared;
 use crate::snapshot::{HeldBytes, Holdings};
 use crate::state::{Request, State};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many bytes the state grows by at most for a byte of a record.
 const GROWTH: u64 = 4;

@@ -4,7 +4,8 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A source of random bits. Not for secrets.
 pub trait Randomness: Send + Sync + fmt::Debug {

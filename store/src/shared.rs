@@ -9,12 +9,8 @@
 //! with neither `state` nor the buffer held (the buffer, by the holder of the file).
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use event_listener::Event as WakeUp;
-use parking_lot::Mutex;
 
 use crate::checkpoint::{Checkpointer, Manifest};
 use crate::clock::Timestamp;
@@ -32,6 +28,8 @@ use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::{Numbering, State};
 use crate::step::Retiring;
+use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{Event as WakeUp, Mutex};
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.

@@ -9,11 +9,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
-
 use crate::directory::Directory;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
+use crate::sync::Mutex;
 
 /// What is still to be synced.
 #[derive(Debug)]

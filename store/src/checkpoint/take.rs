@@ -4,10 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
-
 use super::capture::{Capture, TableCapture, capture};
 use super::let_go::let_go;
 use super::manifest::*;
@@ -18,6 +14,8 @@ use crate::index::{self, Entry, Run, entry};
 use crate::numbered::Numbered;
 use crate::page::{Content, Page, Storable, StoredAt};
 use crate::shared::Shared;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::{CHUNK_ROWS, Chunk, Identity};
 use crate::texts::{self, TextId};
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_listener::EventListener;
-
 use super::declaration::ConsumerKind;
 use super::future::ClaimFuture;
 use super::limiter::RateLimiterInfo;
@@ -17,6 +15,7 @@ use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event};
 use crate::state::Ask;
 use crate::store::Store;
+use crate::sync::EventListener;
 use crate::table::Table;
 
 /// How long a call waits for something to become ready.

@@ -13,13 +13,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use event_listener::{Event, EventListener, Listener};
-use parking_lot::Mutex;
 
 use super::throttle::Throttle;
 use crate::state::Ask;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Event, EventListener, Listener, Mutex};
 
 /// How a consumer stands, for those who want to claim of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,7 +167,7 @@ impl Drop for InLine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use crate::sync::atomic::AtomicUsize;
 
     use super::*;
 

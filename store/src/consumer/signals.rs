@@ -1,13 +1,12 @@
 //! The signals of all consumers of a store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use parking_lot::RwLock;
 
 use super::signal::Signal;
 use crate::clock::Timestamp;
 use crate::state::{Effects, State};
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// What claimers look at and wait on without taking the state's lock.
 #[derive(Debug)]

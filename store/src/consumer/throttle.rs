@@ -11,14 +11,12 @@
 //! leaves, inserted or not, tells the others what room there is left.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-use event_listener::{Event, EventListener};
-use parking_lot::Mutex;
 
 use super::signal::Signal;
 use crate::clock::{Clock, Timestamp};
 use crate::state::{Ask, State};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Event, EventListener, Mutex};
 
 /// How many different things that were asked for and not had are remembered of those who went away.
 const ASKED_MAX: usize = 16;

@@ -8,13 +8,13 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_buffer::Buffer;
-use parking_lot::Mutex;
 
 use super::layout::{ExtentHeader, HEADER_BYTES};
 use crate::disk::{Disk, DiskFile, Mapping};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Tails shorter than this are not worth giving back: the extent would have to reserve them again.
 const PUNCH_BYTES_MIN: u64 = 64 << 10;

@@ -7,10 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use event_listener::Event;
-use parking_lot::Mutex;
-
 use crate::clock::Timestamp;
+use crate::sync::{Event, Mutex};
 
 /// Every pin that is held.
 #[derive(Debug, Default)]

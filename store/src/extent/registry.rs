@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::RwLock;
 
 use super::bytes::ValueBytes;
 use super::file::{Extent, ExtentFile};
@@ -19,6 +16,8 @@ use crate::error::{Cause, Error, Result};
 use crate::header::HeaderFault;
 use crate::numbered::Numbered;
 use crate::schema::StorageClass;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Every extent that may hold something to read, one generation of each file.
 #[derive(Debug)]

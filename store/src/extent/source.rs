@@ -8,9 +8,6 @@
 //! [`Room`], a new one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
 
 use super::file::{Extent, ExtentFile};
 use super::layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, ValueOwner};
@@ -21,6 +18,8 @@ use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::options::{Options, ValuePath};
 use crate::schema::StorageClass;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
 const IDLE_WRITERS_MAX: usize = 64;

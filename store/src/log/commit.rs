@@ -6,15 +6,16 @@
 //!
 //! The lock here guards who leads and nothing else; it is never held while the disk is asked for anything.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::error::{Cause, Result};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::standard::{Condvar, Mutex, MutexGuard};
 
 /// Who syncs, and how far the log is on stable storage.
 #[derive(Debug)]
 pub(super) struct GroupCommit {
-    // Of the standard library: its broadcast wakes every waiting thread with one call of the kernel.
+    // Of the standard library, whose broadcast wakes every waiting thread with one call of the kernel.
     turn: Mutex<Turn>,
     changed: Condvar,
     /// Every record below this one is on stable storage, with every byte that it names.
@@ -97,7 +98,7 @@ impl Drop for LeadEnds<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use crate::sync::atomic::AtomicBool;
 
     use super::*;
 

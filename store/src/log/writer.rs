@@ -1,9 +1,6 @@
 //! Appends records: buffered under the state's lock, handed to the kernel outside it, synced by whoever leads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use super::LogEnd;
 use super::commit::GroupCommit;
@@ -13,6 +10,8 @@ use super::segments::remove_below;
 use crate::directory::Directory;
 use crate::disk::DiskFile;
 use crate::error::{Cause, Error, Result};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes the bytes stable that records name and that lie outside the log. True: also those of values.
 pub(crate) type SyncNamed<'a> = &'a dyn Fn(bool) -> Result<()>;

@@ -18,8 +18,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::sync::Mutex;
 
 /// Where a page's image lies: what a manifest says of it.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]

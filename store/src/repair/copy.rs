@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::backup::{copy_checkpoint, copy_file, sync_directories};
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
@@ -15,6 +13,7 @@ use crate::log::{LogEnd, Writer};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
 use crate::state::State;
+use crate::sync::Mutex;
 use crate::verify::named_values;
 
 /// Records wait in memory until they are this many bytes.

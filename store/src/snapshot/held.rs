@@ -7,10 +7,8 @@ use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use event_listener::Event;
-use parking_lot::Mutex;
-
 use crate::state::State;
+use crate::sync::{Event, Mutex};
 use crate::table::Chunk;
 
 /// The chunks of one table as a snapshot holds them. Whoever waits for memory is woken when they go.

@@ -6,13 +6,12 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
-
 use super::State;
 use crate::batch::NewRow;
 use crate::error::{Cause, Result};
 use crate::sample_id::SampleId;
 use crate::shared::Shared;
+use crate::sync::Mutex;
 
 /// Reserved numbers: for a table, version, input and turn, the next one to try.
 #[derive(Debug, Default)]

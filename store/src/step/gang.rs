@@ -10,7 +10,6 @@
 //! that its part of the cache is gone.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::handle::Step;
 use crate::claim::{Claim, ClaimProgress, ClaimState};
@@ -18,6 +17,7 @@ use crate::consumer::{Attempt, ConsumerHandle, MicroBatch, Selection, Shortage, 
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event, GangRecord, ReturnReason};
 use crate::state::{Ask, State};
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// What each rank of a gang gets of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,5 @@
 //! What a trainer holds of a step.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::claim::{Claim, ClaimProgress};
 use crate::consumer::{ClaimFuture, ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
@@ -10,6 +8,7 @@ use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
 use crate::state::{Ask, unknown};
 use crate::store::Store;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// An open step: takes micro-batches until its plan is complete, then commits them all at once.
 ///

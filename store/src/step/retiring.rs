@@ -7,10 +7,9 @@
 
 use std::collections::HashSet;
 
-use parking_lot::Mutex;
-
 use crate::directory::Directory;
 use crate::object;
+use crate::sync::Mutex;
 
 /// What goes once a commit is on stable storage.
 #[derive(Debug)]

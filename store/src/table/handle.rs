@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -14,6 +13,7 @@ use crate::log::record::{ColumnRecord, Event, SchemaChange, StoredValue};
 use crate::sample_id::{SampleId, SampleKey};
 use crate::schema::{DataColumn, DataType, Schema, StorageClass};
 use crate::store::Store;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::table::{RowInfo, TableCounts, TableState};
 use crate::value::{Encoded, Value};
 

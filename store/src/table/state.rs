@@ -4,7 +4,6 @@ mod reopen;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_schema::SchemaRef;
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,6 +23,7 @@ use crate::log::record::{CellRecord, StoredValue};
 use crate::maps::FastMap;
 use crate::schema::Schema;
 use crate::snapshot::arrow_schema;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::texts::{TextId, Texts};
 
 /// How many train rows a table has, by what became of them. `written = consumed + excluded + open`, always.

@@ -3,13 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::inode::Inode;
 use super::operation::DiskOperation;
 use super::{Part, SimulatedDisk};
 use crate::disk::mapping::StoreTarget;
 use crate::disk::{DiskFile, Mapping};
+use crate::sync::Mutex;
 
 /// A handle: it does nothing any more once its process is gone.
 #[derive(Clone, Debug)]

@@ -27,8 +27,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use self::dice::Dice;
 pub use self::fault::DiskFault;
 use self::file::SimulatedFile;
@@ -39,6 +37,7 @@ pub use self::operation::DiskOperation;
 use self::part::Part;
 use self::room::Room;
 use super::{Disk, DiskFile, HeldLock, LockKind};
+use crate::sync::Mutex;
 
 /// A file system in memory; clones share it.
 #[derive(Clone, Debug)]

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::dice::Dice;
 use super::inode::Inode;
+use crate::sync::Mutex;
 
 /// What a name stands for.
 #[derive(Clone, Debug)]
