@@ -3,13 +3,14 @@
 //! Every [`Row`] says what the engine took, what bare hardware took for the same bytes in the same batches in the same
 //! run, and what the goal is. `README.md` explains each row. The folder, in reading order: `workload` (the constants
 //! and the samples), `limit` (what bare hardware does), `row` (what is printed), `measure` (how it is condensed), and
-//! one file for each group of rows.
+//! one file for each group of rows; `hour/` is the long run with a program of its own.
 //!
 //! Rules: a fixed seed; setting up and dropping stay outside the timed part; a row and its limit take turns, so that a
 //! busy machine slows both; every row ends in a digest of what came out, the same in every run.
 
 mod claim;
 mod durable;
+mod hour;
 mod ingest;
 mod large;
 mod limit;
@@ -25,10 +26,11 @@ mod workload;
 
 use std::error::Error;
 
+pub use hour::{End, Hour};
 pub use machine::Machine;
 pub use row::{Row, table};
-pub use workload::Scale;
 use workload::Workload;
+pub use workload::{Scale, bytes};
 
 /// What a benchmark ends in. Nothing here is caught: a failure ends the run.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

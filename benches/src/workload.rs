@@ -103,6 +103,20 @@ impl Scale {
     };
 }
 
+/// A number of bytes as people write it: `8GiB`, `512MiB`, or plain.
+///
+/// # Errors
+/// When it is none.
+pub fn bytes(text: &str) -> Result<usize, String> {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10), ("", 0)];
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("{text:?} is no number of bytes; write 512MiB or 8GiB"))
+}
+
 /// One sample: the bytes of its three lists, and its reward.
 #[derive(Debug)]
 pub(crate) struct Sample {
@@ -274,6 +288,14 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_read_as_people_write_them() {
+        assert_eq!((bytes("8GiB"), bytes("512MiB"), bytes("17")), (Ok(8 << 30), Ok(512 << 20), Ok(17)));
+        for wrong in ["", "0", "GiB", "1.5GiB", "8 GiB", "-1", "99999999999GiB"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn samples_are_of_about_ten_kilobytes_and_always_the_same() {
