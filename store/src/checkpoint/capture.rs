@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::consumers::{self, ConsumerCapture};
 use super::manifest::*;
 use crate::claim::ClaimState;
 use crate::consumer::GroupBy;
@@ -23,7 +24,7 @@ pub(super) struct Capture {
     pub(super) text_runs: Vec<Run>,
     pub(super) tables: Vec<TableCapture>,
     pub(super) policies: Vec<PolicyImage>,
-    pub(super) consumers: Vec<ConsumerImage>,
+    pub(super) consumers: Vec<ConsumerCapture>,
     pub(super) claims: Vec<ClaimImage>,
     pub(super) next_claim: u64,
     pub(super) steps: Vec<StepImage>,
@@ -50,12 +51,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
     let text_count = state.texts.count();
     state.texts.index.begin_generation(text_count);
     let tables = state.tables.iter_mut().map(table).collect();
-    let consumers = state.consumers.iter().zip(&state.declarations);
-    let consumers = consumers.map(|(consumer, declaration)| ConsumerImage {
-        name: consumer.name.to_string(),
-        declaration: declaration.clone(),
-        state: consumer.image(&state.tables),
-    });
+    let consumers = consumers::capture(state);
     let policies = state.policies.iter().map(|policy| PolicyImage {
         name: policy.name.to_string(),
         version: policy.version,
@@ -72,7 +68,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
         text_count,
         text_runs: state.texts.index.runs().to_vec(),
         policies: policies.collect(),
-        consumers: consumers.collect(),
+        consumers,
         claims: state.claims.in_order().map(|(number, state)| claim(number, state)).collect(),
         next_claim: state.claims.next_number(),
         steps: state.steps.iter().map(|(number, step)| self::step(*number, step, state)).collect(),

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::consumers;
 use super::manifest::FileImage;
 use super::pages::PagesReader;
 use crate::error::Result;
@@ -15,7 +16,8 @@ use crate::shared::Shared;
 use crate::table::{Chunk, ColumnPage};
 use crate::texts::TextPage;
 
-/// Maps what lies in these files. The caller sees to it that they stay. The state is locked for a chunk at a time.
+/// Maps what lies in these files. The caller sees to it that they stay. The state is locked for a chunk or
+/// a consumer at a time.
 pub(super) fn let_go(shared: &Shared, files: &[FileImage]) -> Result<()> {
     let pages = PagesReader::open(&shared.directory, files)?;
     let tables = shared.state.lock().tables.len();
@@ -29,6 +31,8 @@ pub(super) fn let_go(shared: &Shared, files: &[FileImage]) -> Result<()> {
         }
         map_runs(&pages, &mut shared.state.lock().tables[table].index)?;
     }
+    let consumers = shared.state.lock().consumers.len();
+    (0..consumers).try_for_each(|at| consumers::let_go(&pages, &mut shared.state.lock(), at))?;
     let mut state = shared.state.lock();
     map_runs(&pages, &mut state.texts.index)?;
     for page in state.texts.full_pages_mut() {
@@ -45,7 +49,7 @@ fn held(page: &dyn Storable, bytes: usize) -> Option<StoredAt> {
     page.stored_at().filter(|_| bytes > 0)
 }
 
-fn map_runs(pages: &PagesReader<'_>, index: &mut IdIndex) -> Result<()> {
+pub(super) fn map_runs(pages: &PagesReader<'_>, index: &mut IdIndex) -> Result<()> {
     let map = |run: &Run| {
         let mut run = run.clone();
         map_rows(pages, &mut run.entries)?;
@@ -57,7 +61,10 @@ fn map_runs(pages: &PagesReader<'_>, index: &mut IdIndex) -> Result<()> {
 }
 
 /// True when the page was put back.
-fn map_rows<T: bytemuck::Pod>(pages: &PagesReader<'_>, page: &mut Arc<Page<Rows<T>>>) -> Result<bool> {
+pub(super) fn map_rows<T: bytemuck::Pod>(
+    pages: &PagesReader<'_>,
+    page: &mut Arc<Page<Rows<T>>>,
+) -> Result<bool> {
     let Some(at) = held(&**page, page.heap_bytes()) else { return Ok(false) };
     *page = Page::stored(pages.rows(at, 0)?, at);
     Ok(true)

@@ -21,8 +21,9 @@
 //! are not needed, removed likewise.
 //!
 //! # Opening from one
-//! The manifest is read and checked; pages are mapped, not read. So opening costs the number of pages and the records
-//! since the checkpoint. Page images are checked against their checksums by `verify`, which reads them all.
+//! The manifest is read and checked; pages are mapped, not read: those of rows, texts, queues, groups and indexes. So
+//! opening costs the number of pages and the records since the checkpoint. Page images are checked against their checksums
+//! by `verify`, which reads them all.
 //!
 //! Invariants
 //! - A pages file is never written again once a manifest names it.
@@ -30,9 +31,11 @@
 //! - One checkpoint is taken at a time (`Shared::checkpoint` holds the lock for it).
 //!
 //! Read in this order: [`manifest`] is what is stored, [`capture`] takes it from the state, [`pages`] stores and maps
-//! images, [`mod@restore`] makes a state of it, [`take`] is the procedure above.
+//! images, [`mod@restore`] makes a state of it, [`take`] is the procedure above. [`consumers`] is what all of these have to
+//! do for queues and groups.
 
 mod capture;
+pub(crate) mod consumers;
 mod let_go;
 mod manifest;
 mod pages;
@@ -41,7 +44,7 @@ mod take;
 
 #[cfg(test)]
 pub(crate) use manifest::MANIFEST_HEADER_BYTES;
-pub(crate) use manifest::{ContentImage, LifeImage, LivenessImage, Manifest};
+pub(crate) use manifest::{ContentImage, LifeImage, LivenessImage, Manifest, RunImage};
 #[cfg(test)]
 pub(crate) use pages::PAGES_HEADER_BYTES;
 pub(crate) use pages::image_bytes;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::consumers;
 use super::manifest::*;
 use super::pages::PagesReader;
 use crate::claim::{ClaimProgress, ClaimState};
@@ -52,8 +53,9 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
     let claims = manifest.claims.into_iter().map(claim).collect::<Result<_, String>>().map_err(corrupt)?;
     state.claims.restore(claims, manifest.next_claim);
     for (number, consumer) in manifest.consumers.into_iter().enumerate() {
+        let mapped = consumers::pages(&pages, &consumer.state)?;
         let (consumers, tables) = (&mut state.consumers, &state.tables);
-        consumers[number].restore(consumer.state, tables).map_err(corrupt)?;
+        consumers[number].restore(consumer.state, mapped, tables).map_err(corrupt)?;
     }
     state.liveness = Liveness::restore(&manifest.liveness);
     state.resume_plans();
@@ -72,11 +74,16 @@ fn texts(pages: &PagesReader<'_>, image: &TextsImage) -> Result<Texts> {
 }
 
 fn index(pages: &PagesReader<'_>, runs: &[RunImage]) -> Result<IdIndex> {
+    index_runs(pages, runs).map(IdIndex::of_runs)
+}
+
+/// The runs of an index, mapped.
+pub(super) fn index_runs(pages: &PagesReader<'_>, runs: &[RunImage]) -> Result<Vec<Run>> {
     let run = |image: &RunImage| {
         let entries = Page::stored(pages.rows(image.entries, 0)?, image.entries);
         Ok(Run { end: image.end, entries })
     };
-    Ok(IdIndex::of_runs(runs.iter().map(run).collect::<Result<_>>()?))
+    runs.iter().map(run).collect()
 }
 
 fn policy(image: PolicyImage) -> PolicyState {

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::capture::{Capture, TableCapture, capture};
+use super::consumers::ConsumerCapture;
 use super::let_go::let_go;
 use super::manifest::*;
 use super::pages::{PagesWriter, image_bytes};
+use crate::consumer::GroupRuns;
 use crate::directory::Directory;
 use crate::error::Result;
 use crate::index::{self, Entry, Run, entry};
@@ -124,6 +126,8 @@ pub(super) fn retire_pages(directory: &Directory, named: &[FileImage]) {
 struct NewRuns {
     texts: Vec<Run>,
     tables: Vec<Vec<Run>>,
+    /// Over the names of groups, by consumer.
+    groups: Vec<Vec<GroupRuns>>,
 }
 
 impl NewRuns {
@@ -131,7 +135,11 @@ impl NewRuns {
         let text = |number: u32| entry(texts::hash(captured.texts.get(TextId(number))), number);
         let fresh = runs_end(&captured.text_runs)..captured.text_count;
         let texts = merge(&captured.text_runs, fresh.map(text), captured.text_count, |_| true);
-        NewRuns { texts, tables: captured.tables.iter().map(Self::of_table).collect() }
+        NewRuns {
+            texts,
+            tables: captured.tables.iter().map(Self::of_table).collect(),
+            groups: captured.consumers.iter().map(ConsumerCapture::new_runs).collect(),
+        }
     }
 
     fn of_table(table: &TableCapture) -> Vec<Run> {
@@ -154,6 +162,9 @@ impl NewRuns {
         for (table, runs) in state.tables.iter_mut().zip(self.tables) {
             table.index.install(runs);
         }
+        for (consumer, runs) in state.consumers.iter_mut().zip(self.groups) {
+            consumer.install_runs(runs);
+        }
     }
 }
 
@@ -161,7 +172,7 @@ fn runs_end(runs: &[Run]) -> u32 {
     runs.last().map_or(0, |run| run.end)
 }
 
-fn merge(
+pub(super) fn merge(
     runs: &[Run],
     fresh: impl Iterator<Item = Entry>,
     end: u32,
@@ -176,7 +187,7 @@ fn merge(
 type Placed = Vec<(Arc<dyn Storable + Send + Sync>, StoredAt)>;
 
 /// Brings pages to where the manifest will name them.
-struct PageStore<'a> {
+pub(super) struct PageStore<'a> {
     writer: PagesWriter<'a>,
     files: Vec<FileImage>,
     /// Files of which so little is left that the rest is written anew.
@@ -194,6 +205,7 @@ impl<'a> PageStore<'a> {
         };
         captured.texts.pages().iter().for_each(|page| count(page.stored_at()));
         captured.text_runs.iter().for_each(|run| count(run.entries.stored_at()));
+        captured.consumers.iter().flat_map(ConsumerCapture::stored).for_each(|at| count(Some(at)));
         for table in &captured.tables {
             table.runs.iter().for_each(|run| count(run.entries.stored_at()));
             table.chunks.iter().flat_map(|chunk| chunk.pages()).for_each(|page| count(page.stored_at()));
@@ -219,14 +231,14 @@ impl<'a> PageStore<'a> {
         Ok(at)
     }
 
-    fn place_all<C: Content + Send + Sync + 'static>(
+    pub(super) fn place_all<C: Content + Send + Sync + 'static>(
         &mut self,
         pages: &[Arc<Page<C>>],
     ) -> Result<Vec<StoredAt>> {
         pages.iter().map(|page| self.place(page)).collect()
     }
 
-    fn runs(&mut self, runs: &[Run]) -> Result<Vec<RunImage>> {
+    pub(super) fn runs(&mut self, runs: &[Run]) -> Result<Vec<RunImage>> {
         let image = |run: &Run| Ok(RunImage { end: run.end, entries: self.place(&run.entries)? });
         runs.iter().map(image).collect()
     }
@@ -275,6 +287,9 @@ impl<'a> PageStore<'a> {
         let texts =
             TextsImage { pages: self.place_all(captured.texts.pages())?, runs: self.runs(&runs.texts)? };
         let tables = captured.tables.into_iter().zip(&runs.tables);
+        let tables = tables.map(|(table, runs)| self.table(table, runs)).collect::<Result<_>>()?;
+        let consumers = captured.consumers.into_iter().zip(&runs.groups);
+        let consumers = consumers.map(|(consumer, runs)| self.consumer(consumer, runs));
         Ok(Manifest {
             number,
             next_sequence,
@@ -284,8 +299,8 @@ impl<'a> PageStore<'a> {
             files: Vec::new(),
             policies: captured.policies,
             texts,
-            tables: tables.map(|(table, runs)| self.table(table, runs)).collect::<Result<_>>()?,
-            consumers: captured.consumers,
+            tables,
+            consumers: consumers.collect::<Result<_>>()?,
             claims: captured.claims,
             next_claim: captured.next_claim,
             steps: captured.steps,

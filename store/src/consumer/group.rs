@@ -81,6 +81,20 @@ pub(crate) enum Standing {
 }
 
 impl Group {
+    /// No group at all: nobody is in it, and nobody is to come.
+    pub(crate) const NONE: Group = Group {
+        name: GroupName { text: TextId(0), turn: 0, agent: TextId(0), origin: TextId(0) },
+        head: 0,
+        flags: CLOSED | EXCLUDED,
+        ticket: 0,
+        ready: 0,
+        taken: 0,
+        size: 0,
+        members: 0,
+        waiting: 0,
+        out: 0,
+    };
+
     pub(crate) fn new(name: GroupName, size: u32) -> Self {
         Group { name, size: size as u16, ..Group::zeroed() }
     }

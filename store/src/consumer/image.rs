@@ -1,18 +1,25 @@
 //! What a checkpoint keeps of a consumer: all that neither its declaration nor the rows' words say.
 //!
-//! An image is taken and restored without looking at any row. It holds the queues and groups of versions that are not
-//! over, as plain bytes, so its size follows what is open and not what was ever written.
+//! An image is taken and restored without looking at any row. It has the queues and groups of versions that are not over,
+//! so its size follows what is open and not what was ever written. Entries and groups themselves lie in pages, which are
+//! taken by reference beside the image ([`PartitionPages`]); where a checkpoint has put them is in the image
+//! ([`PartitionPlaces`]). So neither taking nor restoring one looks at any group.
+//!
+//! What the open step plans is marked in the groups' records, and is stored with them; the open step, which is restored
+//! with them, marks the same ones again.
 
 use std::collections::{BTreeMap, HashMap};
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-use super::group::{Group, GroupName};
-use super::groups::{Groups, Trajectory};
+use super::group::GroupName;
+use super::groups::{GroupPages, GroupRuns, Groups, Trajectory};
 use super::partition::Partition;
-use super::queue::Queue;
+use super::queue::{Block, Queue};
 use super::reindex::Said;
 use super::state::ConsumerState;
+use crate::checkpoint::RunImage;
+use crate::page::StoredAt;
 use crate::table::TableState;
 use crate::texts::TextId;
 
@@ -22,24 +29,42 @@ pub(crate) struct ConsumerStateImage {
     next_ticket: u64,
     /// By table in the order of the declaration: versions before are over.
     floors: Vec<u64>,
-    partitions: Vec<PartitionImage>,
+    pub(crate) partitions: Vec<PartitionImage>,
     said: Vec<SaidImage>,
 }
 
 /// A queue and the groups of one table and one version.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
-struct PartitionImage {
+pub(crate) struct PartitionImage {
     table: u32,
     version: u64,
-    /// Rows, or numbers of groups, in the order of the queue.
-    entries: Vec<u32>,
+    /// Rows on the queue.
+    rows: u64,
+    /// By block: the ticket that it began with.
     tickets: Vec<u64>,
-    /// By entry; empty where age orders them.
-    priorities: Vec<u64>,
-    /// [`Group`]s by number, as they lie in memory.
-    groups: Vec<u8>,
+    /// Where something else than age orders the queue: entry, ticket and priority of each, in order.
+    places: Vec<(u32, u64, u64)>,
     trajectories: Vec<TrajectoryImage>,
     reasons: Vec<(u32, String)>,
+    /// Where the pages are.
+    pub(crate) pages: PartitionPlaces,
+}
+
+/// Where the pages of a queue and of groups are stored.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub(crate) struct PartitionPlaces {
+    /// The blocks of a queue by age, in order.
+    pub(crate) blocks: Vec<StoredAt>,
+    pub(crate) groups: Vec<StoredAt>,
+    /// The index over the groups' names.
+    pub(crate) runs: Vec<RunImage>,
+}
+
+/// The same pages in memory.
+#[derive(Debug, Default)]
+pub(crate) struct PartitionPages {
+    pub(crate) blocks: Vec<super::queue::BlockPage>,
+    pub(crate) groups: GroupPages,
 }
 
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -68,50 +93,46 @@ struct SaidImage {
 }
 
 impl ConsumerState {
-    /// The image of this moment.
-    pub(crate) fn image(&self, tables: &[TableState]) -> ConsumerStateImage {
-        let partitions = self.partitions.iter().map(|(&(table, version), partition)| {
-            let state = &tables[table as usize];
-            self.partition_image(state, version, partition)
-        });
+    /// The image of this moment, with the pages of each partition beside it; where those are stored is left open.
+    pub(crate) fn image(&mut self) -> (ConsumerStateImage, Vec<PartitionPages>) {
+        let partitions = self.partitions.iter_mut();
+        let (partitions, pages) =
+            partitions.map(|(&(table, version), partition)| partition.image(table, version)).unzip();
         let said = self.said.iter().flat_map(|(key, said)| said.iter().map(|said| said.image(*key)));
-        ConsumerStateImage {
+        let image = ConsumerStateImage {
             next_ticket: self.next_ticket,
             floors: self.tables.iter().map(|consumed| consumed.floor).collect(),
-            partitions: partitions.collect(),
+            partitions,
             said: said.collect(),
+        };
+        (image, pages)
+    }
+
+    /// Puts stored runs in the place of what they cover, in the groups that they were made of; others may have come and
+    /// gone meanwhile.
+    pub(crate) fn install_runs(&mut self, runs: Vec<GroupRuns>) {
+        for runs in runs {
+            if let Some(partition) = self.partitions.values_mut().find(|p| p.groups.are_of(&runs)) {
+                partition.groups.install(runs);
+            }
         }
     }
 
-    fn partition_image(&self, table: &TableState, version: u64, partition: &Partition) -> PartitionImage {
-        let slot = self.consumed(table.id).map_or(0, |(_, consumed)| consumed.slot);
-        let entries = partition.queue.entries(|entry| self.ticket_of(partition, table, slot, entry));
-        let by_priority = !self.priority.is_empty();
-        let mut records = partition.groups.records().to_vec();
-        records.iter_mut().for_each(|group| group.set_planned(false)); // the open step says which are
-        let mut trajectories: Vec<TrajectoryImage> =
-            partition.groups.trajectories.iter().map(|(key, t)| TrajectoryImage::new(*key, t)).collect();
-        trajectories.sort_unstable_by_key(|trajectory| (trajectory.group, trajectory.number));
-        let mut reasons: Vec<(u32, String)> =
-            partition.groups.reasons.iter().map(|(id, reason)| (*id, reason.to_string())).collect();
-        reasons.sort_unstable();
-        PartitionImage {
-            table: table.id,
-            version,
-            tickets: entries.iter().map(|(_, ticket, _)| *ticket).collect(),
-            priorities: entries.iter().filter(|_| by_priority).map(|(.., priority)| *priority).collect(),
-            entries: entries.into_iter().map(|(entry, ..)| entry).collect(),
-            groups: bytemuck::cast_slice(&records).to_vec(),
-            trajectories,
-            reasons,
-        }
+    /// Every partition, for pages to be put back as they are stored.
+    pub(crate) fn partitions_mut(&mut self) -> impl Iterator<Item = &mut Partition> {
+        self.partitions.values_mut()
     }
 
     /// Puts an image into a consumer that was declared and holds nothing yet. The words of its rows are there already.
     ///
     /// # Errors
     /// What in the image does not fit the tables: it is not of this store, or damaged.
-    pub(crate) fn restore(&mut self, image: ConsumerStateImage, tables: &[TableState]) -> Result<(), String> {
+    pub(crate) fn restore(
+        &mut self,
+        image: ConsumerStateImage,
+        pages: Vec<PartitionPages>,
+        tables: &[TableState],
+    ) -> Result<(), String> {
         if image.floors.len() != self.tables.len() {
             return Err(format!(
                 "{} tables where {:?} reads {}",
@@ -125,12 +146,12 @@ impl ConsumerState {
         }
         self.next_ticket = image.next_ticket;
         self.partitions = BTreeMap::new();
-        for partition in image.partitions {
+        for (partition, pages) in image.partitions.into_iter().zip(pages) {
             let known = self.consumed(partition.table).and_then(|_| tables.get(partition.table as usize));
             let table =
                 known.ok_or_else(|| format!("{:?} does not read table {}", self.name, partition.table))?;
             let key = (partition.table, partition.version);
-            let partition = self.restored(partition, table)?;
+            let partition = self.restored(partition, pages, table)?;
             self.partitions.insert(key, partition);
         }
         self.said = BTreeMap::new();
@@ -140,31 +161,38 @@ impl ConsumerState {
         Ok(())
     }
 
-    fn restored(&self, image: PartitionImage, table: &TableState) -> Result<Partition, String> {
+    fn restored(
+        &self,
+        image: PartitionImage,
+        pages: PartitionPages,
+        table: &TableState,
+    ) -> Result<Partition, String> {
         let damaged =
             |what: &str| format!("{what} of {:?} at version {} fit no row", self.name, image.version);
-        let records = image.groups.chunks_exact(size_of::<Group>());
-        let records: Vec<Group> = records.map(bytemuck::pod_read_unaligned).collect();
-        if !image.groups.len().is_multiple_of(size_of::<Group>())
-            || records.iter().any(|group| group.head > table.row_count())
-        {
-            return Err(damaged("groups"));
-        }
-        let entries_max = if self.grouping.is_some() { records.len() } else { table.row_count() as usize };
-        let ordered = if self.priority.is_empty() { 0 } else { image.entries.len() };
-        if image.entries.iter().any(|entry| *entry as usize >= entries_max)
-            || image.tickets.len() != image.entries.len()
-            || image.priorities.len() != ordered
-            || image.trajectories.iter().any(|trajectory| trajectory.group as usize >= records.len())
-        {
-            return Err(damaged("queue entries"));
-        }
-        let mut queue = Queue::new(!self.priority.is_empty());
-        for (at, (&entry, &ticket)) in image.entries.iter().zip(&image.tickets).enumerate() {
-            let rows = self.grouping.map_or(1, |_| records[entry as usize].ready);
-            queue.push(entry, rows, ticket, image.priorities.get(at).copied().unwrap_or_default());
-        }
-        let mut groups = Groups::from_records(records);
+        let mut groups = Groups::of_pages(pages.groups).ok_or_else(|| damaged("groups"))?;
+        let count = if self.grouping.is_some() { groups.len() } else { table.row_count() as usize };
+        let by_priority = !self.priority.is_empty();
+        let misplaced = image.places.iter().any(|(entry, ..)| *entry as usize >= count)
+            || image.trajectories.iter().any(|trajectory| trajectory.group as usize >= groups.len())
+            || image.tickets.len() != pages.blocks.len()
+            || by_priority && !pages.blocks.is_empty()
+            || !by_priority && !image.places.is_empty()
+            || image.rows > u64::from(table.row_count());
+        let queue = if misplaced {
+            None
+        } else if by_priority {
+            let mut queue = Queue::new(true);
+            for &(entry, ticket, priority) in &image.places {
+                let rows = self.grouping.map_or(1, |_| groups.get(entry).ready);
+                queue.push(entry, rows, ticket, priority);
+            }
+            Some(queue)
+        } else {
+            let blocks = image.tickets.iter().zip(pages.blocks);
+            let blocks = blocks.map(|(&ticket_min, entries)| Block { ticket_min, entries });
+            Queue::of_blocks(blocks.collect(), image.rows as usize)
+        };
+        let queue = queue.ok_or_else(|| damaged("queue entries"))?;
         groups.trajectories = image.trajectories.iter().map(TrajectoryImage::restored).collect();
         groups.reasons =
             image.reasons.into_iter().map(|(id, reason)| (id, reason.into())).collect::<HashMap<_, _>>();
@@ -177,6 +205,30 @@ impl ConsumerState {
             .values()
             .map(|partition| partition.queue.heap_bytes() + partition.groups.heap_bytes())
             .sum()
+    }
+}
+
+impl Partition {
+    fn image(&mut self, table: u32, version: u64) -> (PartitionImage, PartitionPages) {
+        let mut trajectories: Vec<TrajectoryImage> =
+            self.groups.trajectories.iter().map(|(key, t)| TrajectoryImage::new(*key, t)).collect();
+        trajectories.sort_unstable_by_key(|trajectory| (trajectory.group, trajectory.number));
+        let mut reasons: Vec<(u32, String)> =
+            self.groups.reasons.iter().map(|(id, reason)| (*id, reason.to_string())).collect();
+        reasons.sort_unstable();
+        let (tickets, blocks) =
+            self.queue.blocks().into_iter().map(|block| (block.ticket_min, block.entries)).unzip();
+        let image = PartitionImage {
+            table,
+            version,
+            rows: self.queue.rows() as u64,
+            tickets,
+            places: self.queue.places(),
+            trajectories,
+            reasons,
+            pages: PartitionPlaces::default(),
+        };
+        (image, PartitionPages { blocks, groups: self.groups.capture() })
     }
 }
 
@@ -214,7 +266,9 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::group::Group;
     use super::*;
+    use crate::page::{Page, Rows};
     use crate::table::Progress;
     use crate::*;
 
@@ -258,17 +312,38 @@ mod tests {
         }
     }
 
+    /// The same pages, as if they had been stored and read: whole copies, and an index made anew.
+    fn copied(pages: &[PartitionPages]) -> Vec<PartitionPages> {
+        let copy = |partition: &PartitionPages| PartitionPages {
+            blocks: partition.blocks.iter().map(|page| Page::new(Rows::Owned(page.to_vec()))).collect(),
+            groups: GroupPages::stored(
+                partition.groups.pages.iter().map(|page| Page::new(Rows::Owned(page.to_vec()))).collect(),
+                Vec::new(),
+            ),
+        };
+        pages.iter().map(copy).collect()
+    }
+
+    /// An image and all that its pages hold.
+    fn content(consumer: &mut ConsumerState) -> (ConsumerStateImage, String, Vec<PartitionPages>) {
+        let (image, pages) = consumer.image();
+        let shown: Vec<_> = pages.iter().map(|pages| (&pages.blocks, &pages.groups.pages)).collect();
+        (image, format!("{shown:?}"), pages)
+    }
+
     /// Every consumer of a store equals what its image, stored and read again, makes of an empty one.
     fn check(store: &Store) {
-        let state = store.0.state.lock();
-        for (index, consumer) in state.consumers.iter().enumerate() {
-            check_tally(&state, index);
-            let image = consumer.image(&state.tables);
+        let state = &mut *store.0.state.lock();
+        for index in 0..state.consumers.len() {
+            check_tally(state, index);
+            let (image, shown, pages) = content(&mut state.consumers[index]);
+            let consumer = &state.consumers[index];
             let bytes = rkyv::to_bytes::<rkyv::rancor::Error>(&image).unwrap();
             let read = rkyv::from_bytes::<ConsumerStateImage, rkyv::rancor::Error>(&bytes).unwrap();
             let mut restored = emptied(consumer);
-            restored.restore(read, &state.tables).unwrap();
-            assert_eq!(restored.image(&state.tables), image);
+            restored.restore(read, copied(&pages), &state.tables).unwrap();
+            let again = content(&mut restored);
+            assert_eq!((again.0, again.1), (image, shown));
             for consumed in &consumer.tables {
                 let versions = state.claimable_versions(index, consumed.table);
                 assert_eq!(
@@ -384,6 +459,9 @@ mod tests {
         fn hostile_images_are_errors(
             groups in prop::collection::vec(any::<u8>(), 0..100),
             entries in prop::collection::vec(0..4_u32, 0..4),
+            tickets in prop::collection::vec(0..4_u64, 0..3),
+            places in prop::collection::vec((0..4_u32, 0..4_u64, 0..4_u64), 0..2),
+            rows in 0..2_u64,
         ) {
             let store = Store::open("/store", Options::default().disk(Arc::new(SimulatedDisk::default()))).unwrap();
             store.create_table("t", Schema::new()).unwrap();
@@ -392,15 +470,25 @@ mod tests {
             let partition = PartitionImage {
                 table: 0,
                 version: 0,
-                tickets: vec![1; entries.len()],
-                entries,
-                priorities: Vec::new(),
-                groups,
+                rows,
+                tickets,
+                places,
                 trajectories: Vec::new(),
                 reasons: Vec::new(),
+                pages: PartitionPlaces::default(),
+            };
+            let records = groups.chunks_exact(size_of::<Group>()).map(bytemuck::pod_read_unaligned).collect();
+            let pages = PartitionPages {
+                blocks: vec![Page::new(Rows::Owned(entries))],
+                groups: GroupPages::stored(vec![Page::new(Rows::Owned(records))], Vec::new()),
             };
             let image = ConsumerStateImage { floors: vec![0], partitions: vec![partition], ..Default::default() };
-            let _ = emptied(&state.consumers[0]).restore(image, &state.tables);
+            let mut consumer = emptied(&state.consumers[0]);
+            if consumer.restore(image, vec![pages], &state.tables).is_ok() {
+                let choice = super::super::Choice { rule: MicroBatch::up_to(4), planned: false, flush: true };
+                let rows = consumer.select(&state.tables, |_| 0..=9, &choice);
+                prop_assert!(rows.is_none_or(|rows| rows.rows.is_empty()), "there is no row");
+            }
         }
     }
 }

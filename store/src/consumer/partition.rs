@@ -7,7 +7,7 @@ use super::queue::Queue;
 use crate::table::{Progress, TableState};
 
 /// The queue and the groups of one table and one version. When the version is over, all of it goes at once.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) queue: Queue,
     pub(crate) groups: Groups,
@@ -36,7 +36,8 @@ impl Words<'_> {
 /// The rows of a chain: a group's rows that wait or are ready.
 pub(crate) fn chain<'a>(table: &'a TableState, slot: usize, head: u32) -> impl Iterator<Item = u32> + 'a {
     let next = move |row: &u32| (table.word(slot, *row).ticket_or_claim as u32).checked_sub(1);
-    std::iter::successors(head.checked_sub(1), next).take(table.row_count() as usize)
+    let there = |row: &u32| *row < table.row_count(); // a damaged page may say otherwise
+    std::iter::successors(head.checked_sub(1), next).take_while(there).take(table.row_count() as usize)
 }
 
 impl Partition {

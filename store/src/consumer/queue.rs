@@ -3,9 +3,14 @@
 //! An entry is a row, or the number of a complete group; where it stands is its ticket, which the row's word or the
 //! group's record holds. Tickets are given in ascending order, so the entries of a first-in-first-out queue lie in the
 //! order of their tickets, four bytes each, in blocks: one that leaves from the middle is found by its ticket's block.
+//! A block's entries are a page, so that a checkpoint takes a reference and an opening maps what was stored.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::heap::HeapBytes;
+use crate::page::{Page, Rows};
 
 /// A row or the number of a group: a consumer's entries are all of one kind.
 pub(crate) type Entry = u32;
@@ -34,11 +39,14 @@ pub(crate) struct Fifo {
 
 /// Up to [`BLOCK_ENTRIES`] entries, at least one.
 #[derive(Clone, Debug)]
-struct Block {
+pub(crate) struct Block {
     /// The ticket of the entry that the block began with.
-    ticket_min: u64,
-    entries: Vec<Entry>,
+    pub(crate) ticket_min: u64,
+    pub(crate) entries: BlockPage,
 }
+
+/// The entries of a block.
+pub(crate) type BlockPage = Arc<Page<Rows<Entry>>>;
 
 /// Entries by priority, greatest first.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +59,40 @@ pub(crate) struct Priority {
 impl Queue {
     pub(crate) fn new(by_priority: bool) -> Self {
         if by_priority { Queue::Priority(Priority::default()) } else { Queue::Fifo(Fifo::default()) }
+    }
+
+    /// A queue as it was, of `rows` rows, in the order of age. `None` where the blocks cannot be those of any.
+    pub(crate) fn of_blocks(blocks: Vec<Block>, rows: usize) -> Option<Self> {
+        let whole = blocks.iter().all(|block| (1..=BLOCK_ENTRIES).contains(&block.entries.len()))
+            && blocks.is_sorted_by(|a, b| a.ticket_min < b.ticket_min);
+        whole.then(|| Queue::Fifo(Fifo { blocks: blocks.into(), rows }))
+    }
+
+    /// The blocks of a queue by age.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        match self {
+            Queue::Fifo(queue) => queue.blocks.iter().cloned().collect(),
+            Queue::Priority(_) => Vec::new(),
+        }
+    }
+
+    /// The same, to be put back as they are stored.
+    pub(crate) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Block> {
+        let queue = match self {
+            Queue::Fifo(queue) => Some(queue),
+            Queue::Priority(_) => None,
+        };
+        queue.into_iter().flat_map(|queue| &mut queue.blocks)
+    }
+
+    /// The places of a queue by priority, in its order.
+    pub(crate) fn places(&self) -> Vec<(Entry, u64, u64)> {
+        match self {
+            Queue::Fifo(_) => Vec::new(),
+            Queue::Priority(queue) => {
+                queue.entries.iter().map(|((Reverse(p), t), entry)| (*entry, *t, *p)).collect()
+            }
+        }
     }
 
     /// Rows over all entries.
@@ -110,25 +152,15 @@ impl Queue {
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Queue::Fifo(queue) => queue
-                .blocks
-                .iter()
-                .map(|block| size_of::<Block>() + block.entries.capacity() * size_of::<Entry>())
-                .sum(),
-            Queue::Priority(queue) => queue.entries.len() * (2 * size_of::<Place>() + 4 * size_of::<Entry>()),
-        }
-    }
-
-    /// Every entry with its ticket and its priority, for an image.
-    pub(crate) fn entries(&self, ticket_of: impl Fn(Entry) -> u64) -> Vec<(Entry, u64, u64)> {
-        match self {
-            Queue::Fifo(_) => self.iter().map(|entry| (entry, ticket_of(entry), 0)).collect(),
-            Queue::Priority(queue) => {
-                queue.entries.iter().map(|((Reverse(p), t), entry)| (*entry, *t, *p)).collect()
+            Queue::Fifo(queue) => {
+                let pages = queue.blocks.iter();
+                let pages = pages.map(|block| size_of::<Page<Rows<Entry>>>() + block.entries.heap_bytes());
+                queue.blocks.heap_bytes() + pages.sum::<usize>()
             }
+            Queue::Priority(queue) => queue.entries.len() * (2 * size_of::<Place>() + 4 * size_of::<Entry>()),
         }
     }
 }
@@ -136,8 +168,13 @@ impl Queue {
 impl Fifo {
     fn push(&mut self, entry: Entry, ticket: u64) {
         match self.blocks.back_mut() {
-            Some(block) if block.entries.len() < BLOCK_ENTRIES => block.entries.push(entry),
-            _ => self.blocks.push_back(Block { ticket_min: ticket, entries: vec![entry] }),
+            Some(block) if block.entries.len() < BLOCK_ENTRIES => {
+                Page::edit(&mut block.entries).to_mut().push(entry);
+            }
+            _ => {
+                let entries = Page::new(Rows::Owned(vec![entry]));
+                self.blocks.push_back(Block { ticket_min: ticket, entries });
+            }
         }
     }
 
@@ -147,10 +184,11 @@ impl Fifo {
         };
         let entries = &mut self.blocks[at].entries;
         let Some(place) = entries.iter().position(|other| *other == entry) else { return false };
-        entries.remove(place);
-        if entries.is_empty() {
+        if entries.len() == 1 {
             self.blocks.remove(at);
+            return true;
         }
+        Page::edit(entries).to_mut().remove(place);
         true
     }
 }

@@ -33,7 +33,7 @@ impl Groups {
         for ((id, number), _) in self.trajectories.iter().filter(|(_, trajectory)| trajectory.closed) {
             trajectories.entry(*id).or_default().push(*number);
         }
-        let said = self.records().iter().enumerate().filter_map(|(id, group)| {
+        let said = self.iter().enumerate().filter_map(|(id, group)| {
             let mut trajectories = trajectories.remove(&(id as GroupId)).unwrap_or_default();
             trajectories.sort_unstable();
             let special = group.is_closed() || u32::from(group.size) != size || !trajectories.is_empty();
@@ -175,7 +175,7 @@ impl ConsumerState {
         }
         self.said.retain(|key, _| !range.contains(key));
         let ids = self.partitions.range(range).flat_map(|((_, version), partition)| {
-            let ids = 0..partition.groups.records().len() as GroupId;
+            let ids = 0..partition.groups.len() as GroupId;
             ids.map(move |id| (*version, id))
         });
         for place in ids.collect::<Vec<_>>() {

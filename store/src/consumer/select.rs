@@ -102,6 +102,7 @@ impl ConsumerState {
             let count = group.map_or(1, |group| group.ready as usize);
             let before = rows.len();
             match group {
+                None if entry >= table.row_count() => continue, // a damaged page may say so
                 None => rows.push(entry),
                 Some(group) => rows.extend(chain(table, slot, group.head)),
             }

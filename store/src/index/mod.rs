@@ -62,11 +62,16 @@ impl IdIndex {
 
     /// Adds a number, greater than all before.
     pub(crate) fn insert(&mut self, hash: u64, number: u32) {
+        self.insert_entry(entry(hash, number));
+    }
+
+    /// As [`insert`](Self::insert), of the entry that a run would have.
+    pub(crate) fn insert_entry(&mut self, entry: Entry) {
         if self.recent.is_empty() {
-            self.recent.push((number, HashTable::new()));
+            self.recent.push((number_of(entry), HashTable::new()));
         }
         if let Some((_, table)) = self.recent.last_mut() {
-            table.insert_unique(spread(entry(hash, 0)), entry(hash, number), |e| spread(*e));
+            table.insert_unique(spread(entry), entry, |e| spread(*e));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Entry, RunPage};
 
 /// Entries of the numbers below `end` (and above the run before), sorted.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) end: u32,
     pub(crate) entries: RunPage,

@@ -162,8 +162,10 @@ impl TableState {
         self.partials.contains_key(&(row, column))
     }
 
+    /// A consumer's word of a row; a row that is not there, which only a damaged page can name, has none.
     pub(crate) fn word(&self, slot: usize, row: u32) -> ConsumerWord {
-        self.chunk(row).word(slot, at(row))
+        let chunk = self.chunks.get(row as usize / CHUNK_ROWS);
+        chunk.map(|chunk| chunk.word(slot, at(row))).unwrap_or_default()
     }
 
     pub(crate) fn set_word(&mut self, slot: usize, row: u32, progress: Progress, ticket_or_claim: u64) {

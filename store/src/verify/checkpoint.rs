@@ -97,7 +97,9 @@ fn images(manifest: &Manifest) -> impl Iterator<Item = StoredAt> + '_ {
         });
         runs.chain(chunks)
     });
-    texts.chain(text_runs).chain(tables)
+    let consumers =
+        manifest.consumers.iter().flat_map(|consumer| checkpoint::consumers::images(&consumer.state));
+    texts.chain(text_runs).chain(tables).chain(consumers)
 }
 
 fn tell(directory: &Directory, report: &mut VerifyReport, error: &Error) {
