@@ -307,9 +307,18 @@ impl Shared {
         Arc::strong_count(&self.extents) > OURS || self.extents.is_any_held()
     }
 
-    /// When the next lease ends, so that a waiting claimer takes over from a dead one without anybody's help.
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+    /// When the next lease ends.
+    fn next_deadline(&self) -> Option<Timestamp> {
         self.signals.next_deadline()
+    }
+
+    /// When whoever begins to wait now looks again, so that a waiting claimer takes over from a dead one without anybody's
+    /// help: when the next lease ends. Where there is none, one may be given while he sleeps and wake nobody; it ends no
+    /// earlier than one that were given now. `None` where leases never end.
+    pub(crate) fn next_look(&self) -> Option<Timestamp> {
+        let given_now = self.options.clock.now().after(self.options.lease);
+        let next = self.next_deadline().unwrap_or(given_now);
+        (next.0 != i64::MAX).then_some(next)
     }
 
     /// Returns leased claims whose deadline has come.

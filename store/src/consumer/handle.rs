@@ -214,7 +214,7 @@ impl ConsumerHandle {
                 continue; // in line first, then another look
             };
             if let Some(listener) = place.listener().take() {
-                clock.wait(listener, earliest(until, self.store.0.next_deadline()));
+                clock.wait(listener, earliest(until, self.store.0.next_look()));
             }
             place.listener();
         };
