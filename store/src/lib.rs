@@ -73,6 +73,7 @@ mod stats;
 mod step;
 mod store;
 mod sync;
+mod sync_gate;
 mod table;
 mod texts;
 mod unsynced;

@@ -13,10 +13,15 @@ use crate::directory::Directory;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::sync::Mutex;
+use crate::sync_gate::SyncGate;
 
 /// What is still to be synced.
 #[derive(Debug)]
-pub(crate) struct Unsynced(Mutex<Pending>);
+pub(crate) struct Unsynced {
+    pending: Mutex<Pending>,
+    /// Passed by whoever syncs them: what he took out is not on stable storage before he is done.
+    gate: SyncGate,
+}
 
 #[derive(Debug)]
 struct Pending {
@@ -29,22 +34,26 @@ impl Unsynced {
     /// Starts from what is in the directory now; from nothing when that is known to be on stable storage.
     pub(crate) fn new(directory: &Directory, all_is_durable: bool) -> Result<Self> {
         let inherited = if all_is_durable { Vec::new() } else { files_of(directory)? };
-        Ok(Unsynced(Mutex::new(Pending { inherited, written: BTreeSet::new() })))
+        let pending = Mutex::new(Pending { inherited, written: BTreeSet::new() });
+        Ok(Unsynced { pending, gate: SyncGate::default() })
     }
 
     /// Notes a file that was written, before any record names it.
     pub(crate) fn note(&self, path: PathBuf) {
-        self.0.lock().written.insert(path);
+        self.pending.lock().written.insert(path);
     }
 
     /// Makes all of it stable, names included. What is gone since was removed because nothing names it any more.
     pub(crate) fn sync(&self, directory: &Directory) -> Result<()> {
+        let passing = self.gate.enter().map_err(|e| Cause::io("sync", &directory.path, e))?;
         let (inherited, written) = {
-            let mut pending = self.0.lock();
+            let mut pending = self.pending.lock();
             (std::mem::take(&mut pending.inherited), std::mem::take(&mut pending.written))
         };
         let paths: BTreeSet<PathBuf> = inherited.into_iter().chain(written).collect();
-        sync_all(&*directory.disk, &paths)
+        sync_all(&*directory.disk, &paths)?;
+        passing.done();
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use super::layout::{ExtentHeader, HEADER_BYTES};
 use crate::disk::{Disk, DiskFile, Mapping};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync_gate::SyncGate;
 
 /// Tails shorter than this are not worth giving back: the extent would have to reserve them again.
 const PUNCH_BYTES_MIN: u64 = 64 << 10;
@@ -30,8 +31,8 @@ pub(super) struct ExtentFile {
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     /// Something was written since the last sync began.
     unsynced: AtomicBool,
-    /// Held while the file is synced, so that nobody takes a sync under way for one that is done.
-    syncing: Mutex<()>,
+    /// Passed by whoever syncs the file, so that nobody takes a sync under way, or one that failed, for one that is done.
+    gate: SyncGate,
     /// Bytes of the disk that it takes.
     reserved: AtomicU64,
 }
@@ -69,7 +70,7 @@ impl ExtentFile {
             mapping,
             file: Mutex::new(file),
             unsynced: AtomicBool::new(false),
-            syncing: Mutex::new(()),
+            gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
         }
     }
@@ -92,21 +93,18 @@ impl ExtentFile {
         self.unsynced.swap(true, Ordering::SeqCst); // after the bytes, in the eyes of every thread
     }
 
-    pub(super) fn is_unsynced(&self) -> bool {
-        self.unsynced.load(Ordering::SeqCst)
-    }
-
     /// Makes what was written before the call stable. `close` lets the file handle go when that is done.
     fn sync(&self, close: bool) -> io::Result<()> {
-        let _alone = self.syncing.lock();
-        if !self.unsynced.swap(false, Ordering::SeqCst) {
-            return Ok(());
+        let passing = self.gate.enter()?;
+        if self.unsynced.swap(false, Ordering::SeqCst)
+            && let Some(file) = self.handle()
+        {
+            file.sync()?;
+            if close {
+                *self.file.lock() = None;
+            }
         }
-        let Some(file) = self.handle() else { return Ok(()) };
-        file.sync().inspect_err(|_| self.changed())?;
-        if close {
-            *self.file.lock() = None;
-        }
+        passing.done();
         Ok(())
     }
 
@@ -216,11 +214,7 @@ impl Extent {
 
     /// Makes what was written before the call stable.
     pub(super) fn sync(&self) -> io::Result<()> {
-        if self.file.is_unsynced() || self.file.syncing.is_locked() {
-            self.file.sync(self.is_sealed())
-        } else {
-            Ok(())
-        }
+        self.file.sync(self.is_sealed())
     }
 
     /// The bytes of a range that was written before, and does not change while this generation is held.

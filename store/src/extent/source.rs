@@ -19,7 +19,8 @@ use crate::error::{Cause, Result};
 use crate::options::{Options, ValuePath};
 use crate::schema::StorageClass;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync_gate::SyncGate;
 
 /// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
 const IDLE_WRITERS_MAX: usize = 64;
@@ -54,7 +55,9 @@ pub(crate) struct ValueSource {
     written_bytes: AtomicU64,
     recycled: AtomicU64,
     /// A file was made since the last sync: its name is not on stable storage.
-    begun_unsynced: Mutex<bool>,
+    begun_unsynced: AtomicBool,
+    /// Passed by whoever syncs those names.
+    names_gate: SyncGate,
 }
 
 /// One call's way to write values: one open extent for each lifetime that it brings values of.
@@ -86,7 +89,8 @@ impl ValueSource {
             full_bytes: AtomicUsize::new(0),
             written_bytes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
-            begun_unsynced: Mutex::new(false),
+            begun_unsynced: AtomicBool::new(false),
+            names_gate: SyncGate::default(),
         }
     }
 
@@ -109,12 +113,13 @@ impl ValueSource {
     /// records naming them stable. Extents without unsynced bytes cost nothing; two calls at once share a sync.
     pub(crate) fn sync_written(&self) -> Result<()> {
         self.extents.sync()?;
-        let mut begun_unsynced = self.begun_unsynced.lock();
-        if *begun_unsynced {
-            let path = self.directory.extents();
-            self.directory.disk.sync_directory(&path).map_err(|e| Cause::io("sync", path, e))?;
-            *begun_unsynced = false;
+        let path = self.directory.extents();
+        let io = |e| Cause::io("sync", &path, e);
+        let passing = self.names_gate.enter().map_err(io)?;
+        if self.begun_unsynced.swap(false, Ordering::SeqCst) {
+            self.directory.disk.sync_directory(&path).map_err(io)?;
         }
+        passing.done();
         Ok(())
     }
 
@@ -269,7 +274,7 @@ impl ValueSource {
         let path = self.directory.extent_path(number);
         let file = ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity)
             .map_err(|e| Cause::io("create", path, e))?;
-        *self.begun_unsynced.lock() = true;
+        self.begun_unsynced.store(true, Ordering::SeqCst);
         Ok(file)
     }
 

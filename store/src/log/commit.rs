@@ -81,6 +81,22 @@ impl GroupCommit {
         }
     }
 
+    /// Runs `sync` as nobody leads, for one that is not made for a record: what follows a failed sync proves nothing,
+    /// whoever made it.
+    pub(super) fn alone(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut turn = self.turn();
+        while turn.leading {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(reason) = turn.failed.clone() {
+            return Err(Cause::Closed { reason }.into());
+        }
+        turn.leading = true;
+        drop(turn);
+        let _lead_ends = LeadEnds(self);
+        sync().inspect_err(|error| self.turn().failed = Some(error.closing_reason()))
+    }
+
     fn turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,6 +136,16 @@ mod tests {
             assert!(error.to_string().contains("the disk is gone"), "{error}");
         }
         assert_eq!(commit.syncs(), 0);
+    }
+
+    #[test]
+    fn a_sync_for_no_record_that_fails_refuses_everyone_too() {
+        let commit = GroupCommit::new(0);
+        commit.alone(|| Ok(())).unwrap();
+        commit.alone(|| Err(Cause::Closed { reason: "the disk is gone".into() }.into())).unwrap_err();
+        let error = commit.reach(0, || panic!("it proves nothing")).unwrap_err();
+        assert!(error.to_string().contains("the disk is gone"), "{error}");
+        assert!(commit.alone(|| panic!("nor does this")).is_err());
     }
 
     #[test]

@@ -279,16 +279,18 @@ impl Writer {
         if durable <= self.proven_through() {
             return Ok(());
         }
-        let file = {
-            let mut segment = self.file.lock();
-            self.write_buffer(&mut segment)?;
-            self.begin_segment(&mut segment)?;
-            segment.file.clone()
-        };
-        let log = self.directory.log();
-        let synced = file.map_or(Ok(()), |file| file.sync());
-        let named = synced.and_then(|()| self.directory.disk.sync_directory(&log));
-        named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))?;
+        self.commit.alone(|| {
+            let file = {
+                let mut segment = self.file.lock();
+                self.write_buffer(&mut segment)?;
+                self.begin_segment(&mut segment)?;
+                segment.file.clone()
+            };
+            let log = self.directory.log();
+            let synced = file.map_or(Ok(()), |file| file.sync());
+            let named = synced.and_then(|()| self.directory.disk.sync_directory(&log));
+            named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))
+        })?;
         self.prove(durable);
         Ok(())
     }

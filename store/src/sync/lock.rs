@@ -2,7 +2,8 @@
 
 use std::sync::PoisonError;
 
-use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use shuttle::sync::MutexGuard;
+use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// One holder at a time.
 #[derive(Debug, Default)]
@@ -17,11 +18,6 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody holds it just now.
-    pub(crate) fn is_locked(&self) -> bool {
-        self.0.try_lock().is_err()
-    }
-
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,10 +28,6 @@ impl<T> Mutex<T> {
 pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        RwLock(shuttle::sync::RwLock::new(value))
-    }
-
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,12 +21,12 @@ mod lock;
 #[cfg(feature = "shuttle")]
 pub(crate) use self::{
     event::{Event, EventListener, Listener},
-    lock::{Mutex, RwLock},
+    lock::{Mutex, MutexGuard, RwLock},
 };
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use event_listener::{Event, EventListener, Listener};
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use parking_lot::{Mutex, RwLock};
+pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
 
 /// Numbers that threads share.
 pub(crate) mod atomic {
