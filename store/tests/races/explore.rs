@@ -1,6 +1,7 @@
 //! Tries one test under many schedules.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, Runner};
@@ -11,6 +12,20 @@ const SCHEDULES_A_SEED: usize = 8;
 const DEPTH: usize = 3;
 /// Stack of a thread: the store's own threads are the caller's, with ordinary stacks.
 const STACK_BYTES: usize = 1 << 20;
+
+/// How many schedules saw something that a test must see now and then, or it would test nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen(Arc<AtomicU64>); // of the standard library: it outlives an execution
+
+impl Seen {
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name)

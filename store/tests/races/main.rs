@@ -13,4 +13,8 @@ mod explore;
 #[path = "../it/support.rs"]
 mod support;
 
+mod group_commit;
+mod leases;
 mod ready_queue;
+mod recycling;
+mod snapshots;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_store::*;
 use shuttle::future::block_on;
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::explore::explore;
@@ -108,6 +109,28 @@ fn every_row_is_claimed_once_and_no_wake_up_is_lost() {
 
 // FX-91
 #[test]
+fn of_two_who_wait_for_two_rows_nobody_sleeps_on() {
+    explore(400, || {
+        let queue = Queue::new(Consumer::task(["solver"]), 2);
+        queue.rows.iter().for_each(|&row| queue.table.write(row, [("response", vec![1].into())]).unwrap());
+        let finished = Finished::default();
+        let mut threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (task, finished) = (queue.consumer.clone(), finished.clone());
+                thread::spawn(move || finished.finish(wait_for(&task, MicroBatch::of(1))))
+            })
+            .collect();
+        threads.extend(queue.rows.iter().map(|&row| {
+            let table = queue.table.clone();
+            thread::spawn(move || table.write(row, [("reward", 1.0.into())]).unwrap())
+        }));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        finished.check(2);
+    });
+}
+
+// FX-91
+#[test]
 fn a_future_that_is_dropped_hands_its_wake_up_on() {
     explore(200, || {
         let queue = Queue::new(Consumer::task(["solver"]), 1);
@@ -120,6 +143,7 @@ fn a_future_that_is_dropped_hands_its_wake_up_on() {
                 let once =
                     std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context)));
                 drop(once.await); // a claim, which goes back, or nothing
+                (0..thread_rng().gen_range(0..40)).for_each(|_| thread::yield_now());
             });
         }));
         let (task, finished) = (queue.consumer.clone(), Finished::default());
@@ -152,6 +176,36 @@ fn everyone_who_waits_for_a_steps_rows_learns_that_there_are_no_more() {
         Finished(taken).check(3);
         let step = Arc::into_inner(step).unwrap();
         assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 3);
+    });
+}
+
+// FX-B18
+#[test]
+fn a_claim_lets_in_who_waits_to_insert() {
+    explore(100, || {
+        let world = World::new();
+        let store = Store::open(ROOT, world.options().lease(Duration::MAX)).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        let declared =
+            Consumer::task(["solver"]).ready(["reward"]).rate_limiter(RateLimiter::new(1.0, 1, 1.0));
+        let task = store.create_consumer("task", declared).unwrap();
+        let insert = |i: usize| {
+            let (store, table) = (store.clone(), table.clone());
+            move || {
+                let mut batch = store.batch();
+                let row = NewRow::new(0, &format!("q_0_{i}")).unwrap();
+                batch.wait(Wait::Forever).insert(&table, row, [("reward", 1.0.into())]).unwrap();
+                batch.commit().unwrap();
+            }
+        };
+        (0..2).for_each(|i| insert(i)()); // as many as may come before anybody claims
+        let mut threads = vec![thread::spawn(insert(2)), thread::spawn(insert(3))];
+        // Claims what is there and asks for nothing that is not.
+        threads.push(thread::spawn(move || {
+            (0..2).for_each(|_| wait_for(&task, MicroBatch::of(1)).finish(|_| Ok(())).map(drop).unwrap())
+        }));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(table.counts().written, 4);
     });
 }
 

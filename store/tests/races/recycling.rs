@@ -1,0 +1,135 @@
+//! Extents that are used again while somebody still holds what lay in them.
+
+use arrow_array::cast::AsArray;
+use forebay_store::*;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+
+use crate::explore::{Seen, explore};
+use crate::support::*;
+
+/// How many rows a version has. Each has a text of its own, longer than half of the smallest extent.
+const ROWS: usize = 2;
+
+fn text(version: u64, i: usize) -> String {
+    format!("version {version}, row {i}; ").repeat(140)
+}
+
+fn insert(table: &Table, version: u64) {
+    for i in 0..ROWS {
+        table.insert(version, &format!("q_0_{i}"), [("prompt", text(version, i).as_str().into())]).unwrap();
+    }
+}
+
+/// Makes the records so far stable and lets a record say so, so that what is dead below may be used again.
+fn prove(store: &Store, table: &Table, version: u64) {
+    store.sync().unwrap();
+    table.insert(version, &format!("proof_{version}_0"), []).unwrap();
+    store.sync().unwrap();
+}
+
+fn world() -> (World, Store, Table) {
+    let world = World::new();
+    let store = Store::open(ROOT, world.options().extent_bytes(4096, 8192)).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    insert(&table, 0);
+    (world, store, table)
+}
+
+/// Deletes version after version, while new ones are written where they lay.
+fn recycle(store: &Store, table: &Table) -> [thread::JoinHandle<()>; 2] {
+    let retires = thread::spawn({
+        let (store, table) = (store.clone(), table.clone());
+        move || {
+            for version in 0..2 {
+                table.delete(&Delete::version(version).force()).unwrap();
+                prove(&store, &table, 90 + version);
+                store.run_once().unwrap();
+            }
+        }
+    });
+    let writes = thread::spawn({
+        let table = table.clone();
+        move || (2..5).for_each(|version| insert(&table, version))
+    });
+    [retires, writes]
+}
+
+// FX-95, FX-B10
+#[test]
+fn an_array_keeps_its_bytes_while_their_extent_is_used_again() {
+    let recycled = Seen::default();
+    let seen = recycled.clone();
+    explore(200, move || {
+        let (_world, store, table) = world();
+        let holds = thread::spawn({
+            let store = store.clone();
+            move || {
+                let snapshot = store.snapshot();
+                (0..thread_rng().gen_range(0..300)).for_each(|_| thread::yield_now());
+                let table = snapshot.table("solver").unwrap();
+                let at = table.arrow_schema().index_of("prompt").unwrap();
+                let batches = table.scan(Some(&[at]), ScanOrder::SampleId, 100).unwrap();
+                let arrays: Vec<_> = batches.map(|batch| batch.unwrap().column(0).clone()).collect();
+                drop(snapshot);
+                let show = || -> Vec<String> {
+                    arrays
+                        .iter()
+                        .flat_map(|array| array.as_string_view().iter().flatten().map(str::to_owned))
+                        .collect()
+                };
+                let first = show();
+                assert!(first.iter().all(|text| is_whole(text)), "{first:?}");
+                for _ in 0..20 {
+                    thread::yield_now();
+                    assert_eq!(show(), first);
+                }
+            }
+        });
+        recycle(&store, &table).into_iter().for_each(|thread| thread.join().unwrap());
+        holds.join().unwrap();
+        if store.stats().extents_recycled > 0 {
+            recycled.note();
+        }
+    });
+    assert!(seen.count() > 0, "no extent was used again");
+}
+
+fn is_whole(found: &str) -> bool {
+    (0..5).any(|version| (0..ROWS).any(|i| found == text(version, i)))
+}
+
+// FX-18, FX-B10
+#[test]
+fn a_cell_that_is_read_while_its_row_goes_is_whole_or_gone() {
+    let (recycled, gone) = (Seen::default(), Seen::default());
+    let seen = [recycled.clone(), gone.clone()];
+    explore(200, move || {
+        let (_world, store, table) = world();
+        let reads = thread::spawn({
+            let (table, gone) = (table.clone(), gone.clone());
+            move || {
+                let row = table.find(0, &"q_0_1".parse().unwrap());
+                for _ in 0..4 {
+                    match row.clone().map(|row| table.cell(row, "prompt")) {
+                        Some(Ok(Cell::Bytes(bytes))) => {
+                            thread::yield_now();
+                            assert_eq!(&*bytes, text(0, 1).as_bytes());
+                        }
+                        Some(Ok(Cell::Empty)) | None => gone.note(),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        });
+        recycle(&store, &table).into_iter().for_each(|thread| thread.join().unwrap());
+        reads.join().unwrap();
+        if store.stats().extents_recycled > 0 {
+            recycled.note();
+        }
+    });
+    assert!(
+        seen.iter().all(|seen| seen.count() > 0),
+        "an extent was used again, and a row was gone: {seen:?}"
+    );
+}
