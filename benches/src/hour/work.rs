@@ -70,6 +70,8 @@ impl<'w> Work<'w> {
         let keep = Retention::default().versions(LIVE_VERSIONS as u64 - 2);
         let options =
             Options::default().durability(Durability::Logged).retention(keep).object_versions_kept(1);
+        // As much again as is live: what is used next has its pages, and no peak of a busy second stays for good.
+        let options = options.free_extent_bytes_max(live_bytes as u64);
         let store = Store::open(path.join("store"), options)?;
         let table = workload::solver(&store)?;
         let score = store.create_consumer("score", Consumer::task(["solver"]).ready(["response"]))?;
@@ -189,8 +191,7 @@ impl<'w> Work<'w> {
             match self.give_rewards(claim) {
                 Ok(()) => {}
                 // The policy moved on twice meanwhile: what is stale is nobody's, the rest comes again.
-                Err(error)
-                    if matches!(error.cause(), Cause::RowExcluded { .. } | Cause::ClaimFenced { .. }) => {}
+                Err(error) if is_too_late(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -282,6 +283,14 @@ impl Drop for StopAtTheEnd<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
+}
+
+/// Whether rows of a claim were left behind, or even retired, while their holder worked on them.
+fn is_too_late(error: &forebay_store::Error) -> bool {
+    matches!(
+        error.cause(),
+        Cause::RowExcluded { .. } | Cause::ClaimFenced { .. } | Cause::Unknown { what: "row", .. }
+    )
 }
 
 /// The name of a sample by its number: its group's members follow on each other.

@@ -151,6 +151,7 @@ fn step(number: u64, step: &StepState, state: &State) -> StepImage {
         first_cache_epoch: step.first_cache_epoch,
         caches_dropped: step.caches_dropped.iter().map(|(policy, count)| (*policy as u32, *count)).collect(),
         rows: step.rows,
+        deleted_rows: step.deleted_rows,
         updates: updates.collect(),
     }
 }

@@ -185,6 +185,7 @@ pub(crate) struct StepImage {
     /// By policy.
     pub(crate) caches_dropped: Vec<(u32, u32)>,
     pub(crate) rows: u64,
+    pub(crate) deleted_rows: u64,
     pub(crate) updates: Vec<UpdateImage>,
 }
 

@@ -200,6 +200,7 @@ fn step(state: &mut State, image: StepImage) -> Result<(u64, StepState), String>
         first_cache_epoch: image.first_cache_epoch,
         caches_dropped: dropped.collect(),
         rows: image.rows,
+        deleted_rows: image.deleted_rows,
         updates: updates.collect(),
     };
     Ok((image.number, step))

@@ -81,8 +81,8 @@ impl State {
             }
             Event::StepCommitted { step, updates, rewind_floor } => {
                 effects.touched = u64::MAX;
-                self.rewind_floor = self.rewind_floor.max(rewind_floor);
                 self.step_committed(step, updates, now, &mut effects)?;
+                self.raise_rewind_floor(rewind_floor);
             }
             Event::RankAccumulated { claim, rank } => self.rank_accumulated(claim, rank)?,
             Event::StepAbandoned { step } => {
@@ -504,6 +504,7 @@ impl State {
             first_cache_epoch: self.steps.get(&number).map_or(0, StepState::next_cache_epoch),
             caches_dropped: BTreeMap::new(),
             rows: 0,
+            deleted_rows: 0,
             updates: Vec::new(),
         };
         self.steps.insert(number, step);

@@ -52,6 +52,7 @@ impl State {
     /// When its values were not live: the record cannot follow on this state.
     pub(crate) fn remove_row(&mut self, table: u32, row: u32) -> Result<(), String> {
         let mut views = Vec::new();
+        self.count_deleted(self.tables[table as usize].status(row).step);
         self.views_of(table as usize, row, &mut |record, _| views.push((record.column, View(record.from))));
         self.tables[table as usize].remove(row);
         views.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))

@@ -6,8 +6,9 @@
 //!
 //! [`plan`] is what a user says, [`state`] what the engine knows, [`handle`] what the trainer holds. [`rewind`] takes
 //! a run back to a step, [`gradient`] names gradients so that each counts once, [`replay`] gives a step's micro-batches
-//! again, [`objects`] says which objects all this needs.
+//! again, [`objects`] says which objects all this needs, [`forget`] what is no longer needed.
 
+mod forget;
 mod gang;
 mod gradient;
 mod handle;

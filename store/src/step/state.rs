@@ -90,6 +90,8 @@ pub(crate) struct StepState {
     /// How often the gradient cache of a policy was dropped in the step; a policy that is missing has 0.
     pub(crate) caches_dropped: BTreeMap<usize, u32>,
     pub(crate) rows: u64,
+    /// How many of those have been removed since.
+    pub(crate) deleted_rows: u64,
     /// Policies that it moved.
     pub(crate) updates: Vec<StepUpdate>,
 }

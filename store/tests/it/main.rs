@@ -19,6 +19,7 @@ mod exact_groups;
 mod expressed;
 mod extents;
 mod external;
+mod flat;
 mod fork;
 mod gangs;
 mod golden;

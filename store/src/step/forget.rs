@@ -1,0 +1,43 @@
+//! What is forgotten of a step: its membership, once nobody can ask for it.
+//!
+//! A step's plan, claims and micro-batches say which rows it was made of. They are needed while it may be undone, and for
+//! its provenance while a row of it is there. Behind that a step is one line of history: its number, its times, how many
+//! rows it had and what it moved. So a run that trains and retires for months grows by a line a step.
+//!
+//! # Invariants
+//! - A step's `deleted_rows` are those of its rows that were removed; so it follows from the records like everything else.
+//! - Only a committed step at or below the rewind floor forgets, and only when no row of it is left.
+
+use std::ops::RangeInclusive;
+
+use super::{StepProgress, StepState};
+use crate::state::State;
+
+impl State {
+    /// A row that a step trained on is removed. `step` is 0 for one that none did.
+    pub(crate) fn count_deleted(&mut self, step: u32) {
+        let floor = self.rewind_floor;
+        if let Some(state) = self.steps.get_mut(&step.into()) {
+            state.deleted_rows += 1;
+            state.forget_if_over(step.into(), floor);
+        }
+    }
+
+    /// No rewind goes back to a step before `floor` from here on.
+    pub(crate) fn raise_rewind_floor(&mut self, floor: u64) {
+        let steps: RangeInclusive<u64> = self.rewind_floor..=floor;
+        self.rewind_floor = floor.max(self.rewind_floor);
+        if !steps.is_empty() {
+            self.steps.range_mut(steps).for_each(|(number, step)| step.forget_if_over(*number, floor));
+        }
+    }
+}
+
+impl StepState {
+    fn forget_if_over(&mut self, number: u64, rewind_floor: u64) {
+        let is_over = self.progress == StepProgress::Committed && number <= rewind_floor;
+        if is_over && self.deleted_rows >= self.rows {
+            (self.planned, self.claims, self.batches) = (Vec::new(), Vec::new(), Vec::new());
+        }
+    }
+}
