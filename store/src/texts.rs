@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::index::IdIndex;
+use crate::index::{IdIndex, Memo};
 use crate::page::{Content, Page, Rows};
 
 /// Names a text of the store. The empty text is 0.
@@ -81,19 +81,22 @@ impl TextPages {
 pub(crate) struct Texts {
     pages: TextPages,
     pub(crate) index: IdIndex,
+    /// Of [`Texts::intern`].
+    lately: Memo,
 }
 
 impl Texts {
     /// The texts of an empty store: the empty one.
     pub(crate) fn new() -> Self {
-        let mut texts = Texts { pages: TextPages::default(), index: IdIndex::default() };
+        let mut texts =
+            Texts { pages: TextPages::default(), index: IdIndex::default(), lately: Memo::default() };
         texts.add("");
         texts
     }
 
     /// Texts whose pages and index were stored.
     pub(crate) fn of_pages(pages: Vec<Arc<Page<TextPage>>>, index: IdIndex) -> Self {
-        let mut texts = Texts { pages: TextPages(pages), index };
+        let mut texts = Texts { pages: TextPages(pages), index, lately: Memo::default() };
         for number in texts.index.runs_end()..texts.count() {
             let hash = hash(texts.get(TextId(number)));
             texts.index.insert(hash, number);
@@ -122,7 +125,18 @@ impl Texts {
 
     /// The number of a text, a new one if need be.
     pub(crate) fn intern(&mut self, text: &str) -> TextId {
-        self.find(text).unwrap_or_else(|| self.add(text))
+        if text.is_empty() {
+            return TextId::EMPTY;
+        }
+        let hash = hash(text);
+        let lately = self.lately.recall(hash).map(TextId);
+        if let Some(known) = lately.filter(|number| self.get(*number) == text) {
+            return known;
+        }
+        let known = self.index.find(hash, |number| self.get(TextId(number)) == text);
+        let number = known.map_or_else(|| self.add(text), TextId);
+        self.lately.remember(hash, number.0);
+        number
     }
 
     fn add(&mut self, text: &str) -> TextId {

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::group::{Group, GroupName};
 use crate::heap::HeapBytes;
-use crate::index::{Entry, IdIndex, Run, entry};
+use crate::index::{Entry, IdIndex, Memo, Run, entry};
 use crate::page::{Page, Rows};
 
 /// A group's number in its partition: numbers are given in the order of creation and never change.
@@ -57,6 +57,8 @@ pub(crate) type GroupPage = Arc<Page<Rows<Group>>>;
 pub(crate) struct Groups {
     pages: Vec<GroupPage>,
     index: IdIndex,
+    /// Of [`Groups::find_or_create`].
+    lately: Memo,
     /// Stands for these groups and no others: their numbers mean nothing to groups that were made anew.
     identity: Arc<()>,
     /// By group and number; empty unless members are trajectories.
@@ -173,22 +175,32 @@ impl Groups {
     }
 
     pub(crate) fn find(&self, name: &GroupName) -> Option<GroupId> {
-        self.index.find(hash(name), |id| self.get(id).name == *name && (id as usize) < self.len())
+        self.index.find(hash(name), |id| self.is_called(id, name))
+    }
+
+    fn is_called(&self, id: GroupId, name: &GroupName) -> bool {
+        (id as usize) < self.len() && self.get(id).name == *name
     }
 
     /// The group of that name, and whether it is new.
     pub(crate) fn find_or_create(&mut self, name: GroupName, size: u32) -> (GroupId, bool) {
-        if let Some(id) = self.find(&name) {
+        let hash = hash(&name);
+        if let Some(id) = self.lately.recall(hash).filter(|id| self.is_called(*id, &name)) {
             return (id, false);
         }
-        let id = self.len() as GroupId;
+        let known = self.index.find(hash, |id| self.is_called(id, &name));
+        let id = known.unwrap_or(self.len() as GroupId);
+        self.lately.remember(hash, id);
+        if known.is_some() {
+            return (id, false);
+        }
         if self.pages.last().is_none_or(|last| last.len() >= PAGE_GROUPS) {
             self.pages.push(Arc::default());
         }
         if let Some(last) = self.pages.last_mut() {
             Page::edit(last).to_mut().push(Group::new(name, size));
         }
-        self.index.insert(hash(&name), id);
+        self.index.insert(hash, id);
         (id, true)
     }
 

@@ -11,8 +11,10 @@
 //! Numbers are never taken out: an owner says that what is gone does not match, and [`IdIndex::purge`] and the merging
 //! of runs leave it behind.
 
+mod memo;
 mod run;
 
+pub(crate) use memo::Memo;
 pub(crate) use run::Run;
 
 use std::sync::Arc;

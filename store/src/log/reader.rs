@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::frame::{Frame, SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame};
+use super::frame::{Frame, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
 use super::segments::{HeaderFound, SegmentFile};
+use super::window::Window;
 use crate::directory::Directory;
 use crate::error::{Cause, Error, Result};
 
@@ -38,8 +39,8 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
-    fn new(path: &Path, offset: usize, reason: impl Into<String>) -> Self {
-        Damage { path: path.to_owned(), offset: offset as u64, reason: reason.into() }
+    fn new(path: &Path, offset: u64, reason: impl Into<String>) -> Self {
+        Damage { path: path.to_owned(), offset, reason: reason.into() }
     }
 
     /// The damage as an error: for whoever must not go on without what is damaged.
@@ -127,8 +128,7 @@ impl Reader<'_> {
         if let Some(damage) = self.header(path, header)? {
             return Ok(Some(damage));
         }
-        let bytes = self.directory.disk.read(path).map_err(|e| Cause::io("read", path, e))?;
-        self.frames(file, &bytes)
+        self.frames(file)
     }
 
     /// A segment begins where the one before it ends; the first one at or before the record that is asked for.
@@ -156,14 +156,17 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    fn frames(&mut self, file: &SegmentFile, bytes: &[u8]) -> Result<Option<Damage>> {
+    fn frames(&mut self, file: &SegmentFile) -> Result<Option<Damage>> {
         let path = &file.path;
-        let mut at = SEGMENT_HEADER_BYTES;
+        let io = |e| Error::from(Cause::io("read", path, e));
+        let mut window =
+            Window::open(&*self.directory.disk, path, SEGMENT_HEADER_BYTES as u64).map_err(io)?;
         loop {
-            match decode_frame(bytes, at) {
+            let (at, length) = (window.offset(), window.length());
+            match window.look().map_err(io)? {
                 Frame::End => return Ok(None),
                 Frame::Torn => {
-                    self.end.torn_bytes += (bytes.len() - at) as u64;
+                    self.end.torn_bytes += length - at;
                     self.end.torn = Some(Damage::new(path, at, "the file ends inside a record"));
                     return Ok(None);
                 }
@@ -185,8 +188,8 @@ impl Reader<'_> {
                     }
                     self.end.durable_through = self.end.durable_through.max(durable_through);
                     self.end.next_sequence += 1;
-                    self.end.sound = (file.number, end as u64);
-                    at = end;
+                    window.go_to(end);
+                    self.end.sound = (file.number, window.offset());
                 }
             }
         }

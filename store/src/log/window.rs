@@ -71,13 +71,30 @@ impl Window {
         Ok(self.bytes.len() >= wanted)
     }
 
-    /// Looks at the present place and goes to the next.
-    pub(super) fn frame(&mut self) -> std::io::Result<Standing> {
+    /// Looks at the present place. [`Window::go_to`] the end of a record to look at the next.
+    pub(super) fn look(&mut self) -> std::io::Result<Frame<'_>> {
+        self.hold_frame()?;
+        Ok(decode_frame(&self.bytes, self.at))
+    }
+
+    /// Reads on until all of the frame at the present place is held, if the file has all of it.
+    fn hold_frame(&mut self) -> std::io::Result<()> {
         self.hold(FRAME_HEADER_BYTES)?;
-        let end = frame_end(&self.bytes[self.at..]);
-        if let Some(end) = end {
+        if let Some(end) = frame_end(&self.bytes[self.at..]) {
             self.hold(end)?;
         }
+        Ok(())
+    }
+
+    /// Goes to the end that a record was said to have.
+    pub(super) fn go_to(&mut self, end: usize) {
+        self.at = end;
+    }
+
+    /// Looks at the present place and goes to the next.
+    pub(super) fn frame(&mut self) -> std::io::Result<Standing> {
+        self.hold_frame()?;
+        let end = frame_end(&self.bytes[self.at..]);
         match decode_frame(&self.bytes, self.at) {
             Frame::Record { sequence, payload, end, .. } => {
                 let (record, bytes) = (Record::decode(payload), (end - self.at) as u64);

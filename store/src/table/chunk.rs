@@ -113,20 +113,24 @@ impl Chunk {
         self.columns.get(column).map_or(0, |page| page.final_after_ms(at))
     }
 
-    /// Turns a cell final.
+    /// Turns cells of a row final: column, width and value of each.
     pub(crate) fn set(
         &mut self,
-        column: usize,
-        width: usize,
         at: usize,
-        value: StoredValue,
+        cells: impl Iterator<Item = (usize, usize, StoredValue)>,
         after_ms: u64,
     ) -> Result<(), String> {
-        if self.columns.len() <= column {
-            self.columns.resize_with(column + 1, Arc::default);
+        let mut finals = 0;
+        for (column, width, value) in cells {
+            if self.columns.len() <= column {
+                self.columns.resize_with(column + 1, Arc::default);
+            }
+            Page::edit(&mut self.columns[column]).set(at, width, value, after_ms)?;
+            finals |= 1 << column;
         }
-        Page::edit(&mut self.columns[column]).set(at, width, value, after_ms)?;
-        self.change_status(at, |status| status.finals |= 1 << column);
+        if finals != 0 {
+            self.change_status(at, |status| status.finals |= finals);
+        }
         Ok(())
     }
 

@@ -242,14 +242,18 @@ impl TableState {
             return Err(format!("row {row} of table {:?} does not exist", self.name));
         }
         let after_ms = now.since(self.meta(row).created_at()).as_millis() as u64;
-        for cell in cells {
+        let columns = self.schema.data_columns();
+        if let Some(cell) = cells.iter().find(|cell| usize::from(cell.column) >= columns.len()) {
+            return Err(format!("no column {}", cell.column));
+        }
+        let placed = cells.iter().map(|cell| {
             let column = usize::from(cell.column);
-            if column >= self.schema.data_columns().len() {
-                return Err(format!("no column {column}"));
-            }
-            let width = self.width(column);
-            self.chunk_mut(row).set(column, width, at(row), cell.value, after_ms)?;
-            self.partials.remove(&(row, cell.column));
+            (column, columns[column].data_type.width_bytes(), cell.value)
+        });
+        let chunk = Arc::make_mut(&mut self.chunks[row as usize / CHUNK_ROWS]);
+        chunk.set(at(row), placed, after_ms)?;
+        if !self.partials.is_empty() {
+            cells.iter().for_each(|cell| _ = self.partials.remove(&(row, cell.column)));
         }
         Ok(())
     }
