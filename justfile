@@ -22,6 +22,14 @@ test-fast *packages="-p forebay-store -p forebay-pipeline -p forebay-trainer-ada
 test-gradients:
     cargo test -p forebay-gradient-oracle
 
+# Races: whole stores under chosen schedules of their threads; FOREBAY_SCHEDULES=20000 is the long form.
+test-races *arguments:
+    cargo test --features forebay-store/shuttle --test races {{arguments}}
+
+# The modules with unsafe code under Miri; needs `rustup component add --toolchain nightly miri rust-src`.
+test-miri:
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" cargo +nightly miri test -p forebay-store --lib -- disk:: extent::
+
 # Format and lints.
 lint:
     cargo fmt --all --check

@@ -21,7 +21,7 @@ pub(crate) fn current() -> u32 {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn wiped_in_children() -> Option<&'static AtomicU32> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     const PAGE_BYTES: usize = 4096;
@@ -39,7 +39,7 @@ fn wiped_in_children() -> Option<&'static AtomicU32> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))] // Miri knows no such advice
 fn wiped_in_children() -> Option<&'static AtomicU32> {
     None
 }

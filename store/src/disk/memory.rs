@@ -25,7 +25,7 @@ impl Memory {
     /// `length` zeros.
     pub(super) fn zeroed(length: usize) -> Self {
         let mut words = vec![0_u64; length.div_ceil(8).max(1)];
-        let start = NonNull::from(&mut words[0]).cast();
+        let start = NonNull::from(words.as_mut_slice()).cast(); // of all: a pointer reaches what it was made of
         Memory { start, length, _words: words }
     }
 

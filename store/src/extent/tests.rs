@@ -190,11 +190,13 @@ fn shown(snapshot: &Snapshot) -> BTreeMap<String, Vec<u8>> {
 // FX-B03, FX-B10: recycling never takes bytes from under a reader, and never loses any.
 #[test]
 fn whatever_is_written_held_and_recycled_every_byte_stays_what_it_was() {
+    // Miri looks at every access and takes ten thousand times as long.
+    let (seeds, steps, recycled_min) = if cfg!(miri) { (2, 150, 0) } else { (12, 1000, 60) };
     let mut recycled = 0;
-    for seed in 0..12 {
+    for seed in 0..seeds {
         println!("seed {seed}");
         let mut run = Run::new(seed);
-        for step in 0..1000 {
+        for step in 0..steps {
             run.step();
             if step % 20 == 0 {
                 run.check();
@@ -212,5 +214,5 @@ fn whatever_is_written_held_and_recycled_every_byte_stays_what_it_was() {
         let report = verify("/store", &options(&disk, &clock), &mut |_| {}).unwrap();
         assert!(report.is_sound(), "{:?}", report.faults);
     }
-    assert!(recycled > 60, "{recycled}");
+    assert!(recycled > recycled_min, "{recycled}");
 }
