@@ -41,7 +41,7 @@ impl Queue {
                 }
             })
         };
-        let backwards = self.rows.iter().rev().cloned().collect();
+        let backwards = self.rows.iter().rev().copied().collect();
         vec![write(self.rows.clone(), "response"), write(backwards, "reward")]
     }
 }
@@ -202,7 +202,9 @@ fn a_claim_lets_in_who_waits_to_insert() {
         let mut threads = vec![thread::spawn(insert(2)), thread::spawn(insert(3))];
         // Claims what is there and asks for nothing that is not.
         threads.push(thread::spawn(move || {
-            (0..2).for_each(|_| wait_for(&task, MicroBatch::of(1)).finish(|_| Ok(())).map(drop).unwrap())
+            for _ in 0..2 {
+                wait_for(&task, MicroBatch::of(1)).finish(|_| Ok(())).unwrap();
+            }
         }));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(table.counts().written, 4);

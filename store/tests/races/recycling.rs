@@ -111,7 +111,7 @@ fn a_cell_that_is_read_while_its_row_goes_is_whole_or_gone() {
             move || {
                 let row = table.find(0, &"q_0_1".parse().unwrap());
                 for _ in 0..4 {
-                    match row.clone().map(|row| table.cell(row, "prompt")) {
+                    match row.map(|row| table.cell(row, "prompt")) {
                         Some(Ok(Cell::Bytes(bytes))) => {
                             thread::yield_now();
                             assert_eq!(&*bytes, text(0, 1).as_bytes());
