@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::log::record::{DeleteRecord, Event};
-use crate::state::{State, runs_of};
+use crate::log::record::DeleteRecord;
+use crate::state::{NeededByRewind, State, runs_of};
 use crate::step::StepProgress;
 use crate::store::Store;
-use crate::table::Delete;
 
 /// Which rows are deleted by [`Store::run_once`]. Default: none, ever.
 ///
@@ -28,7 +27,7 @@ pub struct Retention {
 
 impl Retention {
     /// Keeps the rows of the newest `versions` versions of each table's policy, the current one among them, at least 1.
-    /// Older versions are retired with all that they hold.
+    /// Older versions are retired, and their rows deleted, some at a time.
     pub fn versions(mut self, versions: u64) -> Self {
         self.versions = Some(versions.max(1));
         self
@@ -41,6 +40,26 @@ impl Retention {
     }
 }
 
+/// The most rows that one record deletes by a rule: who writes meanwhile waits no longer than that takes.
+const ROWS_AT_ONCE: usize = 1024;
+
+/// What a rule no longer keeps of a table.
+struct Due {
+    table: u32,
+    /// Versions up to this one.
+    versions: Option<u64>,
+    /// Rows that the steps up to this one trained on.
+    steps: Option<u64>,
+}
+
+/// A few rows that are due.
+#[derive(Default)]
+struct Part {
+    rows: Vec<u32>,
+    /// A row that is due is still needed by somebody.
+    any_kept: bool,
+}
+
 impl Store {
     /// Deletes what the rule no longer keeps. Costs a look at the versions and steps when there is nothing to do.
     pub(crate) fn apply_retention(&self) -> Result<()> {
@@ -49,66 +68,114 @@ impl Store {
             return Ok(());
         }
         let (now, kept) = (self.0.options.clock.now(), self.0.options.object_versions_kept);
-        self.0.submit_if(|state| {
+        let due: Vec<Due> = {
+            let state = self.0.state.lock();
             let tables = 0..state.tables.len() as u32;
-            let due = tables.filter_map(|table| state.due_for_deletion(table, &retention, kept, now));
-            let deletions: Vec<DeleteRecord> = due.collect();
-            Ok(((!deletions.is_empty()).then_some(Event::Deleted { deletions }), ()))
+            tables.filter_map(|table| state.due_for_deletion(table, &retention, kept, now)).collect()
+        };
+        due.iter().try_for_each(|due| self.delete_due(due, kept))
+    }
+
+    /// Retires the versions first, so that nothing comes to them any more; then their rows go, a chunk at a time.
+    fn delete_due(&self, due: &Due, kept: usize) -> Result<()> {
+        self.0.submit_if(|state| {
+            let rare = &state.tables[due.table as usize].rare;
+            let versions = due.versions.filter(|last| !rare.is_retired(*last));
+            let retired = versions.map(|last| (0, last));
+            let record = DeleteRecord { table: due.table, retired, ..DeleteRecord::default() };
+            Ok((retired.map(|_| record.event()), ()))
+        })?;
+        let mut any_kept = false;
+        let chunks = self.0.state.lock().chunks_with(due);
+        for chunk in chunks {
+            any_kept |= self.delete_of_chunk(due, chunk, kept)?;
+        }
+        let Some(step) = due.steps.filter(|_| !any_kept) else { return Ok(()) };
+        self.0.submit_if(|state| {
+            let done = state.tables[due.table as usize].rare.consumed_deleted_up_to() >= step;
+            let record = DeleteRecord { table: due.table, consumed_up_to: step, ..DeleteRecord::default() };
+            Ok(((!done).then(|| record.event()), ()))
         })
+    }
+
+    /// Deletes the rows of a chunk that are due. True: one of them has to stay.
+    fn delete_of_chunk(&self, due: &Due, chunk: u32, kept: usize) -> Result<bool> {
+        loop {
+            let part = self.0.submit_if(|state| {
+                let part = state.part_of(due, chunk, kept);
+                let rows = runs_of(&part.rows);
+                let record = DeleteRecord { table: due.table, rows, ..DeleteRecord::default() };
+                Ok(((!part.rows.is_empty()).then(|| record.event()), part))
+            })?;
+            if part.rows.len() < ROWS_AT_ONCE {
+                return Ok(part.any_kept);
+            }
+        }
     }
 }
 
 impl State {
+    /// What the rule no longer keeps of a table; `None` when nothing can have come since it was last looked for.
     fn due_for_deletion(
         &self,
         table: u32,
         retention: &Retention,
         kept: usize,
         now: Timestamp,
-    ) -> Option<DeleteRecord> {
-        let by_version = retention.versions.and_then(|versions| self.versions_due(table, versions, kept));
-        by_version.or_else(|| {
-            let steps = self.steps_due(retention.consumed_for?, kept, now)?;
-            self.rows_due(table, steps)
-        })
+    ) -> Option<Due> {
+        let versions = retention.versions.and_then(|versions| self.versions_due(table, versions, kept));
+        let steps = retention.consumed_for.and_then(|time| self.steps_due(table, time, kept, now));
+        let due = Due { table, versions, steps };
+        (versions.is_some() || steps.is_some()).then_some(due)
     }
 
-    /// The retirement of versions that are too old; `None` while a row of them is held.
-    fn versions_due(&self, table: u32, versions: u64, kept: usize) -> Option<DeleteRecord> {
+    /// The last of the versions that are too old, and that no rewind can need.
+    fn versions_due(&self, table: u32, versions: u64, kept: usize) -> Option<u64> {
         let of = &self.tables[table as usize];
         let oldest = self.moment_at(of.policy, self.oldest_rewind(kept)).version;
         let oldest = of.freshness.oldest_at(oldest);
-        let beyond = self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?);
-        if self.tables[table as usize].rare.is_retired(beyond) {
-            return None;
-        }
-        self.decide_delete(table, &Delete::versions_up_to(beyond), kept).ok().map(|(record, _)| record)
+        Some(self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?))
     }
 
-    /// The steps whose rows have been kept for long enough.
-    fn steps_due(
-        &self,
-        time: Duration,
-        kept: usize,
-        now: Timestamp,
-    ) -> Option<std::ops::RangeInclusive<u64>> {
+    /// The last of the steps whose rows have been kept for long enough, and are not all deleted.
+    fn steps_due(&self, table: u32, time: Duration, kept: usize, now: Timestamp) -> Option<u64> {
         let oldest = self.oldest_rewind(kept);
         let over = self.steps.range(..=oldest).rev().find(|(_, step)| {
             step.progress == StepProgress::Committed && step.ended_at.is_some_and(|at| at.after(time) <= now)
         });
-        over.map(|(number, _)| 1..=*number)
+        let deleted = self.tables[table as usize].rare.consumed_deleted_up_to();
+        over.map(|(number, _)| *number).filter(|number| *number > deleted)
     }
 
-    fn rows_due(&self, table: u32, steps: std::ops::RangeInclusive<u64>) -> Option<DeleteRecord> {
-        let state = &self.tables[table as usize];
-        if state.rare.consumed_deleted_up_to() >= *steps.end() {
-            return None;
+    /// The chunks that may have rows that are due, by their number.
+    fn chunks_with(&self, due: &Due) -> Vec<u32> {
+        let versions = due.versions.map(|last| 0..=last);
+        let chunks = self.tables[due.table as usize].chunks_where(|chunk| {
+            due.steps.is_some() || versions.as_ref().is_some_and(|versions| chunk.may_hold(versions))
+        });
+        chunks.collect()
+    }
+
+    /// The next rows of a chunk that are due and that nobody needs.
+    fn part_of(&self, due: &Due, chunk: u32, kept: usize) -> Part {
+        let state = &self.tables[due.table as usize];
+        let needed = NeededByRewind::new(self, due.table, kept);
+        let mut part = Part::default();
+        for row in state.rows_of_chunk(chunk).filter(|&row| !state.is_removed(row)) {
+            let step = u64::from(state.status(row).step);
+            let trained_on = step != 0 && due.steps.is_some_and(|last| step <= last);
+            if !trained_on && due.versions.is_none_or(|last| state.meta(row).policy_version > last) {
+                continue;
+            }
+            if needed.or_held(self, due.table, row) {
+                part.any_kept = true;
+            } else {
+                part.rows.push(row);
+            }
+            if part.rows.len() == ROWS_AT_ONCE {
+                break;
+            }
         }
-        let rows = state.rows_consumed_in(steps.clone());
-        let (rows, held): (Vec<u32>, Vec<u32>) =
-            rows.into_iter().partition(|&row| self.holder_of(table, row).is_none());
-        let done = if held.is_empty() { *steps.end() } else { 0 };
-        let record = DeleteRecord { table, rows: runs_of(&rows), consumed_up_to: done, retired: None };
-        (!rows.is_empty() || done > 0).then_some(record)
+        part
     }
 }

@@ -112,6 +112,9 @@ pub(crate) struct TableImage {
     pub(crate) written: u64,
     pub(crate) consumed: u64,
     pub(crate) excluded: Vec<(String, u64)>,
+    /// Runs of chunks whose rows are all removed, first and last.
+    pub(crate) gone: Vec<(u32, u32)>,
+    /// The other chunks, in their order.
     pub(crate) chunks: Vec<ChunkImage>,
     pub(crate) runs: Vec<RunImage>,
     pub(crate) partials: Vec<PartialImage>,

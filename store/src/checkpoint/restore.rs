@@ -17,7 +17,7 @@ use crate::page::{Page, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::state::{Effects, State};
 use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
-use crate::table::{Chunk, ColumnPage, Rare, Summary, TableCounts};
+use crate::table::{CHUNKS_MAX, Chunk, ColumnPage, Rare, Summary, TableCounts};
 use crate::texts::{TextId, TextPage, Texts};
 
 /// The state that the manifest stands for.
@@ -44,7 +44,7 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
     }
     for (number, table) in manifest.tables.into_iter().enumerate() {
         state.tables[number].tallies.restore(&table.tallies).map_err(corrupt)?;
-        fill_table(&mut state, number, table, &pages)?;
+        fill_table(&mut state, number, table, &pages, corrupt)?;
     }
     for step in manifest.steps {
         let (number, step) = self::step(&mut state, step).map_err(corrupt)?;
@@ -105,9 +105,15 @@ fn objects(records: Vec<ObjectRecord>) -> Vec<ObjectRef> {
     records.into_iter().map(ObjectRef::from_record).collect()
 }
 
-fn fill_table(state: &mut State, number: usize, image: TableImage, pages: &PagesReader<'_>) -> Result<()> {
-    let chunks = image.chunks.iter().map(|chunk| self::chunk(pages, chunk).map(Arc::new));
-    let chunks = chunks.collect::<Result<Vec<_>>>()?;
+fn fill_table(
+    state: &mut State,
+    number: usize,
+    image: TableImage,
+    pages: &PagesReader<'_>,
+    corrupt: impl Fn(String) -> Error,
+) -> Result<()> {
+    let there = image.chunks.iter().map(|chunk| self::chunk(pages, chunk).map(Arc::new));
+    let chunks = with_gone(there.collect::<Result<Vec<_>>>()?, &image.gone).map_err(corrupt)?;
     let table = &mut state.tables[number];
     table.counts = TableCounts {
         written: image.written,
@@ -123,6 +129,22 @@ fn fill_table(state: &mut State, number: usize, image: TableImage, pages: &Pages
     table.restore(chunks, index(pages, &image.runs)?);
     table.find_ahead();
     Ok(())
+}
+
+/// All chunks: those that are there, and between them those that are gone.
+fn with_gone(there: Vec<Arc<Chunk>>, gone: &[(u32, u32)]) -> Result<Vec<Arc<Chunk>>, String> {
+    let (mut there, mut chunks, nothing) = (there.into_iter(), Vec::new(), Arc::new(Chunk::gone()));
+    for &(first, last) in gone {
+        let before = (first as usize).checked_sub(chunks.len());
+        let wrong = || format!("chunks {first} to {last} are gone, which the others leave no room for");
+        chunks.extend(there.by_ref().take(before.ok_or_else(wrong)?));
+        if first > last || last as usize >= CHUNKS_MAX || chunks.len() != first as usize {
+            return Err(wrong());
+        }
+        chunks.resize(last as usize + 1, nothing.clone());
+    }
+    chunks.extend(there);
+    Ok(chunks)
 }
 
 fn chunk(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<Chunk> {

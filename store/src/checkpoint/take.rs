@@ -16,6 +16,7 @@ use crate::index::{self, Entry, Run, entry};
 use crate::numbered::Numbered;
 use crate::page::{Content, Page, Storable, StoredAt};
 use crate::shared::Shared;
+use crate::state::runs_of;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::{CHUNK_ROWS, Chunk, Identity};
@@ -208,7 +209,8 @@ impl<'a> PageStore<'a> {
         captured.consumers.iter().flat_map(ConsumerCapture::stored).for_each(|at| count(Some(at)));
         for table in &captured.tables {
             table.runs.iter().for_each(|run| count(run.entries.stored_at()));
-            table.chunks.iter().flat_map(|chunk| chunk.pages()).for_each(|page| count(page.stored_at()));
+            let chunks = table.chunks.iter().filter(|chunk| !chunk.is_gone());
+            chunks.flat_map(|chunk| chunk.pages()).for_each(|page| count(page.stored_at()));
         }
         let little = |file: &&FileImage| live.get(&file.number).copied().unwrap_or(0) * 4 < file.bytes;
         Ok(PageStore {
@@ -259,7 +261,10 @@ impl<'a> PageStore<'a> {
     }
 
     fn table(&mut self, table: TableCapture, runs: &[Run]) -> Result<TableImage> {
-        let chunks = table.chunks.iter().map(|chunk| self.chunk(chunk)).collect::<Result<_>>()?;
+        let (gone, there): (Vec<_>, Vec<_>) =
+            table.chunks.iter().zip(0..).partition(|(chunk, _)| chunk.is_gone());
+        let gone: Vec<u32> = gone.into_iter().map(|(_, number)| number).collect();
+        let chunks = there.into_iter().map(|(chunk, _)| self.chunk(chunk)).collect::<Result<_>>()?;
         Ok(TableImage {
             name: table.name,
             policy: table.policy,
@@ -267,6 +272,7 @@ impl<'a> PageStore<'a> {
             written: table.counts.written,
             consumed: table.counts.consumed,
             excluded: table.counts.excluded.into_iter().collect(),
+            gone: runs_of(&gone),
             chunks,
             runs: self.runs(runs)?,
             partials: table.partials,

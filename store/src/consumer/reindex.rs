@@ -11,7 +11,7 @@ use super::groups::{GroupId, Groups};
 use super::partition::{Words, chain};
 use super::rows::{DONE, MEMBER};
 use super::state::{ConsumedTable, ConsumerState, Fallout};
-use crate::table::{CHUNK_ROWS, Identity, Progress, TableState};
+use crate::table::{Identity, Progress, TableState};
 
 /// What was said of a group of a version that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,10 +186,6 @@ impl ConsumerState {
 
 /// The rows of a version and of those after it, in the order of their insertion. Chunks of older ones are passed over.
 fn rows_since(table: &TableState, version: u64) -> Vec<u32> {
-    let chunks = table.chunks.iter().enumerate().filter(|(_, chunk)| chunk.summary.version_max >= version);
-    let rows = chunks.flat_map(|(number, chunk)| {
-        let first = (number * CHUNK_ROWS) as u32;
-        first..first + chunk.len() as u32
-    });
+    let rows = table.rows_where(|chunk| chunk.summary.version_max >= version);
     rows.filter(|&row| !table.is_removed(row) && table.meta(row).lane() >= version).collect()
 }

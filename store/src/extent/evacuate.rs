@@ -1,11 +1,11 @@
 //! Moves what is left in thin extents, so that their space can be used again.
 //!
 //! An extent is thin when less than a quarter of it is live. Its live values are found by looking through the tables, a
-//! chunk at a time, copied with no lock held, and then one record swaps the views, each only if its cell still holds the
-//! value that was copied. A crash before the record leaves copies that nothing names; after it, the old values are dead.
+//! shared chunk at a time, and copied, all with no lock held; then one record swaps the views, each only if its cell still
+//! holds the value that was copied. A crash before the record leaves copies that nothing names; after it, the old values are dead.
 //! The old extent is recycled like any other: when the record is stable and nobody reads the old values any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::layout::{TRAILER_BYTES, Trailer};
 use super::liveness::Place;
@@ -41,9 +41,9 @@ impl Shared {
         let mut moved = 0;
         let tables = self.state.lock().tables.len();
         for table in 0..tables {
-            let mut first = 0;
-            while let Some(found) = self.find(table, first, &thin) {
-                first += CHUNK_ROWS as u32;
+            let chunks: Vec<u32> = self.state.lock().tables[table].chunks_where(|_| true).collect();
+            for chunk in chunks {
+                let found = self.find(table, chunk, &thin);
                 let mut rest = found.as_slice();
                 while !rest.is_empty() {
                     let (part, after) = rest.split_at(part_of(rest));
@@ -56,7 +56,7 @@ impl Shared {
     }
 
     /// Sealed extents of which less than a quarter is live.
-    fn thin(&self) -> Vec<Place> {
+    fn thin(&self) -> HashSet<Place> {
         let all = self.extents.all();
         let state = self.state.lock();
         let thin = all.iter().filter(|extent| extent.is_sealed()).filter_map(|extent| {
@@ -68,19 +68,33 @@ impl Shared {
         thin.collect()
     }
 
-    /// What lives in thin extents of a chunk of rows; `None` behind the table's last row.
-    fn find(&self, table: usize, first: u32, thin: &[Place]) -> Option<Vec<Found>> {
-        let state = self.state.lock();
-        let rows = state.tables[table].row_count();
-        let mut found = Vec::new();
-        for row in first..rows.min(first.saturating_add(CHUNK_ROWS as u32)) {
-            state.views_of(table, row, &mut |record, class| {
-                if thin.contains(&View(record.from).place()) {
-                    found.push(Found { record, class });
+    /// What lives in thin extents of a chunk of rows.
+    fn find(&self, table: usize, number: u32, thin: &HashSet<Place>) -> Vec<Found> {
+        let (chunk, schema, fragments) = {
+            let state = self.state.lock();
+            let of = &state.tables[table];
+            (of.chunks[number as usize].clone(), of.schema.clone(), of.fragments_of_chunk(number))
+        };
+        let (first, mut found) = (number * CHUNK_ROWS as u32, Vec::new());
+        let mut look = |row: u32, column: usize, fragment: u32, view: View| {
+            let class = schema.data_columns()[column].data_type.storage_class();
+            if class != StorageClass::Inline && !view.is_inline(class) && thin.contains(&view.place()) {
+                let (table, column) = (table as u32, column as u16);
+                let record = MoveRecord { table, row, column, fragment, from: view.0, to: view.0 };
+                found.push(Found { record, class });
+            }
+        };
+        for (column, of) in schema.data_columns().iter().enumerate() {
+            for at in (0..chunk.len()).filter(|at| !chunk.is_removed(*at)) {
+                if let Some(StoredValue::View(view)) = chunk.cell(column, of.data_type.width_bytes(), at) {
+                    look(first + at as u32, column, 0, View(view));
                 }
-            });
+            }
         }
-        (first < rows).then_some(found)
+        for ((row, column), views) in fragments {
+            views.iter().zip(1..).for_each(|(view, fragment)| look(row, column.into(), fragment, *view));
+        }
+        found
     }
 
     /// Copies values and swaps their views in one record.
@@ -144,31 +158,6 @@ fn part_of(found: &[Found]) -> usize {
 }
 
 impl State {
-    /// Every view that a row's cells and fragments stand for, with its place in a record's form.
-    pub(crate) fn views_of(&self, table: usize, row: u32, each: &mut dyn FnMut(MoveRecord, StorageClass)) {
-        let state = &self.tables[table];
-        for (index, column) in state.schema.data_columns().iter().enumerate() {
-            let class = column.data_type.storage_class();
-            if class == StorageClass::Inline {
-                continue;
-            }
-            let (table, column) = (table as u32, index as u16);
-            let mut give = |fragment, view: View| {
-                if !view.is_inline(class) {
-                    each(MoveRecord { table, row, column, fragment, from: view.0, to: view.0 }, class);
-                }
-            };
-            match state.cell(index, row) {
-                Some(StoredValue::View(view)) => give(0, View(view)),
-                Some(_) => {}
-                None => {
-                    let fragments = state.fragments(row, column);
-                    fragments.iter().zip(1..).for_each(|(view, number)| give(number, *view));
-                }
-            }
-        }
-    }
-
     /// The view at the place that a record names.
     fn view_at(&self, record: &MoveRecord) -> Option<View> {
         let state = self.tables.get(record.table as usize)?;

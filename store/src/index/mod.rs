@@ -8,8 +8,8 @@
 //! no building when the store is opened. Runs cover ranges of numbers without gaps, oldest first, each more than twice
 //! as long as the next, so a lookup meets few of them.
 //!
-//! Numbers are never taken out: an owner says that what is gone does not match, and [`IdIndex::purge`] and the merging
-//! of runs leave it behind.
+//! An owner says of numbers that are gone that they do not match. [`IdIndex::remove`] takes them out of the tables; runs
+//! leave them behind when they are merged.
 
 mod memo;
 mod run;
@@ -110,15 +110,19 @@ impl IdIndex {
     }
 
     /// How many numbers no run covers.
-    pub(crate) fn recent_len(&self) -> usize {
+    #[cfg(test)]
+    fn recent_len(&self) -> usize {
         self.recent.iter().map(|(_, table)| table.len()).sum()
     }
 
-    /// Leaves behind what is gone for good.
-    pub(crate) fn purge(&mut self, alive: impl Fn(u32) -> bool) {
-        for (_, table) in &mut self.recent {
-            table.retain(|e| alive(number_of(*e)));
-            table.shrink_to_fit(|e| spread(*e));
+    /// Takes a number out that is gone for good, unless it lies in a run.
+    pub(crate) fn remove(&mut self, hash: u64, number: u32) {
+        let gone = entry(hash, number);
+        let Some((_, table)) = self.recent.iter_mut().rev().find(|(first, _)| *first <= number) else {
+            return;
+        };
+        if let Ok(found) = table.find_entry(spread(gone), |e| *e == gone) {
+            found.remove();
         }
     }
 
@@ -161,6 +165,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_number_that_was_taken_out_is_not_asked_about() {
+        let mut index = IdIndex::default();
+        for number in 0..6 {
+            if number == 3 {
+                index.begin_generation(3);
+            }
+            index.insert(7 << 32, number);
+        }
+        [1, 4, 9].into_iter().for_each(|number| index.remove(7 << 32, number));
+        let mut asked = std::collections::BTreeSet::new();
+        let asked_of = std::cell::RefCell::new(&mut asked);
+        assert_eq!(index.find(7 << 32, |number| !asked_of.borrow_mut().insert(number)), None);
+        assert_eq!((asked.into_iter().collect::<Vec<_>>(), index.recent_len()), (vec![0, 2, 3, 5], 4));
+    }
 
     proptest! {
         // Hashes collide on purpose: a few values only.

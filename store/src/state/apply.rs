@@ -355,6 +355,9 @@ impl State {
 
     /// Leaves a row out for good.
     pub(crate) fn exclude(&mut self, table: u32, row: u32, reason: &str, effects: &mut Effects) {
+        if !self.tables[table as usize].status(row).is_open() {
+            return;
+        }
         let word = self.texts.intern(reason);
         let state = &mut self.tables[table as usize];
         if !state.exclude(row, word, &self.texts) {

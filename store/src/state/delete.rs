@@ -30,7 +30,7 @@ impl State {
         }
         let mut rows: Vec<u32> = match &rule.rows {
             Some(rows) => rows.iter().map(|row| row.index).collect(),
-            None => (0..state.row_count()).collect(),
+            None => state.rows_of(rule.versions.clone().unwrap_or(0..=u64::MAX)).collect(),
         };
         rows.sort_unstable();
         rows.dedup();
@@ -90,14 +90,16 @@ impl State {
         });
         let state = &mut self.tables[table as usize];
         let meta = state.meta(row);
-        let latest = state.find(Identity::of(&meta)) == Some(row);
+        // Of a version that is gone for good nobody asks.
+        let latest =
+            !state.rare.is_retired(meta.policy_version) && state.find(Identity::of(&meta)) == Some(row);
         state.rare.row_deleted(row, &meta, latest);
         self.remove_row(table, row)
     }
 }
 
 /// What a row may be needed for.
-struct NeededByRewind {
+pub(crate) struct NeededByRewind {
     /// The oldest step that a rewind can go back to.
     oldest: u64,
     /// Where the table's policy stood then.
@@ -105,7 +107,7 @@ struct NeededByRewind {
 }
 
 impl NeededByRewind {
-    fn new(state: &State, table: u32, kept: usize) -> Self {
+    pub(crate) fn new(state: &State, table: u32, kept: usize) -> Self {
         let oldest = state.oldest_rewind(kept);
         let policy = state.tables[table as usize].policy;
         NeededByRewind { oldest, version: state.moment_at(policy, oldest).version }
@@ -117,6 +119,11 @@ impl NeededByRewind {
         let stale = state.texts.get(status.excluded) == STALE
             && of.counting_version(row) >= of.freshness.oldest_at(self.version);
         u64::from(status.step) > self.oldest || stale
+    }
+
+    /// Whether a rewind may need the row, or somebody holds it.
+    pub(crate) fn or_held(&self, state: &State, table: u32, row: u32) -> bool {
+        state.holder_of(table, row).is_some() || self.holds(state, table, row)
     }
 
     fn check(&self, state: &State, table: u32, row: u32) -> Result<()> {

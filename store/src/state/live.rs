@@ -51,11 +51,9 @@ impl State {
     /// # Errors
     /// When its values were not live: the record cannot follow on this state.
     pub(crate) fn remove_row(&mut self, table: u32, row: u32) -> Result<(), String> {
-        let mut views = Vec::new();
         self.count_deleted(self.tables[table as usize].status(row).step);
-        self.views_of(table as usize, row, &mut |record, _| views.push((record.column, View(record.from))));
-        self.tables[table as usize].remove(row);
-        views.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))
+        let freed = self.tables[table as usize].remove(row);
+        freed.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))
     }
 
     fn lies_in_extent(&self, table: u32, column: u16, view: View) -> bool {
@@ -73,15 +71,18 @@ impl State {
     pub(crate) fn counted_lives(&self) -> std::collections::BTreeMap<(u32, u32), (u64, u64)> {
         let mut views = std::collections::BTreeSet::new();
         for (index, table) in self.tables.iter().enumerate() {
-            (0..table.row_count()).for_each(|row| {
-                self.views_of(index, row, &mut |record, _| {
-                    views.insert((
-                        View(record.from).place(),
-                        View(record.from).offset(),
-                        View(record.from).length(),
-                    ));
-                });
-            });
+            let columns = 0..table.schema.data_columns().len() as u16;
+            for (row, column) in
+                (0..table.row_count()).flat_map(|row| columns.clone().map(move |column| (row, column)))
+            {
+                let view = match table.cell(usize::from(column), row) {
+                    Some(StoredValue::View(view)) => vec![View(view)],
+                    Some(_) => vec![],
+                    None => table.fragments(row, column).to_vec(),
+                };
+                let there = view.into_iter().filter(|view| self.lies_in_extent(index as u32, column, *view));
+                views.extend(there.map(|view| (view.place(), view.offset(), view.length())));
+            }
         }
         let mut counted = std::collections::BTreeMap::new();
         for (place, _, length) in views {

@@ -3,19 +3,25 @@
 //! A chunk is a handful of shared pages. A snapshot clones the reference to the chunk; the next write copies the list of
 //! pages and the page that it changes. So a snapshot costs its number of chunks and blocks nobody.
 //!
-//! Rows that are removed keep their number. A chunk whose rows are all removed gives its pages away; reading such a row
-//! gives zeros, and nobody who is to see rows asks for it ([`Chunk::is_removed`]).
+//! Rows that are removed keep their number. A chunk whose rows are all removed gives its pages away, and all such chunks of
+//! a table are one ([`Chunk::gone`]); reading such a row gives zeros, and nobody who is to see rows asks for it
+//! ([`Chunk::is_removed`]).
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::column::ColumnPage;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
 use crate::log::record::StoredValue;
+use crate::origin::EXTERNAL_VERSION;
 use crate::page::{Page, Rows, Storable};
 
 /// Rows in a full chunk.
 pub const CHUNK_ROWS: usize = 4096;
+
+/// The most chunks that a table can have: rows are numbered with 32 bits.
+pub(crate) const CHUNKS_MAX: usize = (1 << 32) / CHUNK_ROWS;
 
 /// Up to [`CHUNK_ROWS`] rows. Clones share every page.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +52,13 @@ pub(crate) struct Summary {
 impl Chunk {
     pub(crate) fn new(consumers: usize) -> Self {
         Chunk { words: vec![Arc::default(); consumers], ..Chunk::default() }
+    }
+
+    /// A full chunk whose rows are all removed.
+    pub(crate) fn gone() -> Self {
+        let removed = Page::new(Rows::Owned(vec![u64::MAX; CHUNK_ROWS / 64]));
+        let summary = Summary { removed: CHUNK_ROWS as u32, ..Summary::default() };
+        Chunk { rows: CHUNK_ROWS, removed, summary, ..Chunk::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,7 +109,9 @@ impl Chunk {
 
     pub(crate) fn set_word(&mut self, consumer: usize, at: usize, progress: Progress, ticket_or_claim: u64) {
         let word = ConsumerWord { progress, ticket_or_claim };
-        if let Some(place) = Page::edit(&mut self.words[consumer]).to_mut().get_mut(at) {
+        if let Some(place) =
+            self.words.get_mut(consumer).and_then(|page| Page::edit(page).to_mut().get_mut(at))
+        {
             *place = word.pack();
         }
     }
@@ -152,7 +167,14 @@ impl Chunk {
         self.summary.removed as usize == CHUNK_ROWS
     }
 
-    /// Removes a row: it keeps its number and nothing else. The last one of a full chunk takes all pages with it.
+    /// Whether a row of one of these versions may be in it: rows of peers are queued apart from their versions.
+    pub(crate) fn may_hold(&self, versions: &RangeInclusive<u64>) -> bool {
+        let Summary { version_min, version_max, .. } = self.summary;
+        let overlaps = version_min <= *versions.end() && version_max >= *versions.start();
+        !self.is_gone() && (overlaps || version_max == EXTERNAL_VERSION)
+    }
+
+    /// Removes a row: it keeps its number and nothing else. A chunk that is [gone](Self::is_gone) by it is to be replaced.
     pub(crate) fn remove(&mut self, at: usize) {
         if self.is_removed(at) {
             return;
@@ -163,11 +185,6 @@ impl Chunk {
         let bits = Page::edit(&mut self.removed).to_mut();
         bits.resize(CHUNK_ROWS / 64, 0);
         bits[at / 64] |= 1 << (at % 64);
-        if self.is_gone() {
-            let words = vec![Arc::default(); self.words.len()];
-            let (rows, removed, summary) = (self.rows, self.removed.clone(), self.summary);
-            *self = Chunk { rows, removed, summary, words, ..Chunk::default() };
-        }
     }
 
     /// Every page.

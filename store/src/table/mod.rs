@@ -18,7 +18,7 @@ mod tally;
 mod word;
 
 pub use chunk::CHUNK_ROWS;
-pub(crate) use chunk::{Chunk, Summary};
+pub(crate) use chunk::{CHUNKS_MAX, Chunk, Summary};
 pub(crate) use column::ColumnPage;
 pub use delete::{Delete, Deleted};
 pub use handle::{Cell, Row, Table};

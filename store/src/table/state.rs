@@ -3,6 +3,7 @@
 mod reopen;
 
 use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
@@ -74,8 +75,10 @@ pub(crate) struct TableState {
     pub(crate) partials: FastMap<(u32, u16), Vec<View>>,
     /// The rows of consumers that have a rate limiter.
     pub(crate) tallies: Tallies,
-    /// Rows that were removed since the index was last purged.
-    removed_since_purge: usize,
+    /// What every chunk is whose rows are all removed.
+    gone: Arc<Chunk>,
+    /// All chunks before this one are gone.
+    first_chunk: usize,
 }
 
 /// What names a row in its table.
@@ -123,7 +126,8 @@ impl TableState {
             index: IdIndex::default(),
             partials: FastMap::default(),
             tallies: Tallies::default(),
-            removed_since_purge: 0,
+            gone: Arc::new(Chunk::gone()),
+            first_chunk: 0,
         }
     }
 
@@ -211,10 +215,21 @@ impl TableState {
         self.partials.get(&(row, column)).map_or(&[], Vec::as_slice)
     }
 
+    /// The fragments of the partial cells of a chunk.
+    pub(crate) fn fragments_of_chunk(&self, number: u32) -> Vec<((u32, u16), Vec<View>)> {
+        let rows = self.rows_of_chunk(number);
+        let of_chunk = self.partials.iter().filter(|((row, _), _)| rows.contains(row));
+        of_chunk.map(|(cell, views)| (*cell, views.clone())).collect()
+    }
+
     /// Takes in chunks and an index that were stored. Rows that no run covers are indexed now.
     pub(crate) fn restore(&mut self, chunks: Vec<Arc<Chunk>>, index: IdIndex) {
         self.rows = chunks.iter().map(|chunk| chunk.len() as u32).sum();
         (self.chunks, self.index) = (chunks, index);
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.is_gone()) {
+            *chunk = self.gone.clone();
+        }
+        self.pass_gone();
         for row in self.index.runs_end()..self.rows {
             if !self.is_removed(row) {
                 self.index.insert(Identity::of(&self.meta(row)).hash(), row);
@@ -302,13 +317,34 @@ impl TableState {
 
     /// Train rows of a version, or of one before it, that are neither consumed nor excluded.
     pub(crate) fn open_rows_up_to(&self, version: u64) -> Vec<u32> {
-        let chunks = self.chunks.iter().enumerate();
-        let chunks = chunks.filter(|(_, c)| c.summary.open > 0 && c.summary.version_min <= version);
-        let rows = chunks.flat_map(|(number, chunk)| {
-            let first = (number * CHUNK_ROWS) as u32;
-            first..first + chunk.len() as u32
-        });
+        let rows =
+            self.rows_where(move |chunk| chunk.summary.open > 0 && chunk.summary.version_min <= version);
         rows.filter(|row| self.is_open(*row) && self.meta(*row).lane() <= version).collect()
+    }
+
+    /// The rows of the chunks that may have what is looked for, in the order of their insertion, removed ones too.
+    pub(crate) fn rows_where(&self, may_have: impl Fn(&Chunk) -> bool) -> impl Iterator<Item = u32> {
+        self.chunks_where(may_have).flat_map(|number| self.rows_of_chunk(number))
+    }
+
+    /// The same chunks, by their number.
+    pub(crate) fn chunks_where(&self, may_have: impl Fn(&Chunk) -> bool) -> impl Iterator<Item = u32> {
+        let chunks = self.chunks.iter().enumerate().skip(self.first_chunk);
+        let chunks = chunks.filter(move |(_, chunk)| !chunk.is_gone() && may_have(chunk));
+        chunks.map(|(number, _)| number as u32)
+    }
+
+    /// The rows of a chunk, removed ones too.
+    pub(crate) fn rows_of_chunk(&self, number: u32) -> Range<u32> {
+        let first = number * CHUNK_ROWS as u32;
+        first..self.rows.min(first.saturating_add(CHUNK_ROWS as u32))
+    }
+
+    /// The rows of these versions that are not removed.
+    pub(crate) fn rows_of(&self, versions: RangeInclusive<u64>) -> impl Iterator<Item = u32> {
+        let of = versions.clone();
+        let rows = self.rows_where(move |chunk| chunk.may_hold(&of));
+        rows.filter(move |&row| !self.is_removed(row) && versions.contains(&self.meta(row).policy_version))
     }
 
     /// Whether a train row is neither consumed nor excluded nor removed.
@@ -317,39 +353,43 @@ impl TableState {
     }
 
     /// Removes a row: its number is never used again, its identity is free, its values are nobody's. Gives the views of
-    /// its cells and fragments. It stays counted as what it was; who removes open rows leaves them out first.
-    pub(crate) fn remove(&mut self, row: u32) -> Vec<View> {
+    /// its cells and fragments, with their columns. It stays counted as what it was; who removes open rows leaves them
+    /// out first.
+    pub(crate) fn remove(&mut self, row: u32) -> Vec<(u16, View)> {
         if self.is_removed(row) {
             return Vec::new();
         }
-        let columns = 0..self.schema.data_columns().len();
-        let views = columns.filter_map(|column| match self.cell(column, row) {
-            Some(StoredValue::View(view)) => Some(View(view)),
-            _ => None,
-        });
-        let mut freed: Vec<View> = views.collect();
-        for column in 0..self.schema.data_columns().len() as u16 {
-            freed.extend(self.partials.remove(&(row, column)).into_iter().flatten());
+        let columns = 0..self.schema.data_columns().len() as u16;
+        let mut freed = Vec::with_capacity(columns.len());
+        for column in columns {
+            match self.cell(usize::from(column), row) {
+                Some(StoredValue::View(view)) => freed.push((column, View(view))),
+                Some(_) => {}
+                None => {
+                    let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
+                    freed.extend(fragments.map(|fragment| (column, fragment)));
+                }
+            }
         }
-        self.chunk_mut(row).remove(at(row));
-        self.purge_index();
+        self.index.remove(Identity::of(&self.meta(row)).hash(), row);
+        let chunk = self.chunk_mut(row);
+        chunk.remove(at(row));
+        if chunk.is_gone() {
+            self.chunks[row as usize / CHUNK_ROWS] = self.gone.clone();
+            self.pass_gone();
+        }
         freed
     }
 
-    /// Forgets removed rows in the index once they are many.
-    fn purge_index(&mut self) {
-        self.removed_since_purge += 1;
-        if self.removed_since_purge >= (16 * CHUNK_ROWS).max(self.index.recent_len() / 2) {
-            let chunks = &self.chunks;
-            self.index.purge(|row| !chunks[row as usize / CHUNK_ROWS].is_removed(at(row)));
-            self.removed_since_purge = 0;
-        }
+    fn pass_gone(&mut self) {
+        let gone = self.chunks[self.first_chunk..].iter().take_while(|chunk| chunk.is_gone()).count();
+        self.first_chunk += gone;
     }
 
     /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let chunks =
-            self.chunks.heap_bytes() + self.chunks.iter().map(|chunk| chunk.heap_bytes()).sum::<usize>();
+        let there = self.chunks.iter().filter(|chunk| !chunk.is_gone());
+        let chunks = self.chunks.heap_bytes() + there.map(|chunk| chunk.heap_bytes()).sum::<usize>();
         let fragments = self.partials.values().map(HeapBytes::heap_bytes).sum::<usize>();
         chunks + self.index.heap_bytes() + self.partials.heap_bytes() + fragments + self.rare.heap_bytes()
     }
@@ -357,13 +397,15 @@ impl TableState {
     /// Bytes of memory of the pages of full chunks, other than mapped files'.
     pub(crate) fn full_chunk_bytes(&self) -> usize {
         let full = self.chunks.len().saturating_sub(1);
-        self.chunks[..full].iter().flat_map(|chunk| chunk.heap_pages()).map(|(_, bytes)| bytes).sum()
+        let there = self.chunks[..full].iter().filter(|chunk| !chunk.is_gone());
+        there.flat_map(|chunk| chunk.heap_pages()).map(|(_, bytes)| bytes).sum()
     }
 
     /// Takes in a consumer; `limited` says that its rows are counted.
     pub(crate) fn add_consumer(&mut self, consumer: usize, trainer: bool, limited: bool) -> usize {
         let slot = self.consumers.len();
-        let there = (0..self.rows).filter(|row| !self.is_removed(*row)).map(|row| self.meta(row).lane());
+        let there = self.rows_where(|_| true).filter(|row| !self.is_removed(*row));
+        let there = there.map(|row| self.meta(row).lane());
         let mut tallies = self.tallies.clone();
         tallies.add(slot, limited.then_some(there));
         self.tallies = tallies;
@@ -371,7 +413,8 @@ impl TableState {
         if trainer {
             self.trainer = Some(slot);
         }
-        self.chunks.iter_mut().for_each(|chunk| Arc::make_mut(chunk).add_consumer());
+        let there = self.chunks.iter_mut().filter(|chunk| !chunk.is_gone());
+        there.for_each(|chunk| Arc::make_mut(chunk).add_consumer());
         slot
     }
 }

@@ -83,12 +83,12 @@ impl Tallies {
         }
     }
 
-    /// A row's word has changed.
+    /// A row's word has changed. Of versions that were deleted nothing is counted any more.
     pub(super) fn moved(&mut self, slot: usize, version: u64, from: Progress, to: Progress) {
         if let Some(Some(counted)) = self.0.get_mut(slot)
             && Tally::of(from) != Tally::of(to)
+            && let Some(tally) = counted.get_mut(&version)
         {
-            let tally = counted.entry(version).or_default();
             *tally = tally.plus(Tally::of(to)).minus(Tally::of(from));
         }
     }

@@ -34,6 +34,7 @@ mod probe;
 mod reader;
 mod recovery;
 mod repair;
+mod retention;
 mod rewind;
 mod rows;
 mod snapshot;

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{TableState, at};
-use crate::table::{CHUNK_ROWS, Purpose};
+use crate::table::Purpose;
 use crate::texts::{TextId, Texts};
 
 impl TableState {
@@ -13,7 +13,7 @@ impl TableState {
             let step = u64::from(self.status(row).step);
             step != 0 && steps.contains(&step) && !self.is_removed(row)
         };
-        (0..self.row_count()).filter(consumed).collect()
+        self.rows_where(|_| true).filter(consumed).collect()
     }
 
     /// Train rows that are fresh but for having been excluded for `reason`.
@@ -25,18 +25,14 @@ impl TableState {
                 && self.counting_version(row) >= self.freshness.oldest()
                 && meta.purpose() == Purpose::Train
         };
-        (0..self.row_count()).filter(matches).collect()
+        self.rows_where(|_| true).filter(matches).collect()
     }
 
     /// Train rows of a later version than `version`, or with a part that is, that are neither consumed nor excluded.
     pub(crate) fn open_rows_after(&self, version: u64) -> Vec<u32> {
-        let chunks = self.chunks.iter().enumerate();
         let parts = self.rare.has_ahead();
-        let chunks = chunks.filter(|(_, c)| c.summary.open > 0 && (parts || c.summary.version_max > version));
-        let rows = chunks.flat_map(|(number, chunk)| {
-            let first = (number * CHUNK_ROWS) as u32;
-            first..first + chunk.len() as u32
-        });
+        let rows =
+            self.rows_where(|chunk| chunk.summary.open > 0 && (parts || chunk.summary.version_max > version));
         let later = |&row: &u32| {
             let meta = self.meta(row);
             !meta.is_external() && (meta.policy_version > version || self.is_ahead(row))

@@ -1,0 +1,92 @@
+//! Many rows that a rule deletes: in parts, around those that somebody holds, and over checkpoints.
+
+use forebay_store::*;
+
+use crate::support::*;
+
+/// Rows of a version: more than two full chunks.
+const ROWS: usize = 2 * CHUNK_ROWS + 808;
+
+/// A version with many rows, of which the trainer trains on the first and a task holds that and two more.
+struct Run {
+    store: Store,
+    table: Table,
+    train: ConsumerHandle,
+    score: ConsumerHandle,
+}
+
+impl Run {
+    fn open(world: &World) -> Self {
+        let retention = Retention::default().versions(1);
+        let options = world.options().object_versions_kept(1).retention(retention);
+        let store = Store::open(ROOT, options).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
+        let score = store.create_consumer("score", Consumer::task(["solver"]).ready(["reward"])).unwrap();
+        Run { store, table, train, score }
+    }
+
+    fn write(&self, version: u64) -> Vec<Row> {
+        let mut batch = self.store.batch();
+        for number in 0..ROWS {
+            let id = format!("q{number}_{version}_0").parse().unwrap();
+            let cells = [("prompt", "a prompt that does not fit a view".into()), ("reward", 1.0.into())];
+            batch.insert(&self.table, NewRow::of(version, id), cells).unwrap();
+        }
+        batch.commit().unwrap()
+    }
+
+    fn train(&self) {
+        train_once(&self.store, &self.train, StepPlan::new().rows(&self.train, 1), "solver");
+    }
+}
+
+// FX-95
+#[test]
+fn many_old_rows_go_in_parts_and_those_that_are_held_go_later() {
+    let world = World::new();
+    let run = Run::open(&world);
+    run.write(0);
+    let held = run.score.claim(MicroBatch::of(3), "scorer", Wait::No).unwrap().unwrap();
+    run.train();
+    run.write(1);
+    let commits = run.store.stats().commits;
+    run.store.run_once().unwrap();
+    let parts = run.store.stats().commits - commits;
+    assert!(parts > 8, "{ROWS} rows in {parts} records");
+    let rows = |store: &Store| pick(store, "solver", &["sample_id"]).concat().len();
+    assert_eq!(rows(&run.store), ROWS + 1, "stale rows are held by nobody, the one that was trained on is");
+    let error = run.table.insert(0, "late_0_0", [("reward", 1.0.into())]).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Retired { version: 0, .. }), "{error}");
+    held.finish(|_| Ok(())).unwrap();
+    run.store.run_once().unwrap();
+    assert_eq!(rows(&run.store), ROWS);
+    let commits = run.store.stats().commits;
+    run.store.run_once().unwrap();
+    assert_eq!(run.store.stats().commits, commits, "nothing more to do");
+}
+
+// FX-95, FX-14
+#[test]
+fn chunks_that_are_gone_stay_gone_over_checkpoints() {
+    let world = World::new();
+    let mut run = Run::open(&world);
+    for version in 0..3 {
+        run.write(version);
+        run.train();
+        if version != 1 {
+            run.store.run_once().unwrap();
+        }
+        run.store.checkpoint().unwrap();
+    }
+    // Chunks in the middle go, and those around them stay.
+    let rows = run.write(3);
+    run.table.delete(&Delete::rows(rows[..2 * CHUNK_ROWS].to_vec()).force()).unwrap();
+    run.store.checkpoint().unwrap();
+    run.write(4);
+    let seen = scan_content(&run.store);
+    let heap = run.store.stats().memory_bytes;
+    run.store = world.reopen(run.store);
+    assert_eq!(scan_content(&run.store), seen);
+    assert!(run.store.stats().memory_bytes <= heap);
+}
