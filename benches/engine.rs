@@ -1,19 +1,25 @@
-//! `cargo bench --bench engine -- [--json] [--quick] [--only GROUP]`: what the engine takes, beside its limit.
+//! `cargo bench --bench engine -- [--json] [--quick] [--only GROUP] [--live SIZE] [--seconds N]`: what the engine takes, beside its limit.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use forebay_benches::{Machine, Row, Scale, groups, run, table};
+use forebay_benches::{Machine, Row, Scale, bytes, groups, run, table};
 
-const USAGE: &str = "usage: cargo bench --bench engine -- [--json] [--quick] [--only GROUP]
-  --json        one JSON object a line instead of a table
-  --quick       tiny sizes: shows that every row runs, says nothing of speed
-  --only GROUP  the groups whose name contains GROUP";
+const USAGE: &str = "usage: cargo bench --bench engine -- [--json] [--quick] [--only GROUP,..]
+                                           [--live SIZE] [--seconds N]
+  --json           one JSON object a line instead of a table
+  --quick          tiny sizes: shows that every row runs, says nothing of speed
+  --only GROUP,..  the groups whose name contains one of these
+  --live SIZE      what is live at once in rows of ingest (default 1GiB)
+  --seconds N      how long each row of ingest is measured at least (default: a few repetitions)";
 
 #[derive(Default)]
 struct Arguments {
     json: bool,
     quick: bool,
     only: String,
+    live: Option<usize>,
+    seconds: u64,
 }
 
 fn main() -> ExitCode {
@@ -25,6 +31,8 @@ fn main() -> ExitCode {
         }
     };
     let scale = if arguments.quick { Scale::QUICK } else { Scale::FULL };
+    let scale = arguments.live.map_or(scale, |bytes| scale.live(bytes));
+    let scale = scale.row_time(Duration::from_secs(arguments.seconds));
     let (machine, load) = (Machine::of_this_run(), Machine::load());
     let mut rows: Vec<Row> = Vec::new();
     let outcome = run(scale, &arguments.only, &mut |row| {
@@ -56,12 +64,20 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--json" => arguments.json = true,
             "--quick" => arguments.quick = true,
             "--only" => arguments.only = words.next().ok_or("--only wants the name of a group")?,
+            "--live" => arguments.live = Some(bytes(&words.next().ok_or("--live wants a size")?)?),
+            "--seconds" => arguments.seconds = seconds(words.next())?,
             "--bench" => {} // what cargo adds
             other => return Err(format!("unknown argument {other:?}")),
         }
     }
-    if groups().all(|group| !group.contains(&arguments.only)) {
-        return Err(format!("no group is named {:?}", arguments.only));
+    let unknown = |only: &&str| groups().all(|group| !group.contains(only));
+    if let Some(only) = arguments.only.split(',').find(unknown) {
+        return Err(format!("no group is named {only:?}"));
     }
     Ok(arguments)
+}
+
+fn seconds(word: Option<String>) -> Result<u64, String> {
+    let seconds = word.and_then(|word| word.parse().ok()).filter(|seconds| (1..=3600).contains(seconds));
+    seconds.ok_or_else(|| "--seconds wants a number from 1 to 3600".to_owned())
 }

@@ -51,7 +51,8 @@ struct Seen {
 fn at(workload: &Workload, level: Durability, writers: usize, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let (mut pairs, mut warm, mut stall, mut again, mut digest) =
         (vec![], vec![], Times::default(), vec![], 0);
-    for _ in 0..workload.scale.repetitions.min(3) {
+    let repetitions = if workload.scale.row_time.is_zero() { workload.scale.repetitions.min(3) } else { 1 };
+    for _ in 0..repetitions {
         let seen = store(workload, level, writers)?;
         let megabytes = workload.bytes(seen.samples) as f64 / 1e6;
         let rate = |time: Duration| megabytes / time.as_secs_f64();
@@ -68,7 +69,7 @@ fn at(workload: &Workload, level: Durability, writers: usize, print: &mut dyn Fn
         stall.join(seen.batches);
     }
     let who = if writers == 1 { "1 writer".to_owned() } else { format!("{writers} writers") };
-    let measure = format!("ingest into used extents, {who}");
+    let measure = format!("ingest into used extents, {}, {who}", workload.scale.live_words());
     let mut row = |measure: String, Pair { value, limit }: Pair, unit, limit_kind, goal| {
         print(Row { measure, level, value, unit, limit, limit_kind, goal, digest });
     };
@@ -144,18 +145,20 @@ impl Run {
             (stats.extents_recycled as f64, self.store.extents().len() as f64)
         };
         let (mut time, mut batches, mut before) = (Duration::ZERO, Times::default(), begun());
-        for version in 0..warm + workload.scale.recycled_versions {
+        let (least, mut version) = (warm + workload.scale.recycled_versions, 0);
+        while version < least || time < workload.scale.row_time {
             if version == warm {
                 (time, batches, before) = (Duration::ZERO, Times::default(), begun());
             }
             let (spent, _) = self.write(workload, ids, (version, writers), &mut batches)?;
             time += spent;
             self.train(version)?;
+            version += 1;
         }
         let (recycled, files) = begun();
         let again = recycled - before.0;
         let created = (files - before.1).max(0.0);
-        let samples = ids.len() * workload.scale.recycled_versions as usize;
+        let samples = ids.len() * (version - warm) as usize;
         let digest = self.table.counts().written;
         Ok(Seen {
             time,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::time::Duration;
 
 use forebay_store::{
     Consumer, ConsumerHandle, DataType, Durability, Element, NewRow, Options, Row, SampleId, Schema, Store,
@@ -32,9 +33,11 @@ pub(crate) const MICRO_BATCH: usize = 16;
 pub struct Scale {
     /// How often a row of throughput is measured; the one with the median ratio is printed.
     pub(crate) repetitions: usize,
+    /// How long rows of ingest are measured at least.
+    pub(crate) row_time: Duration,
     /// Different samples; what is written walks over them again and again.
     pub(crate) pool: usize,
-    /// The file that the limit of checksummed copies goes round in.
+    /// What is live at once where samples come and go, and the file that limits go round in.
     pub(crate) span_bytes: usize,
     pub(crate) ingest_samples: usize,
     /// Versions that are written into used extents.
@@ -61,6 +64,7 @@ impl Scale {
     /// The sizes that are reported.
     pub const FULL: Scale = Scale {
         repetitions: 5,
+        row_time: Duration::ZERO,
         pool: 4_096,
         span_bytes: 1 << 30,
         ingest_samples: 100_032,
@@ -83,6 +87,7 @@ impl Scale {
     /// Every row, tiny: shows that nothing has rotted, and says nothing of speed.
     pub const QUICK: Scale = Scale {
         repetitions: 1,
+        row_time: Duration::ZERO,
         pool: 64,
         span_bytes: 1 << 20,
         ingest_samples: 128,
@@ -101,6 +106,28 @@ impl Scale {
         large_rows: 128,
         large_records: 10,
     };
+
+    /// With so many bytes of samples live at once, and as many in a store that is new.
+    pub fn live(mut self, bytes: usize) -> Self {
+        let samples = self.ingest_samples as f64 * bytes as f64 / self.span_bytes as f64;
+        self.ingest_samples = (samples as usize).next_multiple_of(2 * BATCH);
+        self.span_bytes = bytes;
+        self
+    }
+
+    /// With rows of ingest that are measured for this long at least: one repetition after the other.
+    pub fn row_time(mut self, time: Duration) -> Self {
+        self.row_time = time;
+        self
+    }
+
+    /// What is live, for a measure's name.
+    pub(crate) fn live_words(&self) -> String {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let unit = units.iter().find(|(shift, _)| self.span_bytes >> shift << shift == self.span_bytes);
+        let (shift, unit) = unit.copied().unwrap_or((0, "bytes"));
+        format!("{} {unit} live", self.span_bytes >> shift)
+    }
 }
 
 /// A number of bytes as people write it: `8GiB`, `512MiB`, or plain.
@@ -295,6 +322,13 @@ mod tests {
         for wrong in ["", "0", "GiB", "1.5GiB", "8 GiB", "-1", "99999999999GiB"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_larger_span_has_as_many_more_samples() {
+        let scale = Scale::FULL.live(8 << 30);
+        assert_eq!((scale.live_words().as_str(), scale.ingest_samples), ("8 GiB live", 800_256));
+        assert_eq!(Scale::QUICK.live_words(), "1 MiB live");
     }
 
     #[test]
