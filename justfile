@@ -26,9 +26,9 @@ test-gradients:
 test-races *arguments:
     cargo test --features forebay-store/shuttle --test races {{arguments}}
 
-# The modules with unsafe code under Miri; needs `rustup component add --toolchain nightly miri rust-src`.
+# The modules with unsafe code under Miri (by tree borrows, which rkyv keeps and stacked borrows it does not); needs `rustup component add --toolchain nightly miri rust-src`.
 test-miri:
-    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" cargo +nightly miri test -p forebay-store --lib -- disk:: extent::
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-tree-borrows" cargo +nightly miri test -p forebay-store --lib -- disk:: extent::
 
 # Format and lints.
 lint:

@@ -17,7 +17,7 @@ use crate::page::{Page, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::state::{Effects, State};
 use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
-use crate::table::{CHUNKS_MAX, Chunk, ColumnPage, Rare, Summary, TableCounts};
+use crate::table::{CHUNK_ROWS, CHUNKS_MAX, Chunk, ColumnPage, Rare, Summary, TableCounts};
 use crate::texts::{TextId, TextPage, Texts};
 
 /// The state that the manifest stands for.
@@ -105,6 +105,17 @@ fn objects(records: Vec<ObjectRecord>) -> Vec<ObjectRef> {
     records.into_iter().map(ObjectRef::from_record).collect()
 }
 
+/// Rows are found by their number: every chunk is full but the last, which has a row at least.
+fn check_chunks(chunks: &[Arc<Chunk>]) -> Result<(), String> {
+    let full = |chunk: &Chunk| chunk.len() == CHUNK_ROWS;
+    let Some((last, before)) = chunks.split_last() else { return Ok(()) };
+    let wrong = before.iter().position(|chunk| !full(chunk));
+    let wrong = wrong.or_else(|| (!(1..=CHUNK_ROWS).contains(&last.len())).then_some(before.len()));
+    wrong.map_or(Ok(()), |number| {
+        Err(format!("chunk {number} has {} rows, and {CHUNK_ROWS} make a full one", chunks[number].len()))
+    })
+}
+
 fn fill_table(
     state: &mut State,
     number: usize,
@@ -113,7 +124,8 @@ fn fill_table(
     corrupt: impl Fn(String) -> Error,
 ) -> Result<()> {
     let there = image.chunks.iter().map(|chunk| self::chunk(pages, chunk).map(Arc::new));
-    let chunks = with_gone(there.collect::<Result<Vec<_>>>()?, &image.gone).map_err(corrupt)?;
+    let chunks = with_gone(there.collect::<Result<Vec<_>>>()?, &image.gone).map_err(&corrupt)?;
+    check_chunks(&chunks).map_err(&corrupt)?;
     let table = &mut state.tables[number];
     table.counts = TableCounts {
         written: image.written,
