@@ -39,6 +39,7 @@ mod registry;
 mod show;
 mod source;
 mod stored;
+mod tend;
 #[cfg(test)]
 mod tests;
 mod view;

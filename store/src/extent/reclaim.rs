@@ -82,15 +82,22 @@ impl Shared {
         lives.filter(|(_, life)| life.values == 0 && stable.covers(life)).collect()
     }
 
-    /// Whether there is space that waits for nothing but the proof that it is nobody's.
-    fn holds_unproven(&self) -> bool {
-        let sealed = self.sealed_places();
+    /// Bytes of space that wait for nothing but the proof that they are nobody's.
+    pub(super) fn unproven_bytes(&self) -> u64 {
+        let all = self.extents.all();
         let state = self.state.lock();
         let stable = self.stable();
-        sealed.into_iter().any(|place| {
-            let life = self.life_of(&state, place);
+        let unproven = all.iter().filter(|extent| extent.is_sealed()).filter(|extent| {
+            let life = self.life_of(&state, (extent.number(), extent.generation()));
             life.values == 0 && !stable.covers(&life)
-        })
+        });
+        unproven.map(|extent| extent.reserved()).sum()
+    }
+
+    /// Brings that proof.
+    pub(super) fn prove_unproven(&self) -> Result<()> {
+        self.sync_all()?;
+        self.log.prove_durable().map_err(|error| self.close_after(&error))
     }
 
     /// Takes out those that nobody may read.
@@ -225,31 +232,6 @@ impl Shared {
     }
 }
 
-/// The background duty.
-impl Shared {
-    /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and warns of snapshots
-    /// that are held for too long.
-    pub(crate) fn tend_extents(&self) -> Result<()> {
-        if self.options.read_only || self.closed.get().is_some() {
-            return Ok(());
-        }
-        let current = self.state.lock().policies.iter().map(|policy| policy.version).min();
-        self.values.seal_below(current.unwrap_or(0));
-        self.reclaim()?;
-        if self.evacuate()? > 0 {
-            self.reclaim()?;
-        }
-        for pin in self.pins().iter().filter(|pin| pin.overdue) {
-            tracing::warn!(
-                owner = pin.owner,
-                bytes = pin.bytes,
-                "a snapshot is held for longer than the store allows"
-            );
-        }
-        Ok(())
-    }
-}
-
 impl Room for Shared {
     fn reclaim(&self) {
         if let Err(error) = Shared::reclaim(self) {
@@ -271,9 +253,8 @@ impl Room for Shared {
                 return self.no_room(bytes, limit);
             }
             self.check_writable("write to it")?;
-            if self.holds_unproven() {
-                self.sync_all()?;
-                self.log.prove_durable().map_err(|error| self.close_after(&error))?;
+            if self.unproven_bytes() > 0 {
+                self.prove_unproven()?;
                 Room::reclaim(self);
                 continue;
             }

@@ -25,8 +25,9 @@ use crate::sync_gate::SyncGate;
 /// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
 const IDLE_WRITERS_MAX: usize = 64;
 
-/// Fewer gathered bytes than this go through the mapping: a call costs more than the pages that they touch.
-const CALL_BYTES_MIN: usize = 64 << 10;
+/// Fewer gathered bytes than this go through the mapping: a call costs more than the page or two that they touch. More pages
+/// cost more than the call, above all new ones, for the kernel reads ahead around each.
+const CALL_BYTES_MIN: usize = 4 << 10;
 
 /// Who decides whether there is room for one more extent.
 pub(crate) trait Room {

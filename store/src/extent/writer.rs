@@ -26,8 +26,8 @@ pub(crate) enum Lifetime {
     Moved,
 }
 
-/// Gathered bytes are handed to the kernel when there are this many, so that they are still in the cache of the core.
-const GATHERED_BYTES_MAX: usize = 256 << 10;
+/// Gathered bytes are handed to the kernel when there are this many, so that a large batch stays in the cache.
+const GATHERED_BYTES_MAX: usize = 1 << 20;
 
 /// How values get into their extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

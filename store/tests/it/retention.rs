@@ -1,11 +1,15 @@
 //! Many rows that a rule deletes: in parts, around those that somebody holds, and over checkpoints.
 
+use std::time::Duration;
+
 use forebay_store::*;
 
 use crate::support::*;
 
 /// Rows of a version: more than two full chunks.
 const ROWS: usize = 2 * CHUNK_ROWS + 808;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A version with many rows, of which the trainer trains on the first and a task holds that and two more.
 struct Run {
@@ -16,9 +20,9 @@ struct Run {
 }
 
 impl Run {
-    fn open(world: &World) -> Self {
+    fn open(options: Options) -> Self {
         let retention = Retention::default().versions(1);
-        let options = world.options().object_versions_kept(1).retention(retention);
+        let options = options.object_versions_kept(1).retention(retention);
         let store = Store::open(ROOT, options).unwrap();
         let table = store.create_table("solver", solver_schema()).unwrap();
         let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
@@ -45,7 +49,7 @@ impl Run {
 #[test]
 fn many_old_rows_go_in_parts_and_those_that_are_held_go_later() {
     let world = World::new();
-    let run = Run::open(&world);
+    let run = Run::open(world.options());
     run.write(0);
     let held = run.score.claim(MicroBatch::of(3), "scorer", Wait::No).unwrap().unwrap();
     run.train();
@@ -70,7 +74,7 @@ fn many_old_rows_go_in_parts_and_those_that_are_held_go_later() {
 #[test]
 fn chunks_that_are_gone_stay_gone_over_checkpoints() {
     let world = World::new();
-    let mut run = Run::open(&world);
+    let mut run = Run::open(world.options());
     for version in 0..3 {
         run.write(version);
         run.train();
@@ -89,4 +93,23 @@ fn chunks_that_are_gone_stay_gone_over_checkpoints() {
     run.store = world.reopen(run.store);
     assert_eq!(scan_content(&run.store), seen);
     assert!(run.store.stats().memory_bytes <= heap);
+}
+
+// FX-95, FX-B18
+#[test]
+fn much_space_is_used_again_before_the_next_sync_is_due() {
+    for (bytes, is_synced) in [(1 << 20, false), (65 << 20, true)] {
+        let world = World::new();
+        let run = Run::open(world.options().extent_bytes(1 << 20, 1 << 30).sync_interval(HOUR));
+        let prompt = "x".repeat(bytes);
+        run.table.insert(0, "q_0_0", [("prompt", prompt.as_str().into()), ("reward", 1.0.into())]).unwrap();
+        run.train();
+        let before = run.store.stats().syncs;
+        run.store.run_once().unwrap();
+        let stats = run.store.stats();
+        assert_eq!(stats.syncs > before, is_synced, "{bytes} bytes");
+        assert_eq!(stats.free_extent_bytes >= bytes as u64, is_synced, "{bytes} bytes");
+        run.store.run_once().unwrap();
+        assert_eq!(run.store.stats().syncs, stats.syncs, "nothing waits any more");
+    }
 }

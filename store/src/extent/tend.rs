@@ -1,0 +1,56 @@
+//! The background duty of extents.
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::shared::Shared;
+
+/// Less space than this is not worth a sync of its own.
+const SYNC_BYTES_MIN: u64 = 64 << 20;
+
+impl Shared {
+    /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and warns of snapshots
+    /// that are held for too long.
+    pub(crate) fn tend_extents(&self) -> Result<()> {
+        if self.options.read_only || self.closed.get().is_some() {
+            return Ok(());
+        }
+        let current = self.state.lock().policies.iter().map(|policy| policy.version).min();
+        self.values.seal_below(current.unwrap_or(0));
+        self.reclaim()?;
+        if self.evacuate()? > 0 {
+            self.reclaim()?;
+        }
+        if self.sync_to_reclaim()? {
+            self.reclaim()?;
+        }
+        for pin in self.pins().iter().filter(|pin| pin.overdue) {
+            tracing::warn!(
+                owner = pin.owner,
+                bytes = pin.bytes,
+                "a snapshot is held for longer than the store allows"
+            );
+        }
+        Ok(())
+    }
+
+    /// Syncs before its time when more space waits for that than is free: new files cost more than a sync, and what is
+    /// written meanwhile would grow the store. True when there was such space.
+    fn sync_to_reclaim(&self) -> Result<bool> {
+        if self.options.sync_interval == Duration::MAX {
+            return Ok(false);
+        }
+        let waiting = self.unproven_bytes();
+        if waiting < SYNC_BYTES_MIN.max(self.values.free_bytes()) {
+            return Ok(false);
+        }
+        self.sync_all()?;
+        // Records that came meanwhile say how far that was; where none came, a segment's header does.
+        if self.log.is_unsynced() {
+            self.sync_all()?;
+        } else {
+            self.prove_unproven()?;
+        }
+        Ok(true)
+    }
+}
