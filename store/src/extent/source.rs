@@ -25,6 +25,9 @@ use crate::sync_gate::SyncGate;
 /// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
 const IDLE_WRITERS_MAX: usize = 64;
 
+/// Buffers that nobody gathers in at the moment; they are large, and as many are needed as calls write at the same time.
+const IDLE_BUFFERS_MAX: usize = 8;
+
 /// Fewer gathered bytes than this go through the mapping: a call costs more than the page or two that they touch. More pages
 /// cost more than the call, above all new ones, for the kernel reads ahead around each.
 const CALL_BYTES_MIN: usize = 4 << 10;
@@ -47,7 +50,7 @@ pub(crate) struct ValueSource {
     bytes_max: usize,
     free_bytes_max: u64,
     path: ValuePath,
-    idle: Mutex<Vec<Writer>>,
+    idle: Mutex<Idle>,
     /// Files that nobody may read, with their last generation.
     free: Mutex<Vec<(Arc<ExtentFile>, u32)>>,
     next_extent: AtomicU32,
@@ -59,6 +62,14 @@ pub(crate) struct ValueSource {
     begun_unsynced: AtomicBool,
     /// Passed by whoever syncs those names.
     names_gate: SyncGate,
+}
+
+/// What no call has.
+#[derive(Debug, Default)]
+struct Idle {
+    /// The one used last at the end.
+    writers: Vec<Writer>,
+    buffers: Vec<Vec<u8>>,
 }
 
 /// One call's way to write values: one open extent for each lifetime that it brings values of.
@@ -135,7 +146,7 @@ impl ValueSource {
             Lifetime::Version(of) | Lifetime::Fragments(of) => of < version,
             Lifetime::Shared | Lifetime::Moved => false,
         };
-        let sealed: Vec<Writer> = self.idle.lock().extract_if(.., |writer| over(writer)).collect();
+        let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., |writer| over(writer)).collect();
         sealed.into_iter().for_each(|writer| drop(writer.seal()));
     }
 
@@ -174,19 +185,17 @@ impl ValueSource {
 
     /// A writer with room for a value: the one used last for that lifetime, or one with a new extent.
     fn check_out(&self, lifetime: Lifetime, length: usize, align: usize, room: &dyn Room) -> Result<Writer> {
-        let last = {
+        let (last, buffer) = {
             let mut idle = self.idle.lock();
-            let last = idle.iter().rposition(|writer| writer.lifetime == lifetime);
-            last.map(|index| idle.remove(index))
+            let last = idle.writers.iter().rposition(|writer| writer.lifetime == lifetime);
+            (last.map(|index| idle.writers.remove(index)), idle.buffers.pop().unwrap_or_default())
         };
-        match last {
-            Some(writer) if writer.fits(length, align) => Ok(writer),
-            Some(full) => self.follow(full, length, room),
-            None => {
-                let wished = self.bytes_first.max(self.full_bytes.load(Ordering::Relaxed) / 4);
-                self.begin(lifetime, wished, length, Vec::new(), room)
-            }
-        }
+        let Some(mut writer) = last else {
+            let wished = self.bytes_first.max(self.full_bytes.load(Ordering::Relaxed) / 4);
+            return self.begin(lifetime, wished, length, buffer, room);
+        };
+        writer.gathered = buffer;
+        if writer.fits(length, align) { Ok(writer) } else { self.follow(writer, length, room) }
     }
 
     /// The next extent of a writer whose extent is full.
@@ -197,11 +206,16 @@ impl ValueSource {
         self.begin(lifetime, capacity * 2, length, buffer, room)
     }
 
-    fn check_in(&self, writer: Writer) {
+    /// Takes back a writer whose values are flushed or given up, and its buffer for whoever comes next.
+    fn check_in(&self, mut writer: Writer) {
+        let buffer = std::mem::take(&mut writer.gathered);
         let oldest = {
             let mut idle = self.idle.lock();
-            idle.push(writer);
-            (idle.len() > IDLE_WRITERS_MAX).then(|| idle.remove(0))
+            idle.writers.push(writer);
+            if idle.buffers.len() < IDLE_BUFFERS_MAX {
+                idle.buffers.push(buffer);
+            }
+            (idle.writers.len() > IDLE_WRITERS_MAX).then(|| idle.writers.remove(0))
         };
         if let Some(oldest) = oldest {
             oldest.seal();

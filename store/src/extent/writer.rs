@@ -46,8 +46,8 @@ pub(crate) struct Writer {
     path: Path,
     /// Where the next value may begin.
     next: usize,
-    /// Bytes that are not in the extent yet, and where they belong.
-    gathered: Vec<u8>,
+    /// Bytes that are not in the extent yet, and where they belong. Empty, and somebody else's, while nobody writes.
+    pub(super) gathered: Vec<u8>,
     gathered_from: usize,
     /// Something was written since the last flush.
     written: bool,
