@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::durability::Durability;
 use crate::error::Result;
 use crate::log::record::DeleteRecord;
 use crate::state::{NeededByRewind, State, runs_of};
@@ -73,44 +74,59 @@ impl Store {
             let tables = 0..state.tables.len() as u32;
             tables.filter_map(|table| state.due_for_deletion(table, &retention, kept, now)).collect()
         };
-        due.iter().try_for_each(|due| self.delete_due(due, kept))
+        let mut any_deleted = false;
+        for due in &due {
+            any_deleted |= self.delete_due(due, kept)?;
+        }
+        // Once for all records: nobody waits for a single one.
+        if any_deleted { self.0.bring_all_to(self.0.options.durability) } else { Ok(()) }
     }
 
-    /// Retires the versions first, so that nothing comes to them any more; then their rows go, a chunk at a time.
-    fn delete_due(&self, due: &Due, kept: usize) -> Result<()> {
-        self.0.submit_if(|state| {
+    /// Retires the versions first, so that nothing comes to them any more; then their rows go, a chunk at a time. False:
+    /// there was nothing to do.
+    fn delete_due(&self, due: &Due, kept: usize) -> Result<bool> {
+        let mut any_deleted = self.submit_due(|state| {
             let rare = &state.tables[due.table as usize].rare;
             let versions = due.versions.filter(|last| !rare.is_retired(*last));
             let retired = versions.map(|last| (0, last));
             let record = DeleteRecord { table: due.table, retired, ..DeleteRecord::default() };
-            Ok((retired.map(|_| record.event()), ()))
+            (retired.map(|_| record), retired.is_some())
         })?;
         let mut any_kept = false;
         let chunks = self.0.state.lock().chunks_with(due);
         for chunk in chunks {
-            any_kept |= self.delete_of_chunk(due, chunk, kept)?;
+            loop {
+                let part = self.delete_part(due, chunk, kept)?;
+                any_deleted |= !part.rows.is_empty();
+                any_kept |= part.any_kept;
+                if part.rows.len() < ROWS_AT_ONCE {
+                    break;
+                }
+            }
         }
-        let Some(step) = due.steps.filter(|_| !any_kept) else { return Ok(()) };
-        self.0.submit_if(|state| {
+        let Some(step) = due.steps.filter(|_| !any_kept) else { return Ok(any_deleted) };
+        self.submit_due(|state| {
             let done = state.tables[due.table as usize].rare.consumed_deleted_up_to() >= step;
             let record = DeleteRecord { table: due.table, consumed_up_to: step, ..DeleteRecord::default() };
-            Ok(((!done).then(|| record.event()), ()))
+            ((!done).then_some(record), any_deleted || !done)
         })
     }
 
-    /// Deletes the rows of a chunk that are due. True: one of them has to stay.
-    fn delete_of_chunk(&self, due: &Due, chunk: u32, kept: usize) -> Result<bool> {
-        loop {
-            let part = self.0.submit_if(|state| {
-                let part = state.part_of(due, chunk, kept);
-                let rows = runs_of(&part.rows);
-                let record = DeleteRecord { table: due.table, rows, ..DeleteRecord::default() };
-                Ok(((!part.rows.is_empty()).then(|| record.event()), part))
-            })?;
-            if part.rows.len() < ROWS_AT_ONCE {
-                return Ok(part.any_kept);
-            }
-        }
+    /// Deletes the next rows of a chunk that are due.
+    fn delete_part(&self, due: &Due, chunk: u32, kept: usize) -> Result<Part> {
+        self.submit_due(|state| {
+            let part = state.part_of(due, chunk, kept);
+            let rows = runs_of(&part.rows);
+            let record = DeleteRecord { table: due.table, rows, ..DeleteRecord::default() };
+            ((!part.rows.is_empty()).then_some(record), part)
+        })
+    }
+
+    fn submit_due<T>(&self, decide: impl FnOnce(&State) -> (Option<DeleteRecord>, T)) -> Result<T> {
+        self.0.submit_if_at(Durability::Memory, |state| {
+            let (record, outcome) = decide(state);
+            Ok((record.map(DeleteRecord::event), outcome))
+        })
     }
 }
 

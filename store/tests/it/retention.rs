@@ -113,3 +113,23 @@ fn much_space_is_used_again_before_the_next_sync_is_due() {
         assert_eq!(run.store.stats().syncs, stats.syncs, "nothing waits any more");
     }
 }
+
+#[test]
+fn a_rule_that_finds_nothing_syncs_nothing_and_its_records_share_a_sync() {
+    let world = World::new();
+    let run = Run::open(world.options().durability(Durability::Synced));
+    run.write(0);
+    run.train();
+    let syncs = || run.store.stats().syncs;
+    let before = syncs();
+    run.store.run_once().unwrap();
+    assert_eq!(syncs() - before, 1);
+    let mut batch = run.store.batch();
+    let id = "unsynced_0_0".parse().unwrap();
+    batch.insert(&run.table, NewRow::of(1, id), [("reward", 1.0.into())]).unwrap();
+    batch.durability(Durability::Memory);
+    batch.commit().unwrap();
+    let before = syncs();
+    run.store.run_once().unwrap();
+    assert_eq!(syncs(), before);
+}
