@@ -99,7 +99,7 @@ impl State {
 }
 
 /// What a row may be needed for.
-pub(crate) struct NeededByRewind {
+struct NeededByRewind {
     /// The oldest step that a rewind can go back to.
     oldest: u64,
     /// Where the table's policy stood then.
@@ -107,7 +107,7 @@ pub(crate) struct NeededByRewind {
 }
 
 impl NeededByRewind {
-    pub(crate) fn new(state: &State, table: u32, kept: usize) -> Self {
+    fn new(state: &State, table: u32, kept: usize) -> Self {
         let oldest = state.oldest_rewind(kept);
         let policy = state.tables[table as usize].policy;
         NeededByRewind { oldest, version: state.moment_at(policy, oldest).version }
@@ -119,11 +119,6 @@ impl NeededByRewind {
         let stale = state.texts.get(status.excluded) == STALE
             && of.counting_version(row) >= of.freshness.oldest_at(self.version);
         u64::from(status.step) > self.oldest || stale
-    }
-
-    /// Whether a rewind may need the row, or somebody holds it.
-    pub(crate) fn or_held(&self, state: &State, table: u32, row: u32) -> bool {
-        state.holder_of(table, row).is_some() || self.holds(state, table, row)
     }
 
     fn check(&self, state: &State, table: u32, row: u32) -> Result<()> {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub(crate) use decide::{Insertion, Request};
 pub(crate) use declare::{check_planned, declare, unknown};
-pub(crate) use delete::{NeededByRewind, runs_of};
+pub(crate) use delete::runs_of;
 pub(crate) use limit::Ask;
 pub(crate) use numbering::Numbering;
 
