@@ -2,7 +2,8 @@
 //!
 //! An extent is thin when less than a quarter of it is live. Its live values are found by looking through the tables, a
 //! shared chunk at a time, and copied, all with no lock held; then one record swaps the views, each only if its cell still
-//! holds the value that was copied. A crash before the record leaves copies that nothing names; after it, the old values are dead.
+//! holds the value that was copied. A crash before the record leaves copies that nothing names; after it, the old values
+//! are dead.
 //! The old extent is recycled like any other: when the record is stable and nobody reads the old values any more.
 
 use std::collections::{HashMap, HashSet};
