@@ -79,13 +79,15 @@ impl Shared {
         let (first, mut found) = (number * CHUNK_ROWS as u32, Vec::new());
         let mut look = |row: u32, column: usize, fragment: u32, view: View| {
             let class = schema.data_columns()[column].data_type.storage_class();
-            if class != StorageClass::Inline && !view.is_inline(class) && thin.contains(&view.place()) {
+            if !view.is_inline(class) && thin.contains(&view.place()) {
                 let (table, column) = (table as u32, column as u16);
                 let record = MoveRecord { table, row, column, fragment, from: view.0, to: view.0 };
                 found.push(Found { record, class });
             }
         };
-        for (column, of) in schema.data_columns().iter().enumerate() {
+        let inline = StorageClass::Inline;
+        let columns = schema.data_columns().iter().enumerate();
+        for (column, of) in columns.filter(|(_, column)| column.data_type.storage_class() != inline) {
             for at in (0..chunk.len()).filter(|at| !chunk.is_removed(*at)) {
                 if let Some(StoredValue::View(view)) = chunk.cell(column, of.data_type.width_bytes(), at) {
                     look(first + at as u32, column, 0, View(view));

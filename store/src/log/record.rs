@@ -87,13 +87,6 @@ pub(crate) struct DeleteRecord {
     pub(crate) consumed_up_to: u64,
 }
 
-impl DeleteRecord {
-    /// What happens, if it is this alone.
-    pub(crate) fn event(self) -> Event {
-        Event::Deleted { deletions: vec![self] }
-    }
-}
-
 /// How the columns of a table change. A column is named by its position, which never changes.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub(crate) enum SchemaChange {

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{Row, Table};
 use crate::error::Result;
-use crate::log::record::DeleteRecord;
+use crate::log::record::{DeleteRecord, Event};
 
 /// Which rows of a table are to be deleted. What is deleted is gone for good: its identity is never free again.
 ///
@@ -73,7 +73,7 @@ impl Table {
         self.store.0.submit_if(|state| {
             let (record, deleted) = state.decide_delete(self.id(), rule, kept)?;
             let nothing = record == DeleteRecord { table: self.id(), ..DeleteRecord::default() };
-            Ok(((!nothing).then_some(record.event()), deleted))
+            Ok(((!nothing).then_some(Event::Deleted { deletions: vec![record] }), deleted))
         })
     }
 }
