@@ -100,20 +100,37 @@ pub(crate) fn survey(directory: &Directory, segments: &[SegmentFile]) -> Result<
     Ok(durable)
 }
 
-/// Cuts the log behind `offset` of segment `number`, for good: what lies beyond is never read again.
+/// Cuts the log behind `offset` of segment `number`, for good: what lies beyond is never read again. `next_sequence` is the
+/// record that would come there; everything below it is on stable storage by now.
 ///
-/// Later segments go first, from the last, so that whoever opens the store after a crash in here finds the same place to
-/// cut at. Number 0 leaves no segment at all.
-pub(crate) fn cut(directory: &Directory, number: u32, offset: u64) -> Result<()> {
+/// What is cut away may hold the only proof of how far the log was durable, and values below that may have been used again
+/// since. So the proof is written first, as the header of a segment that takes the next one's place; then the end of this
+/// one goes, then the later ones, from the last. Whoever opens the store after a crash in here comes to the same judgement,
+/// at this place or behind the new header: no segment that is left names this run of the machine, so he checks too.
+/// Number 0 leaves no segment at all, and there is nothing to prove.
+pub(crate) fn cut(directory: &Directory, number: u32, offset: u64, next_sequence: u64) -> Result<()> {
     let log = directory.log();
     let mut files = segments(directory)?;
     files.sort_by_key(|file| file.number);
-    for beyond in files.iter().rev().filter(|file| file.number > number) {
+    if let Some(last) = files.iter().find(|file| file.number == number && number > 0) {
+        let proof = SegmentHeader {
+            number: number + 1,
+            store_id: directory.store_id,
+            first_sequence: next_sequence,
+            boot: 0, // nobody knows which
+            durable_through: next_sequence,
+        };
+        replace(directory, &directory.segment_path(number + 1), &proof.encode())?;
+        let mut bytes = directory.disk.read(&last.path).map_err(|e| Cause::io("read", &last.path, e))?;
+        bytes.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
+        replace(directory, &last.path, &bytes)?;
+    }
+    let kept = if number > 0 { number + 1 } else { 0 };
+    for beyond in files.iter().rev().filter(|file| file.number > kept) {
         directory.disk.remove(&beyond.path).map_err(|e| Cause::io("remove", &beyond.path, e))?;
         directory.disk.sync_directory(&log).map_err(|e| Cause::io("sync", &log, e))?;
     }
-    let last = files.iter().find(|file| file.number == number && number > 0);
-    last.map_or(Ok(()), |last| rewrite(directory, &last.path, Some(offset)))
+    Ok(())
 }
 
 /// Removes the segments whose every record lies below `sequence`: a checkpoint holds what they say. The last one stays.
@@ -129,20 +146,16 @@ pub(super) fn remove_below(directory: &Directory, sequence: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file of the log anew, up to `length`, and puts it in its own place once it is on stable storage.
-pub(crate) fn rewrite(directory: &Directory, path: &Path, length: Option<u64>) -> Result<()> {
+/// Puts a file with these bytes in a file's place once it is on stable storage, name and all.
+fn replace(directory: &Directory, path: &Path, bytes: &[u8]) -> Result<()> {
     let io = |verb| move |e| Cause::io(verb, path, e);
     let disk = &*directory.disk;
-    let mut bytes = disk.read(path).map_err(io("read"))?;
-    if let Some(length) = length {
-        bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
-    }
     let temporary = path.with_extension("tmp");
     if disk.exists(&temporary) {
         disk.remove(&temporary).map_err(io("replace"))?;
     }
     let file = disk.create(&temporary).map_err(io("rewrite"))?;
-    file.append(&bytes).map_err(io("rewrite"))?;
+    file.append(bytes).map_err(io("rewrite"))?;
     file.sync().map_err(io("sync"))?;
     disk.rename(&temporary, path).map_err(io("rename"))?;
     sync_all(disk, &BTreeSet::from([path.to_owned()]))

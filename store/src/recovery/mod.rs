@@ -7,8 +7,8 @@
 //! any damage is `corrupt`, wherever in the log the proof stands. Above, record after record is taken only if it is
 //! whole and if every value and object that it names is there ([`check`]); the log is cut before the first that is not,
 //! for good, and the loss is reported. Values that records carry are put back where they are missing, then everything
-//! is synced. Only then is anything written, so a crash in the middle of this leads whoever opens next to the same
-//! judgement.
+//! is synced, and where the log is cut a proof of that takes the place of what goes. Only then is anything else written,
+//! so a crash in the middle of this leads whoever opens next to the same judgement.
 
 mod check;
 mod lost;
@@ -130,16 +130,21 @@ fn judge(
         );
         report.cut_at = Some((damage.path, damage.offset, damage.reason));
         let (number, offset) = end.sound;
-        log::cut(directory, number, offset)?;
-        end.last_segment = number;
+        sync_files(directory)?; // the cut proves what lies before it
+        log::cut(directory, number, offset, end.next_sequence)?;
+        end.last_segment = if number == 0 { 0 } else { number + 1 };
     }
     for path in unfinished {
         directory.disk.remove(path).map_err(|e| Cause::io("remove", path, e))?;
     }
-    let files: BTreeSet<_> = files_of(directory)?.into_iter().collect();
-    sync_all(&*directory.disk, &files)?;
+    sync_files(directory)?;
     end.durable_through = end.next_sequence;
     Ok(end)
+}
+
+fn sync_files(directory: &Directory) -> Result<()> {
+    let files: BTreeSet<_> = files_of(directory)?.into_iter().collect();
+    sync_all(&*directory.disk, &files)
 }
 
 fn ends_early(directory: &Directory, segments: &[SegmentFile], end: &LogEnd, durable: u64) -> Damage {
