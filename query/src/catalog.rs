@@ -29,6 +29,17 @@ impl Catalogs {
         Catalogs(Arc::new(moment))
     }
 
+    /// What the query sees.
+    pub(crate) fn moment(&self) -> &Moment {
+        &self.0
+    }
+
+    /// The table of an agent.
+    pub(crate) fn agent_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        let table = self.0.snapshot.tables().iter().find(|table| table.name() == name);
+        table.map(|table| Arc::new(AgentTable::new(table.clone())) as _)
+    }
+
     /// An error of planning; when a table was not found, the nearest name comes with it.
     pub(crate) fn name_missing(&self, error: DataFusionError) -> Error {
         let message = error.find_root().message().into_owned();
@@ -89,8 +100,7 @@ impl SchemaProvider for AgentTables {
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        let table = self.0.snapshot.tables().iter().find(|table| table.name() == name);
-        Ok(table.map(|table| Arc::new(AgentTable::new(table.clone())) as _))
+        Ok(Catalogs(self.0.clone()).agent_table(name))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -4,6 +4,7 @@
 //! [`Cause`] with the offending words and the way out. DataFusion's errors are sorted into causes here, and only here.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
@@ -112,6 +113,8 @@ pub enum Cause {
         "the query needs more memory than it may take ({reason}); ask for fewer rows or columns, or raise `memory_bytes_max`"
     )]
     Memory { reason: String },
+    #[error("the tokenizer {} cannot be used: {reason}; give the `tokenizer.json` of a model", path.display())]
+    Tokenizer { path: PathBuf, reason: String },
     #[error("the store could not be read: {source}")]
     Store { source: forebay_store::Error },
     #[error("the query engine failed: {reason}; this is a bug, please report it with the query")]
@@ -124,6 +127,7 @@ impl Cause {
         match self {
             Cause::Syntax { .. } | Cause::Empty | Cause::ManyStatements { .. } => Kind::Input,
             Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } | Cause::Query { .. } => Kind::Input,
+            Cause::Tokenizer { .. } => Kind::Input,
             Cause::ReadOnly { .. } => Kind::ReadOnly,
             Cause::Memory { .. } => Kind::Capacity,
             Cause::Store { .. } => Kind::Store,

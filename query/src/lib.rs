@@ -11,18 +11,20 @@
 //!
 //! # What can be asked
 //! The tables of agents are `forebay.public.NAME` (so `SELECT * FROM solver` works), and what the engine knows of itself
-//! is in `forebay.system`: `tables`, `columns`, `consumers`, `claims`, `steps`, `policies`. `information_schema` is there
+//! is in `forebay.system`: `tables`, `columns`, `consumers`, `claims`, `steps`, `policies`, `objects`, `extents`, `pins`,
+//! `settings`, `stats`. The past is `as_of('solver', step => 12)`, ancestry `lineage('solver/q1_0_0')`. `information_schema` is there
 //! too. `docs/sql.md` lists the columns, with examples that a test runs.
 //!
 //! # Layout
 //! In reading order: [`session`](Session), `statement` (what is refused), `catalog` (names to tables), `table` and
-//! `scan` (how rows come out of a snapshot), `system` (a file a table), `answer` and `render`.
+//! `scan` (how rows come out of a snapshot), `functions` (of the field), `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
 //!
 //! This crate knows DataFusion, and nobody else does: its types do not appear in the interface. Arrow's do.
 
 mod answer;
 mod catalog;
 mod error;
+mod functions;
 mod options;
 mod render;
 mod scan;
@@ -30,6 +32,7 @@ mod session;
 mod statement;
 mod system;
 mod table;
+mod travel;
 
 pub use answer::Answer;
 pub use error::{Cause, Error, Kind, Result};

@@ -19,9 +19,11 @@ use forebay_store::Store;
 use crate::answer::Answer;
 use crate::catalog::{CATALOG, Catalogs, PUBLIC};
 use crate::error::{Cause, Error, Result};
+use crate::functions::{self, Tokenizers};
 use crate::options::Options;
 use crate::statement;
 use crate::system::Moment;
+use crate::travel;
 
 /// Answers SQL over an open store. Cheap to clone; clones share their memory budget.
 ///
@@ -66,16 +68,18 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
             .with_batch_size(options.batch_rows)
-            .with_target_partitions(1); // the other cores are busy with rollouts and training
+            .with_target_partitions(options.partitions);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(GreedyMemoryPool::new(options.memory_bytes_max)))
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
             .build_arc()?;
-        let base = SessionStateBuilder::new()
+        let mut base = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
             .build();
+        let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));
+        functions::register(&mut base, Tokenizers::read(files)?)?;
         Ok(Session { store: store.clone(), base: Arc::new(base) })
     }
 
@@ -86,8 +90,9 @@ impl Session {
     /// `ReadOnly` for a statement that would write; `Capacity` beyond the memory budget; `Store` when values cannot be
     /// read.
     pub async fn sql(&self, sql: &str) -> Result<Answer> {
-        let statement = statement::parse(sql)?;
+        let mut statement = statement::parse(sql)?;
         statement::check_reads_only(&statement)?;
+        travel::spell_out_names(&mut statement);
         let catalogs = Catalogs::new(Moment::of(&self.store));
         let state = self.state_over(&catalogs);
         let plan = state.statement_to_plan(statement).await.map_err(|error| catalogs.name_missing(error))?;
@@ -116,15 +121,21 @@ impl Session {
     }
 
     fn run_here(&self, sql: &str) -> Result<Answer> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let workers = self.base.config().target_partitions();
+        let runtime = match workers {
+            1 => tokio::runtime::Builder::new_current_thread().build(),
+            workers => tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build(),
+        };
         let runtime = runtime.map_err(|error| Error::from(Cause::Bug { reason: error.to_string() }))?;
         runtime.block_on(self.sql(sql))
     }
 
     fn state_over(&self, catalogs: &Catalogs) -> SessionState {
-        SessionStateBuilder::new_from_existing((*self.base).clone())
+        let mut state = SessionStateBuilder::new_from_existing((*self.base).clone())
             .with_catalog_list(Arc::new(catalogs.clone()))
-            .build()
+            .build();
+        travel::register(&mut state, catalogs);
+        state
     }
 }
 

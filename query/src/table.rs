@@ -1,14 +1,14 @@
 //! The table of an agent, as DataFusion sees it: one [`TableSnapshot`] of the query's moment.
 //!
-//! Projections and limits are taken over. Filters stay with DataFusion for now: pushed down they would spare reading
-//! values of rows that a condition on meta or status columns leaves out.
+//! Projections, filters and limits are taken over by the [`Scan`].
 
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, Statistics};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -37,20 +37,29 @@ impl TableProvider for AgentTable {
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        Some(statistics(self.0.row_count(), &self.0.arrow_schema()))
+        Some(statistics(Precision::Exact(self.0.row_count()), &self.0.arrow_schema()))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> PlanResult<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()])
+        let taken = |filter: &&Expr| match filter.is_volatile() {
+            true => TableProviderFilterPushDown::Unsupported,
+            false => TableProviderFilterPushDown::Exact,
+        };
+        Ok(filters.iter().map(taken).collect())
     }
 
     async fn scan(
         &self,
-        _session: &dyn Session,
+        session: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Scan::new(self.0.clone(), projection.cloned(), limit)?))
+        let schema = DFSchema::try_from(self.0.arrow_schema())?;
+        let physical = |filter: &Expr| session.create_physical_expr(filter.clone(), &schema);
+        let filters = filters.iter().map(physical).collect::<PlanResult<Vec<_>>>()?;
+        let partitions = session.config().target_partitions();
+        let scan = Scan::new(self.0.clone(), projection, partitions).with_filters(filters)?;
+        Ok(Arc::new(scan.with_rows_max(limit)))
     }
 }

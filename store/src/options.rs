@@ -90,6 +90,31 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Every setting that is plain data, for people.
+    pub(crate) fn shown(&self) -> Vec<(&'static str, Option<String>)> {
+        let always = |value: &dyn std::fmt::Display| Some(value.to_string());
+        let limit = |value: Option<u64>| value.map(|value| value.to_string());
+        let time = |value: Duration| (value != Duration::MAX).then(|| value.as_millis().to_string());
+        vec![
+            ("read_only", always(&self.read_only)),
+            ("durability", Some(format!("{:?}", self.durability).to_lowercase())),
+            ("lease_ms", time(self.lease)),
+            ("sync_interval_ms", time(self.sync_interval)),
+            ("extent_bytes_first", always(&self.extent_bytes_first)),
+            ("extent_bytes_max", always(&self.extent_bytes_max)),
+            ("free_extent_bytes_max", always(&self.free_extent_bytes_max)),
+            ("value_path", Some(format!("{:?}", self.value_path).to_lowercase())),
+            ("disk_bytes_max", limit(self.disk_bytes_max)),
+            ("memory_bytes_max", limit(self.memory_bytes_max)),
+            ("capacity_wait_ms", time(self.capacity_wait)),
+            ("snapshot_age_max_ms", self.snapshot_age_max.and_then(time)),
+            ("segment_bytes_max", always(&self.segment_bytes_max)),
+            ("checkpoint_records", always(&self.checkpoint_records)),
+            ("object_versions_kept", always(&self.object_versions_kept)),
+            ("claims_kept", always(&self.claims_kept)),
+        ]
+    }
+
     /// Opens for reading only: nothing in the directory is changed, and every call that would is refused.
     /// Default: false.
     pub fn read_only(mut self, read_only: bool) -> Self {

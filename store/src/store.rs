@@ -309,6 +309,12 @@ impl Store {
         self.0.pins()
     }
 
+    /// How the store was opened: each setting by the name of its method of [`Options`], times in milliseconds; `None` for
+    /// a limit that is not set.
+    pub fn settings(&self) -> Vec<(&'static str, Option<String>)> {
+        self.0.options.shown()
+    }
+
     /// Every extent that may hold something to read, with what is live in it.
     pub fn extents(&self) -> Vec<ExtentInfo> {
         self.0.show_extents()

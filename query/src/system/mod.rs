@@ -8,8 +8,13 @@
 mod claims;
 mod columns;
 mod consumers;
+mod extents;
 mod fields;
+mod objects;
+mod pins;
 mod policies;
+mod settings;
+mod stats;
 mod steps;
 mod tables;
 
@@ -40,13 +45,18 @@ impl Moment {
 /// How a system table is made.
 type Make = fn(&Moment) -> Result<RecordBatch, ArrowError>;
 
-const TABLES: [(&str, Make); 6] = [
+const TABLES: [(&str, Make); 11] = [
     ("tables", tables::make),
     ("columns", columns::make),
     ("consumers", consumers::make),
     ("claims", claims::make),
     ("steps", steps::make),
     ("policies", policies::make),
+    ("objects", objects::make),
+    ("extents", extents::make),
+    ("pins", pins::make),
+    ("settings", settings::make),
+    ("stats", stats::make),
 ];
 
 /// The names of the system tables.

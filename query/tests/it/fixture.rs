@@ -20,7 +20,10 @@ impl Run {
     pub(crate) fn empty() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path().join("store"), Options::default()).unwrap();
-        Run { session: Session::new(&store).unwrap(), store, directory }
+        let tokenizer = directory.path().join("tokenizer.json");
+        std::fs::write(&tokenizer, TOKENIZER).unwrap();
+        let options = forebay_query::Options::default().tokenizer("words", tokenizer);
+        Run { session: Session::with_options(&store, &options).unwrap(), store, directory }
     }
 
     /// Tables `solver` and `checker` without rows, and their trainers.
@@ -89,6 +92,12 @@ impl Run {
         error.to_string()
     }
 }
+
+/// Every token of the rows here is a word.
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": null, "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "unk_token": "zero",
+    "vocab": {"zero": 0, "two": 1, "four": 2, "is": 3, "the": 4, "sum": 5, "of": 6, "and": 7, "a": 8, "b": 9, "c": 10,
+        "d": 11, "e": 12, "f": 13, "g": 14, "h": 15}}}"#;
 
 /// Long enough to lie in an extent.
 pub(crate) const PROMPT: &str = "What is 2 + 2? Answer with a number.";

@@ -5,7 +5,10 @@
 mod documented;
 mod fixture;
 mod freshness;
+mod functions;
 mod instant;
+mod pushdown;
 mod reading;
 mod refused;
 mod system;
+mod travel;

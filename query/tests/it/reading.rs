@@ -84,7 +84,7 @@ fn a_limit_reads_no_more_values_than_rows() {
 fn the_plan_says_what_is_scanned_and_how_many_rows_there_are() {
     let (run, _step, _claim) = Run::busy();
     let plan = run.rows("EXPLAIN SELECT sample_id FROM solver LIMIT 3")[1]["plan"].to_string();
-    assert!(plan.contains("Scan: table=solver, columns=[sample_id], fetch=3"), "{plan}");
+    assert!(plan.contains("Scan: table=solver, columns=[sample_id], parts=1, fetch=3"), "{plan}");
     let counted = run.rows("EXPLAIN SELECT count(*) FROM solver")[1]["plan"].to_string();
     assert!(!counted.contains("Scan"), "the number of rows is known: {counted}");
     let analyzed = run.rows("EXPLAIN ANALYZE SELECT sample_id FROM solver")[0]["plan"].to_string();

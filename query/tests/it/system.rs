@@ -112,7 +112,12 @@ fn the_catalog_can_be_explored() {
         "system.claims",
         "system.columns",
         "system.consumers",
+        "system.extents",
+        "system.objects",
+        "system.pins",
         "system.policies",
+        "system.settings",
+        "system.stats",
         "system.steps",
         "system.tables",
     ];

@@ -1,5 +1,7 @@
 //! Which rows belong to one group, when a group is complete, and what happens when a member fails.
 
+use std::borrow::Cow;
+
 use super::group::GroupName;
 use crate::log::record::GroupingRecord;
 use crate::origin::{group_name, split_group_name};
@@ -40,17 +42,17 @@ impl GroupBy {
     /// # Ok::<(), forebay_store::Error>(())
     /// ```
     pub fn key_of(self, sample: &SampleId, agent: &str, parent: &str) -> String {
-        self.text(sample.key(), agent, parent)
+        self.text(sample.key(), agent, parent).into_owned()
     }
 
-    pub(crate) fn text(self, sample: SampleKey<'_>, agent: &str, parent: &str) -> String {
+    pub(crate) fn text<'t>(self, sample: SampleKey<'t>, agent: &str, parent: &'t str) -> Cow<'t, str> {
         let SampleKey { input, turn, .. } = sample;
         match self {
-            GroupBy::Input => input.to_owned(),
-            GroupBy::InputAndTurn => format!("{input}_{turn}"),
-            GroupBy::InputTurnAgent => format!("{input}_{turn}/{agent}"),
-            GroupBy::Parent if parent.is_empty() => input.to_owned(),
-            GroupBy::Parent => parent.to_owned(),
+            GroupBy::Input => input.into(),
+            GroupBy::InputAndTurn => format!("{input}_{turn}").into(),
+            GroupBy::InputTurnAgent => format!("{input}_{turn}/{agent}").into(),
+            GroupBy::Parent if parent.is_empty() => input.into(),
+            GroupBy::Parent => parent.into(),
         }
     }
 

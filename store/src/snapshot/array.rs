@@ -85,7 +85,7 @@ pub(super) fn data_array(
 }
 
 /// Raw little-endian numbers as an array.
-fn numbers(element: Element, bytes: Buffer, nulls: Option<NullBuffer>) -> ArrayRef {
+pub(super) fn numbers(element: Element, bytes: Buffer, nulls: Option<NullBuffer>) -> ArrayRef {
     fn typed<T: ArrowPrimitiveType>(bytes: Buffer, nulls: Option<NullBuffer>) -> ArrayRef {
         let length = bytes.len() / size_of::<T::Native>();
         Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::new(bytes, 0, length), nulls))

@@ -10,17 +10,21 @@
 mod array;
 mod columns;
 mod compact;
+mod gather;
 mod held;
+mod parts;
 
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-pub(crate) use columns::{ColumnSet, arrow_schema, gather_rows};
-use columns::{Source, gather};
+pub(crate) use columns::{ColumnSet, arrow_schema};
 pub use compact::compact;
+pub(crate) use gather::gather_rows;
+use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
+pub use parts::{Part, ScanColumn};
 
 use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};
@@ -166,7 +170,7 @@ impl TableSnapshot {
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
         let all = ColumnSet::all(&self.schema, &self.arrow_schema);
         let columns = match projection {
-            Some(positions) => all.picked(positions)?,
+            Some(positions) => all.picked(&self.schema, positions.iter().copied().map(ScanColumn::Value))?,
             None => ColumnSet::eager(&self.schema, &self.arrow_schema),
         };
         let rows = self.ordered_rows(order);

@@ -1,5 +1,7 @@
 //! One data column of a chunk.
 
+use arrow_buffer::MutableBuffer;
+
 use crate::log::record::StoredValue;
 use crate::page::{Content, Rows};
 
@@ -75,6 +77,33 @@ impl ColumnPage {
         let mut bits = [0; 8];
         bits[..width].copy_from_slice(cell);
         StoredValue::Inline(u64::from_le_bytes(bits))
+    }
+
+    /// Whether a cell that is final has a value.
+    pub(crate) fn has(&self, at: usize, width: usize) -> bool {
+        (at + 1) * width <= self.bytes.len() && !self.is_null(at)
+    }
+
+    /// Appends the bytes of cells, zeros where there is none. Neighbours go in one copy.
+    pub(crate) fn gather(
+        &self,
+        width: usize,
+        places: impl ExactSizeIterator<Item = usize> + Clone,
+        into: &mut MutableBuffer,
+    ) {
+        let bytes: &[u8] = &self.bytes;
+        let (first, count) = (places.clone().next().unwrap_or(0), places.len());
+        if places.clone().eq(first..first + count)
+            && let Some(cells) = bytes.get(first * width..(first + count) * width)
+        {
+            return into.extend_from_slice(cells);
+        }
+        for at in places {
+            match bytes.get(at * width..(at + 1) * width) {
+                Some(cell) => into.extend_from_slice(cell),
+                None => into.extend_zeros(width),
+            }
+        }
     }
 
     pub(crate) fn final_after_ms(&self, at: usize) -> u64 {

@@ -55,6 +55,23 @@ pub(crate) struct RowMeta {
 }
 
 impl RowMeta {
+    /// No row at all.
+    pub(crate) const NONE: RowMeta = RowMeta {
+        policy_version: 0,
+        created_at: 0,
+        token: [0; 2],
+        input: TextId::EMPTY,
+        turn: 0,
+        trajectory: 0,
+        attempt: 0,
+        agent: TextId::EMPTY,
+        origin: TextId::EMPTY,
+        parent: TextId::EMPTY,
+        weights: TextId::EMPTY,
+        purpose: 0,
+        zeros: 0,
+    };
+
     pub(crate) fn purpose(&self) -> Purpose {
         Purpose::from_tag(self.purpose as u8).unwrap_or_default()
     }

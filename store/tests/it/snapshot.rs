@@ -57,6 +57,45 @@ fn snapshots_held_over_the_end_of_a_chunk_show_what_was_there() {
 }
 
 #[test]
+fn parts_tell_what_their_rows_have_in_common_and_lengths_are_read_without_the_lists() {
+    let (store, table) = solver(&World::new());
+    let trajectories = CHUNK_ROWS as u32 + 2;
+    let mut batch = store.batch();
+    for i in 0..trajectories {
+        let version = u64::from(i / CHUNK_ROWS as u32);
+        let response: Vec<i32> = (0..i as i32 % 5).collect();
+        let row = NewRow::of(version, SampleId::new("q", 0, i).unwrap());
+        let cells: &[(&str, Value<'_>)] = &[("response", (&response[..]).into())];
+        batch.insert(&table, row, cells[..usize::from(i % 7 != 0)].iter().cloned()).unwrap();
+    }
+    batch.commit().unwrap();
+    let reads = store.stats().value_reads;
+    let snapshot = store.snapshot();
+    let shown = snapshot.table("solver").unwrap();
+    let parts: Vec<Part> = shown.parts().collect();
+    let told: Vec<_> = parts.iter().map(|part| (part.row_count(), part.versions())).collect();
+    assert_eq!(told, [(CHUNK_ROWS, Some(0..=0)), (2, Some(1..=1))]);
+    let sample = |i| [SampleId::new("q", 0, i).unwrap()];
+    let holding = |i| parts.iter().map(|part| shown.holds_any(part, &sample(i))).collect::<Vec<_>>();
+    assert_eq!((holding(3), holding(trajectories - 1)), (vec![true, false], vec![false, true]));
+    assert_eq!(holding(trajectories), [false, false]);
+
+    let position = shown.arrow_schema().index_of("response").unwrap();
+    let rows = shown.rows_of(&parts[1]);
+    let lengths = shown.read(&[rows[1], rows[0], 7, 6], &[ScanColumn::Length(position)]).unwrap();
+    let of = |i: u32| if i % 7 == 0 { "null".to_owned() } else { (i % 5).to_string() };
+    let expected: Vec<String> = [rows[1], rows[0], 7, 6].map(|i| format!("response_length={}", of(i))).into();
+    assert_eq!(show_batch(&lengths), expected);
+    assert_eq!(store.stats().value_reads, reads, "a length is known without its list");
+
+    let prompt = shown.arrow_schema().index_of("prompt").unwrap();
+    for (rows, column) in [(vec![0], ScanColumn::Length(prompt)), (vec![trajectories], ScanColumn::Value(0))]
+    {
+        assert_eq!(shown.read(&rows, &[column]).unwrap_err().kind(), Kind::Input);
+    }
+}
+
+#[test]
 fn a_scan_in_batches_gives_every_row_once_in_either_order() {
     let (store, table) = solver(&World::new());
     for i in (0..25).rev() {

@@ -1,0 +1,33 @@
+//! Functions of the field: what people who train agents ask of their samples.
+//!
+//! A file a family. `docs/sql.md` documents each, with examples that run as tests; formulas come with their source. To add
+//! one, write its file and name it in [`register`].
+
+mod advantage;
+mod detokenise;
+mod divergence;
+mod length;
+mod passing;
+mod spread;
+
+use std::sync::Arc;
+
+use datafusion::error::Result as PlanResult;
+use datafusion::execution::{FunctionRegistry, SessionState};
+
+pub(crate) use detokenise::Tokenizers;
+pub(crate) use length::LENGTHS;
+
+/// Makes the functions known to a session; one of the engine's own of the same name gives way.
+pub(crate) fn register(state: &mut SessionState, tokenizers: Tokenizers) -> PlanResult<()> {
+    for function in length::all() {
+        state.register_udf(Arc::new(function))?;
+    }
+    state.register_udf(Arc::new(divergence::kl()))?;
+    state.register_udf(Arc::new(detokenise::detokenise(tokenizers)))?;
+    for function in [passing::pass_at_k(), passing::mean_at_k(), spread::spread(), spread::zero_spread()] {
+        state.register_udaf(Arc::new(function))?;
+    }
+    state.register_udwf(Arc::new(advantage::advantage()))?;
+    Ok(())
+}

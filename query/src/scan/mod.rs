@@ -1,0 +1,246 @@
+//! Reads the rows of a table's snapshot, those and that of them which a query needs.
+//!
+//! A scan takes over projections, filters, limits and the lengths of lists. It leaves out parts of the table by what is
+//! known of them ([`pruning`]), then looks at the columns that filters name, those without values first ([`stage`]), and
+//! reads its outputs only of the rows that are left. Filters that a plan above makes while it runs (the worst of the best
+//! twenty so far) are looked at with every part.
+//!
+//! Invariants
+//! - Nothing is read before the first poll, and no more than the batch that was asked for.
+//! - Values of columns that are neither given nor looked at are not touched (FX-23), nor are lists for their lengths.
+//! - Every filter that was accepted is applied exactly. Each partition gives its rows in the order of their arrival.
+
+mod columns;
+mod pruning;
+mod stage;
+mod stream;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::{Fields, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, internal_err};
+use datafusion::error::Result as PlanResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use forebay_store::{Part, TableSnapshot};
+
+use self::columns::{Output, widened};
+use self::stream::{ScanStream, Work};
+
+/// A partition has at least this many parts, so that small tables are not spread over threads.
+const PARTS_PER_PARTITION_MIN: usize = 4;
+
+/// The plan to scan one table.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    table: TableSnapshot,
+    outputs: Vec<Output>,
+    /// Over the wide schema ([`columns`]).
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    partitions: Vec<Vec<Part>>,
+    fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl Scan {
+    /// Plans to read the columns at the positions of `projection` (all where it is `None`), in at most `partitions`
+    /// streams.
+    pub(crate) fn new(table: TableSnapshot, projection: Option<&Vec<usize>>, partitions: usize) -> Self {
+        let schema = table.arrow_schema();
+        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let positions = projection.unwrap_or(&all);
+        let outputs = positions.iter().map(|at| Output::column(&schema, *at)).collect();
+        let parts: Vec<Part> = table.parts().collect();
+        let share = parts.len().div_ceil(partitions.max(1)).max(PARTS_PER_PARTITION_MIN);
+        let mut partitions: Vec<Vec<Part>> = parts.chunks(share).map(<[Part]>::to_vec).collect();
+        partitions.resize(partitions.len().max(1), Vec::new());
+        let properties = properties(&[], partitions.len());
+        let metrics = ExecutionPlanMetricsSet::new();
+        Scan { table, outputs: Vec::new(), filters: Vec::new(), partitions, fetch: None, properties, metrics }
+            .with_outputs(outputs)
+    }
+
+    /// Applies filters over the whole table's schema as well.
+    pub(crate) fn with_filters(mut self, filters: Vec<Arc<dyn PhysicalExpr>>) -> PlanResult<Self> {
+        let schema = self.table.arrow_schema();
+        let all: Vec<Output> = (0..schema.fields().len()).map(|at| Output::column(&schema, at)).collect();
+        for filter in filters {
+            self.filters.push(widened(filter, &all, &schema)?);
+        }
+        Ok(self)
+    }
+
+    /// Gives at most so many rows of each partition.
+    pub(crate) fn with_rows_max(self, fetch: Option<usize>) -> Self {
+        Scan { fetch, ..self }
+    }
+
+    fn with_outputs(self, outputs: Vec<Output>) -> Self {
+        let properties = properties(&outputs, self.partitions.len());
+        Scan { outputs, properties, ..self }
+    }
+
+    fn row_count(&self, partition: Option<usize>) -> Precision<usize> {
+        let parts = match partition {
+            Some(partition) => self.partitions.get(partition).map(Vec::as_slice).unwrap_or_default().iter(),
+            None => return self.bounded(self.table.row_count(), self.partitions.len()),
+        };
+        self.bounded(parts.map(Part::row_count).sum(), 1)
+    }
+
+    fn bounded(&self, rows: usize, partitions: usize) -> Precision<usize> {
+        let rows = self.fetch.map_or(rows, |fetch| rows.min(fetch.saturating_mul(partitions)));
+        let sure = self.filters.is_empty() && (self.fetch.is_none() || partitions == 1);
+        if sure { Precision::Exact(rows) } else { Precision::Inexact(rows) }
+    }
+}
+
+fn properties(outputs: &[Output], partitions: usize) -> Arc<PlanProperties> {
+    let fields: Fields = outputs.iter().map(|output| output.field.clone()).collect();
+    let properties = PlanProperties::new(
+        EquivalenceProperties::new(Arc::new(Schema::new(fields))),
+        Partitioning::UnknownPartitioning(partitions),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    );
+    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
+}
+
+/// What is known of so many rows before they are read.
+pub(crate) fn statistics(rows: Precision<usize>, schema: &Schema) -> Statistics {
+    Statistics { num_rows: rows, ..Statistics::new_unknown(schema) }
+}
+
+impl DisplayAs for Scan {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns: Vec<&str> = self.outputs.iter().map(|output| output.field.name().as_str()).collect();
+        let parts: usize = self.partitions.iter().map(Vec::len).sum();
+        write!(f, "Scan: table={}, columns=[{}], parts={parts}", self.table.name(), columns.join(", "))?;
+        if !self.filters.is_empty() {
+            let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
+            write!(f, ", filters=[{}]", filters.join(", "))?;
+        }
+        self.fetch.map_or(Ok(()), |fetch| write!(f, ", fetch={fetch}"))
+    }
+}
+
+impl ExecutionPlan for Scan {
+    fn name(&self) -> &'static str {
+        "Scan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> PlanResult<TreeNodeRecursion>,
+    ) -> PlanResult<TreeNodeRecursion> {
+        for filter in &self.filters {
+            if visit(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan has no inputs") }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
+        let Some(parts) = self.partitions.get(partition) else {
+            return internal_err!(
+                "a scan of {} partitions has no partition {partition}",
+                self.partitions.len()
+            );
+        };
+        let work = Work {
+            table: self.table.clone(),
+            parts: parts.clone(),
+            filters: self.filters.clone(),
+            columns: self.outputs.iter().map(|output| output.column).collect(),
+            schema: self.schema(),
+            rows_max: self.fetch.unwrap_or(usize::MAX),
+            batch_rows: context.session_config().batch_size(),
+        };
+        Ok(Box::pin(cooperative(ScanStream::new(work, &self.metrics, partition))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        arguments: &StatisticsArgs,
+    ) -> PlanResult<Arc<Statistics>> {
+        Ok(Arc::new(statistics(self.row_count(arguments.partition()), &self.schema())))
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        false // that is for plans with inputs; a scan takes the limit itself
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(self.clone().with_rows_max(limit)))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> PlanResult<Option<Arc<dyn ExecutionPlan>>> {
+        let outputs =
+            projection.expr().iter().map(|wanted| Output::of(&self.outputs, &wanted.expr, &wanted.alias));
+        let outputs: Option<Vec<Output>> = outputs.collect();
+        Ok(outputs.map(|outputs| Arc::new(self.clone().with_outputs(outputs)) as _))
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        pushed: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> PlanResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let schema = self.table.arrow_schema();
+        let (mut scan, mut answers) = (self.clone(), Vec::new());
+        for parent in pushed.parent_filters {
+            // Rows are counted before a later filter is known, so a limit keeps filters out.
+            if self.fetch.is_some() || is_volatile(&parent.filter) {
+                answers.push(PushedDown::No);
+                continue;
+            }
+            scan.filters.push(widened(parent.filter, &self.outputs, &schema)?);
+            answers.push(PushedDown::Yes);
+        }
+        Ok(FilterPushdownPropagation::with_parent_pushdown_result(answers).with_updated_node(Arc::new(scan)))
+    }
+}

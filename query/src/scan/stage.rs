@@ -1,0 +1,63 @@
+//! Filters that are looked at together.
+
+use std::sync::Arc;
+
+use arrow::compute::{filter, prep_null_mask_filter};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_array::{Array, BooleanArray, UInt32Array};
+use arrow_schema::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use forebay_store::{ScanColumn, TableSnapshot};
+
+use super::columns::{is_heavy, looked_at, narrowed};
+
+/// Filters over some columns: rows that they refuse are not read any further.
+#[derive(Debug)]
+pub(super) struct Stage {
+    columns: Vec<ScanColumn>,
+    predicate: Arc<dyn PhysicalExpr>,
+    /// Whether it reads values in extents.
+    pub(super) heavy: bool,
+}
+
+impl Stage {
+    /// Filters over the wide schema in the order in which they are tried: first those that read no values.
+    pub(super) fn of(filters: &[Arc<dyn PhysicalExpr>], table: &TableSnapshot) -> PlanResult<Vec<Self>> {
+        let schema = table.arrow_schema();
+        let (mut light, mut heavy) = (Vec::new(), Vec::new());
+        for one in filters {
+            let columns = looked_at(std::slice::from_ref(one), &schema)?;
+            let reads_values = columns.iter().any(|column| is_heavy(*column, table));
+            if reads_values { heavy.push(one.clone()) } else { light.push(one.clone()) }
+        }
+        let stages = [(light, false), (heavy, true)].into_iter().filter(|(filters, _)| !filters.is_empty());
+        stages.map(|(filters, heavy)| Self::over(&filters, &schema, heavy)).collect()
+    }
+
+    fn over(filters: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef, heavy: bool) -> PlanResult<Self> {
+        let columns = looked_at(filters, schema)?;
+        let narrow = |one: &Arc<dyn PhysicalExpr>| narrowed(one.clone(), &columns, schema);
+        let filters = filters.iter().map(narrow).collect::<PlanResult<Vec<_>>>()?;
+        Ok(Stage { columns, predicate: conjunction(filters), heavy })
+    }
+
+    /// The rows that are let through, in their order.
+    pub(super) fn let_through(&self, table: &TableSnapshot, rows: Vec<u32>) -> PlanResult<Vec<u32>> {
+        let batch =
+            table.read(&rows, &self.columns).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let answer = self.predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
+        let Some(answer) = answer.as_boolean_opt() else {
+            return internal_err!("a filter answered {}", answer.data_type());
+        };
+        let mask: BooleanArray =
+            if answer.null_count() > 0 { prep_null_mask_filter(answer) } else { answer.clone() };
+        if mask.true_count() == rows.len() {
+            return Ok(rows);
+        }
+        let kept = filter(&UInt32Array::from(rows), &mask)?;
+        Ok(kept.as_primitive::<UInt32Type>().values().to_vec())
+    }
+}

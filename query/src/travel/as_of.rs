@@ -1,0 +1,124 @@
+//! `as_of(table, step => n)` and `as_of(table, version => n)`: a table as it was.
+//!
+//! As of a step: right after it was committed. As of a version: at the last moment at which that version of the table's
+//! policy was current, which is now for the current one.
+//!
+//! What a row was at a moment follows from what it is: it was inserted by then or not, each cell was final by then or not,
+//! and its step was committed by then or not. What was under way (claims, readiness) is not kept, so those columns are not
+//! there, nor is the reason of an exclusion, which has no time. Rows that were deleted since are gone, unless an archive
+//! has them. Times of cells are exact for four seconds and to one part in 4,096 beyond.
+
+use std::sync::Arc;
+
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{Column, ScalarValue, plan_err};
+use datafusion::datasource::{ViewTable, provider_as_source};
+use datafusion::error::Result as PlanResult;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit, when};
+use forebay_store::{StepInfo, StepProgress, Timestamp};
+
+use super::{number, text};
+use crate::catalog::Catalogs;
+
+/// What is not known of the past.
+const NOT_KEPT: [&str; 4] = ["is_processing", "state", "claim", "excluded_reason"];
+
+/// The function `as_of`.
+#[derive(Debug)]
+pub(super) struct AsOf(pub(super) Catalogs);
+
+/// A moment of the past: what was committed by then.
+#[derive(Clone, Copy, Debug)]
+struct Then {
+    time: Timestamp,
+    /// The last step.
+    step: u64,
+}
+
+impl TableFunctionImpl for AsOf {
+    fn call_with_args(&self, arguments: TableFunctionArgs<'_, '_>) -> PlanResult<Arc<dyn TableProvider>> {
+        let [table, kind, value] = arguments.exprs() else {
+            return plan_err!(
+                "as_of takes a table and a moment: as_of('solver', step => 12) or version => 3"
+            );
+        };
+        let (Some(table), Some(kind), Some(value)) = (text(table), text(kind), number(value)) else {
+            return plan_err!("as_of takes a table's name and a whole number: as_of('solver', step => 12)");
+        };
+        let Some(provider) = self.0.agent_table(table) else {
+            return plan_err!("table '{table}' not found");
+        };
+        let then = match kind.to_lowercase().as_str() {
+            "step" => self.after_step(value)?,
+            "version" => self.last_of_version(table, value)?,
+            other => return plan_err!("as_of takes step => n or version => n, not {other}"),
+        };
+        view(table, provider, then)
+    }
+}
+
+impl AsOf {
+    fn committed(&self) -> impl Iterator<Item = StepInfo> {
+        let steps = self.0.moment().store.steps().into_iter();
+        steps.filter(|step| step.progress == StepProgress::Committed)
+    }
+
+    fn after_step(&self, wanted: u64) -> PlanResult<Then> {
+        let found = self.committed().find(|step| step.step == wanted);
+        let time = found.and_then(|step| step.ended_at);
+        match (time, self.committed().map(|step| step.step).max()) {
+            (Some(time), _) => Ok(Then { time, step: wanted }),
+            (None, Some(last)) => plan_err!("step {wanted} is not committed; the last one that is is {last}"),
+            (None, None) => plan_err!("step {wanted} is not committed; no step is yet"),
+        }
+    }
+
+    fn last_of_version(&self, table: &str, wanted: u64) -> PlanResult<Then> {
+        let shown = self.0.moment().snapshot.table(table).ok();
+        let Some(shown) = shown else { return plan_err!("table '{table}' not found") };
+        if wanted > shown.current_version() {
+            let (policy, current) = (shown.policy(), shown.current_version());
+            return plan_err!(
+                "version {wanted} of policy {policy:?} is not there yet; the current one is {current}"
+            );
+        }
+        let moves = |step: &StepInfo| {
+            step.updates.iter().any(|(policy, version)| policy == shown.policy() && *version > wanted)
+        };
+        // The step that ended the version; all before it are committed by then.
+        let end = self.committed().filter(moves).min_by_key(|step| step.step);
+        Ok(match end.and_then(|step| Some((step.step, step.ended_at?))) {
+            Some((step, time)) => Then { time: Timestamp(time.0 - 1), step: step - 1 },
+            None => Then { time: Timestamp(i64::MAX), step: u64::MAX },
+        })
+    }
+}
+
+/// A SELECT over the table that shows it at a moment; filters and projections go through it to the table.
+fn view(name: &str, table: Arc<dyn TableProvider>, then: Then) -> PlanResult<Arc<dyn TableProvider>> {
+    let schema = table.schema();
+    let time = ScalarValue::TimestampMicrosecond(Some(then.time.0), Some("+00:00".into()));
+    let column = |name: &str| Expr::Column(Column::from_name(name));
+    let by_then = |name: &str| column(name).lt_eq(Expr::Literal(time.clone(), None));
+    let consumed = || column("step").lt_eq(lit(then.step));
+    let mut shown = Vec::new();
+    for field in schema.fields() {
+        let name = field.name().as_str();
+        let class = field.metadata().get("class").map_or("meta", String::as_str);
+        let is_final = |data: &str| by_then(&format!("{data}_at")).or(consumed()).is_true();
+        let value = match (class, name) {
+            _ if NOT_KEPT.contains(&name) => continue,
+            ("meta", "step") => when(consumed(), column(name)).end()?,
+            ("meta", _) => column(name),
+            ("status", _) if name.ends_with("_status") => {
+                column(name).and(is_final(name.trim_end_matches("_status")))
+            }
+            ("status", _) => when(is_final(name.trim_end_matches("_at")), column(name)).end()?,
+            _ => when(is_final(name), column(name)).end()?,
+        };
+        shown.push(value.alias(name));
+    }
+    let source = LogicalPlanBuilder::scan(name, provider_as_source(table), None)?;
+    let plan = source.filter(by_then("created_at"))?.project(shown)?.build()?;
+    Ok(Arc::new(ViewTable::new(plan, None)))
+}

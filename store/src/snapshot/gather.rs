@@ -1,0 +1,295 @@
+//! Gathers columns from rows.
+//!
+//! Gathering has two halves. The first reads pages and is quick enough to run under the state's lock: meta and status
+//! columns and numbers come out as finished arrays, other data columns as stored values. The second
+//! ([`Gathered::into_batch`]) resolves values in their extents, and runs with no lock held.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow_array::builder::{StringBuilder, UInt64Builder};
+use arrow_array::{
+    ArrayRef, BooleanArray, ListArray, RecordBatch, RecordBatchOptions, StructArray,
+    TimestampMicrosecondArray, UInt32Array, UInt64Array,
+};
+use arrow_buffer::{BooleanBufferBuilder, MutableBuffer, NullBuffer, OffsetBuffer};
+use arrow_schema::SchemaRef;
+
+use super::array::{data_array, numbers};
+use super::columns::{Column, ColumnSet, span_field, span_fields};
+use crate::consumer::GroupBy;
+use crate::error::{Cause, Result};
+use crate::extent::{Extents, View};
+use crate::log::record::StoredValue;
+use crate::origin;
+use crate::schema::{DataType, Element, META_COLUMNS, Schema};
+use crate::table::{
+    CHUNK_ROWS, Chunk, ColumnPage, Progress, RarePages, RowMeta, RowStatus, TableState, VersionSpan,
+};
+use crate::texts::{TextId, TextPages};
+
+/// What a row that was removed reads as.
+static NO_META: RowMeta = RowMeta::NONE;
+
+fn place(row: u32) -> usize {
+    row as usize % CHUNK_ROWS
+}
+
+/// Where rows are read from.
+pub(crate) struct Source<'a> {
+    pub(super) schema: &'a Schema,
+    pub(super) chunks: &'a [Arc<Chunk>],
+    pub(super) texts: &'a TextPages,
+    pub(super) trainer: Option<usize>,
+    pub(super) group_by: Option<GroupBy>,
+    pub(super) spans: &'a RarePages<VersionSpan>,
+}
+
+/// Columns of some rows, with data values not yet resolved.
+pub(crate) struct Gathered {
+    schema: SchemaRef,
+    rows: usize,
+    columns: Vec<GatheredColumn>,
+}
+
+enum GatheredColumn {
+    Array(ArrayRef),
+    Values(DataType, Vec<Option<StoredValue>>),
+}
+
+/// The first half of gathering, for rows of a live table.
+pub(crate) fn gather_rows(
+    table: &TableState,
+    texts: &TextPages,
+    rows: &[u32],
+    columns: ColumnSet,
+) -> Gathered {
+    let TableState { schema, chunks, trainer, group_by, .. } = table;
+    let spans = table.rare.spans();
+    gather(&Source { schema, chunks, texts, trainer: *trainer, group_by: *group_by, spans }, rows, columns)
+}
+
+/// The first half of gathering.
+pub(super) fn gather(source: &Source<'_>, rows: &[u32], columns: ColumnSet) -> Gathered {
+    let schema = columns.arrow_schema();
+    let columns = columns.0.into_iter().map(|(column, _)| source.column(column, rows)).collect();
+    Gathered { schema, rows: rows.len(), columns }
+}
+
+impl Gathered {
+    /// The second half: finds the values and makes the batch.
+    pub(crate) fn into_batch(self, extents: &Extents) -> Result<RecordBatch> {
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for column in self.columns {
+            arrays.push(match column {
+                GatheredColumn::Array(array) => array,
+                GatheredColumn::Values(data_type, values) => data_array(&data_type, &values, extents)?,
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        RecordBatch::try_new_with_options(self.schema, arrays, &options)
+            .map_err(|error| Cause::Argument { what: "columns", reason: error.to_string() }.into())
+    }
+}
+
+impl Source<'_> {
+    /// The rows in runs that lie in one chunk, so that its pages are looked up once a run.
+    fn runs<'r>(&self, rows: &'r [u32]) -> impl Iterator<Item = (&Chunk, &'r [u32])> {
+        let in_one = |a: &u32, b: &u32| *a as usize / CHUNK_ROWS == *b as usize / CHUNK_ROWS;
+        rows.chunk_by(in_one).map(|run| (&*self.chunks[run[0] as usize / CHUNK_ROWS], run))
+    }
+
+    /// Each row's chunk and its place in it.
+    fn places(&self, rows: &[u32]) -> impl Iterator<Item = (&Chunk, usize)> {
+        self.runs(rows).flat_map(|(chunk, run)| run.iter().map(move |&row| (chunk, place(row))))
+    }
+
+    fn metas<'s>(&'s self, rows: &'s [u32]) -> impl Iterator<Item = &'s RowMeta> {
+        self.runs(rows).flat_map(|(chunk, run)| {
+            let metas: &[RowMeta] = &chunk.meta;
+            run.iter().map(move |&row| metas.get(place(row)).unwrap_or(&NO_META))
+        })
+    }
+
+    fn statuses<'s>(&'s self, rows: &'s [u32]) -> impl Iterator<Item = RowStatus> {
+        self.runs(rows).flat_map(|(chunk, run)| {
+            let statuses: &[RowStatus] = &chunk.status;
+            run.iter().map(move |&row| statuses.get(place(row)).copied().unwrap_or_default())
+        })
+    }
+
+    fn column(&self, column: Column, rows: &[u32]) -> GatheredColumn {
+        GatheredColumn::Array(match column {
+            Column::Meta(index) => self.meta_column(META_COLUMNS[index], rows),
+            Column::Status(index) => Arc::new(BooleanArray::from_iter(
+                self.statuses(rows).map(|status| Some(status.finals >> index & 1 == 1)),
+            )),
+            Column::FinalAt(index) => Arc::new(self.final_times(index, rows)),
+            Column::Data(index) => {
+                let data_type = &self.schema.data_columns()[index].data_type;
+                let width = data_type.width_bytes();
+                if let DataType::Number(element) = data_type {
+                    return GatheredColumn::Array(self.number_column(index, *element, rows));
+                }
+                let values = self.places(rows).map(|(chunk, at)| chunk.cell(index, width, at));
+                return GatheredColumn::Values(data_type.clone(), values.collect());
+            }
+            Column::Length(index) => {
+                let width = match self.schema.data_columns()[index].data_type {
+                    DataType::List(element) => element.width_bytes() as u64,
+                    _ => 1, // only lists are picked so
+                };
+                optional_numbers(self.places(rows).map(|(chunk, at)| match chunk.cell(index, 16, at) {
+                    Some(StoredValue::View(view)) => Some(View(view).length() as u64 / width),
+                    _ => None,
+                }))
+            }
+        })
+    }
+
+    /// Numbers lie in their pages as Arrow wants them: a run of neighbours is copied as it is.
+    fn number_column(&self, index: usize, element: Element, rows: &[u32]) -> ArrayRef {
+        let width = element.width_bytes();
+        let mut bytes = MutableBuffer::with_capacity(rows.len() * width);
+        let mut there = BooleanBufferBuilder::new(rows.len());
+        for (chunk, run) in self.runs(rows) {
+            let empty = ColumnPage::default();
+            let page = chunk.columns.get(index).map_or(&empty, |page| &**page);
+            page.gather(width, run.iter().map(|row| place(*row)), &mut bytes);
+            let statuses: &[RowStatus] = &chunk.status;
+            for at in run.iter().map(|row| place(*row)) {
+                let finals = statuses.get(at).map_or(0, |status| status.finals);
+                there.append(finals >> index & 1 == 1 && page.has(at, width));
+            }
+        }
+        let nulls = Some(NullBuffer::new(there.finish())).filter(|nulls| nulls.null_count() > 0);
+        numbers(element, bytes.into(), nulls)
+    }
+
+    fn final_times(&self, column: usize, rows: &[u32]) -> TimestampMicrosecondArray {
+        let times = self.places(rows).map(|(chunk, at)| {
+            let is_final = chunk.status(at).finals >> column & 1 == 1;
+            let after_us = || i64::try_from(chunk.final_after_ms(column, at) * 1_000).unwrap_or(i64::MAX);
+            is_final.then(|| chunk.meta(at).created_at.saturating_add(after_us()))
+        });
+        TimestampMicrosecondArray::from_iter(times).with_timezone("+00:00")
+    }
+
+    fn meta_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
+        let metas = || self.metas(rows);
+        match name {
+            "sample_id" => written(rows.len(), metas().map(|meta| meta.sample(self.texts))),
+            "policy_version" => {
+                Arc::new(UInt64Array::from_iter_values(metas().map(|meta| meta.policy_version)))
+            }
+            "version_spans" => self.span_lists(rows),
+            "input_id" => texts(metas().map(|meta| Some(self.texts.get(meta.input)))),
+            "turn" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.turn))),
+            "trajectory_id" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.trajectory))),
+            "group_key" => {
+                let by = self.group_by.unwrap_or(GroupBy::Input);
+                let text = |id| self.texts.get(id);
+                texts(
+                    metas().map(|meta| {
+                        Some(by.text(meta.sample(self.texts), text(meta.agent), text(meta.parent)))
+                    }),
+                )
+            }
+            "agent" => texts(metas().map(|meta| Some(self.texts.get(meta.agent)))),
+            "purpose" => texts(metas().map(|meta| Some(meta.purpose().as_str()))),
+            "origin_peer" => texts(metas().map(|meta| Some(origin::parts(self.texts.get(meta.origin))?.0))),
+            "origin_round" => {
+                optional_numbers(metas().map(|meta| Some(origin::parts(self.texts.get(meta.origin))?.1)))
+            }
+            "parent" => texts(metas().map(|meta| self.present(meta.parent))),
+            "weights" => texts(metas().map(|meta| self.present(meta.weights))),
+            "attempt" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.attempt))),
+            "created_at" => {
+                let times = metas().map(|meta| meta.created_at);
+                Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00"))
+            }
+            "excluded_reason" => texts(self.statuses(rows).map(|status| self.present(status.excluded))),
+            "step" => {
+                let steps = self.statuses(rows).map(|status| u64::from(status.step));
+                optional_numbers(steps.map(|step| (step != 0).then_some(step)))
+            }
+            _ => self.progress_column(name, rows),
+        }
+    }
+
+    fn present(&self, text: TextId) -> Option<&str> {
+        (text != TextId::EMPTY).then(|| self.texts.get(text))
+    }
+
+    /// From which token on the response was made under which version, beginning with the row's own.
+    fn span_lists(&self, rows: &[u32]) -> ArrayRef {
+        let (mut starts, mut versions, mut lengths) =
+            (Vec::new(), Vec::new(), Vec::with_capacity(rows.len()));
+        for (&row, meta) in rows.iter().zip(self.metas(rows)) {
+            let first = VersionSpan { start: 0, version: meta.policy_version };
+            let spans = [&[first], self.spans.get(row)].concat();
+            starts.extend(spans.iter().map(|span| span.start));
+            versions.extend(spans.iter().map(|span| span.version));
+            lengths.push(spans.len());
+        }
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(UInt32Array::from(starts)), Arc::new(UInt64Array::from(versions))];
+        let structs = StructArray::new(span_fields(), columns, None);
+        Arc::new(ListArray::new(span_field(), OffsetBuffer::from_lengths(lengths), Arc::new(structs), None))
+    }
+
+    /// `is_processing`, `state` and `claim`: where the row stands with the table's trainer.
+    fn progress_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
+        let words = self.places(rows).map(|(chunk, at)| {
+            let word = self.trainer.map(|slot| chunk.word(slot, at)).unwrap_or_default();
+            (word, chunk.status(at))
+        });
+        let held = |progress| matches!(progress, Progress::Leased | Progress::Accumulated);
+        match name {
+            "is_processing" => {
+                Arc::new(BooleanArray::from_iter(words.map(|(word, _)| Some(held(word.progress)))))
+            }
+            "claim" => optional_numbers(words.map(|(word, _)| {
+                (held(word.progress) || word.progress == Progress::Done).then_some(word.ticket_or_claim)
+            })),
+            _ => texts(words.map(|(word, status)| Some(state_word(word.progress, status)))),
+        }
+    }
+}
+
+fn state_word(progress: Progress, status: RowStatus) -> &'static str {
+    if status.is_excluded() {
+        return "excluded";
+    }
+    match progress {
+        Progress::Waiting => "waiting",
+        Progress::Ready => "ready",
+        Progress::Leased => "leased",
+        Progress::Accumulated => "accumulated",
+        Progress::Done => "consumed",
+        Progress::Out => "aside", // eval and warm-up rows: no trainer takes them
+    }
+}
+
+/// Texts that are written out, without a string each.
+fn written(count: usize, values: impl Iterator<Item = impl std::fmt::Display>) -> ArrayRef {
+    let mut builder = StringBuilder::with_capacity(count, count * 16);
+    for value in values {
+        // Writing to memory does not fail; the value ends where the empty one is added.
+        let _ = write!(builder, "{value}");
+        builder.append_value("");
+    }
+    Arc::new(builder.finish())
+}
+
+fn texts<T: AsRef<str>>(values: impl Iterator<Item = Option<T>>) -> ArrayRef {
+    let mut builder = StringBuilder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
+
+fn optional_numbers(values: impl Iterator<Item = Option<u64>>) -> ArrayRef {
+    let mut builder = UInt64Builder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}

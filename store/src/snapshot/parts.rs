@@ -1,0 +1,117 @@
+//! A table in parts, for whoever decides row by row what he reads.
+//!
+//! A query engine looks at cheap columns first, and at values only of the rows that are left. So a table tells what its
+//! [`Part`]s have in common without a look at their rows, gives the numbers of their rows, and reads columns of just the
+//! rows that are asked for.
+
+use std::ops::RangeInclusive;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use super::TableSnapshot;
+use super::columns::ColumnSet;
+use super::gather::gather;
+use crate::error::{Cause, Result};
+use crate::origin::EXTERNAL_VERSION;
+use crate::sample_id::SampleId;
+use crate::table::{CHUNK_ROWS, RowMeta};
+
+/// Up to [`CHUNK_ROWS`] rows that arrived one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    number: usize,
+    rows: usize,
+    versions: Option<RangeInclusive<u64>>,
+}
+
+impl Part {
+    /// How many rows it has: at least one.
+    pub fn row_count(&self) -> usize {
+        self.rows
+    }
+
+    /// Bounds of the policy versions of its rows; `None` where rows of peers are among them, whose versions are not
+    /// bounded by anything.
+    pub fn versions(&self) -> Option<RangeInclusive<u64>> {
+        self.versions.clone()
+    }
+}
+
+/// What is read of a row: a column by its position in [`TableSnapshot::arrow_schema`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanColumn {
+    /// Its value.
+    Value(usize),
+    /// How many elements its list has, as a uint64 column `NAME_length`: known without reading the list.
+    Length(usize),
+}
+
+impl ScanColumn {
+    /// The column's position.
+    pub fn position(self) -> usize {
+        match self {
+            ScanColumn::Value(position) | ScanColumn::Length(position) => position,
+        }
+    }
+}
+
+impl TableSnapshot {
+    /// The parts that have rows, in the order of arrival.
+    pub fn parts(&self) -> impl Iterator<Item = Part> {
+        self.chunks.iter().enumerate().filter_map(|(number, chunk)| {
+            let summary = chunk.summary;
+            let rows = chunk.len() - summary.removed as usize;
+            let bounded = summary.version_max != EXTERNAL_VERSION;
+            let versions = bounded.then_some(summary.version_min..=summary.version_max);
+            (rows > 0).then_some(Part { number, rows, versions })
+        })
+    }
+
+    /// The numbers of a part's rows, in the order of arrival.
+    pub fn rows_of(&self, part: &Part) -> Vec<u32> {
+        let Some(chunk) = self.chunks.get(part.number) else { return Vec::new() };
+        let there = (0..chunk.len()).filter(|at| chunk.summary.removed == 0 || !chunk.is_removed(*at));
+        there.map(|at| (part.number * CHUNK_ROWS + at) as u32).collect()
+    }
+
+    /// Whether a row of one of these samples is in a part. Looks at numbers first and at texts of few rows, so it takes a
+    /// fraction of what reading the ids does.
+    pub fn holds_any(&self, part: &Part, samples: &[SampleId]) -> bool {
+        let Some(chunk) = self.chunks.get(part.number) else { return false };
+        let wanted = |meta: &RowMeta| {
+            let numbers =
+                |sample: &&SampleId| (sample.turn(), sample.trajectory()) == (meta.turn, meta.trajectory);
+            samples.iter().filter(numbers).any(|sample| sample.input() == self.texts.get(meta.input))
+        };
+        let metas: &[RowMeta] = &chunk.meta;
+        metas.iter().enumerate().any(|(at, meta)| wanted(meta) && !chunk.is_removed(at))
+    }
+
+    /// Columns of rows, which [`rows_of`](Self::rows_of) named, in the order given. Values of other columns are not
+    /// touched.
+    ///
+    /// # Errors
+    /// `input` for a column that is not there, a length of what is no list, a row that the table never had; `corrupt` when
+    /// a value's place cannot be read.
+    pub fn read(&self, rows: &[u32], columns: &[ScanColumn]) -> Result<RecordBatch> {
+        let end = self.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+        if let Some(row) = rows.iter().find(|row| **row as usize >= end) {
+            let reason = format!("there is no row {row}; the table has had {end}");
+            return Err(Cause::Argument { what: "row", reason }.into());
+        }
+        gather(&self.source(), rows, self.picked(columns)?).into_batch(&self.extents)
+    }
+
+    /// The schema of what [`read`](Self::read) gives.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn schema_of(&self, columns: &[ScanColumn]) -> Result<SchemaRef> {
+        self.picked(columns).map(|columns| columns.arrow_schema())
+    }
+
+    fn picked(&self, columns: &[ScanColumn]) -> Result<ColumnSet> {
+        ColumnSet::all(&self.schema, &self.arrow_schema).picked(&self.schema, columns.iter().copied())
+    }
+}
