@@ -83,7 +83,7 @@ fn parts_tell_what_their_rows_have_in_common_and_lengths_are_read_without_the_li
     let position = shown.arrow_schema().index_of("response").unwrap();
     let rows = shown.rows_of(&parts[1]);
     let lengths = shown.read(&[rows[1], rows[0], 7, 6], &[ScanColumn::Length(position)]).unwrap();
-    let of = |i: u32| if i % 7 == 0 { "null".to_owned() } else { (i % 5).to_string() };
+    let of = |i: u32| if i.is_multiple_of(7) { "null".to_owned() } else { (i % 5).to_string() };
     let expected: Vec<String> = [rows[1], rows[0], 7, 6].map(|i| format!("response_length={}", of(i))).into();
     assert_eq!(show_batch(&lengths), expected);
     assert_eq!(store.stats().value_reads, reads, "a length is known without its list");
