@@ -1,0 +1,131 @@
+//! Two agents, four versions, three steps: the same to the byte whenever it is made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_query::Session;
+use forebay_store::{
+    Consumer, DataType, Element, GroupBy, MicroBatch, NewRow, Options, Purpose, Schema, SimulatedClock,
+    StepPlan, Store, Table, Timestamp, Value, Wait,
+};
+use tempfile::TempDir;
+
+use super::dice::Dice;
+
+/// An open store with the content of every question, and a session over it.
+pub(super) struct Data {
+    pub(super) session: Session,
+    store: Store,
+    clock: Arc<SimulatedClock>,
+    _directory: TempDir,
+}
+
+const VERSIONS: u64 = 4;
+const INPUTS: u64 = 12;
+const TRAJECTORIES: u32 = 4;
+
+impl Data {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SimulatedClock::new(Timestamp(1_750_000_000_000_000)));
+        let options = Options::default().clock(clock.clone());
+        let store = Store::open(directory.path().join("store"), options).unwrap();
+        for agent in ["solver", "checker"] {
+            let schema = Schema::new()
+                .data("prompt", DataType::Utf8)
+                .data("response", DataType::list(Element::Int32))
+                .data("logprobs", DataType::list(Element::Float32))
+                .data("reference", DataType::list(Element::Float32))
+                .data("reward", DataType::Float32);
+            store.create_table(agent, schema).unwrap();
+            let trainer = Consumer::trainer([agent]).ready(["reward"]).group(GroupBy::InputAndTurn, TRAJECTORIES);
+            store.create_consumer(&format!("train-{agent}"), trainer).unwrap();
+        }
+        let data = Data { session: Session::new(&store).unwrap(), store, clock, _directory: directory };
+        let mut dice = Dice::new(7);
+        for version in 0..VERSIONS {
+            data.fill(version, &mut dice);
+            if version + 1 < VERSIONS {
+                data.step(["solver", "checker"], version);
+            }
+        }
+        data
+    }
+
+    fn fill(&self, version: u64, dice: &mut Dice) {
+        let (solver, checker) = (self.store.table("solver").unwrap(), self.store.table("checker").unwrap());
+        for input in 0..INPUTS {
+            for trajectory in 0..TRAJECTORIES {
+                let id = |turn: u32| format!("q{input}_{turn}_{trajectory}");
+                // The first two inputs are trained on, so they are whole.
+                let whole = input < 2;
+                self.row(&solver, NewRow::new(version, &id(0)).unwrap(), dice, whole);
+                if dice.below(3) > 0 {
+                    self.row(&solver, NewRow::new(version, &id(1)).unwrap(), dice, false);
+                }
+                let parent = format!("solver/{}", id(0));
+                self.row(&checker, NewRow::new(version, &id(0)).unwrap().parent(&parent), dice, whole);
+                if input == 2 {
+                    let parent = format!("checker/{}", id(0));
+                    self.row(&checker, NewRow::new(version, &id(1)).unwrap().parent(&parent), dice, false);
+                }
+            }
+        }
+    }
+
+    fn row(&self, table: &Table, row: NewRow, dice: &mut Dice, whole: bool) {
+        self.clock.advance(Duration::from_millis(1 + dice.below(900)));
+        let aside = !whole && dice.below(20) == 0;
+        let row = if aside { row.purpose(Purpose::Eval) } else { row };
+        let row = table.insert_row(row, []).unwrap();
+        let number = dice.below(100);
+        let prompt = match dice.below(12) {
+            0 => String::new(),
+            1 => format!("Größe «{number}» \"quoted\", 数 {number}"),
+            _ => format!("What is {} + {number}? Answer with a number.", dice.below(10)),
+        };
+        let length = dice.below(25);
+        let response: Vec<i32> = (0..length).map(|_| dice.below(16) as i32).collect();
+        let logprobs: Vec<f32> = (0..length).map(|_| -(dice.below(400) as f32) / 100.0).collect();
+        let reference: Vec<f32> =
+            logprobs.iter().map(|own| own - dice.below(50) as f32 / 100.0 + 0.2).collect();
+        let reward = match dice.below(6) {
+            0 => 0.0,
+            1 => 1.0,
+            _ => dice.below(1000) as f64 / 1000.0,
+        };
+        let cells: [(&str, Value<'_>); 5] = [
+            ("prompt", prompt.as_str().into()),
+            ("response", (&response[..]).into()),
+            ("logprobs", (&logprobs[..]).into()),
+            ("reference", (&reference[..]).into()),
+            ("reward", reward.into()),
+        ];
+        for cell in cells {
+            self.clock.advance(Duration::from_millis(dice.below(200)));
+            if whole || dice.below(8) > 0 {
+                table.write(row, [cell]).unwrap();
+            }
+        }
+        if !whole && dice.below(15) == 0 {
+            table.exclude(row, dice.one_of(&["too_long", "no_answer"])).unwrap();
+        }
+    }
+
+    /// Trains on the first two groups of both agents.
+    fn step(&self, agents: [&str; 2], version: u64) {
+        let trainers = agents.map(|agent| self.store.consumer(&format!("train-{agent}")).unwrap());
+        let plan = trainers.iter().fold(StepPlan::new(), |plan, train| plan.groups(train, ["q0_0", "q1_0"]));
+        let step = self.store.begin_step(plan).unwrap();
+        for train in &trainers {
+            while let Some(claim) = step.next(train, MicroBatch::of(4), Wait::No).unwrap() {
+                self.clock.advance(Duration::from_secs(1));
+                claim.accumulated().unwrap();
+            }
+        }
+        self.clock.advance(Duration::from_secs(1));
+        let step = step.commit(agents.map(|agent| (agent, vec![]))).unwrap();
+        assert_eq!(step.step, version + 1);
+        self.clock.advance(Duration::from_secs(1));
+    }
+}
