@@ -12,6 +12,8 @@ pub struct Answer {
     pub schema: SchemaRef,
     /// The rows, in the order of the query.
     pub batches: Vec<RecordBatch>,
+    /// Whether there are more rows, which [`Options::rows_max`](crate::Options::rows_max) cut off.
+    pub cut: bool,
 }
 
 impl Answer {

@@ -4,7 +4,9 @@
 //! [`Cause`] with the offending words and the way out. DataFusion's errors are sorted into causes here, and only here.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
@@ -107,6 +109,8 @@ pub enum Cause {
     UnknownColumn { name: String, close: Option<String> },
     #[error("{reason}")]
     Query { reason: String },
+    #[error("{reason}")]
+    Parameters { reason: String },
     #[error("SQL only reads a store, and {verb} would not: {instead}")]
     ReadOnly { verb: String, instead: &'static str },
     #[error(
@@ -115,6 +119,15 @@ pub enum Cause {
     Memory { reason: String },
     #[error("the tokenizer {} cannot be used: {reason}; give the `tokenizer.json` of a model", path.display())]
     Tokenizer { path: PathBuf, reason: String },
+    #[error(
+        "the query needs more space for what it spills than it may take ({reason}); ask for fewer rows or columns, or raise \
+         `spill_bytes_max`"
+    )]
+    Spill { reason: String },
+    #[error("queries cannot spill to {}: {reason}; give another `spill_dir`", .directory.display())]
+    SpillDirectory { directory: PathBuf, reason: String },
+    #[error("the statement took longer than {limit:?}; ask for less, or raise `statement_time_max`")]
+    Time { limit: Duration },
     #[error("the store could not be read: {source}")]
     Store { source: forebay_store::Error },
     #[error("the query engine failed: {reason}; this is a bug, please report it with the query")]
@@ -129,7 +142,8 @@ impl Cause {
             Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } | Cause::Query { .. } => Kind::Input,
             Cause::Tokenizer { .. } => Kind::Input,
             Cause::ReadOnly { .. } => Kind::ReadOnly,
-            Cause::Memory { .. } => Kind::Capacity,
+            Cause::Parameters { .. } | Cause::SpillDirectory { .. } => Kind::Input,
+            Cause::Memory { .. } | Cause::Spill { .. } | Cause::Time { .. } => Kind::Capacity,
             Cause::Store { .. } => Kind::Store,
             Cause::Bug { .. } => Kind::Bug,
         }
@@ -141,16 +155,41 @@ impl From<DataFusionError> for Cause {
         use DataFusionError as E;
         match innermost(error) {
             E::SchemaError(schema, _) => from_schema(&schema),
+            E::External(source) if source.is::<Error>() => match source.downcast::<Error>() {
+                Ok(error) => *error.0, // one of ours, on its way through a stream
+                Err(other) => Cause::Bug { reason: other.to_string() },
+            },
             E::External(source) => match source.downcast::<forebay_store::Error>() {
                 Ok(source) => Cause::Store { source: *source },
                 Err(other) => Cause::Bug { reason: other.to_string() },
             },
+            E::ResourcesExhausted(reason) if reason.contains(SPILL_LIMIT) => {
+                Cause::Spill { reason: spilled(&reason) }
+            }
+            E::IoError(error) if error.kind() == ErrorKind::StorageFull => {
+                Cause::Spill { reason: error.to_string() }
+            }
             error @ E::ResourcesExhausted(_) => Cause::Memory { reason: first_line(&error) },
             error @ (E::Internal(_) | E::ExecutionJoin(_) | E::IoError(_) | E::Ffi(_) | E::Substrait(_)) => {
                 Cause::Bug { reason: first_line(&error) }
             }
             error => Cause::Query { reason: plain(&error) },
         }
+    }
+}
+
+/// The words by which the engine tells a full spill directory from a full memory.
+const SPILL_LIMIT: &str = "disk space during the spilling process";
+
+/// What the engine says of its spill limit, without the name of its own setting.
+fn spilled(reason: &str) -> String {
+    reason.split(". ").next().unwrap_or(reason).to_owned()
+}
+
+/// An error of ours on its way through the engine's streams.
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        DataFusionError::External(Box::new(error))
     }
 }
 

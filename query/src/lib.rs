@@ -6,6 +6,8 @@
 //!   library call that does the same ([`Kind::ReadOnly`]).
 //! - Every query sees a *moment*: one snapshot of all tables, taken when the query is planned. Two tables that are
 //!   joined show the same instant, however busily others write.
+//! - A [`RowStream`] gives what comes out batch by batch, within the limits of the session's [`Options`]; a [`Prepared`]
+//!   statement is asked again and again, with other values.
 //! - An [`Answer`] is the schema and the batches that came out, and renders itself as a table, JSON or CSV
 //!   ([`Format`]).
 //!
@@ -16,26 +18,38 @@
 //! too. `docs/sql.md` lists the columns, with examples that a test runs.
 //!
 //! # Layout
-//! In reading order: [`session`](Session), `statement` (what is refused), `catalog` (names to tables), `table` and
-//! `scan` (how rows come out of a snapshot), `functions` (of the field), `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
+//! In reading order: [`session`](Session), `statement` (what is refused), `plan`, [`stream`](RowStream) and `runtime` (the
+//! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and
+//! `scan` (how rows come out of a snapshot), `functions` (of the field), `travel` (the past, ancestry), `system` (a file a
+//! table), `answer` and `render`.
 //!
 //! This crate knows DataFusion, and nobody else does: its types do not appear in the interface. Arrow's do.
 
 mod answer;
 mod catalog;
+mod compact;
 mod error;
 mod functions;
+mod listing;
 mod options;
+mod placeholder;
+mod plan;
+mod prepared;
 mod render;
+mod runtime;
 mod scan;
 mod session;
 mod statement;
+mod stream;
 mod system;
 mod table;
 mod travel;
 
 pub use answer::Answer;
 pub use error::{Cause, Error, Kind, Result};
+pub use listing::{TableInfo, TableKind};
 pub use options::Options;
+pub use prepared::Prepared;
 pub use render::{Format, UnknownFormat};
 pub use session::Session;
+pub use stream::RowStream;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a session may use.
 ///
@@ -11,6 +12,11 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub(crate) memory_bytes_max: usize,
+    pub(crate) spill_bytes_max: u64,
+    pub(crate) spill_dir: Option<PathBuf>,
+    pub(crate) statement_time_max: Option<Duration>,
+    pub(crate) rows_max: Option<usize>,
+    pub(crate) refresh: bool,
     pub(crate) batch_rows: usize,
     pub(crate) partitions: usize,
     pub(crate) tokenizers: BTreeMap<String, PathBuf>,
@@ -18,16 +24,62 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { memory_bytes_max: 1 << 30, batch_rows: 8192, partitions: 1, tokenizers: BTreeMap::new() }
+        Options {
+            memory_bytes_max: 1 << 30,
+            spill_bytes_max: 8 << 30,
+            spill_dir: None,
+            statement_time_max: None,
+            rows_max: None,
+            refresh: false,
+            batch_rows: 8192,
+            partitions: 1,
+            tokenizers: BTreeMap::new(),
+        }
     }
 }
 
 impl Options {
-    /// The most memory that sorts, joins and groups of the session's queries take together, in bytes. Beyond it a
-    /// query fails with [`Kind::Capacity`](crate::Kind::Capacity); nothing is spilled to disk. Default: 1 GiB. The answer
-    /// itself is not counted.
+    /// The most memory that sorts, joins and groups of the session's queries take together, in bytes. Beyond it sorts and
+    /// groups go on in files ([`Options::spill_bytes_max`]); what cannot fails with
+    /// [`Kind::Capacity`](crate::Kind::Capacity). Default: 1 GiB. The answer itself is not counted.
     pub fn memory_bytes_max(mut self, bytes: usize) -> Self {
         self.memory_bytes_max = bytes;
+        self
+    }
+
+    /// The most that the session's queries keep in files at one time because it does not fit into their memory, in bytes.
+    /// Beyond it they fail with [`Kind::Capacity`](crate::Kind::Capacity). The files are gone when their query ends.
+    /// Default: 8 GiB. 0 spills nothing.
+    pub fn spill_bytes_max(mut self, bytes: u64) -> Self {
+        self.spill_bytes_max = bytes;
+        self
+    }
+
+    /// Where those files lie. Default: the system's directory for temporary files.
+    pub fn spill_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spill_dir = Some(directory.into());
+        self
+    }
+
+    /// How long a statement may take, from the call to its last batch; whoever reads a stream slowly spends it too. Then
+    /// it fails with [`Kind::Capacity`](crate::Kind::Capacity). Default: no limit.
+    pub fn statement_time_max(mut self, time: Duration) -> Self {
+        self.statement_time_max = Some(time);
+        self
+    }
+
+    /// The most rows of an answer, for people who look: the rest is cut off, and the answer says so
+    /// ([`Answer::cut`](crate::Answer::cut)). Default: all.
+    pub fn rows_max(mut self, rows: usize) -> Self {
+        self.rows_max = Some(rows);
+        self
+    }
+
+    /// Whether each query first takes in what a writer in another process has written
+    /// ([`Store::refresh`](forebay_store::Store::refresh)); a store that is not open for reading only always shows its
+    /// newest. Default: false.
+    pub fn refresh(mut self, refresh: bool) -> Self {
+        self.refresh = refresh;
         self
     }
 

@@ -1,27 +1,30 @@
 //! A session: answers queries over one store.
 //!
-//! A query goes: parse, refuse what would write, take one moment of the store, plan against it, run. The planner's
+//! A query goes: parse, refuse what would write, take one moment of the store, plan against it, run batch by batch. The planner's
 //! functions and rules are set up once a session; a query gets a copy of them over a catalog of its own, so that every
 //! name in it resolves to the same snapshot.
 //!
 //! Any number of threads may ask at once. A query runs on the thread (or task) that waits for it and takes one core.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::GreedyMemoryPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::physical_plan::collect;
-use datafusion::prelude::{SQLOptions, SessionConfig};
+use datafusion::prelude::SessionConfig;
 use forebay_store::Store;
 
 use crate::answer::Answer;
 use crate::catalog::{CATALOG, Catalogs, PUBLIC};
 use crate::error::{Cause, Error, Result};
 use crate::functions::{self, Tokenizers};
+use crate::listing::{self, TableInfo};
 use crate::options::Options;
+use crate::placeholder;
+use crate::plan::Planned;
+use crate::prepared::Prepared;
+use crate::runtime;
 use crate::statement;
+use crate::stream::{Deadline, RowStream};
 use crate::system::Moment;
 use crate::travel;
 
@@ -47,6 +50,7 @@ use crate::travel;
 pub struct Session {
     store: Store,
     base: Arc<SessionState>,
+    options: Arc<Options>,
 }
 
 impl Session {
@@ -61,6 +65,7 @@ impl Session {
     /// A session that may use what `options` say.
     ///
     /// # Errors
+    /// [`Kind::Input`](crate::Kind::Input) when the directory for what is spilled cannot be used;
     /// [`Kind::Bug`](crate::Kind::Bug) when the query engine cannot be set up.
     pub fn with_options(store: &Store, options: &Options) -> Result<Self> {
         let config = SessionConfig::new()
@@ -69,40 +74,72 @@ impl Session {
             .with_information_schema(true)
             .with_batch_size(options.batch_rows)
             .with_target_partitions(options.partitions);
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(GreedyMemoryPool::new(options.memory_bytes_max)))
-            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
-            .build_arc()?;
         let mut base = SessionStateBuilder::new()
-            .with_config(config)
-            .with_runtime_env(runtime)
+            .with_config(runtime::limited(config, options))
+            .with_runtime_env(runtime::runtime(options)?)
             .with_default_features()
             .build();
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));
         functions::register(&mut base, Tokenizers::read(files)?)?;
-        Ok(Session { store: store.clone(), base: Arc::new(base) })
+        Ok(Session { store: store.clone(), base: Arc::new(base), options: Arc::new(options.clone()) })
+    }
+
+    /// The same session, which shares its memory and its files with this one, with another time limit for its statements.
+    pub fn with_statement_time_max(&self, time: Option<Duration>) -> Self {
+        self.with(|options| options.statement_time_max = time)
+    }
+
+    /// The same session, which shares its memory and its files with this one, with another row limit for its answers.
+    pub fn with_rows_max(&self, rows: Option<usize>) -> Self {
+        self.with(|options| options.rows_max = rows)
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = (*self.options).clone();
+        change(&mut options);
+        Session { options: Arc::new(options), ..self.clone() }
     }
 
     /// Answers one statement. What it sees is the store at the moment of the call; dropping the future ends the query.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::Kind::Input) for what is not SQL, names unknown things or cannot be computed;
-    /// `ReadOnly` for a statement that would write; `Capacity` beyond the memory budget; `Store` when values cannot be
-    /// read.
+    /// As for [`Session::stream`].
     pub async fn sql(&self, sql: &str) -> Result<Answer> {
-        let mut statement = statement::parse(sql)?;
-        statement::check_reads_only(&statement)?;
-        travel::spell_out_names(&mut statement);
-        let catalogs = Catalogs::new(Moment::of(&self.store));
-        let state = self.state_over(&catalogs);
-        let plan = state.statement_to_plan(statement).await.map_err(|error| catalogs.name_missing(error))?;
-        let reads_only =
-            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        reads_only.verify_plan(&plan).map_err(|_| statement::refused("this statement"))?;
-        let plan = state.create_physical_plan(&plan).await?;
-        let schema = plan.schema();
-        let batches = collect(plan, state.task_ctx()).await?;
-        Ok(Answer { schema, batches })
+        self.stream(sql).await?.collect().await
+    }
+
+    /// Answers one statement batch by batch. What it sees is the store at the moment of the call; dropping the stream
+    /// ends the query. With [`Options::statement_time_max`] it needs a runtime whose clock is enabled.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::Kind::Input) for what is not SQL, names unknown things or cannot be computed;
+    /// `ReadOnly` for a statement that would write; `Capacity` beyond a limit of the [`Options`]; `Store` when values
+    /// cannot be read. The stream fails in the same ways.
+    pub async fn stream(&self, sql: &str) -> Result<RowStream> {
+        let mut deadline = self.deadline();
+        let start = async { self.plan(sql).await?.without_parameters()?.start().await };
+        let (schema, batches) = Deadline::bound(&mut deadline, start).await?;
+        Ok(RowStream::new(schema, batches, deadline, self.rows_max()))
+    }
+
+    /// Reads a statement that is to be asked with other values each time: `$1`, `$2` … or `?` stand for values in their
+    /// order, `$name` for one with a name.
+    ///
+    /// # Errors
+    /// As for [`Session::stream`].
+    pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
+        let sql = placeholder::numbered(sql);
+        let planned = self.plan(&sql).await?;
+        let (schema, parameters) = (planned.schema(), planned.parameters()?);
+        Ok(Prepared::new(self.clone(), &sql, schema, parameters))
+    }
+
+    /// All tables that a statement can name now, by schema and name.
+    ///
+    /// # Errors
+    /// `Store` when what the engine knows of itself cannot be read.
+    pub async fn tables(&self) -> Result<Vec<TableInfo>> {
+        listing::tables(&self.state_over(&Catalogs::new(self.moment()?))).await
     }
 
     /// [`Session::sql`] for synchronous callers, from any thread, async ones included (whose runtime it blocks).
@@ -123,11 +160,38 @@ impl Session {
     fn run_here(&self, sql: &str) -> Result<Answer> {
         let workers = self.base.config().target_partitions();
         let runtime = match workers {
-            1 => tokio::runtime::Builder::new_current_thread().build(),
-            workers => tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build(),
+            1 => tokio::runtime::Builder::new_current_thread().enable_time().build(),
+            workers => {
+                tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_time().build()
+            }
         };
         let runtime = runtime.map_err(|error| Error::from(Cause::Bug { reason: error.to_string() }))?;
         runtime.block_on(self.sql(sql))
+    }
+
+    /// The statement, planned against this moment.
+    pub(crate) async fn plan(&self, sql: &str) -> Result<Planned> {
+        let mut statement = statement::parse(sql)?;
+        statement::check_reads_only(&statement)?;
+        travel::spell_out_names(&mut statement);
+        let catalogs = Catalogs::new(self.moment()?);
+        Planned::new(statement, self.state_over(&catalogs), &catalogs, self.options.rows_max).await
+    }
+
+    /// From now on, for one statement.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        Deadline::of(self.options.statement_time_max)
+    }
+
+    pub(crate) fn rows_max(&self) -> Option<usize> {
+        self.options.rows_max
+    }
+
+    fn moment(&self) -> Result<Moment> {
+        if self.options.refresh {
+            self.store.refresh().map_err(|source| Error::from(Cause::Store { source }))?;
+        }
+        Ok(Moment::of(&self.store))
     }
 
     fn state_over(&self, catalogs: &Catalogs) -> SessionState {

@@ -114,7 +114,7 @@ mod tests {
             columns.into_iter().map(|(name, array)| (name, array, true)),
         )
         .unwrap();
-        Answer { schema: batch.schema(), batches: vec![batch] }
+        Answer { schema: batch.schema(), batches: vec![batch], cut: false }
     }
 
     fn rendered(answer: &Answer, format: Format, width: Option<usize>) -> String {

@@ -8,6 +8,8 @@ mod fixture;
 mod freshness;
 mod functions;
 mod instant;
+mod limits;
+mod prepared;
 mod pushdown;
 mod reading;
 mod refused;

@@ -1,0 +1,91 @@
+//! A statement that was read, refused if it would write, and planned against one moment.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use datafusion::common::ParamValues;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::SQLOptions;
+use datafusion::sql::parser::Statement;
+
+use crate::catalog::Catalogs;
+use crate::error::Result;
+use crate::placeholder::{Parameters, refused};
+use crate::statement;
+use crate::stream::Batches;
+
+/// A plan and what it runs in.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    state: Arc<SessionState>,
+    plan: LogicalPlan,
+    rows_max: Option<usize>,
+}
+
+impl Planned {
+    /// Plans a statement over the catalogs of its moment.
+    pub(crate) async fn new(
+        statement: Statement,
+        state: SessionState,
+        catalogs: &Catalogs,
+        rows_max: Option<usize>,
+    ) -> Result<Self> {
+        let plan = state.statement_to_plan(statement).await.map_err(|error| catalogs.name_missing(error))?;
+        let reads_only =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        reads_only.verify_plan(&plan).map_err(|_| statement::refused("this statement"))?;
+        Ok(Planned { state: Arc::new(state), plan, rows_max })
+    }
+
+    /// The values that it waits for.
+    pub(crate) fn parameters(&self) -> Result<Parameters> {
+        Parameters::of(&self.plan)
+    }
+
+    /// The same, or a refusal where values are missing.
+    pub(crate) fn without_parameters(self) -> Result<Self> {
+        match self.parameters()?.schema.fields().len() {
+            0 => Ok(self),
+            count => {
+                let reason = "prepare it and give values with `Session::prepare`, or write them into it";
+                Err(refused(format!("the statement has {count} parameters; {reason}")))
+            }
+        }
+    }
+
+    /// The same with its parameters filled in.
+    pub(crate) fn with_values(&self, values: &ParamValues) -> Result<Self> {
+        let plan = self.plan.clone().replace_params_with_values(values)?;
+        Ok(Planned { plan, ..self.clone() })
+    }
+
+    /// The columns of the answer, as far as they are known before it runs.
+    pub(crate) fn schema(&self) -> SchemaRef {
+        let plan = self.state.optimize(&self.plan);
+        let schema = plan.as_ref().map_or(self.plan.schema(), LogicalPlan::schema);
+        schema.inner().clone()
+    }
+
+    /// Makes it ready to be polled; nothing is read before it is.
+    pub(crate) async fn start(self) -> Result<(SchemaRef, Batches)> {
+        let plan = self.state.create_physical_plan(&self.limited()?).await?;
+        let schema = plan.schema();
+        let batches = execute_stream(plan, self.state.task_ctx())?;
+        Ok((schema, batches))
+    }
+
+    /// The row limit is planned with the query, and one row more, which tells that there are more. So a sort keeps that
+    /// many rows only.
+    fn limited(&self) -> Result<LogicalPlan> {
+        use LogicalPlan as P;
+        let plan = self.plan.clone();
+        match self.rows_max {
+            Some(rows) if !matches!(plan, P::Explain(_) | P::Analyze(_) | P::DescribeTable(_)) => {
+                Ok(LogicalPlanBuilder::from(plan).limit(0, Some(rows.saturating_add(1)))?.build()?)
+            }
+            _ => Ok(plan),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the queries of a session share: the memory that they may take, and the files that they spill to.
+
+use std::sync::Arc;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::SessionConfig;
+
+use crate::error::{Cause, Result};
+use crate::options::Options;
+
+/// The most that a sort keeps free for merging what it spilled, in bytes. Every sort that is under way keeps that much,
+/// however small it is; more would be safer for the sort of many narrow rows by several columns, and leave less sorts.
+const MERGE_BYTES_MAX: usize = 32 << 20;
+
+/// The memory pool and the spill files of a session.
+///
+/// Queries that can spill get equal shares, so that one large sort does not starve the others; those that cannot (the
+/// smaller side of a join) take what is left.
+pub(crate) fn runtime(options: &Options) -> Result<Arc<RuntimeEnv>> {
+    let mode = match (&options.spill_dir, options.spill_bytes_max) {
+        (_, 0) => DiskManagerMode::Disabled,
+        (Some(directory), _) => DiskManagerMode::Directories(vec![directory.clone()]),
+        (None, _) => DiskManagerMode::OsTmpDirectory,
+    };
+    let spill =
+        DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(options.spill_bytes_max);
+    RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(options.memory_bytes_max)))
+        .with_disk_manager_builder(spill)
+        .build_arc()
+        .map_err(|error| match &options.spill_dir {
+            Some(directory) => {
+                let (directory, reason) = (directory.clone(), error.message().into_owned());
+                Cause::SpillDirectory { directory, reason }.into()
+            }
+            None => error.into(),
+        })
+}
+
+/// Sets what the limits say of the engine's settings.
+pub(crate) fn limited(mut config: SessionConfig, options: &Options) -> SessionConfig {
+    let merge_bytes = MERGE_BYTES_MAX.min(options.memory_bytes_max / 8);
+    config.options_mut().execution.sort_spill_reservation_bytes = merge_bytes;
+    config
+}

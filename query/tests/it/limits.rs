@@ -1,0 +1,131 @@
+//! What a session may use, and what a query beyond it is told.
+
+use std::time::Duration;
+
+use forebay_query::{Cause, Kind, Options, Session};
+use forebay_store::{DataType, Schema};
+use serde_json::json;
+
+use crate::fixture::Run;
+
+/// A sort of twenty megabytes.
+const SORT: &str =
+    "SELECT value, repeat('x', 10) AS text FROM generate_series(1, 600000) ORDER BY value * 7919 % 600011";
+/// A query without an end.
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
+
+fn session(run: &Run, options: Options) -> Session {
+    Session::with_options(&run.store, &options).unwrap()
+}
+
+#[test]
+fn a_sort_beyond_the_memory_limit_spills_and_is_right() {
+    let run = Run::empty();
+    let spill = run.directory.path().join("spill");
+    let small = Options::default().memory_bytes_max(4 << 20).spill_dir(&spill);
+    let spilled = session(&run, small.clone());
+    let answers = [&spilled, &run.session].map(|session| session.sql_blocking(SORT).unwrap().batches);
+    assert_eq!(answers[0], answers[1]);
+    let files = || {
+        std::fs::read_dir(&spill).unwrap().flat_map(|inner| std::fs::read_dir(inner.unwrap().path()).unwrap())
+    };
+    assert_eq!(files().count(), 0, "what was spilled is gone with its query");
+    // Without the files the same memory does not do: so there were some.
+    let error = session(&run, small.spill_bytes_max(0)).sql_blocking(SORT).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Memory { .. }), "{error}");
+}
+
+#[test]
+fn a_sort_beyond_the_spill_limit_ends_and_the_session_goes_on() {
+    let run = Run::empty();
+    let options = Options::default().memory_bytes_max(4 << 20).spill_bytes_max(1 << 20);
+    let session = session(&run, options);
+    for _ in 0..2 {
+        let error = session.sql_blocking(SORT).unwrap_err();
+        assert_eq!(error.kind(), Kind::Capacity);
+        assert!(matches!(error.cause(), Cause::Spill { .. }), "{error}");
+        assert!(error.to_string().contains("`spill_bytes_max`"), "{error}");
+    }
+    let one = session.sql_blocking("SELECT max(value) FROM generate_series(1, 10)").unwrap();
+    assert_eq!(one.row_count(), 1);
+}
+
+#[test]
+fn a_directory_that_cannot_take_files_is_told_at_once() {
+    let run = Run::empty();
+    let file = run.directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error =
+        Session::with_options(&run.store, &Options::default().spill_dir(file.join("below"))).unwrap_err();
+    assert_eq!(error.kind(), Kind::Input);
+    assert!(error.to_string().contains("spill_dir"), "{error}");
+}
+
+#[test]
+fn a_query_without_an_end_ends_in_its_time() {
+    let run = Run::empty();
+    let limited = session(&run, Options::default().statement_time_max(Duration::from_millis(20)));
+    let error = limited.sql_blocking(ENDLESS).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Time { .. }), "{error:?}");
+    let roomy = session(&run, Options::default().statement_time_max(Duration::from_secs(3600)));
+    assert_eq!(roomy.sql_blocking("SELECT 1").unwrap().row_count(), 1);
+}
+
+#[test]
+fn an_answer_beyond_the_row_limit_is_cut_and_says_so() {
+    let (run, _step, _claim) = Run::busy();
+    let looking = run.session.with_rows_max(Some(3));
+    for (sql, rows, cut) in [
+        ("SELECT sample_id FROM solver", 3, true),
+        ("SELECT sample_id FROM solver LIMIT 3", 3, false),
+        ("SELECT sample_id FROM solver LIMIT 2", 2, false),
+        ("SELECT value FROM generate_series(1, 1000000000000)", 3, true),
+        ("EXPLAIN SELECT 1", 2, false),
+        ("DESCRIBE solver", 3, true),
+    ] {
+        let answer = looking.sql_blocking(sql).unwrap();
+        assert_eq!((answer.row_count(), answer.cut), (rows, cut), "{sql}");
+    }
+    let sorted = looking.sql_blocking("SELECT sample_id FROM solver ORDER BY sample_id DESC").unwrap();
+    let all = run.column("SELECT sample_id FROM solver ORDER BY sample_id DESC LIMIT 3");
+    let mut json = Vec::new();
+    sorted.render(forebay_query::Format::Json, &mut json, None).unwrap();
+    let shown: Vec<serde_json::Value> = serde_json::from_slice(&json).unwrap();
+    assert_eq!(shown.iter().map(|row| row["sample_id"].clone()).collect::<Vec<_>>(), all);
+}
+
+// Values lie in windows of mapped files; what goes out is as large as what it shows.
+#[test]
+fn an_answer_ships_its_own_bytes_and_no_window() {
+    let run = Run::empty();
+    let table = run.store.create_table("solver", Schema::new().data("prompt", DataType::Utf8)).unwrap();
+    for sample in 0..200 {
+        let prompt = format!("{sample:05000}");
+        table.insert(0, format!("q{sample}_0_0").as_str(), [("prompt", prompt.as_str().into())]).unwrap();
+    }
+    let sql = "SELECT prompt, [prompt] AS listed FROM solver WHERE sample_id = 'q7_0_0'";
+    let answer = run.session.sql_blocking(sql).unwrap();
+    let bytes: usize = answer.batches.iter().map(arrow_array::RecordBatch::get_array_memory_size).sum();
+    assert_eq!(answer.row_count(), 1);
+    assert!((10_000..30_000).contains(&bytes), "{bytes} bytes for two texts of 5000");
+}
+
+#[test]
+fn a_query_takes_in_what_another_process_has_written_where_it_is_asked_to() {
+    let run = Run::with_tables();
+    let path = run.store.path().to_owned();
+    let beside = forebay_store::Store::open_read_only(path).unwrap();
+    let fresh = Session::with_options(&beside, &Options::default().refresh(true)).unwrap();
+    let count = |session: &Session| {
+        let answer = session.sql_blocking("SELECT count(*) AS n FROM solver").unwrap();
+        let mut json = Vec::new();
+        answer.render(forebay_query::Format::Json, &mut json, None).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&json).unwrap()[0]["n"].clone()
+    };
+    let still = Session::new(&beside).unwrap();
+    run.store.table("solver").unwrap().insert(0, "q1_0_0", [("prompt", "a".into())]).unwrap();
+    assert_eq!(count(&still), json!(0));
+    assert_eq!(count(&fresh), json!(1));
+    run.store.table("solver").unwrap().insert(0, "q1_0_1", [("prompt", "b".into())]).unwrap();
+    assert_eq!(count(&fresh), json!(2));
+}
