@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use arrow_schema::ArrowError;
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 
@@ -153,7 +154,11 @@ impl Cause {
 impl From<DataFusionError> for Cause {
     fn from(error: DataFusionError) -> Self {
         use DataFusionError as E;
-        match innermost(error) {
+        let error = innermost(error);
+        if let Some(reason) = spill_failure(&error) {
+            return Cause::Spill { reason };
+        }
+        match error {
             E::SchemaError(schema, _) => from_schema(&schema),
             E::External(source) if source.is::<Error>() => match source.downcast::<Error>() {
                 Ok(error) => *error.0, // one of ours, on its way through a stream
@@ -163,12 +168,6 @@ impl From<DataFusionError> for Cause {
                 Ok(source) => Cause::Store { source: *source },
                 Err(other) => Cause::Bug { reason: other.to_string() },
             },
-            E::ResourcesExhausted(reason) if reason.contains(SPILL_LIMIT) => {
-                Cause::Spill { reason: spilled(&reason) }
-            }
-            E::IoError(error) if error.kind() == ErrorKind::StorageFull => {
-                Cause::Spill { reason: error.to_string() }
-            }
             error @ E::ResourcesExhausted(_) => Cause::Memory { reason: first_line(&error) },
             error @ (E::Internal(_) | E::ExecutionJoin(_) | E::IoError(_) | E::Ffi(_) | E::Substrait(_)) => {
                 Cause::Bug { reason: first_line(&error) }
@@ -178,12 +177,26 @@ impl From<DataFusionError> for Cause {
     }
 }
 
-/// The words by which the engine tells a full spill directory from a full memory.
-const SPILL_LIMIT: &str = "disk space during the spilling process";
+/// How the engine begins to tell of a full spill directory: as an error of memory, of a file or of a format, depending on
+/// who was writing.
+const SPILL_LIMIT: &str = "The used disk space during the spilling process";
 
-/// What the engine says of its spill limit, without the name of its own setting.
-fn spilled(reason: &str) -> String {
-    reason.split(". ").next().unwrap_or(reason).to_owned()
+/// Why what does not fit into memory could not be written either; none for another failure.
+fn spill_failure(error: &DataFusionError) -> Option<String> {
+    let message = error.message();
+    if let Some(at) = message.find(SPILL_LIMIT) {
+        let told = &message[at..];
+        return Some(told.split(". ").next().unwrap_or(told).to_owned());
+    }
+    let file = match error {
+        DataFusionError::IoError(error) => error,
+        DataFusionError::ArrowError(error, _) => match &**error {
+            ArrowError::IoError(_, error) => error,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    (file.kind() == ErrorKind::StorageFull).then(|| file.to_string())
 }
 
 /// An error of ours on its way through the engine's streams.
@@ -247,6 +260,15 @@ mod tests {
         let error = Error::from(wrapped.context("scanning"));
         assert_eq!(error.kind(), Kind::Store);
         assert!(error.to_string().contains("disk gone"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_is_no_bug() {
+        let full = || std::io::Error::from(ErrorKind::StorageFull);
+        let arrow = ArrowError::IoError("writing".to_owned(), full());
+        for error in [DataFusionError::IoError(full()), DataFusionError::ArrowError(Box::new(arrow), None)] {
+            assert_eq!(Error::from(error.context("spilling")).kind(), Kind::Capacity);
+        }
     }
 
     #[test]

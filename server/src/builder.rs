@@ -7,7 +7,8 @@ use forebay_query::Session;
 use forebay_store::Store;
 
 use crate::error::{Error, Result};
-use crate::server::Server;
+use crate::server::{Listening, Server};
+use crate::token::Token;
 
 /// How a server is set up: plain data until [`Builder::bind`].
 #[derive(Clone, Debug)]
@@ -17,6 +18,11 @@ pub struct Builder {
     pub(crate) body_bytes_max: usize,
     pub(crate) query_time_max: Duration,
     pub(crate) query_memory_bytes_max: usize,
+    pub(crate) query_spill_bytes_max: u64,
+    pub(crate) stream_time_max: Duration,
+    pub(crate) refresh: bool,
+    pub(crate) flight: Option<SocketAddr>,
+    pub(crate) token: Option<Token>,
 }
 
 impl Default for Builder {
@@ -26,6 +32,11 @@ impl Default for Builder {
             body_bytes_max: 64 << 10,
             query_time_max: Duration::from_secs(30),
             query_memory_bytes_max: 1 << 30,
+            query_spill_bytes_max: 8 << 30,
+            stream_time_max: Duration::from_secs(3600),
+            refresh: false,
+            flight: None,
+            token: None,
         }
     }
 }
@@ -55,22 +66,67 @@ impl Builder {
         self
     }
 
+    /// The most that all queries together keep in temporary files when their memory does not do, in bytes. Default: 8 GiB;
+    /// 0 spills nothing.
+    pub fn query_spill_bytes_max(mut self, bytes: u64) -> Self {
+        self.query_spill_bytes_max = bytes;
+        self
+    }
+
+    /// How long a query of Flight SQL may take until its client has read the last row. While it runs, the space of the
+    /// values that it shows is not used again. Default: 1 hour.
+    pub fn stream_time_max(mut self, time: Duration) -> Self {
+        self.stream_time_max = time;
+        self
+    }
+
+    /// Whether each query first takes in what a writer in another process has written. For a store that is open for reading
+    /// only. Default: false.
+    pub fn refresh(mut self, refresh: bool) -> Self {
+        self.refresh = refresh;
+        self
+    }
+
+    /// Serves Arrow Flight SQL too, at an address of its own. Default: no.
+    pub fn flight(mut self, address: SocketAddr) -> Self {
+        self.flight = Some(address);
+        self
+    }
+
+    /// Lets in only those who show this token: as bearer, and in Flight SQL also as the password of any user. Over HTTP
+    /// `/health` and `/ready` need none. With a token, addresses that other machines can reach are served; what goes over
+    /// the wire is not encrypted, so let a proxy do that where others listen. Default: none.
+    pub fn token(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
+    }
+
     /// Starts serving. Requests are answered from now on, until the server is shut down or dropped.
     ///
     /// # Errors
     /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken.
     pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
-        if !self.allow_remote && !address.ip().is_loopback() {
-            return Err(Error::Remote { address });
+        for address in [Some(address), self.flight].into_iter().flatten() {
+            if !self.allow_remote && self.token.is_none() && !address.ip().is_loopback() {
+                return Err(Error::Remote { address });
+            }
         }
-        let options = forebay_query::Options::default().memory_bytes_max(self.query_memory_bytes_max);
+        let options = forebay_query::Options::default()
+            .memory_bytes_max(self.query_memory_bytes_max)
+            .spill_bytes_max(self.query_spill_bytes_max)
+            .refresh(self.refresh);
         let session = Session::with_options(&store, &options).map_err(|source| Error::Query { source })?;
-        let listen = |address| {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            Ok((listener.local_addr()?, listener))
-        };
-        let (bound, listener) = listen(address).map_err(|source| Error::Listen { address, source })?;
-        Server::start(self, store, session, bound, listener)
+        let http = listen(address)?;
+        let flight = self.flight.map(listen).transpose()?;
+        Server::start(self, store, session, http, flight)
     }
+}
+
+fn listen(address: SocketAddr) -> Result<Listening> {
+    let listen = || {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listening { address: listener.local_addr()?, listener })
+    };
+    listen().map_err(|source| Error::Listen { address, source })
 }

@@ -14,7 +14,7 @@ pub enum Error {
     /// it.
     #[error(
         "{address} can be reached from other machines, and whoever reaches the server can read the store; use \
-         127.0.0.1, or say `allow_remote(true)`"
+         127.0.0.1, set a token, or say `allow_remote(true)`"
     )]
     Remote {
         /// The address that was asked for.
@@ -28,6 +28,9 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// No header can hold the token. Give one of ASCII letters, digits and signs.
+    #[error("a token is one word of visible ASCII characters, and this is none (it is not shown)")]
+    Token,
     /// The system gives no threads. Try again later.
     #[error("could not start the server's threads")]
     Threads {

@@ -1,4 +1,4 @@
-//! Refuses requests under a foreign host name.
+//! Refuses requests without the token, where there is one, and requests under a foreign host name.
 //!
 //! A web page can make its own name resolve to 127.0.0.1 and then read, in its visitor's browser, what a server on
 //! loopback answers. The browser sends the page's name as host, so a server that is for this machine only answers under
@@ -19,6 +19,20 @@ pub(crate) async fn check_host(State(app): State<App>, request: Request, next: N
     }
     let message = format!("this server answers as localhost or 127.0.0.1 only, not as {host:?}");
     Failure::new(StatusCode::FORBIDDEN, "input", message).into_response()
+}
+
+/// What tells nothing of the store is told to everybody.
+const OPEN: [&str; 2] = ["/health", "/ready"];
+
+pub(crate) async fn check_token(State(app): State<App>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown = app.token.as_ref().is_none_or(|token| token.is_bearer(header.unwrap_or_default()));
+    if shown || OPEN.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let message = "show the server's token: `Authorization: Bearer TOKEN`".to_owned();
+    let failure = Failure::new(StatusCode::UNAUTHORIZED, "input", message);
+    ([(header::WWW_AUTHENTICATE, "Bearer")], failure).into_response()
 }
 
 /// Whether `HOST[:PORT]` names this machine's loopback. No host at all is no browser.

@@ -8,15 +8,18 @@ use std::fmt::{Display, Write as _};
 
 use forebay_store::{ClaimProgress, StepProgress, Store, TableCounts};
 
+use crate::queries::Counts;
+
 /// The format's media type.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics of a store.
-pub(crate) fn text(store: &Store) -> String {
+pub(crate) fn text(store: &Store, queries: &Counts) -> String {
     let mut page = Page::default();
     rows(&mut page, store);
     training(&mut page, store);
     storage(&mut page, store);
+    asked(&mut page, queries);
     page.0
 }
 
@@ -81,6 +84,17 @@ fn storage(page: &mut Page, store: &Store) {
     page.sample(&[], stats.extents);
     page.gauge("forebay_extent_bytes", "Bytes that extent files take.");
     page.sample(&[], stats.extent_bytes);
+}
+
+fn asked(page: &mut Page, queries: &Counts) {
+    page.counter("forebay_queries_total", "Queries that were asked of this server.");
+    queries.asked.iter().for_each(|(way, count)| page.sample(&[("way", way)], count));
+    page.counter("forebay_queries_failed_total", "Queries that failed, by kind of reason.");
+    for ((way, kind), count) in &queries.failed {
+        page.sample(&[("way", way), ("kind", kind)], count);
+    }
+    page.gauge("forebay_running_queries", "Queries that run, or wait for their turn.");
+    queries.running.iter().for_each(|(way, count)| page.sample(&[("way", way)], count));
 }
 
 /// A page of metrics as it grows: a family's head, then its samples.

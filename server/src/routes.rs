@@ -15,7 +15,9 @@ use tokio::sync::Semaphore;
 
 use crate::builder::Builder;
 use crate::failure::Failure;
+use crate::queries::Queries;
 use crate::server::QUERIES_AT_ONCE;
+use crate::token::Token;
 use crate::{guard, metrics, sql};
 
 /// What all requests share.
@@ -26,14 +28,17 @@ pub(crate) struct App {
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) query_time_max: Duration,
     pub(crate) any_host: bool,
+    pub(crate) token: Option<Token>,
+    pub(crate) queries: Queries,
     body_bytes_max: usize,
 }
 
 impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session) -> Self {
-        let Builder { allow_remote, body_bytes_max, query_time_max, query_memory_bytes_max: _ } = settings;
-        let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
-        App { store, session, turns, query_time_max, any_host: allow_remote, body_bytes_max }
+        let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
+        let (turns, queries) = (Arc::new(Semaphore::new(QUERIES_AT_ONCE)), Queries::default());
+        let any_host = allow_remote || token.is_some(); // a web page knows no token
+        App { store, session, turns, query_time_max, any_host, token, queries, body_bytes_max }
     }
 }
 
@@ -47,6 +52,7 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(limit)
+        .layer(middleware::from_fn_with_state(app.clone(), guard::check_token))
         .layer(middleware::from_fn_with_state(app.clone(), guard::check_host))
         .with_state(app)
 }
@@ -67,7 +73,8 @@ async fn ready(State(app): State<App>) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&app.store)).into_response()
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&app.store, &app.queries.counts()))
+        .into_response()
 }
 
 async fn unknown() -> Failure {

@@ -1,7 +1,7 @@
 //! The running server.
 //!
 //! # Threads
-//! One thread, `forebay-server`, owns a runtime of `WORKERS` threads and waits in it for the word to stop. Queries run on
+//! Flight SQL has a thread and a runtime of its own (`flight`). For HTTP one thread, `forebay-server`, owns a runtime of `WORKERS` threads and waits in it for the word to stop. Queries run on
 //! the workers, at most `QUERIES_AT_ONCE` at a time, so that one worker is always left for health and metrics. Dropping
 //! a connection ends its query.
 
@@ -13,10 +13,11 @@ use std::thread::JoinHandle;
 use forebay_query::Session;
 use forebay_store::Store;
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};
+use crate::flight;
 use crate::routes::{self, App};
 
 const WORKERS: usize = 3;
@@ -44,19 +45,35 @@ pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    flight_address: Option<SocketAddr>,
     stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// An address that is listened on.
+pub(crate) struct Listening {
+    pub(crate) address: SocketAddr,
+    pub(crate) listener: TcpListener,
 }
 
 /// Ends a server from any thread.
 #[derive(Clone, Debug)]
-pub struct Stopper(Arc<Notify>);
+pub struct Stopper(Arc<watch::Sender<bool>>);
 
 impl Stopper {
     /// Takes no further connections; requests under way are still answered. Returns at once:
     /// [`Server::wait`] tells when it is done.
     pub fn stop(&self) {
-        self.0.notify_one(); // the one waiter is the server's thread; told before it waits, it does not wait
+        self.0.send_replace(true); // who waits later is told at once
+    }
+
+    /// Waits for the word to stop.
+    pub(crate) fn told(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (mut told, kept) = (self.0.subscribe(), self.0.clone());
+        async move {
+            let _stopped = told.wait_for(|stop| *stop).await; // the sender is kept, so this does not fail
+            drop(kept);
+        }
     }
 }
 
@@ -78,22 +95,30 @@ impl Server {
         settings: Builder,
         store: Store,
         session: Session,
-        address: SocketAddr,
-        listener: TcpListener,
+        http: Listening,
+        flight: Option<Listening>,
     ) -> Result<Self> {
         let start = || -> io::Result<Self> {
             let runtime = runtime()?;
-            let stopper = Stopper(Arc::new(Notify::new()));
-            let stop = stopper.clone();
+            let Listening { address, listener } = http;
+            let stopper = Stopper(Arc::new(watch::Sender::new(false)));
+            let (stop, mut threads) = (stopper.clone(), Vec::new());
+            let flight_address = flight.as_ref().map(|listening| listening.address);
+            let streams = session.with_statement_time_max(Some(settings.stream_time_max));
+            let token = settings.token.clone();
             let app = App::new(settings, store, session);
+            if let Some(Listening { address, listener }) = flight {
+                threads.push(flight::start(listener, streams, token, app.queries.clone(), stopper.clone())?);
+                tracing::info!(%address, "serving Flight SQL");
+            }
             let listener = {
                 let _inside = runtime.enter();
                 tokio::net::TcpListener::from_std(listener)?
             };
             let serve = move || serve(&runtime, listener, app, &stop);
-            let thread = std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?;
+            threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
             tracing::info!(%address, "serving");
-            Ok(Server { address, stopper, thread: Some(thread) })
+            Ok(Server { address, flight_address, stopper, threads })
         };
         start().map_err(|source| Error::Threads { source })
     }
@@ -101,6 +126,11 @@ impl Server {
     /// Where it listens, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for Flight SQL, with the port that was taken; none when it does not.
+    pub fn flight_address(&self) -> Option<SocketAddr> {
+        self.flight_address
     }
 
     /// A handle that ends the server, for instance from a signal handler's thread.
@@ -120,10 +150,10 @@ impl Server {
     }
 
     fn join(&mut self) {
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the server's thread panicked");
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server panicked");
+            }
         }
     }
 }
@@ -144,10 +174,8 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 fn serve(runtime: &Runtime, listener: tokio::net::TcpListener, app: App, stop: &Stopper) {
-    let stopped = stop.0.clone();
     let serving = axum::serve(listener, routes::router(app));
-    let ended = runtime
-        .block_on(serving.with_graceful_shutdown(async move { stopped.notified().await }).into_future());
+    let ended = runtime.block_on(serving.with_graceful_shutdown(stop.told()).into_future());
     if let Err(error) = ended {
         tracing::error!(%error, "the server ended");
     }

@@ -37,13 +37,19 @@ pub(crate) async fn answer(
 
 /// Waits for a turn and runs the query, all of it within the time that a query may take.
 async fn in_time(app: &App, sql: &str) -> Result<Answer, Failure> {
+    let query = app.queries.begin("http", b"");
     let run = async {
         let _turn = app.turns.acquire().await; // the semaphore is never closed
         app.session.sql(sql).await
     };
     match tokio::time::timeout(app.query_time_max, run).await {
-        Ok(answer) => Ok(answer?),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            query.failed(error.kind().as_str());
+            Err(error.into())
+        }
         Err(_) => {
+            query.failed("capacity");
             let time = app.query_time_max;
             let message =
                 format!("the query took longer than {time:?}; ask for less, or raise `query_time_max`");

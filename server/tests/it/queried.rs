@@ -63,7 +63,7 @@ fn a_query_that_takes_too_long_is_ended() {
 
 #[test]
 fn a_query_beyond_the_memory_budget_is_ended() {
-    let served = Served::new(Server::builder().query_memory_bytes_max(1 << 20));
+    let served = Served::new(Server::builder().query_memory_bytes_max(1 << 20).query_spill_bytes_max(0));
     let sql = "SELECT value % 1000 AS v, value FROM generate_series(1, 1000000) ORDER BY v DESC";
     assert!(served.sql(sql).failure(503, "capacity").contains("memory_bytes_max"));
 }

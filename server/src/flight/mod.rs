@@ -1,0 +1,84 @@
+//! Arrow Flight SQL: the store for ADBC and JDBC drivers, notebooks and BI.
+//!
+//! # Threads
+//! One thread, `forebay-flight`, owns a runtime of `WORKERS` threads, apart from that of HTTP: a slow or greedy query here
+//! takes nothing from health and metrics there.
+//!
+//! # What is kept for clients
+//! Prepared statements, bounded in number and time (`statements`). A statement's ticket carries the statement itself, and a
+//! session is nothing, so clients may come and go without a word. A query ends when its client is gone, cancels it, or has
+//! read for longer than it may.
+
+mod actions;
+mod facts;
+mod metadata;
+mod put;
+mod service;
+mod statements;
+mod status;
+mod ticket;
+mod wire;
+
+use std::io;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use forebay_query::Session;
+use tokio::runtime::Runtime;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::queries::Queries;
+use crate::server::Stopper;
+use crate::token::Token;
+
+const WORKERS: usize = 2;
+/// The largest message that is taken from a client, in bytes: statements and their values.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// How often a silent client is asked whether it is there; one that is not lets go of its queries.
+const ALIVE_EVERY: Duration = Duration::from_secs(20);
+/// How long streams go on after the word to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serves until it is told to stop.
+pub(crate) fn start(
+    listener: TcpListener,
+    session: Session,
+    token: Option<Token>,
+    queries: Queries,
+    stopper: Stopper,
+) -> io::Result<JoinHandle<()>> {
+    let facts = facts::Facts::new().map_err(io::Error::other)?;
+    let service = service::Service::new(session, token, queries, facts);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("forebay-flight-worker")
+        .enable_all()
+        .build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    let serve = move || serve(runtime, listener, service, &stopper);
+    std::thread::Builder::new().name("forebay-flight".to_owned()).spawn(serve)
+}
+
+fn serve(runtime: Runtime, listener: tokio::net::TcpListener, service: service::Service, stopper: &Stopper) {
+    let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
+    let serving = Server::builder()
+        .http2_keepalive_interval(Some(ALIVE_EVERY))
+        .add_service(service)
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stopper.told());
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = serving => ended,
+            () = async { stopper.told().await; tokio::time::sleep(GRACE).await } => Ok(()),
+        }
+    });
+    if let Err(error) = ended {
+        tracing::error!(%error, "the Flight server ended");
+    }
+    runtime.shutdown_background(); // what still runs belongs to clients that were given time
+}

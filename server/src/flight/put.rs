@@ -1,0 +1,59 @@
+//! What clients send: the values of a prepared statement. All else would write.
+
+use arrow::compute::concat_batches;
+use arrow_array::RecordBatch;
+use arrow_flight::FlightData;
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use forebay_query::{Cause, Error};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tonic::{Status, Streaming};
+
+use super::status;
+
+/// The most rows of values that one statement is asked with.
+const ROWS_MAX: usize = 10_000;
+/// The most that the values of one statement take, in bytes.
+const BYTES_MAX: usize = 4 << 20;
+
+/// The batches of a `DoPut` as one; `first` is the message that carried the command.
+pub(crate) async fn values(first: FlightData, rest: Streaming<FlightData>) -> Result<RecordBatch, Status> {
+    let messages =
+        stream::iter([Ok(first)]).chain(rest.map_err(|status| FlightError::Tonic(Box::new(status))));
+    let mut decoded = FlightRecordBatchStream::new_from_flight_data(messages);
+    let (mut batches, mut rows, mut bytes) = (Vec::new(), 0, 0);
+    while let Some(batch) = decoded.try_next().await.map_err(unreadable)? {
+        rows += batch.num_rows();
+        bytes += batch.get_array_memory_size();
+        if rows > ROWS_MAX || bytes > BYTES_MAX {
+            return Err(Status::invalid_argument(format!(
+                "too many values for one statement: {ROWS_MAX} rows of {BYTES_MAX} bytes in all are the most"
+            )));
+        }
+        batches.push(batch);
+    }
+    let Some(schema) = decoded.schema().cloned() else {
+        return Err(Status::invalid_argument(
+            "the values of a statement come with their schema; there was none",
+        ));
+    };
+    concat_batches(&schema, &batches).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+fn unreadable(error: FlightError) -> Status {
+    match error {
+        FlightError::Tonic(status) => *status,
+        error => Status::invalid_argument(format!("the values cannot be read: {error}")),
+    }
+}
+
+/// The refusal of a bulk load.
+pub(crate) fn no_ingest() -> Status {
+    let instead = "rows are inserted with `Table::insert`, many at once with `Store::batch`";
+    status::of(&Error::from(Cause::ReadOnly { verb: "a bulk load".to_owned(), instead }))
+}
+
+/// The refusal to run as an update what reads.
+pub(crate) fn no_update() -> Status {
+    Status::invalid_argument("the statement reads; ask for its rows instead of the number of changed ones")
+}

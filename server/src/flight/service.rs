@@ -1,0 +1,283 @@
+//! The calls of Flight, each turned into what it asks for.
+//!
+//! Every call but the handshake shows the token first. Commands come as opaque bytes of a client, so each is decoded here
+//! and nowhere else; what is no command of ours is answered with a status.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::{
+    Any, Command, CommandPreparedStatementQuery, DoPutPreparedStatementResult, ProstMessageExt,
+};
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
+};
+use arrow_schema::SchemaRef;
+use forebay_query::{Error, RowStream, Session};
+use futures_util::{StreamExt, stream};
+use prost::Message;
+use tokio::sync::Semaphore;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::facts::Facts;
+use super::statements::Statements;
+use super::{actions, metadata, put, status, ticket, wire};
+use crate::queries::Queries;
+use crate::token::Token;
+
+/// How many streams of rows run at the same time; others wait for their turn.
+const STREAMS_AT_ONCE: usize = 16;
+/// How long one waits for its turn.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// What all calls share.
+pub(crate) struct Service {
+    pub(crate) session: Session,
+    pub(crate) statements: Statements,
+    pub(crate) queries: Queries,
+    token: Option<Token>,
+    facts: Facts,
+    turns: Arc<Semaphore>,
+}
+
+type Stream<T> = stream::BoxStream<'static, Result<T, Status>>;
+
+impl Service {
+    pub(crate) fn new(session: Session, token: Option<Token>, queries: Queries, facts: Facts) -> Self {
+        let turns = Arc::new(Semaphore::new(STREAMS_AT_ONCE));
+        Service { session, statements: Statements::new(), queries, token, facts, turns }
+    }
+
+    fn check_token(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        let Some(token) = &self.token else { return Ok(()) };
+        match token.is_bearer(authorization(metadata)) {
+            true => Ok(()),
+            false => Err(Status::unauthenticated("show the server's token: `authorization: Bearer TOKEN`")),
+        }
+    }
+
+    /// The header by which a client shows that it knows the password.
+    fn admit(&self, metadata: &MetadataMap) -> Result<String, Status> {
+        let Some(token) = &self.token else { return Ok("Bearer none".to_owned()) };
+        let header = authorization(metadata);
+        match token.is_password(header) || token.is_bearer(header) {
+            true => Ok(token.header()),
+            false => {
+                Err(Status::unauthenticated("the password is not the server's token; any user name will do"))
+            }
+        }
+    }
+
+    /// The columns of what a command asks for, and the command that asks for the rows.
+    async fn describe(&self, command: Command) -> Result<(SchemaRef, Any), Status> {
+        match command {
+            Command::CommandStatementQuery(query) => {
+                let rows = self.session.stream(&query.query).await.map_err(|error| status::of(&error))?;
+                Ok((wire::schema(rows.schema()), ticket::new(&query.query).as_any()))
+            }
+            Command::CommandPreparedStatementQuery(query) => {
+                let (prepared, values) = self.prepared(&query)?;
+                let schema = match &values {
+                    None => prepared.schema().clone(),
+                    // Its types may depend on the values.
+                    Some(_) => {
+                        let rows =
+                            prepared.stream(values.as_ref()).await.map_err(|error| status::of(&error))?;
+                        rows.schema().clone()
+                    }
+                };
+                Ok((wire::schema(&schema), query.as_any()))
+            }
+            command => {
+                let ticket = command.clone().into_any();
+                let name = command.type_url().to_owned();
+                match metadata::answer(&self.session, &self.facts, command).await? {
+                    Some(batch) => Ok((batch.schema(), ticket)),
+                    None => Err(Status::unimplemented(format!("this server has no {name}"))),
+                }
+            }
+        }
+    }
+
+    fn prepared(
+        &self,
+        query: &CommandPreparedStatementQuery,
+    ) -> Result<(forebay_query::Prepared, Option<arrow_array::RecordBatch>), Status> {
+        let found = self.statements.get(&query.prepared_statement_handle, Instant::now());
+        found.ok_or_else(|| {
+            Status::not_found("the prepared statement is not there (any more); prepare it again")
+        })
+    }
+
+    /// Runs a query when it is its turn.
+    async fn run(
+        &self,
+        handle: &[u8],
+        start: impl Future<Output = Result<RowStream, Error>>,
+    ) -> Result<wire::Messages, Status> {
+        let query = self.queries.begin("flight", handle);
+        let turn = tokio::time::timeout(TURN_WAIT_MAX, self.turns.clone().acquire_owned());
+        let Ok(Ok(turn)) = turn.await else {
+            query.failed("capacity");
+            let busy = format!(
+                "{STREAMS_AT_ONCE} queries run already, and none ended in {TURN_WAIT_MAX:?}; try later"
+            );
+            return Err(Status::resource_exhausted(busy));
+        };
+        match start.await {
+            Ok(rows) => Ok(wire::rows(rows, query, turn)),
+            Err(error) => {
+                query.failed(error.kind().as_str());
+                Err(status::of(&error))
+            }
+        }
+    }
+}
+
+fn authorization(metadata: &MetadataMap) -> &str {
+    metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn command(bytes: &[u8]) -> Result<Command, Status> {
+    let unknown = |error: &dyn std::fmt::Display| Status::invalid_argument(format!("not a command: {error}"));
+    let any = Any::decode(bytes).map_err(|error| unknown(&error))?;
+    Command::try_from(any).map_err(|error| unknown(&error))
+}
+
+#[tonic::async_trait]
+impl FlightService for Service {
+    type HandshakeStream = Stream<HandshakeResponse>;
+    type ListFlightsStream = Stream<FlightInfo>;
+    type DoGetStream = wire::Messages;
+    type DoPutStream = Stream<PutResult>;
+    type DoActionStream = Stream<arrow_flight::Result>;
+    type ListActionsStream = Stream<ActionType>;
+    type DoExchangeStream = Stream<FlightData>;
+
+    async fn handshake(
+        &self,
+        request: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        let header = self.admit(request.metadata())?;
+        let answer = HandshakeResponse { protocol_version: 0, payload: Vec::new().into() };
+        let mut response = Response::new(stream::iter([Ok(answer)]).boxed());
+        response.metadata_mut().insert("authorization", header.parse().map_err(status::internal)?);
+        Ok(response)
+    }
+
+    async fn get_flight_info(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.check_token(request.metadata())?;
+        let descriptor = request.into_inner();
+        let (schema, ticket) = self.describe(command(&descriptor.cmd)?).await?;
+        let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
+        let info = FlightInfo::new().try_with_schema(&schema).map_err(status::internal)?;
+        Ok(Response::new(info.with_descriptor(descriptor).with_endpoint(endpoint)))
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
+        self.check_token(request.metadata())?;
+        let (schema, _) = self.describe(command(&request.get_ref().cmd)?).await?;
+        let schema = SchemaAsIpc::new(&schema, &Default::default()).try_into().map_err(status::internal)?;
+        Ok(Response::new(schema))
+    }
+
+    async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
+        self.check_token(request.metadata())?;
+        let messages = match command(&request.get_ref().ticket)? {
+            Command::TicketStatementQuery(ticket) => {
+                let (number, sql) = ticket::read(&ticket)?;
+                self.run(number, self.session.stream(sql)).await?
+            }
+            Command::CommandPreparedStatementQuery(query) => {
+                let (prepared, values) = self.prepared(&query)?;
+                self.run(&query.prepared_statement_handle, prepared.stream(values.as_ref())).await?
+            }
+            command => {
+                let name = command.type_url().to_owned();
+                let answer = metadata::answer(&self.session, &self.facts, command).await?;
+                wire::batch(
+                    answer.ok_or_else(|| Status::unimplemented(format!("this server has no {name}")))?,
+                )
+            }
+        };
+        Ok(Response::new(messages))
+    }
+
+    async fn do_put(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        self.check_token(request.metadata())?;
+        let mut messages = request.into_inner();
+        let first = messages.message().await?;
+        let descriptor = first.as_ref().and_then(|first| first.flight_descriptor.as_ref());
+        let (Some(first), Some(descriptor)) = (&first, descriptor) else {
+            return Err(Status::invalid_argument("the first message says what the rows are for; it did not"));
+        };
+        let answer = match command(&descriptor.cmd)? {
+            Command::CommandPreparedStatementQuery(query) => {
+                self.prepared(&query)?;
+                let values = put::values(first.clone(), messages).await?;
+                self.statements.bind(&query.prepared_statement_handle, values, Instant::now());
+                let prepared_statement_handle = Some(query.prepared_statement_handle);
+                DoPutPreparedStatementResult { prepared_statement_handle }
+            }
+            Command::CommandStatementUpdate(update) => {
+                let refused = self.session.prepare(&update.query).await.err();
+                return Err(refused.map_or_else(put::no_update, |error| status::of(&error)));
+            }
+            Command::CommandPreparedStatementUpdate(_) => return Err(put::no_update()),
+            Command::CommandStatementIngest(_) => return Err(put::no_ingest()),
+            command => {
+                return Err(Status::unimplemented(format!("this server has no {}", command.type_url())));
+            }
+        };
+        let answer = PutResult { app_metadata: answer.encode_to_vec().into() };
+        Ok(Response::new(stream::iter([Ok(answer)]).boxed()))
+    }
+
+    async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {
+        self.check_token(request.metadata())?;
+        let answer = actions::act(self, request.into_inner()).await?;
+        let answer = answer.map(|body| Ok(arrow_flight::Result { body: body.into() }));
+        Ok(Response::new(stream::iter(answer).boxed()))
+    }
+
+    async fn list_actions(
+        &self,
+        request: Request<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        self.check_token(request.metadata())?;
+        Ok(Response::new(stream::iter(actions::list().map(Ok)).boxed()))
+    }
+
+    async fn list_flights(
+        &self,
+        request: Request<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        self.check_token(request.metadata())?;
+        Err(Status::unimplemented("nothing is listed; ask for tables with CommandGetTables"))
+    }
+
+    async fn poll_flight_info(
+        &self,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        self.check_token(request.metadata())?;
+        Err(Status::unimplemented("queries are not polled; ask with GetFlightInfo"))
+    }
+
+    async fn do_exchange(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        self.check_token(request.metadata())?;
+        Err(Status::unimplemented("nothing is exchanged; ask with DoGet"))
+    }
+}
