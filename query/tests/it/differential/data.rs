@@ -38,7 +38,8 @@ impl Data {
                 .data("reference", DataType::list(Element::Float32))
                 .data("reward", DataType::Float32);
             store.create_table(agent, schema).unwrap();
-            let trainer = Consumer::trainer([agent]).ready(["reward"]).group(GroupBy::InputAndTurn, TRAJECTORIES);
+            let trainer =
+                Consumer::trainer([agent]).ready(["reward"]).group(GroupBy::InputAndTurn, TRAJECTORIES);
             store.create_consumer(&format!("train-{agent}"), trainer).unwrap();
         }
         let data = Data { session: Session::new(&store).unwrap(), store, clock, _directory: directory };
