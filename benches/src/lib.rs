@@ -28,7 +28,7 @@ use std::error::Error;
 
 pub use hour::{End, Hour};
 pub use machine::Machine;
-pub use row::{Row, table};
+pub use row::{Goal, Row, table};
 use workload::Workload;
 pub use workload::{Scale, bytes};
 

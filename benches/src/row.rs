@@ -19,7 +19,7 @@ pub struct Row {
 
 /// What is aimed at.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Goal {
+pub enum Goal {
     /// Nothing: the row is there to be seen.
     None,
     /// At least this much, in the row's unit.
@@ -33,6 +33,16 @@ pub(crate) enum Goal {
 }
 
 impl Row {
+    /// A value with its unit and its limit with its kind, of a store at its default level.
+    pub fn new(
+        measure: String,
+        (value, unit): (f64, &'static str),
+        (limit, limit_kind): (f64, &'static str),
+        goal: Goal,
+    ) -> Self {
+        Row { measure, level: Durability::default(), value, unit, limit, limit_kind, goal, digest: 0 }
+    }
+
     /// What is measured.
     pub fn measure(&self) -> &str {
         &self.measure
