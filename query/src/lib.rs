@@ -8,7 +8,7 @@
 //!   joined show the same instant, however busily others write.
 //! - A [`RowStream`] gives what comes out batch by batch, within the limits of the session's [`Options`]; a [`Prepared`]
 //!   statement is asked again and again, with other values.
-//! - An [`Answer`] is the schema and the batches that came out, and renders itself as a table, JSON or CSV
+//! - An [`Answer`] is the schema and the batches that came out, and renders itself as a table, JSON, CSV, Parquet or Arrow
 //!   ([`Format`]).
 //!
 //! # What can be asked
@@ -50,6 +50,6 @@ pub use error::{Cause, Error, Kind, Result};
 pub use listing::{TableInfo, TableKind};
 pub use options::Options;
 pub use prepared::Prepared;
-pub use render::{Format, UnknownFormat};
+pub use render::{Format, Renderer, UnknownFormat};
 pub use session::Session;
 pub use stream::RowStream;

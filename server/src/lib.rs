@@ -8,7 +8,7 @@
 //! | `GET /health` | 200 as long as the server answers |
 //! | `GET /ready` | 200 while the store accepts calls, 503 once it is closed |
 //! | `GET /metrics` | the Prometheus text format |
-//! | `POST /sql` | the body is one SELECT; `Accept: application/json` (default), `text/csv` or `text/plain` |
+//! | `POST /sql` | the body is one SELECT; `Accept: application/json` (default), `text/csv`, `text/plain`, `application/vnd.apache.arrow.stream` or `application/vnd.apache.parquet` |
 //!
 //! What fails answers `{"kind": …, "message": …}`; a kind says what to do next and does not change between releases.
 //!

@@ -11,10 +11,12 @@ use crate::failure::Failure;
 use crate::routes::App;
 
 /// Media types, with the format and the full name of each; the first is for whoever does not care.
-const MEDIA: [(&str, Format, &str); 3] = [
+const MEDIA: [(&str, Format, &str); 5] = [
     ("application/json", Format::Json, "application/json"),
     ("text/csv", Format::Csv, "text/csv; charset=utf-8; header=present"),
     ("text/plain", Format::Table, "text/plain; charset=utf-8"),
+    ("application/vnd.apache.arrow.stream", Format::Arrow, "application/vnd.apache.arrow.stream"),
+    ("application/vnd.apache.parquet", Format::Parquet, "application/vnd.apache.parquet"),
 ];
 
 pub(crate) async fn answer(
@@ -68,7 +70,8 @@ fn acceptable(headers: &HeaderMap) -> Result<(Format, &'static str), Failure> {
     };
     let found = wanted.flat_map(|range| MEDIA.iter().find(|(media, ..)| fits(range, media))).next();
     found.map(|(_, format, content_type)| (*format, *content_type)).ok_or_else(|| {
-        let message = format!("{accept:?} cannot be given; accept application/json, text/csv or text/plain");
+        let known = MEDIA.map(|(media, ..)| media).join(", ");
+        let message = format!("{accept:?} cannot be given; accept one of {known}");
         Failure::new(StatusCode::NOT_ACCEPTABLE, "input", message)
     })
 }
@@ -89,6 +92,7 @@ mod tests {
         assert_eq!(format("text/csv"), Some(Format::Csv));
         assert_eq!(format("text/*"), Some(Format::Csv));
         assert_eq!(format("text/html, text/plain;q=0.9, */*;q=0.1"), Some(Format::Table));
+        assert_eq!(format("application/vnd.apache.parquet"), Some(Format::Parquet));
         assert_eq!(format("image/png"), None);
         assert!(matches!(acceptable(&HeaderMap::new()), Ok((Format::Json, _))));
     }

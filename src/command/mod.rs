@@ -6,7 +6,9 @@
 mod backup;
 mod repair;
 mod run;
+mod serve;
 mod sql;
+mod token;
 mod verify;
 mod warm_up;
 
@@ -30,6 +32,8 @@ enum Command {
     Run(run::RunArguments),
     /// Ask a store, with SQL
     Sql(sql::SqlArguments),
+    /// Serve a store over HTTP and Arrow Flight SQL, for reading only
+    Serve(serve::ServeArguments),
     /// Check every byte that a store stands on
     Verify(verify::VerifyArguments),
     /// Make a sound copy of a damaged store, and say what had to be given up
@@ -52,6 +56,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments).map(worked),
         Command::Sql(arguments) => sql::run(&arguments).map(worked),
+        Command::Serve(arguments) => serve::run(&arguments).map(worked),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Repair(arguments) => repair::run(&arguments).map(worked),
         Command::Backup(arguments) => backup::run(&arguments).map(worked),

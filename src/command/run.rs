@@ -38,6 +38,11 @@ pub(super) struct RunArguments {
     /// Serves SQL (POST /sql), /metrics and /health over HTTP at this loopback address while the run goes on
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<std::net::SocketAddr>,
+    /// Serves Arrow Flight SQL too, at this loopback address, for ADBC and JDBC drivers; needs --listen
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
+    flight: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    token: super::token::TokenArguments,
     /// Prints one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -71,6 +76,8 @@ pub(super) fn run(arguments: &RunArguments) -> Result<()> {
         visible,
         table_every_steps: arguments.table_every_steps,
         listen: arguments.listen,
+        flight: arguments.flight,
+        token: arguments.token.read()?,
     };
     let summary = run_job(&config, &options)?;
     let mut stdout = std::io::stdout().lock();

@@ -9,7 +9,7 @@ use forebay_pipeline::plan::Planner;
 use forebay_query::{Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
-use forebay_server::Server;
+use forebay_server::{Server, Token};
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
@@ -43,6 +43,10 @@ pub struct RunOptions {
     pub table_every_steps: u64,
     /// Serves the store over HTTP while the run goes on.
     pub listen: Option<SocketAddr>,
+    /// Serves it over Arrow Flight SQL too, beside HTTP.
+    pub flight: Option<SocketAddr>,
+    /// Lets in only who shows this token.
+    pub token: Option<Token>,
 }
 
 /// Runs, or goes on with, the main job.
@@ -55,10 +59,12 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     data.check(config)?;
     let planner = data.planner(config)?;
     let begins = first_policies(config, &data, options.visible)?;
-    options.listen.map(check_listen).transpose()?;
+    for address in options.listen.into_iter().chain(options.flight) {
+        check_listen(address, options.token.is_some())?;
+    }
     let store = open_store(config, &options.dir, options.resume)?;
     let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
-    let _server = options.listen.map(|address| serve(&store, address)).transpose()?;
+    let _server = options.listen.map(|address| serve(&store, address, options)).transpose()?;
     let mut trainers = Vec::new();
     for (agent, first) in config.agents.iter().zip(&begins) {
         trainers.push(open_policy(config, agent, &data, &store, first)?);
@@ -71,19 +77,29 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
 }
 
 /// Whether the store can be served there: the port is taken, looked at, and let go again.
-fn check_listen(address: SocketAddr) -> Result<()> {
+fn check_listen(address: SocketAddr, has_token: bool) -> Result<()> {
     ensure!(
-        address.ip().is_loopback(),
-        "--listen {address}: give a loopback address; whoever reaches it can read the store"
+        has_token || address.ip().is_loopback(),
+        "--listen {address}: give a loopback address or a token; whoever reaches it can read the store"
     );
     TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     Ok(())
 }
 
 /// Lets people and Prometheus look in while the run goes on.
-fn serve(store: &Store, address: SocketAddr) -> Result<Server> {
-    let server = Server::bind(store.clone(), address)?;
+fn serve(store: &Store, address: SocketAddr, options: &RunOptions) -> Result<Server> {
+    let mut builder = Server::builder();
+    if let Some(flight) = options.flight {
+        builder = builder.flight(flight);
+    }
+    if let Some(token) = &options.token {
+        builder = builder.token(token.clone());
+    }
+    let server = builder.bind(store.clone(), address)?;
     eprintln!("listening on http://{}", server.address());
+    if let Some(flight) = server.flight_address() {
+        eprintln!("Flight SQL on grpc://{flight}");
+    }
     Ok(server)
 }
 

@@ -2,26 +2,41 @@
 
 use std::io::{self, Write};
 
-use super::cell::{Cells, Style};
-use super::invalid;
-use crate::answer::Answer;
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 
-pub(super) fn write(answer: &Answer, writer: &mut dyn Write) -> io::Result<()> {
-    let header: Vec<String> = answer.column_names().iter().map(|name| quoted(name)).collect();
-    writeln!(writer, "{}", header.join(","))?;
-    for batch in &answer.batches {
+use super::cell::{Cells, Style};
+use super::{Form, invalid};
+
+/// Lines as they are written.
+pub(super) struct Lines<'w>(&'w mut (dyn Write + Send));
+
+impl<'w> Lines<'w> {
+    pub(super) fn new(schema: &Schema, writer: &'w mut (dyn Write + Send)) -> io::Result<Self> {
+        let header: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
+        writeln!(writer, "{}", header.join(","))?;
+        Ok(Lines(writer))
+    }
+}
+
+impl Form for Lines<'_> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let columns = batch.columns().iter().map(|array| Cells::new(array, Style::Exact));
         let columns = columns.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
         for row in 0..batch.num_rows() {
             for (index, column) in columns.iter().enumerate() {
                 let separator = if index == 0 { "" } else { "," };
                 let value = column.text(row).map_err(invalid)?;
-                write!(writer, "{separator}{}", value.as_deref().map(quoted).unwrap_or_default())?;
+                write!(self.0, "{separator}{}", value.as_deref().map(quoted).unwrap_or_default())?;
             }
-            writeln!(writer)?;
+            writeln!(self.0)?;
         }
+        Ok(())
     }
-    Ok(())
+
+    fn finish(self: Box<Self>, _cut: bool) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn quoted(value: &str) -> String {

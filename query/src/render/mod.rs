@@ -1,13 +1,22 @@
-//! Answers on their way out: for people as a table, for programs as JSON or CSV.
+//! Answers on their way out: for people as a table, for programs as JSON, CSV, Parquet or Arrow.
+//!
+//! Every format takes batch after batch, so that an answer need not fit into memory to be written; only the table keeps
+//! what it shows, because its columns are as wide as their widest value.
 
+mod arrow;
 mod cell;
 mod csv;
 mod json;
+mod parquet;
 mod table;
 
 use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
 
 use crate::answer::Answer;
 
@@ -23,19 +32,30 @@ pub enum Format {
     Json,
     /// For spreadsheets: a header, then a line a row (RFC 4180). NULL is empty, the empty text is `""`, lists are JSON.
     Csv,
+    /// For other engines and for keeping: a Parquet file, with zstd. Bytes, not text.
+    Parquet,
+    /// For other processes: a stream of Arrow's IPC format. Bytes, not text.
+    Arrow,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 3] = [Format::Table, Format::Json, Format::Csv];
+    pub const ALL: [Format; 5] = [Format::Table, Format::Json, Format::Csv, Format::Parquet, Format::Arrow];
 
-    /// The word for this format on the command line.
+    /// The word for this format on the command line, and the usual ending of its files.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Table => "table",
             Format::Json => "json",
             Format::Csv => "csv",
+            Format::Parquet => "parquet",
+            Format::Arrow => "arrow",
         }
+    }
+
+    /// Whether it is bytes that no terminal can show.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Format::Parquet | Format::Arrow)
     }
 }
 
@@ -47,7 +67,7 @@ impl fmt::Display for Format {
 
 /// A word that is no [`Format`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a format; use table, json or csv")]
+#[error("{0:?} is not a format; use table, json, csv, parquet or arrow")]
 pub struct UnknownFormat(pub String);
 
 impl FromStr for Format {
@@ -62,30 +82,102 @@ impl FromStr for Format {
 }
 
 impl Answer {
-    /// Writes the answer, with a line end after the last line. `width` is the number of columns of the terminal, which [`Format::Table`] keeps to; `None`
-    /// takes as much as the values need.
+    /// Writes the answer, with a line end after the last line of text. `width` is the number of columns of the terminal,
+    /// which [`Format::Table`] keeps to; `None` takes as much as the values need.
     ///
     /// # Errors
     /// What the writer says; `InvalidData` for a value that has no form in the format.
-    pub fn render(&self, format: Format, writer: &mut dyn Write, width: Option<usize>) -> io::Result<()> {
-        match format {
-            Format::Table => table::write(self, writer, width),
-            Format::Json => json::write(self, writer),
-            Format::Csv => csv::write(self, writer),
-        }
+    pub fn render(
+        &self,
+        format: Format,
+        writer: &mut (dyn Write + Send),
+        width: Option<usize>,
+    ) -> io::Result<()> {
+        let mut renderer = Renderer::new(format, &self.schema, writer, width)?;
+        self.batches.iter().try_for_each(|batch| renderer.write(batch))?;
+        renderer.finish(self.cut)
+    }
+}
+
+/// Writes an answer batch by batch.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{Int64Array, RecordBatch};
+/// use forebay_query::{Format, Renderer};
+///
+/// let batch = RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(vec![1, 2])) as _)])?;
+/// let mut csv = Vec::new();
+/// let mut renderer = Renderer::new(Format::Csv, &batch.schema(), &mut csv, None)?;
+/// renderer.write(&batch)?;
+/// renderer.write(&batch)?;
+/// renderer.finish(false)?;
+/// assert_eq!(csv, b"n\n1\n2\n1\n2\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Renderer<'w>(Box<dyn Form + 'w>);
+
+impl<'w> Renderer<'w> {
+    /// Begins an answer with these columns; `width` as for [`Answer::render`].
+    ///
+    /// # Errors
+    /// As for [`Answer::render`].
+    pub fn new(
+        format: Format,
+        schema: &SchemaRef,
+        writer: &'w mut (dyn Write + Send),
+        width: Option<usize>,
+    ) -> io::Result<Self> {
+        let schema = renamed(schema);
+        Ok(Renderer(match format {
+            Format::Table => Box::new(table::Grid::new(&schema, writer, width)),
+            Format::Json => Box::new(json::Document::new(schema, writer)),
+            Format::Csv => Box::new(csv::Lines::new(&schema, writer)?),
+            Format::Parquet => Box::new(parquet::File::new(schema, writer)?),
+            Format::Arrow => Box::new(arrow::Stream::new(schema, writer)?),
+        }))
     }
 
-    /// The columns' names, each once: a second column of a name is `name_2`.
-    fn column_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::with_capacity(self.schema.fields().len());
-        for field in self.schema.fields() {
-            let again =
-                |n: usize| if n == 1 { field.name().clone() } else { format!("{}_{n}", field.name()) };
-            let free = (1..).map(again).find(|name| !names.contains(name));
-            names.extend(free);
-        }
-        names
+    /// Writes the rows of a batch.
+    ///
+    /// # Errors
+    /// As for [`Answer::render`].
+    pub fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        self.0.write(batch)
     }
+
+    /// Writes what comes after the last row. `cut` is whether there are more than were written, which a table says.
+    ///
+    /// # Errors
+    /// As for [`Answer::render`].
+    pub fn finish(self, cut: bool) -> io::Result<()> {
+        self.0.finish(cut)
+    }
+}
+
+impl fmt::Debug for Renderer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renderer")
+    }
+}
+
+/// An answer in one of the formats, as it grows.
+trait Form {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()>;
+    fn finish(self: Box<Self>, cut: bool) -> io::Result<()>;
+}
+
+/// The schema with every name once: a second column of a name is `name_2`.
+fn renamed(schema: &Schema) -> SchemaRef {
+    let mut names: Vec<String> = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        let again = |n: usize| if n == 1 { field.name().clone() } else { format!("{}_{n}", field.name()) };
+        let free = (1..).map(again).find(|name| !names.contains(name));
+        names.extend(free);
+    }
+    let fields = schema.fields().iter().zip(names);
+    let fields = fields.map(|(field, name)| field.as_ref().clone().with_name(name).with_nullable(true));
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
 fn invalid(error: arrow_schema::ArrowError) -> io::Error {
@@ -115,6 +207,12 @@ mod tests {
         )
         .unwrap();
         Answer { schema: batch.schema(), batches: vec![batch], cut: false }
+    }
+
+    fn bytes(answer: &Answer, format: Format) -> Vec<u8> {
+        let mut out = Vec::new();
+        answer.render(format, &mut out, None).unwrap();
+        out
     }
 
     fn rendered(answer: &Answer, format: Format, width: Option<usize>) -> String {
@@ -209,8 +307,36 @@ mod tests {
     }
 
     #[test]
+    fn bytes_hold_the_same_rows() {
+        let twice = |answer: &Answer| Answer {
+            batches: [answer.batches.clone(), answer.batches.clone()].concat(),
+            ..answer.clone()
+        };
+        for answer in [twice(&sample()), Answer { batches: vec![], ..sample() }] {
+            let expected = ::arrow::compute::concat_batches(&answer.schema, &answer.batches).unwrap();
+            let stream = bytes(&answer, Format::Arrow);
+            let stream = arrow_ipc::reader::StreamReader::try_new(&*stream, None).unwrap();
+            let read: Vec<RecordBatch> = stream.map(Result::unwrap).collect();
+            assert_eq!(::arrow::compute::concat_batches(&answer.schema, &read).unwrap(), expected);
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&bytes(&answer, Format::Parquet)).unwrap();
+            let file = ::parquet::arrow::arrow_reader::ParquetRecordBatchReader::try_new(file, 1024).unwrap();
+            let read: Vec<RecordBatch> = file.map(Result::unwrap).collect();
+            assert_eq!(::arrow::compute::concat_batches(&answer.schema, &read).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_table_says_that_it_was_cut() {
+        let text = rendered(&Answer { cut: true, ..sample() }, Format::Table, None);
+        assert!(text.ends_with("2 rows; there are more, beyond the row limit\n"), "{text}");
+    }
+
+    #[test]
     fn formats_have_names() {
         assert!(Format::ALL.into_iter().all(|format| format.to_string().parse() == Ok(format)));
-        assert!("xml".parse::<Format>().unwrap_err().to_string().contains("table, json or csv"));
+        assert!(
+            "xml".parse::<Format>().unwrap_err().to_string().contains("table, json, csv, parquet or arrow")
+        );
     }
 }

@@ -2,39 +2,56 @@
 
 use std::io::{self, Write};
 
-use arrow_schema::DataType;
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Schema};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use super::cell::{Cells, Style};
-use super::invalid;
-use crate::answer::Answer;
+use super::{Form, invalid};
 
 /// A column narrower than this is not worth wrapping into.
 const COLUMN_WIDTH_LEAST: usize = 16;
 
-pub(super) fn write(answer: &Answer, writer: &mut dyn Write, width: Option<usize>) -> io::Result<()> {
-    let names = answer.column_names();
-    let rows = rows(answer)?;
-    match width {
-        Some(width) if least_width(&names, &rows) > width => write_values(&names, &rows, writer)?,
-        _ if names.is_empty() => {}
-        _ => writeln!(writer, "{}", grid(answer, &names, &rows, width))?,
-    }
-    writeln!(writer, "{} row{}", rows.len(), if rows.len() == 1 { "" } else { "s" })
+/// A table whose rows are kept until their widths are known.
+pub(super) struct Grid<'w> {
+    names: Vec<String>,
+    alignments: Vec<CellAlignment>,
+    /// All values as text; NULL is blank.
+    rows: Vec<Vec<String>>,
+    writer: &'w mut (dyn Write + Send),
+    width: Option<usize>,
 }
 
-/// All values as text; NULL is blank.
-fn rows(answer: &Answer) -> io::Result<Vec<Vec<String>>> {
-    let mut rows = Vec::with_capacity(answer.row_count());
-    for batch in &answer.batches {
+impl<'w> Grid<'w> {
+    pub(super) fn new(schema: &Schema, writer: &'w mut (dyn Write + Send), width: Option<usize>) -> Self {
+        let names = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let alignments = schema.fields().iter().map(|field| alignment(field.data_type())).collect();
+        Grid { names, alignments, rows: Vec::new(), writer, width }
+    }
+}
+
+impl Form for Grid<'_> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let columns = batch.columns().iter().map(|array| Cells::new(array, Style::Short));
         let columns = columns.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
         for row in 0..batch.num_rows() {
             let texts = columns.iter().map(|column| Ok(column.text(row)?.unwrap_or_default()));
-            rows.push(texts.collect::<Result<Vec<_>, _>>().map_err(invalid)?);
+            self.rows.push(texts.collect::<Result<Vec<_>, _>>().map_err(invalid)?);
         }
+        Ok(())
     }
-    Ok(rows)
+
+    fn finish(self: Box<Self>, cut: bool) -> io::Result<()> {
+        let Grid { names, alignments, rows, writer, width } = *self;
+        match width {
+            Some(width) if least_width(&names, &rows) > width => write_values(&names, &rows, writer)?,
+            _ if names.is_empty() => {}
+            _ => writeln!(writer, "{}", grid(&names, &alignments, &rows, width))?,
+        }
+        let plural = if rows.len() == 1 { "" } else { "s" };
+        let more = if cut { "; there are more, beyond the row limit" } else { "" };
+        writeln!(writer, "{} row{plural}{more}", rows.len())
+    }
 }
 
 /// The width below which a grid would be hard to read.
@@ -52,13 +69,11 @@ fn line_width(text: &str) -> usize {
     text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-fn grid(answer: &Answer, names: &[String], rows: &[Vec<String>], width: Option<usize>) -> Table {
+fn grid(names: &[String], alignments: &[CellAlignment], rows: &[Vec<String>], width: Option<usize>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED).set_header(names);
-    let alignments: Vec<CellAlignment> =
-        answer.schema.fields().iter().map(|field| alignment(field.data_type())).collect();
     for row in rows {
-        let cells = row.iter().zip(&alignments);
+        let cells = row.iter().zip(alignments);
         table.add_row(cells.map(|(text, alignment)| Cell::new(text).set_alignment(*alignment)));
     }
     match width {

@@ -1,0 +1,44 @@
+//! Runs statements, one after the other.
+
+use anyhow::{Context, Result};
+use forebay::query::Session;
+use tokio::runtime::Runtime;
+
+use super::output::{Output, Written};
+
+/// What statements run in.
+pub(super) struct Runner {
+    pub(super) session: Session,
+    pub(super) output: Output,
+    runtime: Runtime,
+}
+
+impl Runner {
+    pub(super) fn new(session: Session, output: Output) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        Ok(Runner { session, output, runtime: runtime.context("cannot run queries")? })
+    }
+
+    /// Runs one statement and writes its answer.
+    pub(super) fn run(&self, statement: &str) -> Result<Written> {
+        let written = self.wait(self.answer(statement))?;
+        self.tell(written);
+        Ok(written)
+    }
+
+    pub(super) async fn answer(&self, statement: &str) -> Result<Written> {
+        self.output.write(self.session.stream(statement).await?).await
+    }
+
+    /// Waits for work that may take the clock.
+    pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// A table says itself that it was cut; of the other formats every byte is the answer's.
+    pub(super) fn tell(&self, written: Written) {
+        if written.cut && self.output.format() != forebay::query::Format::Table {
+            eprintln!("{} rows; there are more, beyond the row limit", written.rows);
+        }
+    }
+}

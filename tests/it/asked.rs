@@ -1,0 +1,177 @@
+//! `forebay sql` and `forebay serve` beside a process that writes the store: this one.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Output, Stdio};
+
+use forebay::store::{DataType, Options, Schema, Store};
+
+use crate::support::{Scratch, forebay, stderr};
+
+/// A store with three samples, which stays open for writing.
+fn store(scratch: &Scratch) -> (Store, String) {
+    let dir = scratch.path("store");
+    let store = Store::open(&dir, Options::default()).unwrap();
+    let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+    for (sample, reward) in [("q1_0_0", 1.0), ("q1_0_1", 0.5), ("q2_0_0", 0.0)] {
+        solver.insert(0, sample, [("reward", reward.into())]).unwrap();
+    }
+    (store, dir)
+}
+
+fn sql(dir: &str, more: &[&str]) -> Output {
+    forebay(&[&["sql", "--dir", dir], more].concat()).output().unwrap()
+}
+
+/// Asks through a pipe.
+fn piped(dir: &str, more: &[&str], text: &str) -> Output {
+    let mut command = forebay(&[&["sql", "--dir", dir], more].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+const STATEMENTS: &str = "/* two; */ SELECT count(*) AS n FROM solver; -- the first;\nSELECT 'a;b' AS t";
+
+#[test]
+fn statements_from_a_pipe_a_file_or_an_argument_are_answered_in_order() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let file = scratch.path("statements.sql");
+    std::fs::write(&file, STATEMENTS).unwrap();
+    for output in [
+        piped(&dir, &["--format", "csv"], STATEMENTS),
+        sql(&dir, &["--format", "csv", "--file", &file]),
+        sql(&dir, &["--format", "csv", STATEMENTS]),
+    ] {
+        assert_eq!(stdout(&output), "n\n3\nt\na;b\n");
+    }
+    let failing = piped(&dir, &["--format", "csv"], "SELECT 1 AS one; SELECT rewrd FROM solver; SELECT 2");
+    assert_eq!(failing.status.code(), Some(2));
+    assert_eq!(String::from_utf8_lossy(&failing.stdout), "one\n1\n", "what came before was answered");
+    assert!(stderr(&failing).contains("did you mean reward?"), "{}", stderr(&failing));
+    let nothing = piped(&dir, &[], " -- nothing\n");
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(stderr(&nothing).contains("no statement"), "{}", stderr(&nothing));
+}
+
+#[test]
+fn an_answer_goes_into_a_file_in_the_format_of_its_name() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let select = "SELECT sample_id, reward FROM solver ORDER BY 1";
+    for (name, begins, ends) in [
+        ("a.parquet", &b"PAR1"[..], &b"PAR1"[..]),
+        ("a.arrow", &[0xff; 4], &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]),
+        ("a.csv", b"sample_id,reward\nq1_0_0,1.0\n", b"q2_0_0,0.0\n"),
+        ("a.json", b"[{\"sample_id\":", b"}]\n"),
+        ("a.txt", "┌".as_bytes(), b"3 rows\n"),
+    ] {
+        let file = scratch.path(name);
+        assert_eq!(stdout(&sql(&dir, &["--output", &file, select])), "", "{name}");
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(bytes.starts_with(begins) && bytes.ends_with(ends), "{name}: {bytes:?}");
+    }
+    // What fails on the way leaves nothing, and what was there stays.
+    let file = scratch.path("a.csv");
+    let before = std::fs::read(&file).unwrap();
+    let failing = "SELECT 1 / (2 - value) FROM generate_series(1, 2)";
+    assert_eq!(sql(&dir, &["--output", &file, failing]).status.code(), Some(2));
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert!(!std::fs::exists(scratch.path("a.csv.unfinished")).unwrap());
+    let two = sql(&dir, &["--format", "arrow", "SELECT 1; SELECT 2"]);
+    assert_eq!(two.status.code(), Some(2));
+    assert!(stderr(&two).contains("one by one"), "{}", stderr(&two));
+    let piped_bytes = sql(&dir, &["--format", "parquet", select]).stdout;
+    assert!(piped_bytes.starts_with(b"PAR1"), "a pipe takes bytes");
+}
+
+#[test]
+fn limits_are_kept_and_told() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let cut = sql(&dir, &["--rows-max", "2", "--format", "csv", "SELECT sample_id FROM solver ORDER BY 1"]);
+    assert_eq!(stdout(&cut), "sample_id\nq1_0_0\nq1_0_1\n");
+    assert!(stderr(&cut).contains("beyond the row limit"), "{}", stderr(&cut));
+    let table = sql(&dir, &["--rows-max", "2", "SELECT sample_id FROM solver"]);
+    assert!(stdout(&table).ends_with("2 rows; there are more, beyond the row limit\n"));
+    let endless = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
+    let late = sql(&dir, &["--time-max-s", "1", endless]);
+    assert_eq!(late.status.code(), Some(2));
+    assert!(stderr(&late).contains("longer than 1s"), "{}", stderr(&late));
+    let sort = "SELECT value FROM generate_series(1, 3000000) ORDER BY value * 7919 % 3000017";
+    let spilled = sql(&dir, &["--memory-bytes-max", "16000000", "--rows-max", "1", "--format", "csv", sort]);
+    assert!(stdout(&spilled).starts_with("value\n"));
+}
+
+/// A served store; gone with the test.
+struct Served(Child, String);
+
+impl Served {
+    fn new(dir: &str, token: Option<&str>) -> Self {
+        let mut command =
+            forebay(&["serve", "--dir", dir, "--listen", "127.0.0.1:0", "--flight", "127.0.0.1:0"]);
+        if let Some(token) = token {
+            command.env("FOREBAY_TOKEN", token);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines.next().unwrap().strip_prefix("listening on http://").unwrap().to_owned();
+        assert!(lines.next().unwrap().starts_with("Flight SQL on grpc://127.0.0.1:"));
+        Served(child, address)
+    }
+
+    fn ask(&self, statement: &str, header: &str) -> String {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        let length = statement.len();
+        let head = format!(
+            "POST /sql HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\nConnection: close\r\n{header}"
+        );
+        write!(stream, "{head}Content-Length: {length}\r\n\r\n{statement}").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_store_is_served_beside_its_writer_and_shows_what_comes() {
+    let scratch = Scratch::new();
+    let (store, dir) = store(&scratch);
+    let served = Served::new(&dir, None);
+    let count = "SELECT count(*) AS n FROM solver";
+    assert!(served.ask(count, "").ends_with("\r\n\r\nn\n3\n"));
+    store.table("solver").unwrap().insert(0, "q3_0_0", []).unwrap();
+    assert!(served.ask(count, "").ends_with("\r\n\r\nn\n4\n"));
+    assert!(served.ask("DELETE FROM solver", "").contains("read_only"));
+}
+
+#[test]
+fn a_token_comes_from_the_environment_or_a_file_and_is_asked_for() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let served = Served::new(&dir, Some("sesame"));
+    assert!(served.ask("SELECT 1", "").starts_with("HTTP/1.1 401"));
+    assert!(served.ask("SELECT 1", "Authorization: Bearer sesame\r\n").starts_with("HTTP/1.1 200"));
+    let file = scratch.path("token");
+    std::fs::write(&file, "two words").unwrap();
+    let refused = forebay(&["serve", "--dir", &dir, "--token-file", &file]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("token") && !stderr(&refused).contains("two words"));
+    let open = forebay(&["serve", "--dir", &dir, "--listen", "0.0.0.0:0"]).output().unwrap();
+    assert_eq!(open.status.code(), Some(2));
+    assert!(stderr(&open).contains("set a token"), "{}", stderr(&open));
+}
