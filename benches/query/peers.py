@@ -28,7 +28,7 @@ class DuckDB:
 
     def ask(self, request):
         start = time.perf_counter()
-        table = self.connection.execute(request["duckdb"]).fetch_arrow_table()
+        table = self.connection.sql(request["duckdb"]).to_arrow_table()
         return time.perf_counter() - start, table
 
 

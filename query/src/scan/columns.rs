@@ -12,6 +12,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{DataFusionError, internal_err};
 use datafusion::error::Result as PlanResult;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use forebay_store::{ScanColumn, TableSnapshot};
 
@@ -46,6 +47,41 @@ impl Output {
             _ => None,
         }
     }
+}
+
+/// Expressions over outputs as expressions over others that have lengths in place of lists whose length is all that is
+/// asked; `None` when no length is.
+pub(super) fn with_lengths(
+    outputs: &[Output],
+    expressions: &[ProjectionExpr],
+) -> PlanResult<Option<(Vec<Output>, Vec<ProjectionExpr>)>> {
+    let (mut narrower, mut found): (Vec<Output>, bool) = (Vec::new(), false);
+    let mut given = |output: Output| {
+        let at = narrower.iter().position(|known| known.column == output.column).unwrap_or_else(|| {
+            narrower.push(output.clone());
+            narrower.len() - 1
+        });
+        Arc::new(Column::new(narrower[at].field.name(), at)) as Arc<dyn PhysicalExpr>
+    };
+    let mut rewritten = Vec::new();
+    for ProjectionExpr { expr, alias } in expressions {
+        let replace = |node: Arc<dyn PhysicalExpr>| {
+            if let Some(list) = length_of(&node)
+                && let Some(output) = Output::of(outputs, &node, &format!("{}_length", list.name()))
+            {
+                found = true;
+                return Ok(Transformed::new(given(output), true, TreeNodeRecursion::Jump));
+            }
+            let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+            let Some(output) = outputs.get(column.index()) else {
+                return internal_err!("an expression on column {column}, which the scan does not give");
+            };
+            Ok::<_, DataFusionError>(Transformed::new(given(output.clone()), true, TreeNodeRecursion::Jump))
+        };
+        let expr = expr.clone().transform_down(replace).data()?;
+        rewritten.push(ProjectionExpr { expr, alias: alias.clone() });
+    }
+    Ok(found.then_some((narrower, rewritten)))
 }
 
 /// The column whose length an expression is.

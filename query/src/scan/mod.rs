@@ -38,7 +38,7 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use forebay_store::{Part, TableSnapshot};
 
-use self::columns::{Output, widened};
+use self::columns::{Output, widened, with_lengths};
 use self::stream::{ScanStream, Work};
 
 /// A partition has at least this many parts, so that small tables are not spread over threads.
@@ -218,10 +218,14 @@ impl ExecutionPlan for Scan {
         &self,
         projection: &ProjectionExec,
     ) -> PlanResult<Option<Arc<dyn ExecutionPlan>>> {
-        let outputs =
-            projection.expr().iter().map(|wanted| Output::of(&self.outputs, &wanted.expr, &wanted.alias));
-        let outputs: Option<Vec<Output>> = outputs.collect();
-        Ok(outputs.map(|outputs| Arc::new(self.clone().with_outputs(outputs)) as _))
+        let wanted = projection.expr();
+        let outputs = wanted.iter().map(|wanted| Output::of(&self.outputs, &wanted.expr, &wanted.alias));
+        if let Some(outputs) = outputs.collect::<Option<Vec<Output>>>() {
+            return Ok(Some(Arc::new(self.clone().with_outputs(outputs))));
+        }
+        let Some((outputs, rest)) = with_lengths(&self.outputs, wanted)? else { return Ok(None) };
+        let scan = Arc::new(self.clone().with_outputs(outputs));
+        Ok(Some(Arc::new(ProjectionExec::try_new(rest, scan)?)))
     }
 
     fn handle_child_pushdown_result(

@@ -95,8 +95,12 @@ fn lengths_of_lists_are_known_without_the_lists() {
         "SELECT policy_version, avg(token_length(response)), max(cardinality(response)) FROM solver GROUP BY 1",
         "SELECT sample_id FROM solver WHERE token_length(response) > 30 AND array_length(response) < 35",
         "SELECT approx_percentile_cont(token_length(response), 0.5) FROM solver WHERE policy_version = 1",
+        "SELECT policy_version, percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(array_length(response) AS DOUBLE))
+         FROM solver GROUP BY policy_version",
+        "SELECT sample_id FROM solver ORDER BY token_length(response) DESC, sample_id LIMIT 3",
+        "SELECT max(n) FROM (SELECT token_length(response) * 2 AS n FROM solver) t",
     ] {
-        assert_eq!(reads(&run, sql), 0, "{sql}");
+        assert_eq!(reads(&run, sql), 0, "{sql}\n{:?}", run.rows(&format!("EXPLAIN {sql}")));
     }
     // The same as of lists that are read: 1 is added to each element, so that the list has to be.
     let differ = "SELECT count(*) AS n FROM solver
