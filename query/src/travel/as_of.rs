@@ -95,7 +95,7 @@ impl AsOf {
 }
 
 /// A SELECT over the table that shows it at a moment; filters and projections go through it to the table.
-fn view(name: &str, table: Arc<dyn TableProvider>, then: Then) -> PlanResult<Arc<dyn TableProvider>> {
+fn view(table_name: &str, table: Arc<dyn TableProvider>, then: Then) -> PlanResult<Arc<dyn TableProvider>> {
     let schema = table.schema();
     let time = ScalarValue::TimestampMicrosecond(Some(then.time.0), Some("+00:00".into()));
     let column = |name: &str| Expr::Column(Column::from_name(name));
@@ -109,16 +109,20 @@ fn view(name: &str, table: Arc<dyn TableProvider>, then: Then) -> PlanResult<Arc
         let value = match (class, name) {
             _ if NOT_KEPT.contains(&name) => continue,
             ("meta", "step") => when(consumed(), column(name)).end()?,
-            ("meta", _) => column(name),
+            ("meta", _) => {
+                shown.push(column(name));
+                continue;
+            }
             ("status", _) if name.ends_with("_status") => {
                 column(name).and(is_final(name.trim_end_matches("_status")))
             }
             ("status", _) => when(is_final(name.trim_end_matches("_at")), column(name)).end()?,
             _ => when(is_final(name), column(name)).end()?,
         };
-        shown.push(value.alias(name));
+        // Of the table as the others are, or the engine finds columns of one name with and without a table.
+        shown.push(value.alias_qualified(Some(table_name), name));
     }
-    let source = LogicalPlanBuilder::scan(name, provider_as_source(table), None)?;
+    let source = LogicalPlanBuilder::scan(table_name, provider_as_source(table), None)?;
     let plan = source.filter(by_then("created_at"))?.project(shown)?.build()?;
     Ok(Arc::new(ViewTable::new(plan, None)))
 }
