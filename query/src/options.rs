@@ -83,7 +83,8 @@ impl Options {
         self
     }
 
-    /// How many rows go through a query at a time. Default: 8192. What other engines call batch or vector size.
+    /// How many rows go through a query at a time; less where memory is scarce. Default: 8192. What other engines call
+    /// batch or vector size.
     pub fn batch_rows(mut self, rows: usize) -> Self {
         self.batch_rows = rows.max(1);
         self

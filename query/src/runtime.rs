@@ -14,6 +14,11 @@ use crate::options::Options;
 /// however small it is; more would be safer for the sort of many narrow rows by several columns, and leave less sorts.
 const MERGE_BYTES_MAX: usize = 32 << 20;
 
+/// The width of a row, values and all, that a sort can still spill, in bytes.
+const ROW_BYTES: usize = 16 << 10;
+/// Smaller batches cost more than they save.
+const BATCH_ROWS_LEAST: usize = 64;
+
 /// The memory pool and the spill files of a session.
 ///
 /// Queries that can spill get equal shares, so that one large sort does not starve the others; those that cannot (the
@@ -40,8 +45,12 @@ pub(crate) fn runtime(options: &Options) -> Result<Arc<RuntimeEnv>> {
 }
 
 /// Sets what the limits say of the engine's settings.
+///
+/// A merge of what was spilled holds at least four batches. So where memory is scarce batches have less rows: as many as
+/// fit four times if a row is as wide as `ROW_BYTES`.
 pub(crate) fn limited(mut config: SessionConfig, options: &Options) -> SessionConfig {
-    let merge_bytes = MERGE_BYTES_MAX.min(options.memory_bytes_max / 8);
-    config.options_mut().execution.sort_spill_reservation_bytes = merge_bytes;
-    config
+    let memory = options.memory_bytes_max;
+    config.options_mut().execution.sort_spill_reservation_bytes = MERGE_BYTES_MAX.min(memory / 8);
+    let rows = (memory / (4 * ROW_BYTES)).max(BATCH_ROWS_LEAST);
+    config.with_batch_size(options.batch_rows.min(rows))
 }

@@ -73,14 +73,16 @@ fn the_question_is_answered_inside_the_running_process() {
     let config = small_config();
     let arguments =
         ["run", config.to_str().unwrap(), "--dir", &scratch.path("run"), "--quiet", "--steps", "1000000"];
-    let mut child = forebay(&[&arguments[..], &["--listen", "127.0.0.1:0"]].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("listening on http://").unwrap().to_owned();
+    let mut child =
+        forebay(&[&arguments[..], &["--listen", "127.0.0.1:0", "--flight", "127.0.0.1:0"]].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = told.next().unwrap().strip_prefix("listening on http://").unwrap().to_owned();
+    let flight = told.next().unwrap().strip_prefix("Flight SQL on grpc://").unwrap().to_owned();
+    TcpStream::connect(flight).unwrap();
     let ask = |statement: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         let length = statement.len();

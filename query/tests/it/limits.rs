@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
 use forebay_query::{Cause, Kind, Options, Session};
 use forebay_store::{DataType, Schema};
 use serde_json::json;
@@ -24,8 +26,11 @@ fn a_sort_beyond_the_memory_limit_spills_and_is_right() {
     let spill = run.directory.path().join("spill");
     let small = Options::default().memory_bytes_max(4 << 20).spill_dir(&spill);
     let spilled = session(&run, small.clone());
-    let answers = [&spilled, &run.session].map(|session| session.sql_blocking(SORT).unwrap().batches);
-    assert_eq!(answers[0], answers[1]);
+    let answers = [&spilled, &run.session].map(|session| {
+        let answer = session.sql_blocking(SORT).unwrap();
+        arrow::compute::concat_batches(&answer.schema, &answer.batches).unwrap()
+    });
+    assert!(answers[0] == answers[1]);
     let files = || {
         std::fs::read_dir(&spill).unwrap().flat_map(|inner| std::fs::read_dir(inner.unwrap().path()).unwrap())
     };
@@ -128,4 +133,32 @@ fn a_query_takes_in_what_another_process_has_written_where_it_is_asked_to() {
     assert_eq!(count(&fresh), json!(1));
     run.store.table("solver").unwrap().insert(0, "q1_0_1", [("prompt", "b".into())]).unwrap();
     assert_eq!(count(&fresh), json!(2));
+}
+
+// Values are views over windows of mapped files, which are far larger than a batch's share of them.
+#[test]
+fn a_sort_of_rows_with_values_in_files_spills_and_is_right() {
+    let run = Run::empty();
+    let schema = Schema::new().data("prompt", DataType::Utf8).data("reward", DataType::Float32);
+    let table = run.store.create_table("solver", schema).unwrap();
+    let samples = 4000;
+    for sample in 0..samples {
+        let prompt = format!("{sample:05000}");
+        let values = [("prompt", prompt.as_str().into()), ("reward", f64::from(sample * 7919 % 4001).into())];
+        table.insert(0, format!("q{sample}_0_0").as_str(), values).unwrap();
+    }
+    let sql = "SELECT reward, prompt FROM solver ORDER BY reward";
+    let small = session(&run, Options::default().memory_bytes_max(12 << 20));
+    let sorted = small.sql_blocking(sql).unwrap();
+    assert_eq!(sorted.row_count(), samples as usize);
+    let mut last = -1.0;
+    for batch in &sorted.batches {
+        let rewards = batch.column(0).as_primitive::<Float32Type>();
+        for (row, reward) in rewards.values().iter().enumerate() {
+            assert!(*reward > last);
+            last = *reward;
+            let sample: i64 = batch.column(1).as_string_view().value(row).parse().unwrap();
+            assert_eq!((sample * 7919 % 4001) as f32, *reward);
+        }
+    }
 }
