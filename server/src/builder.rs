@@ -80,8 +80,9 @@ impl Builder {
         self
     }
 
-    /// Whether each query first takes in what a writer in another process has written. For a store that is open for reading
-    /// only. Default: false.
+    /// Whether each query first takes in what a writer in another process has written, and the server does so every second
+    /// while nobody asks, because the writer keeps what those who read may need. For a store that is open for reading only.
+    /// Default: false.
     pub fn refresh(mut self, refresh: bool) -> Self {
         self.refresh = refresh;
         self

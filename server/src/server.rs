@@ -9,11 +9,13 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_query::Session;
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};
@@ -21,6 +23,8 @@ use crate::flight;
 use crate::routes::{self, App};
 
 const WORKERS: usize = 3;
+/// How often is taken in what another process has written, whether or not somebody asks.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// How many queries run at the same time; others wait for their turn.
 pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
 
@@ -106,6 +110,9 @@ impl Server {
             let flight_address = flight.as_ref().map(|listening| listening.address);
             let streams = session.with_statement_time_max(Some(settings.stream_time_max));
             let token = settings.token.clone();
+            if settings.refresh {
+                runtime.spawn(keep_up(store.clone()));
+            }
             let app = App::new(settings, store, session);
             if let Some(Listening { address, listener }) = flight {
                 threads.push(flight::start(listener, streams, token, app.queries.clone(), stopper.clone())?);
@@ -171,6 +178,21 @@ fn runtime() -> io::Result<Runtime> {
         .thread_name("forebay-server-worker")
         .enable_all()
         .build()
+}
+
+/// Takes in what the writer has written also while nobody asks: the writer keeps what the last one who looked may need.
+async fn keep_up(store: Store) {
+    let mut ticks = tokio::time::interval(REFRESH_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let store = store.clone();
+        match tokio::task::spawn_blocking(move || store.refresh()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return tracing::error!(%error, "the store can no longer be followed"),
+            Err(error) => return tracing::error!(%error, "following the store panicked"),
+        }
+    }
 }
 
 fn serve(runtime: &Runtime, listener: tokio::net::TcpListener, app: App, stop: &Stopper) {

@@ -100,3 +100,17 @@ fn a_web_page_that_points_its_name_here_reads_nothing() {
     let reply = send(served.server.address(), "POST", "/sql", &headers, b"SELECT * FROM solver");
     assert!(reply.failure(403, "input").contains("rebound.example.org"), "{reply:?}");
 }
+
+#[test]
+fn a_server_beside_a_writer_keeps_up_also_while_nobody_asks() {
+    let writer = Served::new(Server::builder());
+    let reader = Store::open_read_only(writer.store.path()).unwrap();
+    let rows = || reader.table("solver").unwrap().counts().written;
+    let before = rows();
+    let server = Server::builder().refresh(true).bind(reader.clone(), loopback()).unwrap();
+    writer.store.table("solver").unwrap().insert(1, "q9_0_0", []).unwrap();
+    while rows() == before {
+        std::thread::yield_now();
+    }
+    server.shutdown();
+}

@@ -22,6 +22,9 @@ use forebay::store::{Options, Store};
 use self::output::Output;
 use self::runner::Runner;
 
+/// How often the prompt takes in what the writer has written.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
+
 /// Ask a store, with SQL
 ///
 /// Every agent is a table; `SHOW TABLES` lists them and `DESCRIBE solver` shows columns. Claims, steps and policies are
@@ -66,7 +69,10 @@ pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
         options = options.statement_time_max(Duration::from_secs(seconds));
     }
     let session = Session::with_options(&store, &options)?.with_rows_max(arguments.rows_max);
-    let Some(text) = text(arguments)? else { return prompt::run(&session, output, arguments.rows_max) };
+    let Some(text) = text(arguments)? else {
+        follow(store)?;
+        return prompt::run(&session, output, arguments.rows_max);
+    };
     let statements = statements::all(&text);
     ensure!(!statements.is_empty(), "there is no statement; write one SELECT");
     ensure!(
@@ -77,6 +83,21 @@ pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     );
     let runner = Runner::new(session, output)?;
     statements.iter().try_for_each(|statement| runner.run(statement).map(|_| ()))
+}
+
+/// Takes in what the writer has written also while nobody types: it keeps what those who read may need. Ends with the
+/// process, or when the store can no longer be read, which the next statement tells.
+fn follow(store: Store) -> Result<()> {
+    let follow = move || {
+        while store.refresh().is_ok() {
+            std::thread::sleep(REFRESH_EVERY);
+        }
+    };
+    std::thread::Builder::new()
+        .name("forebay-follow".to_owned())
+        .spawn(follow)
+        .context("cannot follow the store")?;
+    Ok(())
 }
 
 /// The statements as text; none when they are to be asked for.
