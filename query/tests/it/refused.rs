@@ -72,7 +72,9 @@ fn sql_only_reads() {
 #[test]
 fn a_query_that_needs_too_much_memory_says_which_limit() {
     let (run, _step, _claim) = Run::busy();
-    let session = Session::with_options(&run.store, &Options::default().memory_bytes_max(10_000)).unwrap();
+    let session =
+        Session::with_options(&run.store, &Options::default().memory_bytes_max(10_000).spill_bytes_max(0))
+            .unwrap();
     let sql =
         "SELECT count(DISTINCT a.sample_id || b.sample_id || c.sample_id) FROM solver a, solver b, solver c";
     let error = session.sql_blocking(sql).unwrap_err();
