@@ -175,6 +175,11 @@ pub enum Cause {
          delete an older one, or by force"
     )]
     VersionCurrent { table: String, version: u64, current: u64 },
+    #[error(
+        "version {version} of table {table:?} is not as the snapshot showed it ({reason}); take another snapshot and \
+         decide again"
+    )]
+    VersionChanged { table: String, version: u64, reason: String },
     #[error("column {column:?} of table {table:?} is retired; nothing can be written to it any more")]
     ColumnRetired { table: String, column: String },
     #[error("column {column:?} cannot be retired: consumer {consumer:?} waits for it")]
@@ -309,6 +314,7 @@ impl Cause {
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
             Group { .. } => Kind::State,
             RowDeleted { .. } | RowHeld { .. } | RowNeeded { .. } | VersionCurrent { .. } => Kind::State,
+            VersionChanged { .. } => Kind::State,
             Retired { .. } | ColumnRetired { .. } | ColumnRequired { .. } => Kind::State,
             StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
                 Kind::State

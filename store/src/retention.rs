@@ -80,14 +80,19 @@ impl State {
 
     /// The retirement of versions that are too old; `None` while a row of them is held.
     fn versions_due(&self, table: u32, versions: u64, kept: usize) -> Option<DeleteRecord> {
-        let of = &self.tables[table as usize];
-        let oldest = self.moment_at(of.policy, self.oldest_rewind(kept)).version;
-        let oldest = of.freshness.oldest_at(oldest);
-        let beyond = self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?);
+        let beyond = self.newest_version_over(table, versions, kept)?;
         if self.tables[table as usize].rare.is_retired(beyond) {
             return None;
         }
         self.decide_delete(table, &Delete::versions_up_to(beyond), kept).ok().map(|(record, _)| record)
+    }
+
+    /// The newest version that is not among the newest `versions` of a table's policy, and that no rewind brings back.
+    pub(crate) fn newest_version_over(&self, table: u32, versions: u64, kept: usize) -> Option<u64> {
+        let of = &self.tables[table as usize];
+        let oldest = self.moment_at(of.policy, self.oldest_rewind(kept)).version;
+        let oldest = of.freshness.oldest_at(oldest);
+        Some(self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?))
     }
 
     /// The steps whose rows have been kept for long enough.

@@ -76,6 +76,11 @@ impl Store {
         &self.0.directory.path
     }
 
+    /// The store's identity: drawn when it was created, kept by its backups.
+    pub fn id(&self) -> u64 {
+        self.0.directory.store_id
+    }
+
     /// The clock that the store was opened with.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.options.clock

@@ -13,6 +13,7 @@ mod compact;
 mod gather;
 mod held;
 mod parts;
+mod versions;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) use gather::gather_rows;
 use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
 pub use parts::{Part, ScanColumn};
+pub use versions::VersionRows;
 
 use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};

@@ -11,6 +11,7 @@ mod delete;
 mod freshness;
 mod handle;
 mod info;
+mod over;
 mod rare;
 mod record;
 mod state;

@@ -29,6 +29,7 @@ mod killed;
 mod limiter;
 mod memory;
 mod model;
+mod over;
 mod power;
 mod probe;
 mod reader;

@@ -1,0 +1,62 @@
+//! Versions that are over: which they are, and how one leaves the store.
+
+use super::{Delete, Deleted, Table};
+use crate::error::{Cause, Error, Result};
+use crate::log::record::Event;
+use crate::snapshot::TableSnapshot;
+use crate::state::State;
+
+impl Table {
+    /// The newest version that is not among the newest `kept` ones of the table's policy (the current one is, so at least
+    /// one is kept) and that no rewind brings back: it and those before it may leave the store. `None` while there is none.
+    pub fn newest_version_over(&self, kept: u64) -> Option<u64> {
+        let states = self.store.0.options.object_versions_kept;
+        self.store.0.state.lock().newest_version_over(self.id(), kept.max(1), states)
+    }
+
+    /// Deletes all rows of a version and retires it, if they are to this moment just as `seen` shows them: for whoever has
+    /// taken them elsewhere. All of them, or none.
+    ///
+    /// # Errors
+    /// `state` when a row has come, gone or changed since, when columns were added, renamed or retired since, when a row is
+    /// held or may be needed by a rewind, or when the version is not [over](Self::newest_version_over).
+    pub fn delete_unchanged(&self, version: u64, seen: &TableSnapshot) -> Result<Deleted> {
+        let rows_seen = seen.rows_of_version(version).len();
+        let kept = self.store.0.options.object_versions_kept;
+        self.store.0.submit_if(|state| {
+            state.check_unchanged(self.id(), version, seen, rows_seen)?;
+            let (record, deleted) = state.decide_delete(self.id(), &Delete::version(version), kept)?;
+            let any = deleted.rows > 0;
+            Ok((any.then_some(Event::Deleted { deletions: vec![record] }), deleted))
+        })
+    }
+}
+
+impl State {
+    fn check_unchanged(
+        &self,
+        table: u32,
+        version: u64,
+        seen: &TableSnapshot,
+        rows_seen: usize,
+    ) -> Result<()> {
+        let state = &self.tables[table as usize];
+        let changed = |reason: String| -> Error {
+            Cause::VersionChanged { table: state.name.to_string(), version, reason }.into()
+        };
+        if !seen.has_schema_of(state) {
+            return Err(changed("the table has other columns now".to_owned()));
+        }
+        let mut rows = 0;
+        for row in state.rows_of(version..=version) {
+            rows += 1;
+            if let Some(reason) = seen.change_of(state, row) {
+                return Err(changed(format!("row {row}: {reason}")));
+            }
+        }
+        if rows != rows_seen {
+            return Err(changed(format!("{rows_seen} rows then, {rows} now")));
+        }
+        Ok(())
+    }
+}
