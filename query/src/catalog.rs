@@ -9,6 +9,7 @@ use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, 
 use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result as PlanResult};
 
+use crate::archive;
 use crate::error::{Cause, Error, nearest};
 use crate::system::{self, Moment};
 use crate::table::AgentTable;
@@ -34,10 +35,11 @@ impl Catalogs {
         &self.0
     }
 
-    /// The table of an agent.
-    pub(crate) fn agent_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+    /// The table of an agent, with its versions that have left the store.
+    pub(crate) fn agent_table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
         let table = self.0.snapshot.tables().iter().find(|table| table.name() == name);
-        table.map(|table| Arc::new(AgentTable::new(table.clone())) as _)
+        let live = table.map(|table| (table, Arc::new(AgentTable::new(table.clone())) as _));
+        archive::table(&self.0.archived, name, live)
     }
 
     /// An error of planning; when a table was not found, the nearest name comes with it.
@@ -96,15 +98,17 @@ struct AgentTables(Arc<Moment>);
 #[async_trait]
 impl SchemaProvider for AgentTables {
     fn table_names(&self) -> Vec<String> {
-        self.0.snapshot.tables().iter().map(|table| table.name().to_owned()).collect()
+        let live = || self.0.snapshot.tables().iter().map(forebay_store::TableSnapshot::name);
+        let archived = self.0.archived.tables().filter(|name| !live().any(|live| live == *name));
+        live().chain(archived).map(str::to_owned).collect()
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        Ok(Catalogs(self.0.clone()).agent_table(name))
+        Catalogs(self.0.clone()).agent_table(name)
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.0.snapshot.tables().iter().any(|table| table.name() == name)
+        self.0.snapshot.tables().iter().any(|table| table.name() == name) || self.0.archived.has_table(name)
     }
 }
 

@@ -11,6 +11,9 @@ use std::time::Duration;
 use arrow_schema::ArrowError;
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
+use parquet::errors::ParquetError;
+
+use crate::archive::ArchiveFault;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -26,6 +29,9 @@ pub enum Kind {
     Capacity,
     /// The store could not give what it holds; the source is the store's own error.
     Store,
+    /// Look after the archive: it is not there, not this store's, damaged or out of reach. The message names it and the
+    /// file. The store is as it was.
+    Archive,
     /// Report it: the query engine contradicts itself.
     Bug,
 }
@@ -38,6 +44,7 @@ impl Kind {
             Kind::ReadOnly => "read_only",
             Kind::Capacity => "capacity",
             Kind::Store => "store",
+            Kind::Archive => "archive",
             Kind::Bug => "bug",
         }
     }
@@ -131,6 +138,8 @@ pub enum Cause {
     Time { limit: Duration },
     #[error("the store could not be read: {source}")]
     Store { source: forebay_store::Error },
+    #[error("archive {url}: {fault}")]
+    Archive { url: String, fault: ArchiveFault },
     #[error("the query engine failed: {reason}; this is a bug, please report it with the query")]
     Bug { reason: String },
 }
@@ -146,6 +155,8 @@ impl Cause {
             Cause::Parameters { .. } | Cause::SpillDirectory { .. } => Kind::Input,
             Cause::Memory { .. } | Cause::Spill { .. } | Cause::Time { .. } => Kind::Capacity,
             Cause::Store { .. } => Kind::Store,
+            Cause::Archive { fault: ArchiveFault::Address { .. }, .. } => Kind::Input,
+            Cause::Archive { .. } => Kind::Archive,
             Cause::Bug { .. } => Kind::Bug,
         }
     }
@@ -160,13 +171,10 @@ impl From<DataFusionError> for Cause {
         }
         match error {
             E::SchemaError(schema, _) => from_schema(&schema),
-            E::External(source) if source.is::<Error>() => match source.downcast::<Error>() {
-                Ok(error) => *error.0, // one of ours, on its way through a stream
-                Err(other) => Cause::Bug { reason: other.to_string() },
-            },
-            E::External(source) => match source.downcast::<forebay_store::Error>() {
-                Ok(source) => Cause::Store { source: *source },
-                Err(other) => Cause::Bug { reason: other.to_string() },
+            E::External(source) => from_outside(source),
+            E::ParquetError(error) => match *error {
+                ParquetError::External(source) => from_outside(source),
+                other => Cause::Bug { reason: other.to_string() },
             },
             error @ E::ResourcesExhausted(_) => Cause::Memory { reason: first_line(&error) },
             error @ (E::Internal(_) | E::ExecutionJoin(_) | E::IoError(_) | E::Ffi(_) | E::Substrait(_)) => {
@@ -203,6 +211,18 @@ fn spill_failure(error: &DataFusionError) -> Option<String> {
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
         DataFusionError::External(Box::new(error))
+    }
+}
+
+/// An error that a part of this crate gave the query engine to carry.
+fn from_outside(source: Box<dyn std::error::Error + Send + Sync>) -> Cause {
+    let source = match source.downcast::<forebay_store::Error>() {
+        Ok(source) => return Cause::Store { source: *source },
+        Err(other) => other,
+    };
+    match source.downcast::<Error>() {
+        Ok(error) => *error.0,
+        Err(other) => Cause::Bug { reason: other.to_string() },
     }
 }
 

@@ -20,12 +20,14 @@
 //! # Layout
 //! In reading order: [`session`](Session), `statement` (what is refused), `plan`, [`stream`](RowStream) and `runtime` (the
 //! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and
-//! `scan` (how rows come out of a snapshot), `functions` (of the field), `travel` (the past, ancestry), `system` (a file a
+//! `scan` (how rows come out of a snapshot), `archive` (versions that left the store), `functions` (of the field), `travel` (the past, ancestry), `system` (a file a
 //! table), `answer` and `render`.
 //!
 //! This crate knows DataFusion, and nobody else does: its types do not appear in the interface. Arrow's do.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod answer;
+mod archive;
 mod catalog;
 mod compact;
 mod error;
@@ -46,6 +48,7 @@ mod table;
 mod travel;
 
 pub use answer::Answer;
+pub use archive::{Archive, ArchiveFault, ArchiveRule, Archiver, Cleaned, Due, Moved};
 pub use error::{Cause, Error, Kind, Result};
 pub use listing::{TableInfo, TableKind};
 pub use options::Options;

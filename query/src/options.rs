@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::archive::Archive;
+
 /// What a session may use.
 ///
 /// ```
@@ -20,6 +22,7 @@ pub struct Options {
     pub(crate) batch_rows: usize,
     pub(crate) partitions: usize,
     pub(crate) tokenizers: BTreeMap<String, PathBuf>,
+    pub(crate) archive: Option<Archive>,
 }
 
 impl Default for Options {
@@ -34,6 +37,7 @@ impl Default for Options {
             batch_rows: 8192,
             partitions: 1,
             tokenizers: BTreeMap::new(),
+            archive: None,
         }
     }
 }
@@ -102,6 +106,12 @@ impl Options {
     /// session is made. Default: none.
     pub fn tokenizer(mut self, name: impl Into<String>, file: impl Into<PathBuf>) -> Self {
         self.tokenizers.insert(name.into(), file.into());
+        self
+    }
+
+    /// Where versions lie that left the store: queries read them beside the live ones, each row once. Default: none.
+    pub fn archive(mut self, archive: &Archive) -> Self {
+        self.archive = Some(archive.clone());
         self
     }
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
-use forebay_store::Store;
+use forebay_store::{SimulatedDisk, Store};
 
 use crate::answer::Answer;
+use crate::archive::Archive;
 use crate::catalog::{CATALOG, Catalogs, PUBLIC};
 use crate::error::{Cause, Error, Result};
 use crate::functions::{self, Tokenizers};
@@ -49,6 +50,8 @@ use crate::travel;
 #[derive(Clone)]
 pub struct Session {
     store: Store,
+    /// The store is an empty one that stands in for that of the archive.
+    archive_alone: bool,
     base: Arc<SessionState>,
     options: Arc<Options>,
 }
@@ -74,14 +77,30 @@ impl Session {
             .with_information_schema(true)
             .with_batch_size(options.batch_rows)
             .with_target_partitions(options.partitions);
+        let runtime = runtime::runtime(options)?;
+        options.archive.iter().try_for_each(|archive| archive.register(&runtime))?;
         let mut base = SessionStateBuilder::new()
             .with_config(runtime::limited(config, options))
-            .with_runtime_env(runtime::runtime(options)?)
+            .with_runtime_env(runtime)
             .with_default_features()
             .build();
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));
         functions::register(&mut base, Tokenizers::read(files)?)?;
-        Ok(Session { store: store.clone(), base: Arc::new(base), options: Arc::new(options.clone()) })
+        let (base, options) = (Arc::new(base), Arc::new(options.clone()));
+        Ok(Session { store: store.clone(), archive_alone: false, base, options })
+    }
+
+    /// A session over an archive alone, whose store is elsewhere or gone. There are the tables that it holds, and nothing in
+    /// `system`.
+    ///
+    /// # Errors
+    /// As for [`Session::with_options`].
+    pub fn of_archive(archive: &Archive, options: &Options) -> Result<Self> {
+        let nothing = forebay_store::Options::default().disk(Arc::new(SimulatedDisk::seeded(0)));
+        let store = Store::open("/nowhere", nothing).map_err(|source| Cause::Store { source })?;
+        let options = options.clone().archive(archive).refresh(false);
+        let session = Session::with_options(&store, &options)?;
+        Ok(Session { archive_alone: true, ..session })
     }
 
     /// The same session, which shares its memory and its files with this one, with another time limit for its statements.
@@ -109,7 +128,8 @@ impl Session {
     }
 
     /// Answers one statement batch by batch. What it sees is the store at the moment of the call; dropping the stream
-    /// ends the query. With [`Options::statement_time_max`] it needs a runtime whose clock is enabled.
+    /// ends the query. With [`Options::statement_time_max`] it needs a runtime whose clock is enabled, and one with
+    /// its network too for an archive in an object store.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::Kind::Input) for what is not SQL, names unknown things or cannot be computed;
@@ -139,7 +159,7 @@ impl Session {
     /// # Errors
     /// `Store` when what the engine knows of itself cannot be read.
     pub async fn tables(&self) -> Result<Vec<TableInfo>> {
-        listing::tables(&self.state_over(&Catalogs::new(self.moment()?))).await
+        listing::tables(&self.state_over(&Catalogs::new(self.moment().await?))).await
     }
 
     /// [`Session::sql`] for synchronous callers, from any thread, async ones included (whose runtime it blocks).
@@ -160,9 +180,9 @@ impl Session {
     fn run_here(&self, sql: &str) -> Result<Answer> {
         let workers = self.base.config().target_partitions();
         let runtime = match workers {
-            1 => tokio::runtime::Builder::new_current_thread().enable_time().build(),
+            1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
             workers => {
-                tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_time().build()
+                tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
             }
         };
         let runtime = runtime.map_err(|error| Error::from(Cause::Bug { reason: error.to_string() }))?;
@@ -174,7 +194,7 @@ impl Session {
         let mut statement = statement::parse(sql)?;
         statement::check_reads_only(&statement)?;
         travel::spell_out_names(&mut statement);
-        let catalogs = Catalogs::new(self.moment()?);
+        let catalogs = Catalogs::new(self.moment().await?);
         Planned::new(statement, self.state_over(&catalogs), &catalogs, self.options.rows_max).await
     }
 
@@ -187,11 +207,18 @@ impl Session {
         self.options.rows_max
     }
 
-    fn moment(&self) -> Result<Moment> {
+    /// What a query sees: the store first, then the archive, as that one's module explains.
+    async fn moment(&self) -> Result<Moment> {
         if self.options.refresh {
             self.store.refresh().map_err(|source| Error::from(Cause::Store { source }))?;
         }
-        Ok(Moment::of(&self.store))
+        let moment = Moment::of(&self.store);
+        let Some(archive) = &self.options.archive else { return Ok(moment) };
+        let archived = match self.archive_alone {
+            true => archive.contents(None, u64::MAX).await?,
+            false => archive.contents(Some(self.store.id()), moment.snapshot.commit()).await?,
+        };
+        Ok(Moment { archived, ..moment })
     }
 
     fn state_over(&self, catalogs: &Catalogs) -> SessionState {

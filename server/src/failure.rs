@@ -30,6 +30,7 @@ impl From<Error> for Failure {
             (kind @ Kind::Input, _) => (StatusCode::BAD_REQUEST, kind.as_str()),
             (kind @ Kind::ReadOnly, _) => (StatusCode::FORBIDDEN, kind.as_str()),
             (kind @ Kind::Capacity, _) => (StatusCode::SERVICE_UNAVAILABLE, kind.as_str()),
+            (kind @ Kind::Archive, _) => (StatusCode::BAD_GATEWAY, kind.as_str()),
             (kind @ (Kind::Store | Kind::Bug), _) => (StatusCode::INTERNAL_SERVER_ERROR, kind.as_str()),
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {

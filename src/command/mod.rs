@@ -3,6 +3,7 @@
 //! Exit codes: 0 when it worked; 1 when `verify` found faults; 2 when it did not work, with the reason and the way out on
 //! standard error.
 
+mod archive;
 mod backup;
 mod repair;
 mod run;
@@ -40,6 +41,8 @@ enum Command {
     Repair(repair::RepairArguments),
     /// Copy a store as it is at this moment, also while a process writes it
     Backup(backup::BackupArguments),
+    /// Move versions that are over out of a store, into an archive of Parquet files
+    Archive(archive::ArchiveArguments),
     /// Make the supervised warm-up weights that a run begins with
     WarmUp(warm_up::WarmUpArguments),
 }
@@ -60,6 +63,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Repair(arguments) => repair::run(&arguments).map(worked),
         Command::Backup(arguments) => backup::run(&arguments).map(worked),
+        Command::Archive(arguments) => archive::run(&arguments).map(worked),
         Command::WarmUp(arguments) => warm_up::run(&arguments).map(worked),
     };
     match done {

@@ -34,6 +34,9 @@ pub struct File {
     /// How policies are measured.
     #[serde(default)]
     pub evaluation: Evaluation,
+    /// Where versions go that are over. Default: they stay in the store. Changes nothing that the run computes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
     /// Who acts. A trajectory begins with the first agent.
     pub agents: Vec<Agent>,
 }
@@ -201,6 +204,17 @@ impl Default for Evaluation {
     }
 }
 
+/// Where versions go that are over.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Archive {
+    /// A directory, relative to where the command runs, or `file:///PATH`, or `s3://BUCKET/PREFIX`.
+    pub to: String,
+    /// How many of the newest versions of each policy stay in the store, at least 1. Default: 8.
+    #[serde(default = "default_keep_versions")]
+    pub keep_versions: u64,
+}
+
 /// One agent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -229,6 +243,10 @@ pub struct Agent {
 
 fn default_seed() -> u64 {
     7
+}
+
+fn default_keep_versions() -> u64 {
+    8
 }
 
 fn default_steps() -> u64 {

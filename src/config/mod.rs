@@ -9,5 +9,6 @@ pub mod file;
 mod resolve;
 
 pub use error::ConfigError;
+pub use file::Archive as ArchiveTo;
 pub(crate) use resolve::ramp;
 pub use resolve::{AgentConfig, Config, Role};

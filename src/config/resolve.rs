@@ -131,10 +131,10 @@ impl Config {
     }
 
     /// Everything that decides what the run computes, as text: two runs with the same text and the same data end with
-    /// the same weights after the same number of steps. How many threads there are is not in it.
+    /// the same weights after the same number of steps. How many threads there are, and where old rows go, is not in it.
     pub fn identity(&self) -> String {
         let mut file = self.file.clone();
-        (file.rollout.workers, file.trainer.threads) = (0, 0);
+        (file.rollout.workers, file.trainer.threads, file.archive) = (0, 0, None);
         toml::to_string_pretty(&file).unwrap_or_default()
     }
 }
@@ -162,6 +162,8 @@ fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
     ] {
         check(value > 0, key, &value, "give at least 1")?;
     }
+    let kept = file.archive.as_ref().map_or(1, |archive| archive.keep_versions);
+    check(kept > 0, "archive.keep_versions", &kept, "give at least 1")?;
     let most = rollout.workers.max(file.trainer.threads);
     let few = format!("give at most {THREADS_MAX}");
     check(most <= THREADS_MAX, "rollout.workers or trainer.threads", &most, &few)?;

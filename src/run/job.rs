@@ -13,6 +13,7 @@ use forebay_server::{Server, Token};
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
+use super::archiving::Archiving;
 use super::duties::Duties;
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
@@ -64,6 +65,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     }
     let store = open_store(config, &options.dir, options.resume)?;
     let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
+    let _archiving = config.file.archive.as_ref().map(|to| Archiving::of(&store, to)).transpose()?;
     let _server = options.listen.map(|address| serve(&store, address, options)).transpose()?;
     let mut trainers = Vec::new();
     for (agent, first) in config.agents.iter().zip(&begins) {

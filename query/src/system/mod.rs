@@ -26,6 +26,8 @@ use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::error::Result as PlanResult;
 use forebay_store::{Snapshot, Store};
 
+use crate::archive::Contents;
+
 /// What one query sees of a store.
 #[derive(Debug)]
 pub(crate) struct Moment {
@@ -33,12 +35,14 @@ pub(crate) struct Moment {
     pub(crate) snapshot: Snapshot,
     /// For what snapshots do not hold.
     pub(crate) store: Store,
+    /// What had left the store by then.
+    pub(crate) archived: Contents,
 }
 
 impl Moment {
     /// This moment.
     pub(crate) fn of(store: &Store) -> Self {
-        Moment { snapshot: store.snapshot(), store: store.clone() }
+        Moment { snapshot: store.snapshot(), store: store.clone(), archived: Contents::default() }
     }
 }
 

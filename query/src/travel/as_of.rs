@@ -45,7 +45,7 @@ impl TableFunctionImpl for AsOf {
         let (Some(table), Some(kind), Some(value)) = (text(table), text(kind), number(value)) else {
             return plan_err!("as_of takes a table's name and a whole number: as_of('solver', step => 12)");
         };
-        let Some(provider) = self.0.agent_table(table) else {
+        let Some(provider) = self.0.agent_table(table)? else {
             return plan_err!("table '{table}' not found");
         };
         let then = match kind.to_lowercase().as_str() {

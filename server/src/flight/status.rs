@@ -14,6 +14,7 @@ pub(crate) fn of(error: &Error) -> Status {
         (_, Cause::Time { .. }) => Code::DeadlineExceeded,
         (Kind::Input | Kind::ReadOnly, _) => Code::InvalidArgument,
         (Kind::Capacity, _) => Code::ResourceExhausted,
+        (Kind::Archive, _) => Code::Unavailable,
         (Kind::Store | Kind::Bug, _) => Code::Internal,
     };
     if code == Code::Internal {

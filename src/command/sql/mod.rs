@@ -14,9 +14,9 @@ use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use forebay::query::{Format, Options as QueryOptions, Session};
+use forebay::query::{Archive, Format, Options as QueryOptions, Session};
 use forebay::store::{Options, Store};
 
 use self::output::Output;
@@ -42,8 +42,11 @@ pub(super) struct SqlArguments {
     #[arg(long)]
     file: Option<PathBuf>,
     /// The store's directory
-    #[arg(long)]
-    dir: PathBuf,
+    #[arg(long, required_unless_present = "archive")]
+    dir: Option<PathBuf>,
+    /// The archive of the store, whose versions are read beside the live ones; alone, without --dir, where the store is gone
+    #[arg(long, value_name = "URL")]
+    archive: Option<String>,
     /// How answers are written: table, json, csv, parquet or arrow [default: what the output's name says, or table]
     #[arg(long)]
     format: Option<Format>,
@@ -63,14 +66,15 @@ pub(super) struct SqlArguments {
 
 pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     let output = Output::new(arguments.format, arguments.output.clone())?;
-    let store = Store::open(&arguments.dir, Options::default().read_only(true))?;
     let mut options = QueryOptions::default().refresh(true).memory_bytes_max(arguments.memory_bytes_max);
     if let Some(seconds) = arguments.time_max_s {
         options = options.statement_time_max(Duration::from_secs(seconds));
     }
-    let session = Session::with_options(&store, &options)?.with_rows_max(arguments.rows_max);
+    let store = arguments.dir.as_ref().map(|dir| Store::open(dir, Options::default().read_only(true)));
+    let store = store.transpose()?;
+    let session = session(arguments, store.as_ref(), &options)?.with_rows_max(arguments.rows_max);
     let Some(text) = text(arguments)? else {
-        follow(store)?;
+        store.map_or(Ok(()), follow)?;
         return prompt::run(&session, output, arguments.rows_max);
     };
     let statements = statements::all(&text);
@@ -98,6 +102,17 @@ fn follow(store: Store) -> Result<()> {
         .spawn(follow)
         .context("cannot follow the store")?;
     Ok(())
+}
+
+/// What is asked: a store, an archive, or both.
+fn session(arguments: &SqlArguments, store: Option<&Store>, options: &QueryOptions) -> Result<Session> {
+    let archive = arguments.archive.as_deref().map(Archive::open).transpose()?;
+    let options = archive.iter().fold(options.clone(), QueryOptions::archive);
+    match (store, &archive) {
+        (Some(store), _) => Ok(Session::with_options(store, &options)?),
+        (None, Some(archive)) => Ok(Session::of_archive(archive, &options)?),
+        (None, None) => bail!("give --dir, --archive or both"),
+    }
 }
 
 /// The statements as text; none when they are to be asked for.

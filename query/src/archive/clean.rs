@@ -1,0 +1,96 @@
+//! Removes what archivers that were stopped left behind: files that no manifest names.
+//!
+//! A file younger than the limit may be of a version that is being moved right now, and stays. So do files that are not
+//! named like an archive's: they are somebody else's.
+
+use std::collections::HashSet;
+use std::path::Path as FilePath;
+use std::time::{Duration, SystemTime};
+
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
+
+use super::archiver::Archiver;
+use super::blocking::block_on;
+use super::folder::Archive;
+use super::layout::{COMMITS, is_part_path};
+use crate::error::Result;
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Files that no manifest named.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Archiver {
+    /// Removes files that no manifest names and that are older than `age`: what runs left that were stopped. Take an hour
+    /// if another archiver may be at work.
+    ///
+    /// # Errors
+    /// [`Kind::Archive`](crate::Kind::Archive) when the archive is out of reach, or a manifest is damaged.
+    pub fn clean(&self, age: Duration) -> Result<Cleaned> {
+        block_on(clean(self.archive(), age))
+    }
+}
+
+async fn clean(archive: &Archive, age: Duration) -> Result<Cleaned> {
+    let unreachable = |error: StoreError| archive.unreachable(&error);
+    let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    let is_old = |object: &ObjectMeta| SystemTime::from(object.last_modified) <= limit;
+    let objects: Vec<ObjectMeta> = archive
+        .objects()
+        .list(None)
+        .try_filter(|object| std::future::ready(is_part_path(&object.location) && is_old(object)))
+        .try_collect()
+        .await
+        .map_err(unreachable)?;
+    let mut cleaned = Cleaned::default();
+    if !objects.is_empty() {
+        let named = named(archive).await?; // after the files: who was named meanwhile is in it
+        for object in objects.into_iter().filter(|object| !named.contains(&object.location)) {
+            archive.objects().delete(&object.location).await.map_err(unreachable)?;
+            cleaned.files += 1;
+            cleaned.bytes += object.size;
+        }
+    }
+    if let Some(root) = archive.local() {
+        remove_staged(root, limit, &mut cleaned);
+    }
+    Ok(cleaned)
+}
+
+/// Every file that the newest manifest of its version names. Older generations were never read from.
+async fn named(archive: &Archive) -> Result<HashSet<Path>> {
+    let names = archive.manifest_names(&Path::from(COMMITS)).await?;
+    let mut named = HashSet::new();
+    for (at, name) in names.iter().enumerate() {
+        let is_newest =
+            names.get(at + 1).is_none_or(|next| (&next.table, next.version) != (&name.table, name.version));
+        if is_newest && let Some(manifest) = archive.manifest(name).await? {
+            named.extend(manifest.files.iter().map(|file| manifest.path_of(file)));
+        }
+    }
+    Ok(named)
+}
+
+/// A file that is being written into a directory has a `#` and a number at the end of its name; when its writer is killed
+/// it stays so. What cannot be removed is tried again the next time.
+fn remove_staged(root: &FilePath, limit: SystemTime, cleaned: &mut Cleaned) {
+    let entries = |path: &FilePath| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let folders = entries(root).flat_map(|table| entries(&table.path()).chain([table]).collect::<Vec<_>>());
+    for file in folders.flat_map(|folder| entries(&folder.path()).collect::<Vec<_>>()) {
+        let name = file.file_name();
+        let staged = name.to_str().and_then(|name| name.rsplit_once('#'));
+        let is_staged = staged.is_some_and(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let Ok(found) = file.metadata() else { continue };
+        let old = found.is_file() && found.modified().is_ok_and(|modified| modified <= limit);
+        if is_staged && old && std::fs::remove_file(file.path()).is_ok() {
+            cleaned.files += 1;
+            cleaned.bytes += found.len();
+        }
+    }
+}

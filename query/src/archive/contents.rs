@@ -1,0 +1,131 @@
+//! What is in an archive, as one query or one archiver's step sees it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStoreExt};
+
+use super::fault::ArchiveFault;
+use super::folder::Archive;
+use super::layout::{COMMITS, ManifestName};
+use super::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::error::{Cause, Error, Result};
+
+/// How many manifests are read at the same time.
+const READS_AT_ONCE: usize = 16;
+
+/// The newest manifest of each version of each table. Nothing, where a session has no archive.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    archive: Option<Archive>,
+    tables: BTreeMap<String, BTreeMap<u64, Found>>,
+}
+
+/// The manifest of a version, or what is wrong with it: only who needs the version is told.
+pub(super) type Found = std::result::Result<Arc<Manifest>, ArchiveFault>;
+
+impl Contents {
+    /// The names of the tables that have a version in the archive.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// Whether a version of that table is in the archive.
+    pub(crate) fn has_table(&self, name: &str) -> bool {
+        self.tables.contains_key(name)
+    }
+
+    /// The archive and what it holds of a table, if it holds something.
+    pub(super) fn of_table(&self, name: &str) -> Option<(&Archive, &BTreeMap<u64, Found>)> {
+        Some((self.archive.as_ref()?, self.tables.get(name)?))
+    }
+}
+
+impl Archive {
+    /// What the archive held at an instant of the store: after `commit` of its records. To be called once that instant
+    /// has been fixed.
+    ///
+    /// # Errors
+    /// [`Kind::Archive`](crate::Kind::Archive) when there is no archive, or not of this store, or out of reach.
+    pub(crate) async fn contents(&self, store: Option<u64>, commit: u64) -> Result<Contents> {
+        self.check(store.map(store_name).as_deref()).await?;
+        let names = self.manifest_names(&Path::from(COMMITS)).await?;
+        if names.is_empty() {
+            self.look_again().await?; // an archive without manifests may be none any more
+        }
+        let found: Vec<(ManifestName, Option<Found>)> = futures_util::stream::iter(names)
+            .map(|name| async move {
+                let found = self.manifest(&name).await;
+                Ok::<_, Error>((name, self.or_fault(found)?))
+            })
+            .buffered(READS_AT_ONCE)
+            .try_collect()
+            .await?;
+        let mut tables: BTreeMap<String, BTreeMap<u64, Found>> = BTreeMap::new();
+        for (name, found) in found {
+            let is_later = |found: &Found| found.as_ref().is_ok_and(|manifest| manifest.commit > commit);
+            let Some(found) = found.filter(|found| !is_later(found)) else { continue };
+            // Names are sorted: the newest generation comes last.
+            tables.entry(name.table).or_default().insert(name.version, found);
+        }
+        Ok(Contents { archive: Some(self.clone()), tables })
+    }
+
+    /// A damaged manifest is a fault of its version; everything else is one of the archive.
+    fn or_fault(&self, found: Result<Option<Arc<Manifest>>>) -> Result<Option<Found>> {
+        match found {
+            Ok(manifest) => Ok(manifest.map(Ok)),
+            Err(error) => match error.cause() {
+                Cause::Archive { fault: fault @ ArchiveFault::Manifest { .. }, .. } => {
+                    Ok(Some(Err(fault.clone())))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The manifests of a version that are there, the newest last.
+    pub(super) async fn manifests_of(&self, table: &str, version: u64) -> Result<Vec<ManifestName>> {
+        let mut names = self.manifest_names(&Path::from_iter([COMMITS, table])).await?;
+        names.retain(|name| name.version == version);
+        Ok(names)
+    }
+
+    /// The names of all manifests in a folder, sorted.
+    pub(super) async fn manifest_names(&self, folder: &Path) -> Result<Vec<ManifestName>> {
+        let listed = self.objects().list(Some(folder)).map_err(|error| self.unreachable(&error));
+        let named = listed.try_filter_map(|object| async move { Ok(ManifestName::parse(&object.location)) });
+        let mut names: Vec<ManifestName> = named.try_collect().await?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Reads a manifest. `None` when it has gone since it was listed.
+    pub(super) async fn manifest(&self, name: &ManifestName) -> Result<Option<Arc<Manifest>>> {
+        let path = name.path();
+        if let Some(known) = self.known_manifest(&path) {
+            return Ok(Some(known));
+        }
+        let damaged =
+            |reason: String| self.fault(ArchiveFault::Manifest { manifest: path.to_string(), reason });
+        let found = match self.objects().get(&path).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(self.unreachable(&error)),
+        };
+        if found.meta.size > MANIFEST_BYTES_MAX {
+            return Err(damaged(format!("it has {} bytes", found.meta.size)));
+        }
+        let bytes = found.bytes().await.map_err(|error| self.unreachable(&error))?;
+        let manifest = Arc::new(Manifest::decode(&bytes, name).map_err(damaged)?);
+        self.note_manifest(path, manifest.clone());
+        Ok(Some(manifest))
+    }
+}
+
+/// A store's identity as archives hold it.
+pub(super) fn store_name(id: u64) -> String {
+    format!("{id:016x}")
+}

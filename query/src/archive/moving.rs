@@ -1,0 +1,182 @@
+//! Moves one version of one table: the steps that the head of this module's folder lists.
+
+use std::sync::Arc;
+
+use forebay_store::{Kind as StoreKind, ScanColumn, Store, Table, TableSnapshot};
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{Error as StoreError, PutMode, PutPayload};
+use parquet::arrow::ParquetRecordBatchStreamBuilder;
+use parquet::arrow::ProjectionMask;
+use parquet::errors::ParquetError;
+
+use super::archiver::Moved;
+use super::contents::store_name;
+use super::digest::{Digest, digested};
+use super::fault::ArchiveFault;
+use super::folder::{Archive, FORMAT};
+use super::layout::ManifestName;
+use super::manifest::{ArchivedFile, Manifest, encode_columns};
+use super::reader::Reader;
+use super::upload::{self, Written};
+use crate::error::{Cause, Error, Result};
+
+/// How many rows are digested at a time.
+const DIGEST_ROWS: usize = 4096;
+
+/// One version on its way.
+pub(super) struct Move<'a> {
+    store: &'a Store,
+    archive: &'a Archive,
+    table: Table,
+    version: u64,
+}
+
+impl<'a> Move<'a> {
+    pub(super) fn new(store: &'a Store, archive: &'a Archive, table: &str, version: u64) -> Result<Self> {
+        let table = store.table(table).map_err(from_store)?;
+        Ok(Move { store, archive, table, version })
+    }
+
+    /// Takes the version through all steps, from the first that it has not gone through.
+    pub(super) async fn run(&self) -> Result<Moved> {
+        let snapshot = self.store.snapshot_for("archive");
+        let seen = snapshot.table(self.table.name()).map_err(from_store)?;
+        let rows = seen.rows_of_version(self.version);
+        if rows.is_empty() {
+            return Ok(Moved::default()); // somebody else was faster
+        }
+        let manifest = match self.manifest_of(seen, &rows).await? {
+            Ok(committed) => committed,
+            Err(generation) => self.commit(snapshot.commit(), seen, &rows, generation).await?,
+        };
+        self.read_back(&manifest).await?;
+        match self.table.delete_unchanged(self.version, seen) {
+            Ok(deleted) => Ok(Moved {
+                rows: deleted.rows,
+                bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+                files: manifest.files.len(),
+                held_back: None,
+            }),
+            Err(error) if error.kind() == StoreKind::State => {
+                Ok(Moved { held_back: Some(error.to_string()), ..Moved::default() })
+            }
+            Err(error) => Err(from_store(error)),
+        }
+    }
+
+    /// The manifest that holds these rows already, or the generation that the next one has.
+    async fn manifest_of(
+        &self,
+        seen: &TableSnapshot,
+        rows: &[u32],
+    ) -> Result<std::result::Result<Arc<Manifest>, u32>> {
+        let names = self.archive.manifests_of(self.table.name(), self.version).await?;
+        let Some(name) = names.last() else { return Ok(Err(1)) };
+        let next = Err(name.generation.saturating_add(1));
+        let Some(manifest) = self.archive.manifest(name).await? else { return Ok(next) };
+        let same = manifest.rows == rows.len() as u64 && manifest.digest == digest_of(seen, rows)?;
+        let same = same && manifest.columns().is_ok_and(|columns| columns == seen.arrow_schema());
+        Ok(if same { Ok(manifest) } else { next })
+    }
+
+    /// Writes the files, and puts the manifest where none is.
+    async fn commit(
+        &self,
+        commit: u64,
+        seen: &TableSnapshot,
+        rows: &[u32],
+        generation: u32,
+    ) -> Result<Arc<Manifest>> {
+        let Written { files, digest } = upload::write(self.archive, seen, self.version, rows).await?;
+        let manifest = Manifest {
+            format: FORMAT,
+            store: store_name(self.store.id()),
+            table: self.table.name().to_owned(),
+            version: self.version,
+            generation,
+            commit,
+            rows: rows.len() as u64,
+            digest,
+            archived_at: self.store.clock().now().to_string(),
+            schema: encode_columns(&seen.arrow_schema()).map_err(|error| self.mismatch(error.to_string()))?,
+            files,
+        };
+        let paths: Vec<Path> = manifest.files.iter().map(|file| manifest.path_of(file)).collect();
+        self.archive.sync(&paths)?;
+        self.store.sync().map_err(from_store)?;
+        self.put(manifest).await
+    }
+
+    async fn put(&self, manifest: Manifest) -> Result<Arc<Manifest>> {
+        let name: ManifestName = manifest.name();
+        let payload = PutPayload::from(manifest.encode());
+        match self.archive.objects().put_opts(&name.path(), payload, PutMode::Create.into()).await {
+            Ok(_) => {}
+            Err(StoreError::AlreadyExists { .. }) => {
+                return Err(self.mismatch(format!("another archiver has put {} meanwhile", name.path())));
+            }
+            Err(error) => return Err(self.archive.unreachable(&error)),
+        }
+        self.archive.sync(&[name.path()])?;
+        let manifest = Arc::new(manifest);
+        self.archive.note_manifest(name.path(), manifest.clone());
+        Ok(manifest)
+    }
+
+    /// Checks that what lies in the archive are the rows that the manifest speaks of.
+    async fn read_back(&self, manifest: &Arc<Manifest>) -> Result<()> {
+        let mut digest: Option<Digest> = None;
+        for file in ArchivedFile::all_of(manifest) {
+            let reader = Reader::new(self.archive, file, None);
+            let builder =
+                ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|error| self.unread(error))?;
+            let shown = digested(builder.schema());
+            let mask = ProjectionMask::roots(builder.parquet_schema(), shown.iter().copied());
+            let schema =
+                builder.schema().project(&shown).map_err(|error| self.mismatch(error.to_string()))?;
+            if digest.is_none() {
+                digest = Some(Digest::new(&schema).map_err(|error| self.mismatch(error.to_string()))?);
+            }
+            let Some(digest) = &mut digest else { continue };
+            let batches = builder.with_projection(mask).with_batch_size(DIGEST_ROWS).build();
+            let mut batches = batches.map_err(|error| self.unread(error))?;
+            while let Some(batch) = batches.try_next().await.map_err(|error| self.unread(error))? {
+                digest.update(&batch).map_err(|error| self.mismatch(error.to_string()))?;
+            }
+        }
+        let (rows, found) = digest.map_or((0, String::new()), |digest| (digest.rows(), digest.finish()));
+        if (rows, &found) != (manifest.rows, &manifest.digest) {
+            return Err(self.mismatch(format!("{rows} rows were read back, of {} rows", manifest.rows)));
+        }
+        Ok(())
+    }
+
+    fn unread(&self, error: ParquetError) -> Error {
+        match Cause::from(datafusion::error::DataFusionError::from(error)) {
+            cause @ (Cause::Archive { .. } | Cause::Store { .. }) => cause.into(),
+            other => self.mismatch(other.to_string()),
+        }
+    }
+
+    fn mismatch(&self, reason: String) -> Error {
+        let table = self.table.name().to_owned();
+        self.archive.fault(ArchiveFault::Mismatch { table, version: self.version, reason })
+    }
+}
+
+fn digest_of(seen: &TableSnapshot, rows: &[u32]) -> Result<String> {
+    let schema = seen.arrow_schema();
+    let shown = digested(&schema);
+    let arrow = |error: arrow_schema::ArrowError| Error::from(Cause::Bug { reason: error.to_string() });
+    let mut digest = Digest::new(&schema.project(&shown).map_err(arrow)?).map_err(arrow)?;
+    let columns: Vec<ScanColumn> = shown.iter().copied().map(ScanColumn::Value).collect();
+    for part in rows.chunks(DIGEST_ROWS) {
+        digest.update(&seen.read(part, &columns).map_err(from_store)?).map_err(arrow)?;
+    }
+    Ok(digest.finish())
+}
+
+pub(super) fn from_store(source: forebay_store::Error) -> Error {
+    Cause::Store { source }.into()
+}

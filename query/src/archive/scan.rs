@@ -1,0 +1,119 @@
+//! The plan to read archived versions of a table: DataFusion's own scan of Parquet, over the files that manifests name.
+//!
+//! Versions are left out by what the filters say of `policy_version`, without opening a file; then the scan leaves out row
+//! groups and pages by their statistics and, for a sample id, by bloom filter.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt64Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::Session;
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result as PlanResult;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::fill::Fill;
+use super::folder::Archive;
+use super::manifest::{ArchivedFile, Manifest};
+use super::reader::Readers;
+
+/// The column that tells versions apart.
+const VERSION: &str = "policy_version";
+
+/// The name by which a session's plans know its archive.
+fn object_store_url() -> PlanResult<ObjectStoreUrl> {
+    ObjectStoreUrl::parse("forebay-archive://archive")
+}
+
+impl Archive {
+    /// Makes the archive known to a session's plans.
+    pub(crate) fn register(&self, runtime: &RuntimeEnv) -> PlanResult<()> {
+        runtime.register_object_store(object_store_url()?.as_ref(), self.objects().clone());
+        Ok(())
+    }
+}
+
+/// What is read of the archive.
+pub(super) struct Wanted<'a> {
+    /// The columns of the table, whatever those of the files are.
+    pub(super) schema: &'a SchemaRef,
+    pub(super) projection: Option<&'a Vec<usize>>,
+    pub(super) filters: &'a [Expr],
+    pub(super) limit: Option<usize>,
+}
+
+/// The plan to read these versions; `None` when no row of them can pass the filters.
+pub(super) fn plan(
+    session: &dyn Session,
+    archive: &Archive,
+    versions: &BTreeMap<u64, Arc<Manifest>>,
+    wanted: &Wanted<'_>,
+) -> PlanResult<Option<Arc<dyn ExecutionPlan>>> {
+    let passing = passing(session, versions, wanted.filters)?;
+    if passing.is_empty() {
+        return Ok(None);
+    }
+    let mut source = ParquetSource::new(wanted.schema.clone())
+        .with_parquet_file_reader_factory(Arc::new(Readers(archive.clone())))
+        .with_pushdown_filters(true)
+        .with_reorder_filters(true)
+        .with_enable_page_index(true)
+        .with_bloom_filter_on_read(true);
+    if let Some(filter) = conjunction(wanted.filters.iter().cloned()) {
+        let columns = DFSchema::try_from(wanted.schema.clone())?;
+        source = source.with_predicate(session.create_physical_expr(filter, &columns)?);
+    }
+    let rows: u64 = passing.iter().map(|manifest| manifest.rows).sum();
+    let statistics = Statistics {
+        num_rows: Precision::Exact(usize::try_from(rows).unwrap_or(usize::MAX)),
+        ..Statistics::new_unknown(wanted.schema)
+    };
+    let files = passing
+        .into_iter()
+        .flat_map(ArchivedFile::all_of)
+        .map(|file| PartitionedFile::new(file.path().to_string(), file.part().bytes).with_extension(file));
+    let config = FileScanConfigBuilder::new(object_store_url()?, Arc::new(source))
+        .with_file_group(FileGroup::new(files.collect()))
+        .with_statistics(statistics)
+        .with_projection_indices(wanted.projection.cloned())?
+        .with_limit(wanted.limit)
+        .with_expr_adapter(Some(Arc::new(Fill)))
+        .build();
+    Ok(Some(DataSourceExec::from_data_source(config)))
+}
+
+/// The versions that the filters do not rule out by what they say of the version alone.
+fn passing<'a>(
+    session: &dyn Session,
+    versions: &'a BTreeMap<u64, Arc<Manifest>>,
+    filters: &[Expr],
+) -> PlanResult<Vec<&'a Arc<Manifest>>> {
+    let mut passing: Vec<&Arc<Manifest>> = versions.values().collect();
+    let schema = Arc::new(Schema::new(vec![Field::new(VERSION, DataType::UInt64, false)]));
+    let of_version_alone = |filter: &&Expr| {
+        let columns = filter.column_refs();
+        !columns.is_empty() && columns.iter().all(|column| column.name == VERSION) && !filter.is_volatile()
+    };
+    for filter in filters.iter().filter(of_version_alone) {
+        let columns = DFSchema::try_from(schema.clone())?;
+        let Ok(test) = session.create_physical_expr(filter.clone(), &columns) else { continue };
+        let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(passing.iter().map(|m| m.version)));
+        let rows = passing.len();
+        let passed =
+            test.evaluate(&RecordBatch::try_new(schema.clone(), vec![numbers])?)?.into_array(rows)?;
+        let Some(passed) = passed.as_boolean_opt() else { continue };
+        let mut at = 0..rows;
+        passing.retain(|_| at.next().is_some_and(|at| passed.is_valid(at) && passed.value(at)));
+    }
+    Ok(passing)
+}

@@ -1,0 +1,141 @@
+//! A table of which some versions are live and others archived.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_schema::{FieldRef, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::internal_datafusion_err;
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::union::UnionExec;
+use forebay_store::TableSnapshot;
+
+use super::contents::Contents;
+use super::fault::ArchiveFault;
+use super::folder::Archive;
+use super::manifest::Manifest;
+use super::scan::{Wanted, plan};
+
+/// The table of a name: the live one, and what the archive adds to it. `None` where there is neither.
+///
+/// # Errors
+/// When the columns of an archived table cannot be told.
+pub(crate) fn table(
+    contents: &Contents,
+    name: &str,
+    live: Option<(&TableSnapshot, Arc<dyn TableProvider>)>,
+) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+    let Some((archive, found)) = contents.of_table(name) else {
+        return Ok(live.map(|(_, provider)| provider));
+    };
+    let is_there = |version| live.as_ref().is_some_and(|(snapshot, _)| snapshot.has_version(version));
+    let gone = found.iter().filter(|(version, _)| !is_there(**version)); // what is there is read from the store
+    let versions = gone.map(|(version, found)| match found {
+        Ok(manifest) => Ok((*version, manifest.clone())),
+        Err(fault) => Err(DataFusionError::External(Box::new(archive.fault(fault.clone())))),
+    });
+    let versions: BTreeMap<u64, Arc<Manifest>> = versions.collect::<PlanResult<_>>()?;
+    let live = live.map(|(_, provider)| provider);
+    if versions.is_empty() && live.is_some() {
+        return Ok(live);
+    }
+    let schema = match &live {
+        Some(live) => live.schema(),
+        None => columns_of(archive, &versions)?,
+    };
+    Ok(Some(Arc::new(SpanningTable { archive: archive.clone(), versions, schema, live })))
+}
+
+/// The columns of a table that is only in the archive: those of its newest version, and what older ones had beside them.
+fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Arc<Manifest>>) -> PlanResult<SchemaRef> {
+    let mut fields: Vec<FieldRef> = Vec::new();
+    for manifest in versions.values().rev() {
+        let columns = manifest.columns().map_err(|error| {
+            let fault = ArchiveFault::Manifest {
+                manifest: manifest.name().path().to_string(),
+                reason: error.to_string(),
+            };
+            DataFusionError::External(Box::new(archive.fault(fault)))
+        })?;
+        for field in columns.fields() {
+            if !fields.iter().any(|known| known.name() == field.name()) {
+                fields.push(field.clone());
+            }
+        }
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// Live rows and archived ones, in one.
+#[derive(Debug)]
+struct SpanningTable {
+    archive: Archive,
+    versions: BTreeMap<u64, Arc<Manifest>>,
+    schema: SchemaRef,
+    live: Option<Arc<dyn TableProvider>>,
+}
+
+impl SpanningTable {
+    async fn scan_live(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> PlanResult<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(live) = &self.live else { return Ok(None) };
+        let taken = live.supports_filters_pushdown(&filters.iter().collect::<Vec<_>>())?;
+        let taken =
+            filters.iter().zip(taken).filter(|(_, how)| *how != TableProviderFilterPushDown::Unsupported);
+        let taken: Vec<Expr> = taken.map(|(filter, _)| filter.clone()).collect();
+        live.scan(session, projection, &taken, limit).await.map(Some)
+    }
+}
+
+#[async_trait]
+impl TableProvider for SpanningTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Every filter helps to leave something out, and none is relied on: the plan filters again.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> PlanResult<Vec<TableProviderFilterPushDown>> {
+        let helps = |filter: &&Expr| match filter.is_volatile() {
+            true => TableProviderFilterPushDown::Unsupported,
+            false => TableProviderFilterPushDown::Inexact,
+        };
+        Ok(filters.iter().map(helps).collect())
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let live = self.scan_live(session, projection, filters, limit).await?;
+        let wanted = Wanted { schema: &self.schema, projection, filters, limit };
+        let archived = plan(session, &self.archive, &self.versions, &wanted)?;
+        let mut parts: Vec<Arc<dyn ExecutionPlan>> = live.into_iter().chain(archived).collect();
+        match parts.len() {
+            0 => {
+                let schema = match projection {
+                    Some(positions) => Arc::new(self.schema.project(positions)?),
+                    None => self.schema.clone(),
+                };
+                Ok(Arc::new(EmptyExec::new(schema)))
+            }
+            1 => parts.pop().ok_or_else(|| internal_datafusion_err!("one plan, and none")),
+            _ => UnionExec::try_new(parts),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A run of some steps, and an archive beside it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_query::{Archive, ArchiveRule, Archiver, Due, Format, Kind, Options, Session};
+use forebay_store::{NewRow, Purpose, Store};
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
+use serde_json::Value as Json;
+
+use crate::fixture::{PROMPT, Run, finished_group};
+
+/// How many steps the run has made. Two states are kept to go back to, so the versions 0 to 4 are over.
+pub(super) const STEPS: u64 = 6;
+/// The versions that are over.
+pub(super) const OVER: u64 = 5;
+
+/// A run whose solver has made [`STEPS`] steps. Version `v` has a group `q<v>` that was trained on, a row that was
+/// excluded, and one for evaluation.
+pub(super) fn stepped() -> Run {
+    let run = Run::with_tables();
+    for version in 0..STEPS {
+        step(&run, version);
+    }
+    run
+}
+
+/// One more step.
+pub(super) fn step(run: &Run, version: u64) {
+    let solver = run.store.table("solver").unwrap();
+    let input = format!("q{version}");
+    finished_group(&solver, version, &input, [version as f32, 0.5]);
+    let cut = solver.insert(version, &format!("cut{version}_0_0"), [("prompt", PROMPT.into())]).unwrap();
+    solver.exclude(cut, "too_long").unwrap();
+    let eval = NewRow::new(version, &format!("eval{version}_0_10")).unwrap().purpose(Purpose::Eval);
+    let eval = solver.insert_row(eval, [("prompt", "short".into())]).unwrap();
+    solver.span(eval, 7, version + 1).unwrap();
+    run.commit_step("solver", &[input.as_str()]);
+}
+
+/// An archive in memory, and its object store.
+pub(super) fn in_memory() -> (Archive, Arc<InMemory>) {
+    let objects = Arc::new(InMemory::new());
+    (over(objects.clone()), objects)
+}
+
+pub(super) fn over(objects: Arc<dyn ObjectStore>) -> Archive {
+    Archive::in_store("memory:///archive", objects)
+}
+
+/// An archive in a directory beside the store.
+pub(super) fn in_directory(run: &Run) -> (Archive, PathBuf) {
+    let path = run.directory.path().join("archive");
+    (Archive::open(path.to_str().unwrap()).unwrap(), path)
+}
+
+/// Moves everything that is over.
+pub(super) fn move_all(store: &Store, archive: &Archive) -> Vec<Due> {
+    let archiver = Archiver::new(store, archive, ArchiveRule::keep_versions(1)).unwrap();
+    let mut moved = Vec::new();
+    while let Some((due, outcome)) = archiver.run_once().unwrap() {
+        assert_eq!((outcome.held_back, outcome.rows), (None, due.rows), "{due:?}");
+        moved.push(due);
+    }
+    moved
+}
+
+/// A session that reads store and archive.
+pub(super) fn session(store: &Store, archive: &Archive) -> Session {
+    Session::with_options(store, &Options::default().archive(archive)).unwrap()
+}
+
+/// The rows of a query, as objects.
+pub(super) fn rows(session: &Session, sql: &str) -> Vec<Json> {
+    let answer = session.sql_blocking(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let mut document = Vec::new();
+    answer.render(Format::Json, &mut document, None).unwrap();
+    serde_json::from_slice(&document).unwrap()
+}
+
+/// The message of a query's error, which has to be of `kind`.
+pub(super) fn error(session: &Session, sql: &str, kind: Kind) -> String {
+    let error = session.sql_blocking(sql).expect_err(sql);
+    assert_eq!(error.kind(), kind, "{sql}: {error}");
+    error.to_string()
+}
+
+/// Everything of the solver's rows, in a fixed order.
+pub(super) const EVERYTHING: &str = "SELECT * FROM solver ORDER BY policy_version, sample_id, attempt";
+
+/// How many rows a table has in the store.
+pub(super) fn live_rows(store: &Store, table: &str) -> usize {
+    store.snapshot().table(table).unwrap().row_count()
+}

@@ -1,0 +1,12 @@
+//! Versions that left the store, and what queries see of them.
+
+mod damage;
+mod fixture;
+mod meddling;
+mod moving;
+mod others;
+mod python;
+mod reading;
+mod s3;
+mod stopping;
+mod together;

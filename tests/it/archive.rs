@@ -1,0 +1,84 @@
+//! Versions that leave the store, by command and while a run goes on.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Scratch, forebay, last_json, run_small, sql, stderr, weights};
+
+fn ask(arguments: &[&str], statement: &str) -> Vec<Value> {
+    let base = ["sql", "--format", "json", statement];
+    let output = forebay(&[&base, arguments].concat()).output().unwrap();
+    assert!(output.status.success(), "{statement}: {}", stderr(&output));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+}
+
+const BY_VERSION: &str = "SELECT policy_version, count(*) AS rows, sum(array_length(response)) AS tokens, \
+                          round(avg(reward), 6) AS reward FROM solver GROUP BY 1 ORDER BY 1";
+
+#[test]
+fn versions_move_by_command_and_are_asked_with_the_live_ones() {
+    let scratch = Scratch::new();
+    let (dir, to) = (scratch.path("run"), scratch.path("archive"));
+    run_small(&dir, &[]);
+    let before = sql(&dir, BY_VERSION);
+    let archive = |more: &[&str]| {
+        let base = ["archive", "--dir", &dir, "--to", &to, "--json"];
+        let output = forebay(&[&base, more].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        last_json(&output)
+    };
+    let due = archive(&["--dry-run"])["due"].as_array().unwrap().len();
+    assert!(due > 2 && !Path::new(&to).exists(), "a dry run touches nothing");
+    let some = archive(&["--versions", "0..0"]);
+    assert_eq!(some["moved"]["versions"], 2, "one of each table: {some}");
+    let rest = archive(&[]);
+    assert_eq!(rest["moved"]["versions"].as_u64().unwrap() as usize, due - 2, "{rest}");
+    assert_eq!((&archive(&[])["moved"]["versions"], &rest["held_back"]), (&json!(0), &json!([])));
+    assert!(sql(&dir, BY_VERSION).len() < before.len());
+    assert_eq!(ask(&["--dir", &dir, "--archive", &to], BY_VERSION), before);
+    let alone = ask(&["--archive", &to], BY_VERSION);
+    assert_eq!(alone, before[..alone.len()]);
+    assert_eq!(2 * alone.len(), due);
+    let cleaned = archive(&["--clean", "--older-than", "0"]);
+    assert_eq!(cleaned["removed"]["files"], 0);
+}
+
+/// The run computes the same, and ends with few versions in the store and the others in the archive.
+#[test]
+fn a_run_archives_while_it_goes_on() {
+    let scratch = Scratch::new();
+    let (plain, dir, to) = (scratch.path("plain"), scratch.path("run"), scratch.path("archive"));
+    let expected = run_small(&plain, &[]);
+    let table = format!("[archive]\nto = {to:?}\nkeep_versions = 2\n\n[batch]");
+    let config = scratch.config(&[("[batch]", &table)]);
+    let output = forebay(&["run", &config, "--dir", &dir, "--json", "--quiet"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(weights(&last_json(&output)), weights(&expected));
+    assert!(Path::new(&to).join("forebay-archive.json").exists());
+    let both = ask(&["--dir", &dir, "--archive", &to], BY_VERSION);
+    assert_eq!(both, sql(&plain, BY_VERSION));
+}
+
+#[test]
+fn what_cannot_be_archived_is_told() {
+    let scratch = Scratch::new();
+    let (dir, to) = (scratch.path("run"), scratch.path("archive"));
+    let refuse = |arguments: &[&str], expected: &str| {
+        let output = forebay(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    };
+    refuse(&["archive", "--dir", &dir, "--to", &to], "holds no Forebay store");
+    run_small(&dir, &["--steps", "2"]);
+    refuse(&["archive", "--dir", &dir, "--to", "gopher://x"], "no address of an archive");
+    refuse(&["archive", "--dir", &dir, "--to", &to, "--versions", "9..3"], "comes after");
+    refuse(&["archive", "--dir", &dir, "--to", &to, "--versions", "x..3"], "is not a version");
+    refuse(&["archive", "--dir", &dir, "--to", &to, "--keep-versions", "0"], "keep-versions");
+    refuse(&["sql", "--archive", &to, "SELECT 1"], "there is no archive");
+    refuse(&["sql", "SELECT 1"], "--dir");
+    let config = scratch.config(&[("[batch]", "[archive]\nto = \"gopher://x\"\n\n[batch]")]);
+    refuse(&["run", &config, "--dir", &scratch.path("other"), "--quiet"], "no address of an archive");
+    let config = scratch.config(&[("[batch]", "[archive]\nto = \"x\"\nkeep_versions = 0\n\n[batch]")]);
+    refuse(&["run", &config, "--dir", &scratch.path("another"), "--quiet"], "archive.keep_versions = 0");
+}
