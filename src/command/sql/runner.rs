@@ -15,7 +15,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(session: Session, output: Output) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Runner { session, output, runtime: runtime.context("cannot run queries")? })
     }
 
