@@ -41,7 +41,7 @@ impl Output {
         }
         let of = outputs.get(length_of(expression)?.index())?;
         match (of.column, of.field.data_type()) {
-            (ScanColumn::Value(position), DataType::List(_)) => {
+            (ScanColumn::Value(position), data_type) if has_length(data_type) => {
                 renamed(ScanColumn::Length(position), &Field::new("", DataType::UInt64, true))
             }
             _ => None,
@@ -92,6 +92,11 @@ fn length_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&Column> {
     argument.downcast_ref::<Column>()
 }
 
+/// Whether the store tells the lengths of a column of that type: it does of data columns, and those hold numbers.
+fn has_length(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(item) if !item.data_type().is_nested())
+}
+
 /// Where a column stands in the wide schema.
 fn wide(column: ScanColumn, columns: usize) -> usize {
     match column {
@@ -121,7 +126,7 @@ pub(super) fn widened(
     let widen = |expression: Arc<dyn PhysicalExpr>| {
         if let Some(list) = length_of(&expression)
             && let Some(Output { column: ScanColumn::Value(position), field }) = outputs.get(list.index())
-            && matches!(field.data_type(), DataType::List(_))
+            && has_length(field.data_type())
         {
             let length = named(wide(ScanColumn::Length(*position), columns));
             return Ok(Transformed::new(length, true, TreeNodeRecursion::Jump));

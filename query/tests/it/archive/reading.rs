@@ -16,7 +16,7 @@ use super::fixture::*;
 use crate::fixture::{Run, finished_group};
 
 /// Of what was asked before and after, the answers are the same.
-const QUESTIONS: [&str; 16] = [
+const QUESTIONS: [&str; 17] = [
     EVERYTHING,
     "SELECT policy_version, count(*), avg(reward), max(reward_at) FROM solver GROUP BY 1 ORDER BY 1",
     "SELECT sample_id, prompt, response FROM solver WHERE policy_version = 3 ORDER BY 1",
@@ -28,6 +28,7 @@ const QUESTIONS: [&str; 16] = [
     "SELECT sample_id, version_spans FROM solver WHERE purpose = 'eval' ORDER BY policy_version",
     "SELECT version_spans[2]['version'] AS later FROM solver WHERE purpose = 'eval' ORDER BY policy_version",
     "SELECT count(*) FROM solver",
+    "SELECT array_length(version_spans) AS spans, count(*) FROM solver WHERE array_length(version_spans) > 0 GROUP BY 1 ORDER BY 1",
     "SELECT count(*), count(reward), count(response) FROM solver WHERE NOT reward_status",
     "SELECT sample_id, reward FROM solver ORDER BY reward DESC NULLS LAST, sample_id LIMIT 3",
     "SELECT s.sample_id, t.state FROM solver s JOIN system.steps t ON s.step = t.step ORDER BY 1",
