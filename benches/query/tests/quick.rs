@@ -1,5 +1,7 @@
 //! The benchmark's engines give the same answers. What it measures here says nothing.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where its benchmark fails")]
+
 use forebay_query_benches::{Scale, run};
 
 #[test]
