@@ -62,6 +62,30 @@ fn statements_from_a_pipe_a_file_or_an_argument_are_answered_in_order() {
 }
 
 #[test]
+fn tokens_are_read_with_the_tokenizers_that_are_given() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let file = scratch.path("tokenizer.json");
+    let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "unk_token": "no", "vocab": {"no": 0, "yes": 1}}}"#;
+    std::fs::write(&file, words).unwrap();
+    let statement = "SELECT detokenise([1, 0]) AS text";
+    let ask = |tokenizers: &[&str], statement: &str| {
+        let given = tokenizers.iter().flat_map(|tokenizer| ["--tokenizer", tokenizer]);
+        sql(&dir, &given.chain(["--format", "csv", statement]).collect::<Vec<_>>())
+    };
+    assert_eq!(stdout(&ask(&[&file], statement)), "text\nyes no\n");
+    let (one, two) = (format!("one={file}"), format!("two={file}"));
+    let named = "SELECT detokenise([1], 'two') AS text";
+    assert_eq!(stdout(&ask(&[&one, &two], named)), "text\nyes\n");
+    assert!(stderr(&ask(&[&one, &two], statement)).contains("name one of \"one\", \"two\""));
+    assert!(stderr(&ask(&[], statement)).contains("--tokenizer"));
+    let missing = ask(&["nowhere.json"], statement);
+    assert!(stderr(&missing).contains("nowhere.json"), "{}", stderr(&missing));
+}
+
+#[test]
 fn an_answer_goes_into_a_file_in_the_format_of_its_name() {
     let scratch = Scratch::new();
     let (_store, dir) = store(&scratch);

@@ -47,6 +47,9 @@ pub(super) struct SqlArguments {
     /// The archive of the store, whose versions are read beside the live ones; alone, without --dir, where the store is gone
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
+    /// A tokenizer (`tokenizer.json`) for detokenise(), several under names of their own
+    #[arg(long, value_name = "[NAME=]FILE")]
+    tokenizer: Vec<String>,
     /// How answers are written: table, json, csv, parquet or arrow [default: what the output's name says, or table]
     #[arg(long)]
     format: Option<Format>,
@@ -69,6 +72,10 @@ pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     let mut options = QueryOptions::default().refresh(true).memory_bytes_max(arguments.memory_bytes_max);
     if let Some(seconds) = arguments.time_max_s {
         options = options.statement_time_max(Duration::from_secs(seconds));
+    }
+    for tokenizer in &arguments.tokenizer {
+        let (name, file) = tokenizer.split_once('=').unwrap_or(("default", tokenizer));
+        options = options.tokenizer(name, file);
     }
     let store = arguments.dir.as_ref().map(|dir| Store::open(dir, Options::default().read_only(true)));
     let store = store.transpose()?;
