@@ -4,7 +4,8 @@
 //! functions and rules are set up once a session; a query gets a copy of them over a catalog of its own, so that every
 //! name in it resolves to the same snapshot.
 //!
-//! Any number of threads may ask at once. A query runs on the thread (or task) that waits for it and takes one core.
+//! Any number of threads may ask at once. A query runs on the thread (or task) that waits for it and takes one core, or as
+//! many as [`Options::partitions`] says, where the runtime that it is polled in has them.
 
 use std::sync::Arc;
 use std::time::Duration;

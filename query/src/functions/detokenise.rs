@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::compute::cast;
+use arrow_array::Array;
 use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result as PlanResult;
@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 };
 use tokenizers::Tokenizer;
 
+use super::{columns, constant};
 use crate::error::{Cause, Result};
 
 /// Tokenizers by name.
@@ -109,12 +110,8 @@ impl ScalarUDFImpl for Detokenise {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
         let rows = arguments.number_rows;
-        let arrays = arguments.args.into_iter().map(|argument| argument.into_array(rows));
-        let arrays: Vec<ArrayRef> = arrays.collect::<PlanResult<_>>()?;
-        let name = match arrays.get(1).filter(|names| !names.is_empty()) {
-            Some(names) => Some(cast(names, &DataType::Utf8)?.as_string::<i32>().value(0).to_owned()),
-            None => None,
-        };
+        let arrays = columns(arguments)?;
+        let name = constant(arrays.get(1))?;
         let tokenizer = self.tokenizers.find(name.as_deref())?;
         let Some(lists) = arrays.first() else { return exec_err!("detokenise takes a list of token ids") };
         let lists = cast(lists, &DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true))))?;

@@ -18,6 +18,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
+use super::{columns, constant};
+
 pub(super) fn kl() -> ScalarUDF {
     let signature = TypeSignature::OneOf(vec![TypeSignature::Any(2), TypeSignature::Any(3)]);
     ScalarUDF::new_from_impl(Kl { signature: Signature::new(signature, Volatility::Immutable) })
@@ -62,17 +64,11 @@ impl ScalarUDFImpl for Kl {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
         let rows = arguments.number_rows;
-        let arrays = arguments.args.into_iter().map(|argument| argument.into_array(rows));
-        let arrays: Vec<ArrayRef> = arrays.collect::<PlanResult<_>>()?;
+        let arrays = columns(arguments)?;
         let [logprobs, reference, names @ ..] = arrays.as_slice() else {
             return exec_err!("kl takes two lists");
         };
-        let name = match names.first() {
-            Some(names) if !names.is_empty() => {
-                cast(names, &DataType::Utf8)?.as_string::<i32>().value(0).to_owned()
-            }
-            _ => "k3".to_owned(),
-        };
+        let name = constant(names.first())?.unwrap_or_else(|| "k3".to_owned());
         let estimate = estimator(&name)?;
         let (logprobs, reference) = (lists(logprobs)?, lists(reference)?);
         let (logprobs, reference) = (logprobs.as_list::<i32>(), reference.as_list::<i32>());

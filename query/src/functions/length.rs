@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::compute::kernels::length::length;
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow_array::{Array, ArrayRef};
+use arrow_array::Array;
 use arrow_schema::DataType;
 use datafusion::common::plan_err;
 use datafusion::error::Result as PlanResult;
@@ -15,6 +15,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ExpressionPlacement, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     TypeSignature, Volatility,
 };
+
+use super::columns;
 
 /// The names of the functions that are a list's length when they have one argument.
 pub(crate) const LENGTHS: [&str; 3] = ["token_length", "array_length", "cardinality"];
@@ -66,9 +68,7 @@ impl ScalarUDFImpl for TokenLength {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        let rows = arguments.number_rows;
-        let lists = arguments.args.into_iter().map(|list| list.into_array(rows));
-        let lists: Vec<ArrayRef> = lists.collect::<PlanResult<_>>()?;
+        let lists = columns(arguments)?;
         let Some(list) = lists.first() else { return plan_err!("token_length takes one list") };
         let lengths = length(list.as_ref() as &dyn Array)?;
         let counted = cast_with_options(&lengths, &DataType::UInt64, &CastOptions::default())?;

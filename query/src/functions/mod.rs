@@ -12,8 +12,13 @@ mod spread;
 
 use std::sync::Arc;
 
+use arrow::compute::cast;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::ScalarFunctionArgs;
 
 pub(crate) use detokenise::Tokenizers;
 pub(crate) use length::LENGTHS;
@@ -30,4 +35,16 @@ pub(crate) fn register(state: &mut SessionState, tokenizers: Tokenizers) -> Plan
     }
     state.register_udwf(Arc::new(advantage::advantage()))?;
     Ok(())
+}
+
+/// The arguments of a function, a column each.
+fn columns(arguments: ScalarFunctionArgs) -> PlanResult<Vec<ArrayRef>> {
+    let rows = arguments.number_rows;
+    arguments.args.into_iter().map(|argument| argument.into_array(rows)).collect()
+}
+
+/// A text that is the same in every row, such as the name of an estimator; `None` where there is no row or no column.
+fn constant(texts: Option<&ArrayRef>) -> PlanResult<Option<String>> {
+    let Some(texts) = texts.filter(|texts| !texts.is_empty()) else { return Ok(None) };
+    Ok(Some(cast(texts, &DataType::Utf8)?.as_string::<i32>().value(0).to_owned()))
 }

@@ -38,6 +38,8 @@ pub(super) struct ScanStream {
     /// Rows that were let through and not yet read.
     pending: Vec<u32>,
     rows_left: usize,
+    /// The most rows of a batch.
+    batch_rows: usize,
     metrics: BaselineMetrics,
     counts: Counts,
 }
@@ -57,8 +59,10 @@ struct Counts {
 impl ScanStream {
     pub(super) fn new(work: Work, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
+        let heavy = work.columns.iter().any(|column| is_heavy(*column, &work.table));
         ScanStream {
             begun: None,
+            batch_rows: work.batch_rows.min(if heavy { VALUE_BATCH_ROWS } else { usize::MAX }).max(1),
             pending: Vec::new(),
             rows_left: work.rows_max,
             metrics: BaselineMetrics::new(metrics, partition),
@@ -105,8 +109,7 @@ impl ScanStream {
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
         self.begin()?;
-        let heavy = self.work.columns.iter().any(|column| is_heavy(*column, &self.work.table));
-        let wanted = self.work.batch_rows.min(if heavy { VALUE_BATCH_ROWS } else { usize::MAX }).max(1);
+        let wanted = self.batch_rows;
         self.fill(wanted)?;
         let count = self.pending.len().min(wanted).min(self.rows_left);
         if count == 0 {
