@@ -142,9 +142,8 @@ impl Hour {
                 csv.flush()?;
             }
             self.show(&bar, &sample, look);
-            let over = work.is_stopped() || self.is_over(&sample, start.elapsed());
             samples.push(sample);
-            if over {
+            if work.is_stopped() || self.is_over(samples, start.elapsed()) {
                 break;
             }
         }
@@ -152,10 +151,14 @@ impl Hour {
         Ok(())
     }
 
-    fn is_over(&self, sample: &Sample, elapsed: Duration) -> bool {
+    fn is_over(&self, samples: &[Sample], elapsed: Duration) -> bool {
         match self.end {
             End::After(time) => elapsed >= time,
-            End::Steps(steps) => sample.steps >= steps as f64,
+            // However fast the steps were, there is a line to be drawn.
+            End::Steps(steps) => {
+                let done = samples.last().is_some_and(|sample| sample.steps >= steps as f64);
+                done && self.warm(samples).count() >= slope::POINTS_MIN
+            }
         }
     }
 
@@ -187,9 +190,14 @@ impl Hour {
         samples.last().map_or(0.0, |last| last.seconds * WARM_UP_SHARE)
     }
 
+    /// The looks after it.
+    fn warm<'s>(&self, samples: &'s [Sample]) -> impl Iterator<Item = &'s Sample> {
+        let warm_up = self.warm_up(samples);
+        samples.iter().filter(move |sample| sample.seconds >= warm_up)
+    }
+
     fn rows(&self, samples: &[Sample], work: &Work<'_>) -> Vec<Row> {
-        let warm = self.warm_up(samples);
-        let warm: Vec<&Sample> = samples.iter().filter(|sample| sample.seconds >= warm).collect();
+        let warm: Vec<&Sample> = self.warm(samples).collect();
         let mut rows = Vec::new();
         let what = format!("writing and retiring for {}", self.length(samples));
         for (name, of) in Sample::MEASURES {

@@ -6,6 +6,8 @@
 
 /// How many blocks.
 const BLOCKS: usize = 24;
+/// Fewer points have no line whose error can be told.
+pub(super) const POINTS_MIN: usize = 3;
 
 /// A line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +27,7 @@ impl Fit {
         let means: Vec<(f64, f64)> = points.chunks(block).map(mean_of).collect();
         let (x, y) = mean_of(&means);
         let spread: f64 = means.iter().map(|point| (point.0 - x).powi(2)).sum();
-        if means.len() < 3 || spread == 0.0 {
+        if means.len() < POINTS_MIN || spread == 0.0 {
             return None;
         }
         let slope = means.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
