@@ -35,6 +35,11 @@ impl Catalogs {
         &self.0
     }
 
+    /// The names of the agents' tables, those that are in the archive alone last.
+    pub(crate) fn agent_tables(&self) -> Vec<String> {
+        AgentTables(self.0.clone()).table_names()
+    }
+
     /// The table of an agent, with its versions that have left the store.
     pub(crate) fn agent_table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
         let table = self.0.snapshot.tables().iter().find(|table| table.name() == name);
@@ -48,7 +53,7 @@ impl Catalogs {
         let name = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found"));
         let Some((name, _)) = name else { return error.into() };
         let shown = name.strip_prefix("forebay.public.").or(name.strip_prefix("forebay.")).unwrap_or(name);
-        let tables = AgentTables(self.0.clone()).table_names();
+        let tables = self.agent_tables();
         let system: Vec<String> = system::names().map(|table| format!("{SYSTEM}.{table}")).collect();
         let close = nearest(shown, tables.iter().chain(&system).map(String::as_str));
         let close = close.map(|close| match system.iter().any(|table| table == close) {

@@ -7,6 +7,7 @@
 //! the engine plans the statement, for it knows none.
 
 mod as_of;
+mod family;
 mod lineage;
 
 use std::ops::ControlFlow;

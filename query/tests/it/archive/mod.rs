@@ -1,6 +1,7 @@
 //! Versions that left the store, and what queries see of them.
 
 mod damage;
+mod family;
 mod fixture;
 mod meddling;
 mod moving;
