@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use forebay_query::Session;
+use forebay_query::{Archive, Options, Session};
 use forebay_store::Store;
 
 use crate::error::{Error, Result};
@@ -21,6 +21,7 @@ pub struct Builder {
     pub(crate) query_spill_bytes_max: u64,
     pub(crate) stream_time_max: Duration,
     pub(crate) refresh: bool,
+    pub(crate) archive: Option<Archive>,
     pub(crate) flight: Option<SocketAddr>,
     pub(crate) token: Option<Token>,
 }
@@ -35,6 +36,7 @@ impl Default for Builder {
             query_spill_bytes_max: 8 << 30,
             stream_time_max: Duration::from_secs(3600),
             refresh: false,
+            archive: None,
             flight: None,
             token: None,
         }
@@ -88,6 +90,13 @@ impl Builder {
         self
     }
 
+    /// Where versions lie that left the store: queries read them beside the live ones, each row once, by HTTP and by
+    /// Flight SQL. Default: none.
+    pub fn archive(mut self, archive: &Archive) -> Self {
+        self.archive = Some(archive.clone());
+        self
+    }
+
     /// Serves Arrow Flight SQL too, at an address of its own. Default: no.
     pub fn flight(mut self, address: SocketAddr) -> Self {
         self.flight = Some(address);
@@ -105,21 +114,33 @@ impl Builder {
     /// Starts serving. Requests are answered from now on, until the server is shut down or dropped.
     ///
     /// # Errors
-    /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken.
+    /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken;
+    /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks.
     pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
         for address in [Some(address), self.flight].into_iter().flatten() {
             if !self.allow_remote && self.token.is_none() && !address.ip().is_loopback() {
                 return Err(Error::Remote { address });
             }
         }
-        let options = forebay_query::Options::default()
-            .memory_bytes_max(self.query_memory_bytes_max)
-            .spill_bytes_max(self.query_spill_bytes_max)
-            .refresh(self.refresh);
-        let session = Session::with_options(&store, &options).map_err(|source| Error::Query { source })?;
+        let session = self.session(&store)?;
         let http = listen(address)?;
         let flight = self.flight.map(listen).transpose()?;
         Server::start(self, store, session, http, flight)
+    }
+
+    /// The session that answers all queries.
+    fn session(&self, store: &Store) -> Result<Session> {
+        let options = Options::default()
+            .memory_bytes_max(self.query_memory_bytes_max)
+            .spill_bytes_max(self.query_spill_bytes_max)
+            .refresh(self.refresh);
+        let options = self.archive.iter().fold(options, Options::archive);
+        let session = Session::with_options(store, &options).map_err(|source| Error::Query { source })?;
+        if self.archive.is_some() {
+            // Every query looks at the archive first, so the smallest one tells what is wrong with it.
+            session.sql_blocking("SELECT 1").map_err(|source| Error::Archive { source })?;
+        }
+        Ok(session)
     }
 }
 

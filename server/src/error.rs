@@ -37,6 +37,12 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// The archive is not there, out of reach, or another store's. The message names it and the way out.
+    #[error("the archive cannot be served: {source}")]
+    Archive {
+        /// What is wrong with it.
+        source: forebay_query::Error,
+    },
     /// The query engine cannot be set up. Report it.
     #[error("could not set up queries: {source}")]
     Query {

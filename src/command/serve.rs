@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use forebay::query::Archive;
 use forebay::server::Server;
 use forebay::store::Store;
 
@@ -20,6 +21,9 @@ pub(super) struct ServeArguments {
     /// The store's directory
     #[arg(long)]
     dir: PathBuf,
+    /// The archive of the store, whose versions are read beside the live ones
+    #[arg(long, value_name = "URL")]
+    archive: Option<String>,
     /// Where HTTP is answered; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7330")]
     listen: SocketAddr,
@@ -35,6 +39,9 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let mut builder = Server::builder().refresh(true).flight(arguments.flight);
     if let Some(token) = arguments.token.read()? {
         builder = builder.token(token);
+    }
+    if let Some(archive) = &arguments.archive {
+        builder = builder.archive(&Archive::open(archive)?);
     }
     let server = builder.bind(store, arguments.listen)?;
     eprintln!("listening on http://{}", server.address());

@@ -21,6 +21,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 /// the version that it is about to move. What it has not moved by then, the next run moves, or `forebay archive`.
 #[derive(Debug)]
 pub(super) struct Archiving {
+    archive: Archive,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,7 +53,14 @@ impl Archiving {
         };
         let thread = std::thread::Builder::new().name("archiver".into()).spawn(work);
         let thread = thread.context("cannot start the archiver's thread")?;
-        Ok(Archiving { stop: Some(stop), thread: Some(thread) })
+        Ok(Archiving { archive, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Archiving {
+    /// Where the versions go.
+    pub(super) fn archive(&self) -> &Archive {
+        &self.archive
     }
 }
 

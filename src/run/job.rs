@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use forebay_pipeline::plan::Planner;
-use forebay_query::{Format, Session};
+use forebay_query::{Archive, Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
-use forebay_server::{Server, Token};
+use forebay_server::{Builder, Server, Token};
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
@@ -65,8 +65,9 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     }
     let store = open_store(config, &options.dir, options.resume)?;
     let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
-    let _archiving = config.file.archive.as_ref().map(|to| Archiving::of(&store, to)).transpose()?;
-    let _server = options.listen.map(|address| serve(&store, address, options)).transpose()?;
+    let archiving = config.file.archive.as_ref().map(|to| Archiving::of(&store, to)).transpose()?;
+    let archive = archiving.as_ref().map(Archiving::archive);
+    let _server = options.listen.map(|address| serve(&store, archive, address, options)).transpose()?;
     let mut trainers = Vec::new();
     for (agent, first) in config.agents.iter().zip(&begins) {
         trainers.push(open_policy(config, agent, &data, &store, first)?);
@@ -89,8 +90,13 @@ fn check_listen(address: SocketAddr, has_token: bool) -> Result<()> {
 }
 
 /// Lets people and Prometheus look in while the run goes on.
-fn serve(store: &Store, address: SocketAddr, options: &RunOptions) -> Result<Server> {
-    let mut builder = Server::builder();
+fn serve(
+    store: &Store,
+    archive: Option<&Archive>,
+    address: SocketAddr,
+    options: &RunOptions,
+) -> Result<Server> {
+    let mut builder = archive.into_iter().fold(Server::builder(), Builder::archive);
     if let Some(flight) = options.flight {
         builder = builder.flight(flight);
     }

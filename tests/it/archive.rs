@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Scratch, forebay, last_json, run_small, sql, stderr, weights};
+use crate::support::{Scratch, Served, forebay, last_json, run_small, sql, stderr, weights};
 
 fn ask(arguments: &[&str], statement: &str) -> Vec<Value> {
     let base = ["sql", "--format", "json", statement];
@@ -44,6 +44,46 @@ fn versions_move_by_command_and_are_asked_with_the_live_ones() {
     assert_eq!(cleaned["removed"]["files"], 0);
 }
 
+/// Rows of the solver's versions that are over, as a query sees them and as they were written, and its lowest version.
+const SEEN: &str = "SELECT (SELECT count(*) FROM solver s, system.tables t \
+                     WHERE t.table_name = 'solver' AND s.policy_version < t.current_version) AS rows, \
+                    (SELECT 16 * current_version FROM system.tables WHERE table_name = 'solver') AS written, \
+                    (SELECT min(policy_version) FROM solver) AS lowest";
+
+#[test]
+fn a_served_store_shows_archived_rows_beside_the_live_ones() {
+    let scratch = Scratch::new();
+    let (dir, to) = (scratch.path("run"), scratch.path("archive"));
+    run_small(&dir, &[]);
+    let refused = forebay(&["serve", "--dir", &dir, "--archive", &to]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("there is no archive"), "{}", stderr(&refused));
+    let moved = forebay(&["archive", "--dir", &dir, "--to", &to, "--json"]).output().unwrap();
+    assert!(moved.status.success(), "{}", stderr(&moved));
+    let [rows, written, lowest] = Served::new(&dir, &[], None).numbers(SEEN)[..] else { panic!() };
+    assert!(rows < written && lowest > 0, "{rows} of {written} rows are live, from version {lowest} on");
+    assert_eq!(Served::new(&dir, &["--archive", &to], None).numbers(SEEN), [written, written, 0]);
+}
+
+/// Whatever has moved by then: a query sees every row that was ever written.
+#[test]
+fn a_run_that_archives_serves_what_it_has_archived() {
+    let scratch = Scratch::new();
+    let (dir, to) = (scratch.path("run"), scratch.path("archive"));
+    let table = format!("[archive]\nto = {to:?}\nkeep_versions = 1\n\n[batch]");
+    let config = scratch.config(&[("steps = 6", "steps = 100000"), ("[batch]", &table)]);
+    let served = Served::of(forebay(&["run", &config, "--dir", &dir, "--quiet"]));
+    // The solver's versions move in their order, so version 0 has left the store before version 1 has a manifest.
+    let has_moved = || Path::new(&to).join("_commits/solver/1.1.json").exists();
+    while !has_moved() {
+        assert!(served.ask("SELECT 1 AS one", "").ends_with("\r\n\r\none\n1\n"));
+    }
+    for _ in 0..20 {
+        let [rows, written, lowest] = served.numbers(SEEN)[..] else { panic!() };
+        assert!(rows == written && lowest == 0, "{rows} of {written} rows, from version {lowest} on");
+    }
+}
+
 /// The run computes the same, and ends with few versions in the store and the others in the archive.
 #[test]
 fn a_run_archives_while_it_goes_on() {
@@ -76,6 +116,7 @@ fn what_cannot_be_archived_is_told() {
     refuse(&["archive", "--dir", &dir, "--to", &to, "--versions", "x..3"], "is not a version");
     refuse(&["archive", "--dir", &dir, "--to", &to, "--keep-versions", "0"], "keep-versions");
     refuse(&["sql", "--archive", &to, "SELECT 1"], "there is no archive");
+    refuse(&["serve", "--dir", &dir, "--archive", "gopher://x"], "no address of an archive");
     refuse(&["sql", "SELECT 1"], "--dir");
     let config = scratch.config(&[("[batch]", "[archive]\nto = \"gopher://x\"\n\n[batch]")]);
     refuse(&["run", &config, "--dir", &scratch.path("other"), "--quiet"], "no address of an archive");

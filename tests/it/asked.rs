@@ -1,12 +1,11 @@
 //! `forebay sql` and `forebay serve` beside a process that writes the store: this one.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Output, Stdio};
+use std::io::Write;
+use std::process::{Output, Stdio};
 
 use forebay::store::{DataType, Options, Schema, Store};
 
-use crate::support::{Scratch, forebay, stderr};
+use crate::support::{Scratch, Served, forebay, stderr};
 
 /// A store with three samples, which stays open for writing.
 fn store(scratch: &Scratch) -> (Store, String) {
@@ -134,48 +133,11 @@ fn limits_are_kept_and_told() {
     assert!(stdout(&spilled).starts_with("value\n"));
 }
 
-/// A served store; gone with the test.
-struct Served(Child, String);
-
-impl Served {
-    fn new(dir: &str, token: Option<&str>) -> Self {
-        let mut command =
-            forebay(&["serve", "--dir", dir, "--listen", "127.0.0.1:0", "--flight", "127.0.0.1:0"]);
-        if let Some(token) = token {
-            command.env("FOREBAY_TOKEN", token);
-        }
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let address = lines.next().unwrap().strip_prefix("listening on http://").unwrap().to_owned();
-        assert!(lines.next().unwrap().starts_with("Flight SQL on grpc://127.0.0.1:"));
-        Served(child, address)
-    }
-
-    fn ask(&self, statement: &str, header: &str) -> String {
-        let mut stream = TcpStream::connect(&self.1).unwrap();
-        let length = statement.len();
-        let head = format!(
-            "POST /sql HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\nConnection: close\r\n{header}"
-        );
-        write!(stream, "{head}Content-Length: {length}\r\n\r\n{statement}").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
 #[test]
 fn a_store_is_served_beside_its_writer_and_shows_what_comes() {
     let scratch = Scratch::new();
     let (store, dir) = store(&scratch);
-    let served = Served::new(&dir, None);
+    let served = Served::new(&dir, &[], None);
     let count = "SELECT count(*) AS n FROM solver";
     assert!(served.ask(count, "").ends_with("\r\n\r\nn\n3\n"));
     store.table("solver").unwrap().insert(0, "q3_0_0", []).unwrap();
@@ -187,7 +149,7 @@ fn a_store_is_served_beside_its_writer_and_shows_what_comes() {
 fn a_token_comes_from_the_environment_or_a_file_and_is_asked_for() {
     let scratch = Scratch::new();
     let (_store, dir) = store(&scratch);
-    let served = Served::new(&dir, Some("sesame"));
+    let served = Served::new(&dir, &[], Some("sesame"));
     assert!(served.ask("SELECT 1", "").starts_with("HTTP/1.1 401"));
     assert!(served.ask("SELECT 1", "Authorization: Bearer sesame\r\n").starts_with("HTTP/1.1 200"));
     let file = scratch.path("token");

@@ -1,7 +1,9 @@
 //! Runs the built command and reads what it prints.
 
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -80,4 +82,61 @@ pub(crate) fn sql(dir: &str, statement: &str) -> Vec<Value> {
     let output = forebay(&["sql", "--dir", dir, "--format", "json", statement]).output().unwrap();
     assert!(output.status.success(), "{statement}: {}", stderr(&output));
     serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+}
+
+/// A process that serves a store; gone with the test.
+pub(crate) struct Served {
+    process: Child,
+    address: String,
+    _said: Lines<BufReader<ChildStderr>>,
+}
+
+impl Served {
+    /// `forebay serve`
+    pub(crate) fn new(dir: &str, more: &[&str], token: Option<&str>) -> Self {
+        let mut command = forebay(&[&["serve", "--dir", dir], more].concat());
+        if let Some(token) = token {
+            command.env("FOREBAY_TOKEN", token);
+        }
+        Self::of(command)
+    }
+
+    /// Any command that serves, at ports that are free.
+    pub(crate) fn of(mut command: Command) -> Self {
+        command.args(["--listen", "127.0.0.1:0", "--flight", "127.0.0.1:0"]);
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(process.stderr.take().unwrap()).lines();
+        let mut line = || said.next().unwrap().unwrap();
+        let address = line().strip_prefix("listening on http://").unwrap().to_owned();
+        assert!(line().starts_with("Flight SQL on grpc://127.0.0.1:"));
+        Served { process, address, _said: said }
+    }
+
+    /// The whole reply to a statement, as CSV.
+    pub(crate) fn ask(&self, statement: &str, header: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = statement.len();
+        let head = format!(
+            "POST /sql HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\nConnection: close\r\n{header}"
+        );
+        write!(stream, "{head}Content-Length: {length}\r\n\r\n{statement}").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    /// The values of the one row that answers a statement.
+    pub(crate) fn numbers(&self, statement: &str) -> Vec<u64> {
+        let reply = self.ask(statement, "");
+        assert!(reply.starts_with("HTTP/1.1 200"), "{statement}: {reply}");
+        let row = reply.lines().last().unwrap_or_default();
+        row.split(',').map(|number| number.parse().unwrap_or_else(|_| panic!("{reply}"))).collect()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
 }

@@ -71,6 +71,11 @@ impl Served {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path().join("store"), Options::default()).unwrap();
         fill(&store);
+        Self::over(store, directory, builder)
+    }
+
+    /// A store that the caller has filled, in a directory that is gone with it.
+    pub(crate) fn over(store: Store, directory: TempDir, builder: Builder) -> Self {
         let server = builder.bind(store.clone(), loopback()).unwrap();
         Served { store, server, _directory: directory }
     }

@@ -26,11 +26,19 @@ use tonic::{Code, Request, Status};
 
 use crate::client::{Served, loopback, send};
 
-type Client = FlightSqlServiceClient<Channel>;
+pub(crate) type Client = FlightSqlServiceClient<Channel>;
 
 /// Serves, and asks with a client that is connected.
 fn with<F: Future>(builder: Builder, ask: impl FnOnce(Arc<Served>, Client) -> F) -> F::Output {
-    let served = Arc::new(Served::new(builder.flight(loopback())));
+    with_served(Served::new(builder.flight(loopback())), ask)
+}
+
+/// Asks what is served already, Flight SQL too.
+pub(crate) fn with_served<F: Future>(
+    served: Served,
+    ask: impl FnOnce(Arc<Served>, Client) -> F,
+) -> F::Output {
+    let served = Arc::new(served);
     // A thread for the connection: it goes on while the test waits for something else.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -53,7 +61,7 @@ async fn rows(client: &mut Client, info: FlightInfo) -> Result<RecordBatch, Stat
     Ok(arrow::compute::concat_batches(&promised, &batches).unwrap())
 }
 
-async fn ask(client: &mut Client, sql: &str) -> Result<RecordBatch, Status> {
+pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<RecordBatch, Status> {
     let info = client.execute(sql.to_owned(), None).await.map_err(status)?;
     rows(client, info).await
 }
