@@ -6,7 +6,7 @@ use forebay_benches::{Machine, Row, table};
 use forebay_query_benches::{Scale, run};
 
 const USAGE: &str = "usage: cargo bench --bench query -- [--rows N] [--repetitions N] [--python FILE] [--json]
-  --rows N         rows of the first agent's table, about 8 KB each (default 100000)
+  --rows N         rows of the first agent's table, about 10 KB each (default 100000)
   --repetitions N  how often each question is asked (default 7; the first is the cold one)
   --python FILE    an interpreter that has duckdb, polars and pyarrow (default python3); without, they are left out
   --json           one JSON object a line instead of a table";

@@ -16,6 +16,7 @@ mod large;
 mod limit;
 mod machine;
 mod measure;
+mod random;
 mod recycled;
 mod reopen;
 mod row;
@@ -28,6 +29,7 @@ use std::error::Error;
 
 pub use hour::{End, Hour};
 pub use machine::Machine;
+pub use random::Random;
 pub use row::{Goal, Row, table};
 use workload::Workload;
 pub use workload::{Scale, bytes};

@@ -9,18 +9,12 @@ use forebay_store::{
     Table, Value,
 };
 
-use crate::Outcome;
+use crate::{Outcome, Random};
 
 /// Where every random number comes from.
 pub(crate) const SEED: u64 = 0x000F_07EB_A135;
 /// Tokens of a prompt, 4 bytes each.
 pub(crate) const PROMPT_TOKENS: usize = 512;
-/// Tokens of a response: lognormal, 4 bytes each, and a log-probability of 4 bytes with each.
-pub(crate) const RESPONSE_TOKENS_MEAN: f64 = 1_024.0;
-pub(crate) const RESPONSE_TOKENS_MAX: usize = 8_192;
-/// The spread of the lognormal: half of the responses are shorter than 744 tokens, one in a hundred longer than 4,780.
-pub(crate) const RESPONSE_SIGMA: f64 = 0.8;
-pub(crate) const VOCABULARY: u64 = 151_936;
 /// Rows of one write batch, in each of its three stages.
 pub(crate) const BATCH: usize = 64;
 /// Trajectories of one input.
@@ -188,7 +182,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new(scale: Scale) -> Self {
-        let mut random = Random(SEED);
+        let mut random = Random::new(SEED);
         Workload { scale, pool: (0..scale.pool).map(|_| sample(&mut random)).collect() }
     }
 
@@ -275,41 +269,16 @@ pub(crate) fn write_unscored<'a>(
     Ok(rows)
 }
 
-fn sample(random: &mut Random) -> Sample {
-    let mu = RESPONSE_TOKENS_MEAN.ln() - RESPONSE_SIGMA * RESPONSE_SIGMA / 2.0;
-    let length = (mu + RESPONSE_SIGMA * random.normal()).exp() as usize;
-    let length = length.clamp(1, RESPONSE_TOKENS_MAX);
-    let prompt = random.tokens(PROMPT_TOKENS);
-    let response = random.tokens(length);
-    let logprobs = (0..length).flat_map(|_| (random.unit().ln() as f32).to_le_bytes()).collect();
-    Sample { prompt, response, logprobs, reward: (random.next() % 2) as f32 }
+fn bytes_of(tokens: impl Iterator<Item = i32>) -> Vec<u8> {
+    tokens.flat_map(i32::to_le_bytes).collect()
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Above 0, up to 1.
-    fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.unit().ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-
-    fn tokens(&mut self, count: usize) -> Vec<u8> {
-        (0..count).flat_map(|_| ((self.next() % VOCABULARY) as i32).to_le_bytes()).collect()
-    }
+fn sample(random: &mut Random) -> Sample {
+    let length = random.response_tokens();
+    let prompt = bytes_of(random.tokens(PROMPT_TOKENS));
+    let response = bytes_of(random.tokens(length));
+    let logprobs = (0..length).flat_map(|_| (random.unit().ln() as f32).to_le_bytes()).collect();
+    Sample { prompt, response, logprobs, reward: (random.bits() % 2) as f32 }
 }
 
 #[cfg(test)]
@@ -336,7 +305,7 @@ mod tests {
         let workload = Workload::new(Scale { pool: 512, ..Scale::QUICK });
         let mean = workload.bytes(512) / 512;
         assert!((9_000..11_300).contains(&mean), "{mean}");
-        assert!((0..512).all(|row| workload.sample(row).response.len() <= 4 * RESPONSE_TOKENS_MAX));
+        assert!((0..512).all(|row| workload.sample(row).response.len() <= 4 * Random::RESPONSE_TOKENS_MAX));
         let again = Workload::new(Scale::QUICK);
         assert_eq!(workload.sample(63).logprobs, again.sample(63).logprobs);
     }

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_benches::Random;
 use forebay_query::Session;
 use forebay_store::{
     DataType, Element, NewRow, Options, SampleId, ScanColumn, Schema, Store, Table, Value, compact,
@@ -16,48 +18,47 @@ use crate::{Outcome, Scale};
 /// Trajectories of an input.
 const GROUP: usize = 8;
 const BATCH: usize = 256;
+const PROMPT_TOKENS: usize = 512;
+const POOL: usize = 4_096;
 /// Rows a version.
 const VERSION_ROWS: usize = 20_000;
 /// Rows that come with each repetition.
 const GROWN_ROWS: usize = 1_000;
+/// Lists that no question reads. The copies for the other engines are without them, so that a million rows fit in memory
+/// for those that hold them there; the store has them.
+const NOT_COPIED: [&str; 2] = ["prompt_tokens", "logprobs"];
 
 pub(crate) struct Data {
     store: Store,
     solver: Table,
     directory: TempDir,
     rows: usize,
-    dice: Dice,
+    random: Random,
+    pool: Vec<Lists>,
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Dice(u64);
+/// The long values of a row. Rows take them in turn from [`POOL`] different ones; all else is a row's own.
+struct Lists {
+    prompt_tokens: Vec<i32>,
+    response: Vec<i32>,
+    logprobs: Vec<f32>,
+}
 
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ bits >> 31
-    }
-
-    fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Lognormal with mean 1,024, at most 8,192 (Box and Muller, 1958).
-    fn length(&mut self) -> usize {
-        let normal =
-            (-2.0 * self.uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos();
-        const SIGMA: f64 = 0.6;
-        let mean: f64 = 1024.0;
-        ((mean.ln() - SIGMA * SIGMA / 2.0 + SIGMA * normal).exp() as usize).clamp(1, 8192)
+impl Lists {
+    fn new(random: &mut Random) -> Self {
+        let length = random.response_tokens();
+        Lists {
+            prompt_tokens: random.tokens(PROMPT_TOKENS).collect(),
+            response: random.tokens(length).collect(),
+            logprobs: (0..length).map(|_| random.unit().ln() as f32).collect(),
+        }
     }
 }
 
 fn schema() -> Schema {
     Schema::new()
         .data("prompt", DataType::Utf8)
+        .data("prompt_tokens", DataType::list(Element::Int32))
         .data("response", DataType::list(Element::Int32))
         .data("logprobs", DataType::list(Element::Float32))
         .data("reward", DataType::Float32)
@@ -69,14 +70,16 @@ impl Data {
         let store = Store::open(directory.path().join("store"), Options::default())?;
         let solver = store.create_table("solver", schema())?;
         let checker = store.create_table("checker", Schema::new().data("reward", DataType::Float32))?;
-        let mut data = Data { store, solver, directory, rows: 0, dice: Dice(1) };
+        let mut random = Random::new(1);
+        let pool = (0..POOL).map(|_| Lists::new(&mut random)).collect();
+        let mut data = Data { store, solver, directory, rows: 0, random, pool };
         let start = Instant::now();
         data.fill(scale.rows)?;
         for first in (0..scale.rows / GROUP).step_by(BATCH) {
             let mut batch = data.store.batch();
             for input in first..(first + BATCH).min(scale.rows / GROUP) {
                 let row = NewRow::of(0, SampleId::new(&format!("q{input}"), 0, 0)?);
-                batch.insert(&checker, row, [("reward", data.dice.uniform().into())])?;
+                batch.insert(&checker, row, [("reward", data.random.unit().into())])?;
             }
             batch.commit()?;
         }
@@ -91,6 +94,11 @@ impl Data {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// How many rows the solver's table has.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Where the Parquet files lie, those of a table beginning with its name.
@@ -114,7 +122,8 @@ impl Data {
         self.export("solver", before, &format!("solver-{}", repetition + 1))
     }
 
-    fn fill(&mut self, count: usize) -> Outcome<()> {
+    /// Writes more rows.
+    pub(crate) fn fill(&mut self, count: usize) -> Outcome<()> {
         let end = self.rows + count;
         while self.rows < end {
             let mut batch = self.store.batch();
@@ -122,27 +131,26 @@ impl Data {
                 let row = self.rows;
                 let version = (row / VERSION_ROWS) as u64;
                 let id = SampleId::new(&format!("q{}", row / GROUP), 0, (row % GROUP) as u32)?;
-                let length = self.dice.length();
-                let tokens: Vec<i32> = (0..length).map(|_| (self.dice.next() % 32_000) as i32).collect();
-                let logprobs: Vec<f32> = (0..length).map(|_| -(self.dice.uniform() as f32)).collect();
+                let lists = &self.pool[row % POOL];
                 let prompt = format!(
                     "What is {} times {}? Think step by step, then say the number.",
-                    self.dice.next(),
+                    self.random.bits(),
                     row
                 );
                 // One group in sixteen agrees.
-                let reward = if (row / GROUP).is_multiple_of(16) { 1.0 } else { self.dice.uniform() };
-                let cells: [(&str, Value<'_>); 4] = [
+                let reward = if (row / GROUP).is_multiple_of(16) { 1.0 } else { self.random.unit() };
+                let cells: [(&str, Value<'_>); 5] = [
                     ("prompt", prompt.as_str().into()),
-                    ("response", (&tokens[..]).into()),
-                    ("logprobs", (&logprobs[..]).into()),
+                    ("prompt_tokens", (&lists.prompt_tokens[..]).into()),
+                    ("response", (&lists.response[..]).into()),
+                    ("logprobs", (&lists.logprobs[..]).into()),
                     ("reward", reward.into()),
                 ];
                 // One row in thirty-two waits for its reward, half of these for their response too.
                 let there = match row % 64 {
-                    31 => 3,
-                    63 => 1,
-                    _ => 4,
+                    31 => 4,
+                    63 => 2,
+                    _ => 5,
                 };
                 batch.insert(&self.solver, NewRow::of(version, id), cells.into_iter().take(there))?;
                 self.rows += 1;
@@ -158,7 +166,11 @@ impl Data {
         let snapshot = self.store.snapshot();
         let table = snapshot.table(table)?;
         let schema = table.arrow_schema();
-        let columns: Vec<ScanColumn> = (0..schema.fields().len()).map(ScanColumn::Value).collect();
+        let copied = |name: &str| !NOT_COPIED.iter().any(|list| name == *list);
+        let copied: Vec<usize> =
+            (0..schema.fields().len()).filter(|at| copied(schema.field(*at).name())).collect();
+        let columns: Vec<ScanColumn> = copied.iter().copied().map(ScanColumn::Value).collect();
+        let schema = Arc::new(schema.project(&copied)?);
         let mut writer = ArrowWriter::try_new(File::create(&path)?, schema, None)?;
         for part in table.parts() {
             let rows: Vec<u32> =

@@ -9,6 +9,7 @@
 //! turns, so that a busy machine slows all. Answers are compared by their number of rows and the sum of their numbers.
 
 mod arrow;
+mod beside;
 mod data;
 mod ours;
 mod python;
@@ -90,5 +91,6 @@ pub fn run(scale: &Scale, print: &mut dyn FnMut(Row), tell: &mut dyn FnMut(Strin
     }
     let names: Vec<String> = engines.iter().map(|engine| engine.name().to_owned()).collect();
     report::rows(scale, &names, &times, first, print);
-    Ok(())
+    drop(engines);
+    beside::measure(scale, &mut data, print)
 }
