@@ -124,6 +124,9 @@ fn limits_are_kept_and_told() {
     assert!(stderr(&cut).contains("beyond the row limit"), "{}", stderr(&cut));
     let table = sql(&dir, &["--rows-max", "2", "SELECT sample_id FROM solver"]);
     assert!(stdout(&table).ends_with("2 rows; there are more, beyond the row limit\n"));
+    let none = sql(&dir, &["--rows-max", "0", "SELECT 1"]);
+    assert_eq!(none.status.code(), Some(2), "0 could mean none or all");
+    assert!(stderr(&none).contains("--rows-max"), "{}", stderr(&none));
     let endless = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
     let late = sql(&dir, &["--time-max-s", "1", endless]);
     assert_eq!(late.status.code(), Some(2));

@@ -26,7 +26,7 @@ fn the_first_micro_batch_leaves_before_the_rollouts_of_its_step_end() {
     );
 }
 
-// FX-16, FX-19, PL-12
+// FX-16, FX-19, FX-20, PL-12
 #[test]
 fn a_trajectory_can_be_followed_from_agent_to_agent() {
     let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! `system.consumers`: a row for each consumer and each of its tables, with what it could claim now.
+//! `system.consumers`: a row for each consumer and each of its tables: its queue, what it works on, and at which version.
+//! All counts of all rows are of one instant.
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
@@ -13,5 +14,8 @@ pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
         .texts("kind", consumers.iter().map(|consumer| consumer.kind))
         .texts("table_name", consumers.iter().map(|consumer| &consumer.table))
         .numbers("ready_rows", consumers.iter().map(|consumer| consumer.ready_rows))
+        .numbers("processing_rows", consumers.iter().map(|consumer| consumer.processing_rows))
+        .numbers("future_rows", consumers.iter().map(|consumer| consumer.future_rows))
+        .numbers("current_version", consumers.iter().map(|consumer| consumer.current_version))
         .batch(consumers.len())
 }

@@ -1,8 +1,9 @@
 //! What the engine says of itself.
 
+use forebay_store::{MicroBatch, StepPlan, Wait};
 use serde_json::{Value as Json, json};
 
-use crate::fixture::Run;
+use crate::fixture::{Run, finished_group};
 
 // FX-11
 #[test]
@@ -58,6 +59,39 @@ fn a_claim_is_seen_from_its_granting_to_its_end() {
     drop(step);
     let ended = "SELECT state, ended_at >= accumulated_at AS later FROM system.claims WHERE step = 2";
     assert_eq!(run.rows(ended), [json!({"state": "returned", "later": true})]);
+}
+
+// FX-96
+#[test]
+fn what_waits_and_what_is_worked_on_is_seen_for_every_agent() {
+    let run = Run::with_tables();
+    let shown = || {
+        let rows = run.rows(
+            "SELECT c.consumer, c.ready_rows, c.processing_rows, c.future_rows, c.current_version, \
+                    (SELECT count(*) FROM solver WHERE is_processing) AS held \
+             FROM system.consumers c ORDER BY consumer DESC",
+        );
+        let number = |row: &Json, column: &str| row[column].as_u64().unwrap();
+        let queue = ["ready_rows", "processing_rows", "future_rows", "current_version"];
+        assert_eq!(number(&rows[0], "held"), number(&rows[0], "processing_rows"), "{rows:?}");
+        [0, 1].map(|at| queue.map(|column| number(&rows[at], column)))
+    };
+    assert_eq!(shown(), [[0; 4]; 2]);
+    let [solver, checker] = ["solver", "checker"].map(|name| run.store.table(name).unwrap());
+    finished_group(&solver, 0, "q1", [1.0, 0.0]);
+    finished_group(&solver, 0, "q2", [1.0, 0.0]);
+    finished_group(&solver, 1, "q3", [1.0, 0.0]);
+    finished_group(&checker, 0, "q1", [1.0, 0.0]);
+    assert_eq!(shown(), [[4, 0, 2, 0], [2, 0, 0, 0]], "a version that is still to come waits apart");
+    let train = run.store.consumer("train-solver").unwrap();
+    let step = run.store.begin_step(StepPlan::new().groups(&train, ["q1", "q2"])).unwrap();
+    let claim = step.next(&train, MicroBatch::of(2), Wait::No).unwrap().unwrap();
+    assert_eq!(shown(), [[2, 2, 2, 0], [2, 0, 0, 0]]);
+    claim.accumulated().unwrap();
+    step.next(&train, MicroBatch::of(2), Wait::No).unwrap().unwrap().accumulated().unwrap();
+    assert_eq!(shown(), [[0, 4, 2, 0], [2, 0, 0, 0]]);
+    step.commit([("solver", vec![])]).unwrap();
+    assert_eq!(shown(), [[2, 0, 0, 1], [2, 0, 0, 0]]);
 }
 
 #[test]

@@ -63,3 +63,47 @@ fn open_claims_are_counted_by_state() {
     let after = samples(&served);
     assert_eq!((after.get(leased), after.get(&leased.replace("leased", "accumulated"))), (None, Some(&1.0)));
 }
+
+/// Every number of the page that SQL has too is the same there. `$1` stands for the agent.
+const TOLD_TWICE: [(&str, &str); 7] = [
+    ("forebay_rows_written_total{table=\"$1\"}", "SELECT written FROM system.tables WHERE table_name = '$1'"),
+    (
+        "forebay_rows_consumed_total{table=\"$1\"}",
+        "SELECT consumed FROM system.tables WHERE table_name = '$1'",
+    ),
+    ("forebay_open_rows{table=\"$1\"}", "SELECT open FROM system.tables WHERE table_name = '$1'"),
+    (
+        "forebay_ready_rows{consumer=\"train\",table=\"$1\"}",
+        "SELECT ready_rows FROM system.consumers WHERE consumer = 'train' AND table_name = '$1'",
+    ),
+    (
+        "forebay_open_claims{consumer=\"train\",table=\"$1\",state=\"leased\"}",
+        "SELECT nullif(count(*), 0) AS n FROM system.claims \
+         WHERE consumer = 'train' AND table_name = '$1' AND state = 'leased'",
+    ),
+    ("forebay_policy_version{policy=\"$1\"}", "SELECT version FROM system.policies WHERE policy = '$1'"),
+    ("forebay_steps_committed_total", "SELECT count(*) AS n FROM system.steps WHERE state = 'committed'"),
+];
+
+// AJ-30, FX-96
+#[test]
+fn the_numbers_of_the_page_are_those_of_sql() {
+    let served = Served::new(Server::builder());
+    let compare = |when: &str| {
+        let page = samples(&served);
+        for (name, sql) in TOLD_TWICE {
+            let (name, sql) = (name.replace("$1", "solver"), sql.replace("$1", "solver"));
+            let found = served.sql(&sql).json()[0].as_object().unwrap().values().next().unwrap().as_f64();
+            assert_eq!(page.get(&name).copied(), found, "{when}: {name}");
+        }
+    };
+    compare("before a step");
+    let train = served.store.consumer("train").unwrap();
+    let step = served.store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+    let claim = step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+    compare("while a row is held");
+    claim.accumulated().unwrap();
+    step.commit([("solver", vec![])]).unwrap();
+    served.store.table("solver").unwrap().insert(2, "q9_0_0", [("reward", 1.0.into())]).unwrap();
+    compare("after the step");
+}

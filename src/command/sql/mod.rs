@@ -11,6 +11,7 @@ mod runner;
 mod statements;
 
 use std::io::{IsTerminal, Read};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ pub(super) struct SqlArguments {
     output: Option<PathBuf>,
     /// The most rows that are shown of an answer [default: all; at the prompt 1000]
     #[arg(long, value_name = "ROWS")]
-    rows_max: Option<usize>,
+    rows_max: Option<NonZeroUsize>,
     /// How long a statement may take, in seconds [default: for ever]
     #[arg(long, value_name = "SECONDS")]
     time_max_s: Option<u64>,
@@ -79,10 +80,11 @@ pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     }
     let store = arguments.dir.as_ref().map(|dir| Store::open(dir, Options::default().read_only(true)));
     let store = store.transpose()?;
-    let session = session(arguments, store.as_ref(), &options)?.with_rows_max(arguments.rows_max);
+    let rows_max = arguments.rows_max.map(NonZeroUsize::get);
+    let session = session(arguments, store.as_ref(), &options)?.with_rows_max(rows_max);
     let Some(text) = text(arguments)? else {
         store.map_or(Ok(()), follow)?;
-        return prompt::run(&session, output, arguments.rows_max);
+        return prompt::run(&session, output, rows_max);
     };
     let statements = statements::all(&text);
     ensure!(!statements.is_empty(), "there is no statement; write one SELECT");

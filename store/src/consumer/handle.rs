@@ -144,7 +144,8 @@ impl ConsumerHandle {
     /// Claims rows for a task. `None` when nothing became ready in time.
     ///
     /// # Errors
-    /// `state` for a trainer: its rows are claimed through [`Step::next`](crate::Step::next). `closed` when the store is.
+    /// `state` for a trainer: its rows are claimed through [`Step::next`](crate::Step::next). `input` for a micro-batch of
+    /// 0 rows. `closed` when the store is.
     pub fn claim(&self, rule: MicroBatch, owner: &str, wait: Wait) -> Result<Option<Claim>> {
         self.check_task()?;
         self.claim_when_ready(Ask { rule, step: None }, wait, || self.attempt(rule, owner, None))
@@ -247,6 +248,7 @@ impl ConsumerHandle {
     }
 
     fn look(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
+        rule.check()?;
         let shared = &self.store.0;
         let now = shared.options.clock.now();
         shared.expire_at(now)?;

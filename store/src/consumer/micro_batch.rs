@@ -1,5 +1,7 @@
 //! How much a claim takes.
 
+use crate::error::{Cause, Result};
+
 /// How much a claim takes.
 ///
 /// ```
@@ -59,9 +61,9 @@ impl std::fmt::Debug for ShortName {
 impl MicroBatch {
     /// `rows` rows, no fewer: nothing is handed out before that many are ready. A group that would not fit whole waits
     /// for the next micro-batch; a group larger than `rows` makes a micro-batch of its own. At the end of a step the
-    /// last, smaller micro-batch is handed out as it is.
+    /// last, smaller micro-batch is handed out as it is. A claim of 0 rows is refused: it could mean none, or all.
     pub fn of(rows: usize) -> Self {
-        MicroBatch { rows: rows.max(1), exact: true, budget: None }
+        MicroBatch { rows, exact: true, budget: None }
     }
 
     /// Whatever is ready, up to `rows` rows (or one group, if that is larger).
@@ -74,6 +76,18 @@ impl MicroBatch {
     /// lies behind one that does not fit may go before it.
     pub fn tokens(column: &str, tokens: u64) -> Self {
         Self::of(usize::MAX).tokens_at_most(column, tokens)
+    }
+
+    /// Refuses a rule that says nothing.
+    ///
+    /// # Errors
+    /// `input` for a micro-batch of 0 rows.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.rows > 0 {
+            return Ok(());
+        }
+        let reason = "0 rows are nothing to claim; ask for at least 1, or for all with usize::MAX".to_owned();
+        Err(Cause::Argument { what: "micro-batch", reason }.into())
     }
 
     /// How many rows there must be for a claim to be worth trying.

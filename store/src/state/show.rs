@@ -1,5 +1,7 @@
 //! What people see of the state.
 
+use std::collections::HashMap;
+
 use super::State;
 use crate::claim::ClaimInfo;
 use crate::policy::PolicyInfo;
@@ -19,6 +21,10 @@ pub struct ConsumerInfo {
     pub ready_rows: u64,
     /// Rows that have all they need and are of a version that the policy has yet to reach.
     pub future_rows: u64,
+    /// Rows that were handed out and are neither done nor given back: of claims that are leased or accumulated.
+    pub processing_rows: u64,
+    /// The version of the table's policy at which these counts were made.
+    pub current_version: u64,
 }
 
 impl State {
@@ -50,7 +56,7 @@ impl State {
     }
 
     pub(crate) fn show_consumers(&self) -> Vec<ConsumerInfo> {
-        let mut shown = Vec::new();
+        let (mut shown, processing) = (Vec::new(), self.processing_rows());
         for (index, consumer) in self.consumers.iter().enumerate() {
             for consumed in &consumer.tables {
                 let versions = self.claimable_versions(index, consumed.table);
@@ -64,9 +70,20 @@ impl State {
                     table: self.tables[consumed.table as usize].name.to_string(),
                     ready_rows: (ready + external) as u64,
                     future_rows: future as u64,
+                    processing_rows: processing.get(&(index, consumed.table)).copied().unwrap_or(0),
+                    current_version: self.current_version(consumed.table),
                 });
             }
         }
         shown
+    }
+
+    /// Rows of live claims, by consumer and table.
+    fn processing_rows(&self) -> HashMap<(usize, u32), u64> {
+        let mut rows = HashMap::new();
+        for (_, claim) in self.claims.iter().filter(|(_, claim)| claim.progress.is_live()) {
+            *rows.entry((claim.consumer, claim.table)).or_default() += claim.rows.len() as u64;
+        }
+        rows
     }
 }

@@ -138,6 +138,7 @@ impl GangMember {
     }
 
     fn attempt(&self, wanted: Wanted, rule: MicroBatch) -> Result<Attempt> {
+        rule.check()?;
         let shared = &self.consumer.store().0;
         let now = shared.options.clock.now();
         shared.expire_at(now)?;

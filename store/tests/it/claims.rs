@@ -31,6 +31,56 @@ fn an_exact_micro_batch_waits_until_it_is_full() {
     assert_eq!(consumer.claim(MicroBatch::of(3), "me", Wait::No).unwrap().unwrap().len(), 3);
 }
 
+// FX-B04: 0 could mean none or all.
+#[test]
+fn a_claim_of_no_rows_is_refused_with_the_way_out() {
+    let world = World::new();
+    let (store, table, train) = trained(&world, None);
+    let task = store.create_consumer("task", Consumer::task(["solver"])).unwrap();
+    let step = store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+    let rank = step.join(&train, Gang::new("dp", 0, 1)).unwrap();
+    for ready in [false, true] {
+        for rule in [MicroBatch::of(0), MicroBatch::up_to(0), MicroBatch::of(0).tokens_at_most("response", 9)]
+        {
+            let refused = [
+                task.claim(rule, "me", Wait::No).unwrap_err(),
+                step.next(&train, rule, Wait::No).unwrap_err(),
+                rank.next(rule, Wait::No).unwrap_err(),
+            ];
+            for error in refused {
+                assert_eq!(error.kind(), Kind::Input, "ready: {ready}, {rule:?}: {error}");
+                assert!(error.to_string().contains("at least 1"), "{error}");
+            }
+        }
+        finished(&table, 0, &format!("q_0_{}", u8::from(ready)));
+    }
+    assert_eq!(step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap().len(), 1);
+}
+
+// FX-96
+#[test]
+fn what_a_consumer_works_on_is_counted_until_it_ends() {
+    let world = World::new();
+    let (store, table, train) = trained(&world, None);
+    let task = store.create_consumer("task", Consumer::task(["solver"]).ready(["reward"])).unwrap();
+    (0..4).for_each(|i| _ = finished(&table, 0, &format!("q{i}_0_0")));
+    let shown = || {
+        let rows = |info: ConsumerInfo| [info.ready_rows, info.processing_rows, info.current_version];
+        store.consumers().into_iter().map(rows).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(), [[4, 0, 0], [4, 0, 0]]);
+    let step = store.begin_step(StepPlan::new().rows(&train, 3)).unwrap();
+    let first = step.next(&train, MicroBatch::of(2), Wait::No).unwrap().unwrap();
+    let other = take(&task, 1).unwrap();
+    assert_eq!(shown(), [[2, 2, 0], [3, 1, 0]]);
+    first.accumulated().unwrap();
+    step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
+    drop(other);
+    assert_eq!(shown(), [[1, 3, 0], [4, 0, 0]], "an accumulated row is not done before its step is");
+    step.commit([("solver", vec![])]).unwrap();
+    assert_eq!(shown()[0], [0, 0, 1]);
+}
+
 #[test]
 fn a_claim_shows_its_rows_in_sample_order() {
     let (_, table, consumer) = task(&World::new());
