@@ -80,7 +80,6 @@ fn spreads_of_groups() {
     assert_eq!(run.column("SELECT zero_spread(x) FROM (SELECT 0.1 AS x FROM range(7))"), [json!(true)]);
 }
 
-// PL-B02
 #[test]
 fn advantages_by_each_estimator() {
     let run = Run::empty();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod archive;
+mod chosen;
 mod differential;
 mod documented;
 mod fixture;
@@ -14,5 +15,6 @@ mod prepared;
 mod pushdown;
 mod reading;
 mod refused;
+mod retrieved;
 mod system;
 mod travel;

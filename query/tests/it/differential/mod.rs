@@ -129,7 +129,7 @@ fn compare(session: &Session, question: &Question, theirs: &[Vec<Json>]) -> Opti
     found.map(|difference| format!("{}\n{}\n{difference}", question.name, question.ours))
 }
 
-// FX-25, PL-B07, PL-B08, AW-B20
+// FX-25
 #[test]
 fn answers_are_duckdbs() {
     let data = Data::new();
