@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_store::*;
@@ -34,6 +35,9 @@ static ALLOCATOR: Counting = Counting;
 const FACTOR: f64 = 1.2;
 
 const INPUTS: usize = 2_500;
+
+/// Held by the test that counts: what another one takes meanwhile is not its own.
+static ALONE: Mutex<()> = Mutex::new(());
 
 struct Run {
     store: Store,
@@ -75,6 +79,7 @@ impl Run {
 
 #[test]
 fn what_a_store_says_that_it_takes_is_what_it_was_given() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let directory = tempfile::tempdir().unwrap();
     let mut rows = Vec::with_capacity(8 * INPUTS); // what the test itself holds does not count
     let groups: Vec<String> = (0..INPUTS).map(|input| format!("input-{input}")).collect();
@@ -113,4 +118,70 @@ fn what_a_store_says_that_it_takes_is_what_it_was_given() {
     rows.clear();
     run.insert(&table, 1, 0..INPUTS / 5, &mut rows);
     run.check("another version");
+}
+
+/// Steps that are looked at, after as many that are not.
+const STEPS: u64 = 200;
+const STEP_ROWS: usize = 256;
+/// What a step may leave that nobody counts: two bytes a row. It is 1.3, of lists that grow by doubling until 65,536 claims
+/// have ended.
+const UNCOUNTED_BYTES_A_STEP: i64 = 512;
+
+/// Writes a version, scores it, trains on half of it and leaves it behind.
+fn step(store: &Store, table: &Table, judge: &ConsumerHandle, train: &ConsumerHandle, version: u64) {
+    let mut batch = store.batch();
+    for number in 0..STEP_ROWS as u64 {
+        let group = version * STEP_ROWS as u64 / 8 + number / 8;
+        let id = SampleId::new(&format!("q{}", group % 1024), (group / 1024) as u32, (number % 8) as u32);
+        let cells = [("prompt", "a prompt that lies in an extent".into()), ("response", vec![1; 20].into())];
+        batch.insert(table, NewRow::of(version, id.unwrap()), cells).unwrap();
+    }
+    batch.commit().unwrap();
+    while let Some(claim) = judge.claim(MicroBatch::up_to(64), "judge", Wait::No).unwrap() {
+        let rows = claim.rows().to_vec();
+        let judged = claim.finish(|batch| {
+            batch.exclude(rows[0], "unscored")?;
+            rows[1..].iter().try_for_each(|row| batch.write(table, *row, [("reward", 1.0.into())]))
+        });
+        judged.unwrap();
+    }
+    let step = store.begin_step(StepPlan::new().rows(train, STEP_ROWS as u64 / 2)).unwrap();
+    while let Some(claim) = step.next(train, MicroBatch::up_to(64), Wait::No).unwrap() {
+        claim.columns(["sample_id", "prompt", "response"]).unwrap();
+        claim.accumulated().unwrap();
+    }
+    let object = store.put_object("weights", step.number(), &[7; 64]).unwrap();
+    step.commit([("solver", vec![object])]).unwrap();
+    store.run_once().unwrap();
+}
+
+// Growth that the store's own count does not show would be a leak, or a list that is never cut.
+#[test]
+fn steps_leave_nothing_behind_that_is_not_counted() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().retention(Retention::default().versions(2)).object_versions_kept(1);
+    let options = options.checkpoint_records(1_000).extent_bytes(4096, 1 << 20);
+    let store = Store::open(directory.path().join("store"), options).unwrap();
+    let schema = Schema::new()
+        .data("prompt", DataType::Utf8)
+        .data("response", DataType::list(Element::Int32))
+        .data("reward", DataType::Float32);
+    let table = store.create_table("solver", schema).unwrap();
+    let train = Consumer::trainer(["solver"]).ready(["response", "reward"]).group(GroupBy::Input, 8);
+    let train = store.create_consumer("train", train.staleness(1)).unwrap();
+    let judge = store.create_consumer("judge", Consumer::task(["solver"]).ready(["response"])).unwrap();
+    let look = |what: &str| {
+        store.checkpoint().unwrap();
+        let (given, said) = (GIVEN.load(Ordering::Relaxed) as i64, store.stats().memory_bytes as i64);
+        println!("{what}: {given} bytes given out, {said} said");
+        (given, said)
+    };
+    (0..STEPS).for_each(|version| step(&store, &table, &judge, &train, version));
+    let before = look("half of the steps");
+    (STEPS..2 * STEPS).for_each(|version| step(&store, &table, &judge, &train, version));
+    let after = look("all steps");
+    let uncounted = (after.0 - before.0) - (after.1 - before.1);
+    let limit = UNCOUNTED_BYTES_A_STEP * STEPS as i64;
+    assert!(uncounted <= limit, "{uncounted} bytes more that nobody counts, {STEPS} steps later");
 }

@@ -1,14 +1,15 @@
 //! The machine's own file system.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io::{self, IoSliceMut, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::ReadWriteFlags;
 
-use super::{Disk, DiskFile, HeldLock, LockKind, Mapping};
+use super::{Disk, DiskFile, HeldLock, LARGE_PAGE_BYTES, LockKind, Mapping};
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +39,15 @@ impl Drop for LocalLock {
 }
 
 impl HeldLock for LocalLock {}
+
+impl LocalFile {
+    /// Whether the kernel holds a byte in memory.
+    fn has_cached(&self, offset: u64) -> bool {
+        let mut byte = [0];
+        let into = &mut [IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT).is_ok()
+    }
+}
 
 impl DiskFile for LocalFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
@@ -82,6 +92,20 @@ impl DiskFile for LocalFile {
 
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>> {
         Mapping::file(&self.file, length, self.writable).map(Arc::new)
+    }
+
+    fn map_to_fill(&self, length: usize) -> io::Result<(Arc<Mapping>, bool)> {
+        let mapping = self.map(length)?;
+        if (length as u64) < LARGE_PAGE_BYTES {
+            return Ok((mapping, false));
+        }
+        mapping.advise_large_pages();
+        mapping.write(0, &[0]); // what the file holds there; the whole of a large page comes with it
+        Ok((mapping, self.has_cached(LARGE_PAGE_BYTES - 1)))
+    }
+
+    fn is_cached(&self, length: u64) -> bool {
+        (0..length).step_by(LARGE_PAGE_BYTES as usize).all(|offset| self.has_cached(offset))
     }
 }
 

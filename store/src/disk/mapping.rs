@@ -11,9 +11,12 @@ use std::panic::AssertUnwindSafe;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::memory::Memory;
+
+/// How many bytes are copied, and summed up, at a time: they are in the nearest cache when they are looked at again.
+const PIECE_BYTES: usize = 8 << 10;
 
 /// Whoever takes the stores into a mapping in place of memory: the simulated disk, where each is a point of failure.
 pub(super) trait StoreTarget: Send + Sync {
@@ -30,7 +33,7 @@ pub struct Mapping {
 }
 
 enum Backing {
-    File { _map: MmapRaw },
+    File { map: MmapRaw },
     Memory { memory: Memory },
     Simulated { _memory: Arc<Memory>, target: AssertUnwindSafe<Box<dyn StoreTarget>> },
 }
@@ -50,7 +53,7 @@ impl Mapping {
         let map = if writable { options.map_raw(file)? } else { options.map_raw_read_only(file)? };
         let start =
             NonNull::new(map.as_mut_ptr()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, length, backing: Backing::File { _map: map } })
+        Ok(Mapping { start, length, backing: Backing::File { map } })
     }
 
     /// Zeroed memory that stands for a mapped file.
@@ -70,6 +73,15 @@ impl Mapping {
     /// No bytes at all: what stands for a file that a crash left too short to map.
     pub(crate) fn empty() -> Self {
         Mapping { length: 0, ..Mapping::memory(1) }
+    }
+
+    /// Asks the kernel for large pages.
+    pub(super) fn advise_large_pages(&self) {
+        if let Backing::File { map } = &self.backing
+            && let Err(error) = map.advise(Advice::HugePage)
+        {
+            tracing::debug!(%error, "a file is mapped in small pages");
+        }
     }
 
     /// How many bytes are mapped.
@@ -103,6 +115,21 @@ impl Mapping {
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len());
         }
+    }
+
+    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the cache.
+    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], mut crc: u32) -> u32 {
+        if !matches!(self.backing, Backing::File { .. }) {
+            self.write(offset, bytes); // one store, whatever its length
+            return crc32c::crc32c_append(crc, bytes);
+        }
+        let mut at = offset;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            self.write(at, piece); // first: a copy is read ahead of, a checksum in three strands is not
+            crc = crc32c::crc32c_append(crc, piece);
+            at += piece.len();
+        }
+        crc
     }
 
     /// The bytes of a range that will not be written again (rule 3); `None` when it does not lie in the mapping.

@@ -26,6 +26,9 @@ pub use local::LocalDisk;
 pub use mapping::Mapping;
 pub use simulated::{DiskFault, DiskOperation, SimulatedDisk};
 
+/// How large the large pages of a mapped file are.
+pub(crate) const LARGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// Which lock to take on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
@@ -70,6 +73,20 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Maps `length` bytes from the start of the file, shared, for reading and, where the file was opened so, writing.
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>>;
+
+    /// As [`map`](Self::map), for a new file with reserved space that is filled from the front by stores. Gives whether its
+    /// bytes come to lie in large pages of memory: then a fault, and what a sync protects again, is 2 MiB
+    /// and not 4 KiB. Default: they do.
+    fn map_to_fill(&self, length: usize) -> io::Result<(Arc<Mapping>, bool)> {
+        Ok((self.map(length)?, true))
+    }
+
+    /// Whether the first `length` bytes are in memory, as far as looks here and there can tell: then a store into a mapping
+    /// of them waits for no read of the disk. Default: they are.
+    fn is_cached(&self, length: u64) -> bool {
+        let _ = length;
+        true
+    }
 }
 
 /// A file system.

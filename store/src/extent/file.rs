@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow_buffer::Buffer;
 
 use super::layout::{ExtentHeader, HEADER_BYTES};
-use crate::disk::{Disk, DiskFile, Mapping};
+use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync_gate::SyncGate;
@@ -20,6 +20,8 @@ use crate::sync_gate::SyncGate;
 /// Tails shorter than this are not worth giving back: the extent would have to reserve them again.
 const PUNCH_BYTES_MIN: u64 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
+/// In larger extents whole large pages are given back: one that is cut is small pages from then on.
+const LARGE_PUNCH_BYTES_MIN: usize = 8 * LARGE_PAGE_BYTES as usize;
 
 /// What stays the same over all generations of an extent.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct ExtentFile {
     gate: SyncGate,
     /// Bytes of the disk that it takes.
     reserved: AtomicU64,
+    /// Its bytes lie in large pages of memory, as far as is known: then it is filled through the mapping.
+    large: AtomicBool,
 }
 
 impl ExtentFile {
@@ -44,11 +48,23 @@ impl ExtentFile {
         Self::new(number, path, mapping, None, reserved)
     }
 
-    /// Makes a new file with all of its space reserved. What a failure leaves of it is removed.
-    pub(super) fn create(disk: &dyn Disk, path: PathBuf, number: u32, capacity: usize) -> io::Result<Self> {
+    /// Makes a new file with all of its space reserved, `mapped` if it is to be filled through the mapping where that
+    /// pays. What a failure leaves of it is removed.
+    pub(super) fn create(
+        disk: &dyn Disk,
+        path: PathBuf,
+        number: u32,
+        capacity: usize,
+        mapped: bool,
+    ) -> io::Result<Self> {
         let file = disk.create(&path)?;
-        match file.allocate(capacity as u64).and_then(|()| file.map(capacity)) {
-            Ok(mapping) => Ok(Self::new(number, path, mapping, Some(file.into()), capacity as u64)),
+        let map = || if mapped { file.map_to_fill(capacity) } else { Ok((file.map(capacity)?, false)) };
+        match file.allocate(capacity as u64).and_then(|()| map()) {
+            Ok((mapping, large)) => {
+                let created = Self::new(number, path, mapping, Some(file.into()), capacity as u64);
+                created.large.store(large, Ordering::Relaxed);
+                Ok(created)
+            }
             Err(error) => {
                 drop(file);
                 let _ = disk.remove(&path); // holds nothing; at worst it is found and removed by the next opening
@@ -72,7 +88,13 @@ impl ExtentFile {
             unsynced: AtomicBool::new(false),
             gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
+            large: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a fault of the mapping maps a large page, and waits for no disk.
+    pub(super) fn is_large(&self) -> bool {
+        self.large.load(Ordering::Relaxed)
     }
 
     /// The open file. The lock is let go before anything is done with it, so that no writer waits for a sync.
@@ -115,6 +137,10 @@ impl ExtentFile {
             None => Arc::from(disk.open_writable(&self.path)?),
         };
         *self.file.lock() = Some(file.clone());
+        let is_used = header.generation > 0;
+        if is_used && self.is_large() && !file.is_cached(self.reserved()) {
+            self.large.store(false, Ordering::Relaxed); // what comes back comes in small pages
+        }
         if self.reserved() < self.capacity() as u64 {
             file.allocate(self.capacity() as u64)?;
             self.reserved.store(self.capacity() as u64, Ordering::Relaxed);
@@ -139,6 +165,11 @@ impl ExtentFile {
         self.mapping.write(offset, bytes);
     }
 
+    /// As [`store`](Self::store), and adds the bytes to a crc32c.
+    pub(super) fn store_summed(&self, offset: usize, bytes: &[u8], crc: u32) -> u32 {
+        self.mapping.write_summed(offset, bytes, crc)
+    }
+
     /// As [`changed`](Self::changed), for stores through the mapping.
     pub(super) fn stored(&self) {
         self.changed();
@@ -146,7 +177,9 @@ impl ExtentFile {
 
     /// Gives back what lies behind `end`.
     fn punch_behind(&self, end: usize) {
-        let (start, capacity) = ((end as u64).next_multiple_of(PAGE_BYTES), self.capacity() as u64);
+        let large = self.is_large() && self.capacity() >= LARGE_PUNCH_BYTES_MIN;
+        let page_bytes = if large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
+        let (start, capacity) = ((end as u64).next_multiple_of(page_bytes), self.capacity() as u64);
         if start + PUNCH_BYTES_MIN > capacity {
             return;
         }

@@ -17,7 +17,7 @@ use crate::header::HeaderFault;
 use crate::numbered::Numbered;
 use crate::schema::StorageClass;
 use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Every extent that may hold something to read, one generation of each file.
 #[derive(Debug)]
@@ -27,8 +27,6 @@ pub(crate) struct Extents {
     /// Files whose header cannot be read, and why: damage if a record names a value in one, debris of a crash if not.
     unreadable: RwLock<BTreeMap<u32, Error>>,
     pins: Arc<Pins>,
-    /// The store has been synced in this life, so pages of extents do not stay writable.
-    synced: AtomicBool,
     /// How many values were read; meta and status queries leave it alone (FX-23).
     value_reads: AtomicU64,
 }
@@ -41,7 +39,6 @@ impl Extents {
             by_number: RwLock::default(),
             unreadable: RwLock::default(),
             pins: Arc::default(),
-            synced: AtomicBool::new(false),
             value_reads: AtomicU64::new(0),
         };
         let path = directory.extents();
@@ -127,14 +124,8 @@ impl Extents {
 
     /// Makes every value that was written before the call stable.
     pub(super) fn sync(&self) -> Result<()> {
-        self.synced.store(true, Ordering::Relaxed);
         let io = |extent: &Extent, e| Cause::io("sync", extent.file().path.clone(), e).into();
         self.all().iter().try_for_each(|extent| extent.sync().map_err(|e| io(extent, e)))
-    }
-
-    /// Whether the store syncs what it writes.
-    pub(super) fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Relaxed)
     }
 
     /// The greatest extent number in use.

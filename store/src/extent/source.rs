@@ -15,6 +15,7 @@ use super::registry::Extents;
 use super::view::{INLINE_BYTES_MAX, View};
 use super::writer::{Lifetime, Path, Writer};
 use crate::directory::Directory;
+use crate::durability::Durability;
 use crate::error::{Cause, Result};
 use crate::options::{Options, ValuePath};
 use crate::schema::StorageClass;
@@ -50,6 +51,8 @@ pub(crate) struct ValueSource {
     bytes_max: usize,
     free_bytes_max: u64,
     path: ValuePath,
+    /// New files are made to be filled through their mapping.
+    fills_mapped: bool,
     idle: Mutex<Idle>,
     /// Files that nobody may read, with their last generation.
     free: Mutex<Vec<(Arc<ExtentFile>, u32)>>,
@@ -96,6 +99,11 @@ impl ValueSource {
             bytes_max: options.extent_bytes_max,
             free_bytes_max: options.free_extent_bytes_max,
             path: options.value_path,
+            // A few bytes between two syncs would have a large page written each time.
+            fills_mapped: match options.value_path {
+                ValuePath::Chosen => options.durability != Durability::Synced,
+                path => path == ValuePath::Mapped,
+            },
             idle: Mutex::default(),
             free: Mutex::default(),
             full_bytes: AtomicUsize::new(0),
@@ -237,7 +245,6 @@ impl ValueSource {
             room.reclaim();
             free = self.take_free(capacity, least);
         }
-        let recycled = free.is_some();
         let (file, generation) = match free {
             Some((file, last)) => (file, last + 1),
             None => {
@@ -253,15 +260,16 @@ impl ValueSource {
         tracing::debug!(extent = file.number, generation, capacity = file.capacity(), "extent begun");
         let extent = Arc::new(Extent::begun(file, generation));
         self.extents.add(extent.clone());
-        Ok(Writer::new(extent, lifetime, self.path_for(recycled), buffer))
+        let path = self.path_for(extent.file());
+        Ok(Writer::new(extent, lifetime, path, buffer))
     }
 
     /// How values go into an extent: see the measurements at [`ValuePath`].
-    fn path_for(&self, recycled: bool) -> Path {
+    fn path_for(&self, file: &ExtentFile) -> Path {
         match self.path {
             ValuePath::Mapped => Path::Mapped,
             ValuePath::Gathered => Path::Gathered { call_bytes_min: 0 },
-            ValuePath::Chosen if recycled && !self.extents.is_synced() => Path::Mapped,
+            ValuePath::Chosen if self.fills_mapped && file.is_large() => Path::Mapped,
             ValuePath::Chosen => Path::Gathered { call_bytes_min: CALL_BYTES_MIN },
         }
     }
@@ -287,8 +295,9 @@ impl ValueSource {
             found: u32::MAX as usize,
         })?;
         let path = self.directory.extent_path(number);
-        let file = ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity)
-            .map_err(|e| Cause::io("create", path, e))?;
+        let file =
+            ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity, self.fills_mapped)
+                .map_err(|e| Cause::io("create", path, e))?;
         self.begun_unsynced.store(true, Ordering::SeqCst);
         Ok(file)
     }

@@ -1,10 +1,15 @@
 //! Writes values into one extent.
 //!
-//! Values are gathered, with their padding and trailers, and handed to the kernel in one call when the batch is whole:
-//! a batch of 64 samples takes one call, no page of the mapping is faulted in or made writable again, and a checksum is
-//! computed once, while the bytes are in the cache. Two cases go through the mapping instead, because they measured
-//! faster: pages that are known to be mapped and writable (a recycled extent of a store that never syncs), and a batch
-//! too small for the call to pay.
+//! There are two ways. Where the bytes of an extent lie in large pages of memory ([`DiskFile::map_to_fill`]) and the store
+//! does not wait for the disk with every call, each value is stored through the mapping: it moves once, from the caller's
+//! memory to its place, and its checksum is taken of what the cache holds then. A fault, and the protection after a sync,
+//! costs one in 2 MiB there. Extents keep their mapping and its pages from generation to generation.
+//!
+//! Elsewhere a store into the mapping pays for every 4 KiB. There values are gathered, with their padding and trailers,
+//! and handed to the kernel in one call when the batch is whole, but for a batch too small for the call to pay. At
+//! `synced` that is so everywhere: a few bytes between two syncs would have a whole large page written.
+//!
+//! [`DiskFile::map_to_fill`]: crate::disk::DiskFile::map_to_fill
 
 use std::sync::Arc;
 
@@ -72,36 +77,49 @@ impl Writer {
     pub(super) fn write(&mut self, parts: &[&[u8]], align: usize, owner: ValueOwner) -> Result<View> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let (start, end) = self.place(length, align);
-        let mapped = self.path == Path::Mapped;
-        let mut crc = 0;
-        if mapped {
-            let mut at = start;
-            for part in parts {
-                self.extent.file().store(at, part);
-                crc = crc32c::crc32c_append(crc, part);
-                at += part.len();
-            }
+        if self.path == Path::Mapped {
+            self.store(parts, (start, end), owner);
         } else {
-            self.gather_up_to(start);
-            for part in parts {
-                self.gathered.extend_from_slice(part);
-                crc = crc32c::crc32c_append(crc, part);
-            }
-            self.gather_up_to(end);
-        }
-        let (number, generation) = (self.extent.number(), self.extent.generation());
-        let trailer = Trailer { length: length as u32, crc32c: crc, owner, generation }.encode(number);
-        if mapped {
-            self.extent.file().store(start + length, &[0; 8][..end - start - length]);
-            self.extent.file().store(end, &trailer);
-        } else {
-            self.gathered.extend_from_slice(&trailer);
+            self.gather(parts, (start, end), owner);
         }
         (self.next, self.written) = (end + TRAILER_BYTES, true);
         if self.gathered.len() >= GATHERED_BYTES_MAX {
             self.flush()?;
         }
+        let (number, generation) = (self.extent.number(), self.extent.generation());
         Ok(View::located(length as u32, number, generation, start as u32))
+    }
+
+    fn trailer(&self, length: usize, crc32c: u32, owner: ValueOwner) -> [u8; TRAILER_BYTES] {
+        let generation = self.extent.generation();
+        Trailer { length: length as u32, crc32c, owner, generation }.encode(self.extent.number())
+    }
+
+    /// Each part straight to its place, zeros and trailer in one store behind them.
+    fn store(&self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner) {
+        let file = self.extent.file();
+        let (mut at, mut crc) = (start, 0);
+        for part in parts {
+            crc = file.store_summed(at, part, crc);
+            at += part.len();
+        }
+        let mut behind = [0; 8 + TRAILER_BYTES];
+        let zeros = end - at;
+        behind[zeros..zeros + TRAILER_BYTES].copy_from_slice(&self.trailer(at - start, crc, owner));
+        file.store(at, &behind[..zeros + TRAILER_BYTES]);
+    }
+
+    fn gather(&mut self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner) {
+        self.gather_up_to(start);
+        let mut crc = 0;
+        for part in parts {
+            self.gathered.extend_from_slice(part);
+            crc = crc32c::crc32c_append(crc, part);
+        }
+        let length = self.gathered_from + self.gathered.len() - start;
+        self.gather_up_to(end);
+        let trailer = self.trailer(length, crc, owner);
+        self.gathered.extend_from_slice(&trailer);
     }
 
     fn gather_up_to(&mut self, offset: usize) {
@@ -121,8 +139,10 @@ impl Writer {
             Path::Gathered { call_bytes_min } if self.gathered.len() >= call_bytes_min => {
                 file.write_at(self.gathered_from, &self.gathered)
             }
-            _ => {
-                file.store(self.gathered_from, &self.gathered);
+            path => {
+                if path != Path::Mapped {
+                    file.store(self.gathered_from, &self.gathered);
+                }
                 file.stored();
                 Ok(())
             }

@@ -101,7 +101,8 @@ impl StepState {
     pub(crate) fn heap_bytes(&self) -> usize {
         let groups = self.planned.iter().map(|planned| planned.groups.heap_bytes()).sum::<usize>();
         let lists = self.planned.heap_bytes() + self.claims.heap_bytes() + self.batches.heap_bytes();
-        lists + groups + self.caches_dropped.heap_bytes() + self.updates.heap_bytes()
+        let objects = self.updates.iter().map(|update| update.objects.heap_bytes()).sum::<usize>();
+        lists + groups + self.caches_dropped.heap_bytes() + self.updates.heap_bytes() + objects
     }
 
     /// The epoch of a policy's gradient cache.

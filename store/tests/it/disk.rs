@@ -177,6 +177,12 @@ fn both_disks_keep_one_contract() {
         again.punch(0, 2).unwrap();
         assert_eq!(disk.read(&path).unwrap(), b"\0\0llo\0\0\0");
         assert!(again.read_at(&mut [0; 9], 0).unwrap_err().kind() == ErrorKind::UnexpectedEof);
+        again.allocate(4 << 20).unwrap();
+        let (mapping, _) = again.map_to_fill(4 << 20).unwrap();
+        assert_eq!((mapping.len(), again.length().unwrap()), (4 << 20, 4 << 20));
+        assert!(again.is_cached(8), "it was written just now");
+        again.set_length(8).unwrap();
+        assert_eq!(disk.read(&path).unwrap(), b"\0\0llo\0\0\0", "mapping changes nothing");
         let reader = disk.open(&path).unwrap();
         assert!(reader.append(b"x").is_err(), "opened for reading");
         let renamed = directory.path().join("g");
