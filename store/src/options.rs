@@ -13,14 +13,16 @@ use crate::retention::Retention;
 /// How value bytes get into their extent.
 ///
 /// Measured on two cores, ext4, samples of 10 KB in batches of 64, in thousands of samples a second (64 MiB files, the
-/// median of six): into new files, mapped stores 120 (30 when write-back interferes), the same with pages populated ahead
-/// 118, one `pwrite` a batch 150, one a sample 80; into files used before whose pages are mapped and writable, mapped
-/// stores 500, one `pwrite` a batch 290; into files used before that were synced since (the kernel then protects their
-/// pages), mapped stores 117, one `pwrite` a batch 350.
+/// median of six), where the kernel has the file in pages of 4 KiB: into new files, mapped stores 120 (30 when write-back
+/// interferes), the same with pages populated ahead 118, one `pwrite` a batch 150, one a sample 80; into files used before
+/// whose pages are mapped and writable, mapped stores 500, one `pwrite` a batch 290; into files used before that were synced
+/// since (the kernel then protects their pages), mapped stores 117, one `pwrite` a batch 350. Where it has the file in pages
+/// of 2 MiB, with a checksum and a sync twice a second beside it, values of 4 KiB: mapped stores 9 to 11 GB/s, one `pwrite` a
+/// batch 6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ValuePath {
-    /// Gathered, and through the mapping where that measured faster: small batches, and recycled extents of a store that
-    /// does not sync.
+    /// Through the mapping where the file has large pages and the store is not one that syncs with each call; gathered
+    /// elsewhere, but for small batches.
     #[default]
     Chosen,
     /// Each value through the mapping.

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use forebay_store::*;
 
@@ -79,7 +79,7 @@ impl Run {
 
 #[test]
 fn what_a_store_says_that_it_takes_is_what_it_was_given() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let mut rows = Vec::with_capacity(8 * INPUTS); // what the test itself holds does not count
     let groups: Vec<String> = (0..INPUTS).map(|input| format!("input-{input}")).collect();
@@ -158,7 +158,7 @@ fn step(store: &Store, table: &Table, judge: &ConsumerHandle, train: &ConsumerHa
 // Growth that the store's own count does not show would be a leak, or a list that is never cut.
 #[test]
 fn steps_leave_nothing_behind_that_is_not_counted() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default().retention(Retention::default().versions(2)).object_versions_kept(1);
     let options = options.checkpoint_records(1_000).extent_bytes(4096, 1 << 20);

@@ -13,7 +13,8 @@ use crate::log::record::*;
 use crate::maps::FastMap;
 use crate::origin::EXTERNAL_VERSION;
 use crate::sample_id::SampleId;
-use crate::table::{Progress, Row, VersionSpan};
+use crate::table::{Identity, Progress, Row, VersionSpan};
+use crate::texts::TextId;
 
 /// One change that a caller asks for; values are in their extents already.
 #[derive(Clone, Debug)]
@@ -93,7 +94,8 @@ impl State {
         let mut decision = Decision {
             state: self,
             same_bytes,
-            fresh: HashSet::with_capacity(inserts),
+            fresh: HashSet::with_capacity_and_hasher(inserts, foldhash::quality::RandomState::default()),
+            input: None,
             tokens: HashMap::new(),
             spans: FastMap::default(),
             masks: FastMap::default(),
@@ -263,7 +265,9 @@ struct Decision<'a> {
     state: &'a State,
     same_bytes: SameBytes<'a>,
     /// Identities that this batch inserts.
-    fresh: HashSet<(u32, u64, SampleId)>,
+    fresh: HashSet<(u32, u64, SampleId), foldhash::quality::RandomState>,
+    /// The input of the row before, and its text: rows of a group come together.
+    input: Option<(SampleId, Option<TextId>)>,
     /// Rows that this batch inserts on trajectories that are numbered here, by token.
     tokens: HashMap<(u32, u128), Row>,
     /// The last spans that this batch adds.
@@ -283,7 +287,8 @@ impl Decision<'_> {
         let Insertion { table, sample, policy_version, .. } = &insertion;
         let state = &self.state.tables[*table as usize];
         let policy = &self.state.policies[state.policy];
-        let there = self.state.find_row(*table, *policy_version, sample);
+        let identity = self.identity(*policy_version, sample);
+        let there = identity.and_then(|identity| state.find(identity));
         if let Some(row) = there
             && insertion.token != 0
             && state.meta(row).token() == insertion.token
@@ -297,7 +302,7 @@ impl Decision<'_> {
             let (table, version) = (state.name.to_string(), *policy_version);
             return Err(Cause::Retired { table, version }.into());
         }
-        if self.state.is_deleted(*table, *policy_version, sample) {
+        if identity.is_some_and(|identity| state.rare.is_deleted(&identity)) {
             let (table, sample_id) = (state.name.to_string(), sample.to_string());
             return Err(Cause::RowDeleted { table, sample_id, version: *policy_version }.into());
         }
@@ -330,6 +335,21 @@ impl Decision<'_> {
         operations.push(Operation::Insert(Box::new(self.record(insertion, row, there))));
         operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
         Ok(handle)
+    }
+
+    /// What names a row; `None` while no row has that input.
+    fn identity(&mut self, policy_version: u64, sample: &SampleId) -> Option<Identity> {
+        let known = self.input.as_ref().filter(|(last, _)| last.input() == sample.input());
+        let input = match known {
+            Some((_, text)) => *text,
+            None => {
+                let text = self.state.texts.find(sample.input());
+                self.input = Some((sample.clone(), text));
+                text
+            }
+        };
+        let (turn, trajectory) = (sample.turn(), sample.trajectory());
+        Some(Identity { policy_version, input: input?, turn, trajectory })
     }
 
     /// The row that was given a number for the same token before.
