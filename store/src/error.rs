@@ -236,9 +236,8 @@ pub enum Cause {
     #[error("the store at {} is opened read-only; open it without `read_only` to {verb}", path.display())]
     ReadOnly { path: PathBuf, verb: &'static str },
     #[error(
-        "the store at {} is in use by process {pid}; stop that process, or ask it for what you need (a second writer \
-         is never let in)",
-        path.display()
+        "the store at {} is in use by process {pid}; {}",
+        path.display(), way_to_unlock(*pid)
     )]
     Locked { path: PathBuf, pid: u32 },
     #[error("the store at {} is being read by another process; try again when it has finished", path.display())]
@@ -337,6 +336,14 @@ impl Cause {
             }
             _ => Cause::Io { verb, path, source },
         }
+    }
+}
+
+fn way_to_unlock(pid: u32) -> &'static str {
+    if pid == std::process::id() {
+        "that is this one: let go of its handles, and of the snapshots, values and record batches that it gave out"
+    } else {
+        "stop that process, or ask it for what you need (a second writer is never let in)"
     }
 }
 

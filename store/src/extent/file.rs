@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow_buffer::Buffer;
 
 use super::layout::{ExtentHeader, HEADER_BYTES};
+use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,29 +40,37 @@ pub(super) struct ExtentFile {
     reserved: AtomicU64,
     /// Its bytes lie in large pages of memory, as far as is known: then it is filled through the mapping.
     large: AtomicBool,
+    /// Whoever opens the store next may use the file again, so the store stays locked for as long as anybody may read it.
+    _locked: Arc<Directory>,
 }
 
 impl ExtentFile {
     /// A file that was there when the store was opened.
-    pub(super) fn found(number: u32, path: PathBuf, mapping: Arc<Mapping>) -> Self {
+    pub(super) fn found(
+        directory: &Arc<Directory>,
+        number: u32,
+        path: PathBuf,
+        mapping: Arc<Mapping>,
+    ) -> Self {
         let reserved = mapping.len() as u64;
-        Self::new(number, path, mapping, None, reserved)
+        Self::new(directory, number, path, mapping, None, reserved)
     }
 
     /// Makes a new file with all of its space reserved, `mapped` if it is to be filled through the mapping where that
     /// pays. What a failure leaves of it is removed.
     pub(super) fn create(
-        disk: &dyn Disk,
+        directory: &Arc<Directory>,
         path: PathBuf,
         number: u32,
         capacity: usize,
         mapped: bool,
     ) -> io::Result<Self> {
+        let disk = &directory.disk;
         let file = disk.create(&path)?;
         let map = || if mapped { file.map_to_fill(capacity) } else { Ok((file.map(capacity)?, false)) };
         match file.allocate(capacity as u64).and_then(|()| map()) {
             Ok((mapping, large)) => {
-                let created = Self::new(number, path, mapping, Some(file.into()), capacity as u64);
+                let created = Self::new(directory, number, path, mapping, Some(file.into()), capacity as u64);
                 created.large.store(large, Ordering::Relaxed);
                 Ok(created)
             }
@@ -74,6 +83,7 @@ impl ExtentFile {
     }
 
     fn new(
+        directory: &Arc<Directory>,
         number: u32,
         path: PathBuf,
         mapping: Arc<Mapping>,
@@ -89,6 +99,7 @@ impl ExtentFile {
             gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
             large: AtomicBool::new(false),
+            _locked: directory.clone(),
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Extents {
 
 impl Extents {
     /// Finds and maps the extents of a directory.
-    pub(crate) fn open(directory: &Directory, writable: bool) -> Result<Self> {
+    pub(crate) fn open(directory: &Arc<Directory>, writable: bool) -> Result<Self> {
         let extents = Extents {
             directory: directory.extents(),
             by_number: RwLock::default(),
@@ -54,7 +54,7 @@ impl Extents {
     }
 
     /// Maps the extents, and the generations of extents, that have come since, for a reader beside the writer.
-    pub(crate) fn take_in(&self, directory: &Directory) -> Result<()> {
+    pub(crate) fn take_in(&self, directory: &Arc<Directory>) -> Result<()> {
         let path = directory.extents();
         for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
             let Some(number) = Numbered::Extent.number(&file) else { continue };
@@ -226,7 +226,7 @@ fn generation_of(directory: &Directory, path: &Path) -> Option<u32> {
 
 /// Maps one extent file. One whose header cannot be read is given with the error, and without any bytes.
 fn open_extent(
-    directory: &Directory,
+    directory: &Arc<Directory>,
     path: &Path,
     number: u32,
     writable: bool,
@@ -239,7 +239,7 @@ fn open_extent(
         Error::from(Cause::Corrupt { path: path.to_owned(), offset: 0, reason: reason.to_owned() })
     };
     let nothing = |error| {
-        let file = ExtentFile::found(number, path.to_owned(), Arc::new(Mapping::empty()));
+        let file = ExtentFile::found(directory, number, path.to_owned(), Arc::new(Mapping::empty()));
         Ok((Extent::found(file, 0), error))
     };
     let mut bytes = [0; HEADER_BYTES];
@@ -263,5 +263,6 @@ fn open_extent(
     let capacity =
         usize::try_from(length.min(header.capacity)).map_err(|_| corrupt("the extent is too long to map"))?;
     let mapping = file.map(capacity).map_err(|e| Cause::io("map", path, e))?;
-    Ok((Extent::found(ExtentFile::found(number, path.to_owned(), mapping), header.generation), None))
+    let file = ExtentFile::found(directory, number, path.to_owned(), mapping);
+    Ok((Extent::found(file, header.generation), None))
 }

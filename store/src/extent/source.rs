@@ -295,9 +295,8 @@ impl ValueSource {
             found: u32::MAX as usize,
         })?;
         let path = self.directory.extent_path(number);
-        let file =
-            ExtentFile::create(&*self.directory.disk, path.clone(), number, capacity, self.fills_mapped)
-                .map_err(|e| Cause::io("create", path, e))?;
+        let file = ExtentFile::create(&self.directory, path.clone(), number, capacity, self.fills_mapped)
+            .map_err(|e| Cause::io("create", path, e))?;
         self.begun_unsynced.store(true, Ordering::SeqCst);
         Ok(file)
     }

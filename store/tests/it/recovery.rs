@@ -286,6 +286,37 @@ fn tree(path: &Path) -> Image {
     image
 }
 
+/// Whoever opens a store knows nothing of values that an earlier opening gave out, and may use their space again.
+#[test]
+fn a_store_stays_locked_while_its_values_are_held() {
+    let text = "a text that is too long to lie in its view";
+    type Hold = fn(&Store, Claim) -> Box<dyn std::any::Any>;
+    let held: [Hold; 4] = [
+        |_, claim| Box::new(claim.cells("prompt").unwrap()),
+        |_, claim| Box::new(claim.columns(["prompt"]).unwrap()),
+        |store, _| Box::new(store.snapshot()),
+        |store, _| {
+            let snapshot = store.snapshot();
+            let rows = snapshot.table("solver").unwrap().scan(None, ScanOrder::Arrival, 8).unwrap();
+            Box::new(rows.collect::<Result<Vec<_>>>().unwrap())
+        },
+    ];
+    for hold in held {
+        let world = World::new();
+        let (store, table) = solver(&world);
+        let task = store.create_consumer("task", Consumer::task(["solver"])).unwrap();
+        table.insert(0, "q_0_0", [("prompt", text.into())]).unwrap();
+        let claim = task.claim(MicroBatch::up_to(1), "me", Wait::No).unwrap().unwrap();
+        let held = hold(&store, claim);
+        drop((task, table, store));
+        let error = world.try_open().unwrap_err();
+        assert!(matches!(error.cause(), Cause::Locked { .. }), "{error}");
+        assert!(error.to_string().contains("let go of its handles, and of the snapshots, values"), "{error}");
+        drop(held);
+        world.open();
+    }
+}
+
 #[test]
 fn a_second_writer_is_refused_with_the_pid_of_the_first() {
     let folder = tempfile::tempdir().unwrap();
@@ -293,7 +324,7 @@ fn a_second_writer_is_refused_with_the_pid_of_the_first() {
     let store = Store::open(&path, Options::default()).unwrap();
     let error = Store::open(&path, Options::default()).unwrap_err();
     assert!(matches!(error.cause(), Cause::Locked { pid, .. } if *pid == std::process::id()), "{error}");
-    assert!(error.to_string().contains("stop that process"), "{error}");
+    assert!(error.to_string().contains("that is this one: let go of its handles"), "{error}");
     let clone = store.clone();
     drop(store);
     assert!(Store::open(&path, Options::default()).is_err(), "a handle is left");
