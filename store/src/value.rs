@@ -96,7 +96,7 @@ fn float_of(bits: u64, element: Element) -> f64 {
 }
 
 /// The stored bits of a number, or `None` when it does not fit the element type.
-fn encode_number(value: &Value<'_>, element: Element) -> Option<u64> {
+pub(crate) fn encode_number(value: &Value<'_>, element: Element) -> Option<u64> {
     let integer = |value: i128| -> Option<u64> {
         Some(match element {
             Element::Int8 => u64::from(i8::try_from(value).ok()? as u8),

@@ -8,13 +8,14 @@ use super::book::{ClaimProgress, ClaimState};
 use crate::batch::WriteBatch;
 use crate::consumer::ConsumerKind;
 use crate::error::{Cause, Result};
-use crate::log::record::{ClaimRecord, Event, ReturnReason};
+use crate::extent::View;
+use crate::log::record::{ClaimRecord, Event, ReturnReason, StoredValue};
 use crate::sample_id::SampleId;
 use crate::snapshot::{ColumnSet, gather_rows};
 use crate::state::State;
 use crate::step::{GradientId, Share};
 use crate::store::Store;
-use crate::table::Row;
+use crate::table::{Cell, Row};
 
 /// A leased micro-batch: rows of one table, in sample-id order, that nobody else of this consumer can have.
 ///
@@ -141,6 +142,50 @@ impl Claim {
             (rows, self.store.0.pin_reader(&state))
         };
         rows.into_batch(&self.store.0.extents)
+    }
+
+    /// What the cells of a data column hold, row by row: bytes where they lie, not copied, and alive for as long as they
+    /// are held. Cells that are not final are [`Cell::Empty`].
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("response", DataType::list(Element::Int32)))?;
+    /// let read = store.create_consumer("read", Consumer::task(["solver"]).ready(["response"]))?;
+    /// solver.insert(0, "q17_0_0", [("response", vec![4_i32, 2].into())])?;
+    /// let claim = read.claim(MicroBatch::of(1), "me", Wait::No)?.unwrap();
+    /// let cells = claim.cells("response")?;
+    /// drop((claim, store));
+    /// assert!(matches!(&cells[0], Cell::Bytes(bytes) if **bytes == [4, 0, 0, 0, 2, 0, 0, 0]));
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `input` when there is no data column of that name; `corrupt` when a value's place cannot be read.
+    pub fn cells(&self, column: &str) -> Result<Vec<Cell>> {
+        let shared = &self.store.0;
+        shared.check_process()?;
+        let (values, class, _pin) = {
+            let state = shared.state.lock();
+            let table = &state.tables[self.table_id as usize];
+            let index = table.schema.index_of(column)?;
+            let class = table.schema.data_columns()[index].data_type.storage_class();
+            let values: Vec<_> = self.indexes.iter().map(|&row| table.cell(index, row)).collect();
+            (values, class, shared.pin_reader(&state))
+        };
+        let view = |value: &Option<StoredValue>| match value {
+            Some(StoredValue::View(view)) => Some(View(*view)),
+            _ => None,
+        };
+        let bytes = shared.extents.resolve_all(values.iter().map(view), class)?;
+        let cell = |(value, bytes)| match (value, bytes) {
+            (_, Some(bytes)) => Cell::Bytes(bytes),
+            (Some(StoredValue::Inline(bits)), None) => Cell::Inline(bits),
+            (Some(StoredValue::Null), None) => Cell::Null,
+            (_, None) => Cell::Empty,
+        };
+        Ok(values.into_iter().zip(bytes).map(cell).collect())
     }
 
     /// Completes a task: the changes that `write` puts into the batch and the end of the claim are one record.

@@ -225,6 +225,26 @@ impl ConsumerHandle {
         outcome
     }
 
+    /// The keys of the groups that there are and that have not been handed out, complete or not: of the versions that the
+    /// consumer may take now, and of peers where it takes those. In alphabetical order, each once; empty for a consumer that
+    /// takes single rows. What a step takes that is to take all that was begun:
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"]).group(GroupBy::Input, 2))?;
+    /// solver.insert(0, "q17_0_0", [])?; // of a group of two, one has come
+    /// assert_eq!(train.open_groups(), ["q17"]);
+    /// let step = store.begin_step(StepPlan::new().groups(&train, train.open_groups()))?;
+    /// # drop(step);
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    pub fn open_groups(&self) -> Vec<String> {
+        self.store.0.state.lock().open_groups(self.index)
+    }
+
     /// How the consumer's rate limiter stands; `None` where it has none.
     pub fn rate_limiter(&self) -> Option<RateLimiterInfo> {
         let state = self.store.0.state.lock();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::condition::Condition;
 use super::declaration::ConsumerKind;
-use super::group::GroupName;
+use super::group::{Group, GroupName};
 use super::grouping::Grouping;
 use super::limiter::RateLimiter;
 use super::partition::Partition;
@@ -198,6 +198,19 @@ impl ConsumerState {
                 partition.groups.get_mut(id).set_answers(false);
             }
         }
+    }
+
+    /// The groups of these versions, by table, and of peers, that still have somebody to hand out.
+    pub(crate) fn open_groups<'a>(
+        &'a self,
+        grouping: &'a Grouping,
+        versions: impl Fn(u32) -> RangeInclusive<u64> + 'a,
+    ) -> impl Iterator<Item = &'a Group> + 'a {
+        let taken = move |&(&(table, version), _): &(&(u32, u64), &Partition)| {
+            version == EXTERNAL_VERSION || versions(table).contains(&version)
+        };
+        let groups = self.partitions.iter().filter(taken).flat_map(|(_, partition)| partition.groups.iter());
+        groups.filter(|group| group.outstanding(grouping) != (0, 0))
     }
 
     /// What is still to be handed out of the planned groups, and how much of it can be now.

@@ -1,8 +1,11 @@
 //! The types of data columns, and where each lies.
 
 use std::fmt;
+use std::str::FromStr;
 
-use crate::error::{Cause, Result};
+use super::nearest;
+use crate::error::{Cause, Error, Result};
+use crate::value::{Value, encode_number};
 
 /// A number type: what a scalar column holds, or the element of a list or tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +57,19 @@ impl Element {
         matches!(self, Element::Float16 | Element::BFloat16 | Element::Float32 | Element::Float64)
     }
 
+    /// The bits of a number as a value of this type, low bytes first: an integer where nothing of it is lost, a float
+    /// rounded to a float type. `None` for anything else.
+    ///
+    /// ```
+    /// use forebay_store::Element;
+    /// assert_eq!(Element::Int8.bits_of(&(-1_i64).into()), Some(0xFF));
+    /// assert_eq!(Element::Int8.bits_of(&128_i64.into()), None);
+    /// assert_eq!(Element::Float32.bits_of(&0.1_f64.into()), Some(0.1_f32.to_bits().into()));
+    /// ```
+    pub fn bits_of(self, number: &Value<'_>) -> Option<u64> {
+        encode_number(number, self)
+    }
+
     pub(crate) fn tag(self) -> u8 {
         self.entry().2
     }
@@ -66,6 +82,21 @@ impl Element {
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.entry().1)
+    }
+}
+
+impl FromStr for Element {
+    type Err = Error;
+
+    /// The other way of [`Display`](fmt::Display).
+    ///
+    /// # Errors
+    /// `input` when no element type has that name; the nearest is suggested.
+    fn from_str(name: &str) -> Result<Self> {
+        ELEMENTS.iter().find(|entry| entry.2 == name).map(|entry| entry.0).ok_or_else(|| {
+            let close = nearest(name, ELEMENTS.iter().map(|entry| entry.2));
+            Cause::Unknown { what: "number type", name: name.to_owned(), close }.into()
+        })
     }
 }
 
@@ -176,9 +207,72 @@ impl fmt::Display for DataType {
     }
 }
 
+impl FromStr for DataType {
+    type Err = Error;
+
+    /// The other way of [`Display`](fmt::Display).
+    ///
+    /// ```
+    /// use forebay_store::{DataType, Element};
+    /// assert_eq!("list<int32>".parse::<DataType>()?, DataType::list(Element::Int32));
+    /// assert_eq!("tensor<float32, [2, 3]>".parse::<DataType>()?, DataType::tensor(Element::Float32, [2, 3]));
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `input` when it is the name of no type.
+    fn from_str(text: &str) -> Result<Self> {
+        let inside = |name| text.strip_prefix(name)?.strip_prefix('<')?.strip_suffix('>');
+        match text {
+            "bool" => return Ok(DataType::Bool),
+            "utf8" => return Ok(DataType::Utf8),
+            "binary" => return Ok(DataType::Binary),
+            _ => {}
+        }
+        if let Some(element) = inside("list") {
+            return Ok(DataType::List(element.parse()?));
+        }
+        let Some(tensor) = inside("tensor") else { return Ok(DataType::Number(text.parse()?)) };
+        let parts =
+            tensor.split_once(", [").and_then(|(element, sides)| Some((element, sides.strip_suffix(']')?)));
+        let sides = parts.map(|(_, sides)| sides.split(", ").map(str::parse).collect());
+        match (parts, sides) {
+            (Some((element, _)), Some(Ok(sides))) => Ok(DataType::Tensor(element.parse()?, sides)),
+            _ => {
+                let reason = format!("{text:?} is no tensor type; write it as tensor<float32, [2, 3]>");
+                Err(Cause::Argument { what: "type", reason }.into())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_type_is_read_as_it_is_shown() {
+        let elements = ELEMENTS.map(|entry| entry.0);
+        let of_elements = elements.into_iter().flat_map(|element| {
+            [DataType::Number(element), DataType::list(element), DataType::tensor(element, [2, 3])]
+        });
+        let others = [DataType::Bool, DataType::Utf8, DataType::Binary, DataType::tensor(Element::Int8, [7])];
+        for data_type in of_elements.chain(others) {
+            assert_eq!(data_type.to_string().parse::<DataType>().unwrap(), data_type);
+        }
+        let refused = [
+            ("int23", "did you mean \"int32\""),
+            ("list<utf8>", "number type"),
+            ("list<int32", "number type"),
+            ("tensor<int32>", "no tensor type"),
+            ("tensor<int32, [x]>", "no tensor type"),
+            ("tensor<int32, []>", "no tensor type"),
+        ];
+        for (text, expected) in refused {
+            let error = text.parse::<DataType>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
 
     // FX-21
     #[test]

@@ -15,6 +15,18 @@ impl State {
         self.consumers[consumer].floor(table).unwrap_or(current)..=current
     }
 
+    /// The names of the groups that a consumer may take and has not been handed, in order.
+    pub(crate) fn open_groups(&self, consumer: usize) -> Vec<String> {
+        let state = &self.consumers[consumer];
+        let Some(grouping) = state.grouping else { return Vec::new() };
+        let open = state.open_groups(&grouping, |table| self.claimable_versions(consumer, table));
+        let mut names: Vec<String> =
+            open.map(|group| grouping.by.show(group.name, self.texts.pages())).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Rows that a consumer could claim if it asked for as many as there are.
     pub(crate) fn claimable_rows(&self, consumer: usize) -> usize {
         let state = &self.consumers[consumer];

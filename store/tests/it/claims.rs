@@ -351,3 +351,26 @@ fn a_consumer_that_is_declared_late_finds_the_rows_that_are_there() {
     let claim = take(&task, 9).unwrap();
     assert_eq!(ids(&claim), ["q_0_0"]);
 }
+
+#[test]
+fn cells_of_a_claim_are_the_stored_bytes_and_outlive_it() {
+    let (store, table, consumer) = task(&World::new());
+    let tokens: Vec<i32> = (0..100).collect();
+    table.insert(0, "q_0_0", [("response", (&tokens).into()), ("prompt", "short".into())]).unwrap();
+    table.insert(0, "q_0_1", [("response", Value::Null), ("reward", 1.0.into())]).unwrap();
+    let claim = take(&consumer, 2).unwrap();
+    let responses = claim.cells("response").unwrap();
+    let (prompts, rewards) = (claim.cells("prompt").unwrap(), claim.cells("reward").unwrap());
+    assert_eq!(claim.cells("respons").unwrap_err().kind(), Kind::Input);
+    let stored = table.cell(claim.rows()[0], "response").unwrap();
+    drop((claim, consumer, table, store));
+    let (Cell::Bytes(stored), Cell::Bytes(response), Cell::Bytes(prompt)) =
+        (stored, &responses[0], &prompts[0])
+    else {
+        panic!("{responses:?} {prompts:?}")
+    };
+    assert_eq!(stored.as_ptr(), response.as_ptr(), "not copied");
+    assert_eq!((&**response, &**prompt), (bytemuck::cast_slice(&tokens), &b"short"[..]));
+    assert!(matches!((&responses[1], &prompts[1]), (Cell::Null, Cell::Empty)));
+    assert!(matches!(rewards[..], [Cell::Empty, Cell::Inline(bits)] if bits == u64::from(1_f32.to_bits())));
+}

@@ -284,3 +284,31 @@ fn groups_that_are_not_planned_are_left_for_a_step_that_plans_them() {
     let step = store.begin_step(StepPlan::new().groups(&train, ["a", "c"])).unwrap();
     assert_eq!(step.next(&train, MicroBatch::of(4), Wait::No).unwrap().unwrap().len(), 4);
 }
+
+#[test]
+fn open_groups_are_those_that_were_begun_and_not_handed_out() {
+    let (store, table, train) = trained(&World::new(), Some(2));
+    let open = || train.open_groups();
+    assert!(open().is_empty());
+    finished(&table, 0, "q2_0_0");
+    finished(&table, 0, "q1_0_0");
+    finished(&table, 1, "q9_0_0"); // of a version to come
+    table.insert(0, "q1_0_1", []).unwrap();
+    assert_eq!(open(), ["q1", "q2"], "begun, complete or not");
+    finished(&table, 0, "q2_0_1");
+    let step = store.begin_step(StepPlan::new().groups(&train, open())).unwrap();
+    let claim = step.next(&train, MicroBatch::of(2), Wait::No).unwrap().unwrap();
+    assert_eq!(open(), ["q1"], "q2 is handed out");
+    drop(claim);
+    assert_eq!(open(), ["q1", "q2"], "and comes back");
+    drop(step);
+    let row = table.find(0, &"q1_0_0".parse().unwrap()).unwrap();
+    table.exclude(row, "bad").unwrap();
+    let rest = table.find(0, &"q1_0_1".parse().unwrap()).unwrap();
+    table.exclude(rest, "bad").unwrap();
+    assert_eq!(open(), ["q2"], "nobody is left of q1");
+    assert_eq!(train_once(&store, &train, StepPlan::new().groups(&train, open()), "solver"), 2);
+    assert_eq!(open(), ["q9"], "the version has come");
+    let rows = store.create_consumer("rows", Consumer::task(["solver"])).unwrap();
+    assert!(rows.open_groups().is_empty(), "it takes single rows");
+}
