@@ -9,13 +9,15 @@
 //! - [`trainer`]: the reference policy, its gradient cache and its devices.
 //! - [`server`]: a store seen over HTTP.
 //!
-//! What is only here: [`config`] (the TOML file of a run), [`reasoning`] (an environment of real problems) and [`run`]
-//! (the loop that `forebay run` starts).
+//! What is only here: [`config`] (the TOML file of a run), [`reasoning`] (an environment of real problems), [`run`]
+//! (the loop that `forebay run` starts) and [`Duties`] (the thread that a store's background duties want).
 
 pub mod config;
+mod duties;
 pub mod reasoning;
 pub mod run;
 
+pub use duties::Duties;
 pub use forebay_pipeline as pipeline;
 pub use forebay_query as query;
 pub use forebay_rollout_adapter as rollout;

@@ -14,7 +14,6 @@ use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
 use super::archiving::Archiving;
-use super::duties::Duties;
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
 use super::overlap::{Overlap, RolloutClock};
@@ -24,6 +23,7 @@ use super::report::{PolicyReport, SampleReport, Summary};
 use super::setup::{Data, first_policies, open_policy, open_store};
 use super::step::StepContext;
 use super::trainer::PolicyTrainer;
+use crate::Duties;
 use crate::config::{AgentConfig, Config, Role};
 use crate::reasoning::evaluation::{
     Accuracy, EvaluationOptions, Item, checker_items, evaluate, solver_items,

@@ -13,7 +13,6 @@
 //! change nothing: a run that is resumed finds the rows of its last, unfinished step in their places and goes on.
 
 mod archiving;
-mod duties;
 mod ending;
 mod generator;
 mod job;

@@ -1,4 +1,4 @@
-//! Drives the store's background duties while a run goes on.
+//! Drives a store's background duties: the store itself starts no thread.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -9,15 +9,29 @@ use forebay_store::Store;
 /// How often the store is asked whether something is due.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// A thread that syncs, takes checkpoints and looks after space, as the store says that it is due. Ends when dropped.
+/// A thread that syncs, takes checkpoints, applies retention and looks after space, as the store says that it is due. It
+/// ends when this is dropped, which waits for what it is doing.
+///
+/// ```
+/// use forebay::store::{Options, Store};
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = Store::open(dir.path().join("store"), Options::default())?;
+/// let duties = forebay::Duties::of(&store)?;
+/// drop(duties); // before the store: it holds a handle
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub(super) struct Duties {
+pub struct Duties {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Duties {
-    pub(super) fn of(store: &Store) -> std::io::Result<Self> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn of(store: &Store) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let store = store.clone();
         let work = move || {
