@@ -1,0 +1,88 @@
+"""Where the binding meets numpy and pyarrow. Both are imported by the call that needs them, and by no other."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from .errors import InputError
+
+
+def numpy() -> ModuleType:
+    try:
+        import numpy
+    except ImportError as missing:
+        raise ImportError("columns are given as numpy arrays; install numpy") from missing
+    return numpy
+
+
+def pyarrow() -> ModuleType:
+    try:
+        import pyarrow
+    except ImportError as missing:
+        raise ImportError("record batches and answers are given through pyarrow; install pyarrow") from missing
+    return pyarrow
+
+
+def type_name(given: Any) -> str:
+    """The store's name for a type of pyarrow."""
+    if not type(given).__module__.startswith("pyarrow"):
+        raise InputError(f"{given!r} is no type of a column; give one of pyarrow's, or a name like 'list<int32>'")
+    pa = pyarrow()
+    types = pa.types
+    if isinstance(given, pa.FixedShapeTensorType):
+        return f"tensor<{_number(given, given.value_type)}, {list(given.shape)}>"
+    if types.is_fixed_size_list(given):
+        return f"tensor<{_number(given, given.value_type)}, [{given.list_size}]>"
+    if types.is_list(given) or types.is_large_list(given):
+        return f"list<{_number(given, given.value_type)}>"
+    if types.is_string(given) or types.is_large_string(given) or types.is_string_view(given):
+        return "utf8"
+    if types.is_binary(given) or types.is_large_binary(given) or types.is_binary_view(given):
+        return "binary"
+    if types.is_boolean(given):
+        return "bool"
+    return _number(given, given)
+
+
+def _number(whole: Any, given: Any) -> str:
+    types = pyarrow().types
+    if types.is_integer(given):
+        return str(given)
+    if types.is_floating(given):
+        return f"float{given.bit_width}"
+    raise InputError(
+        f"a column cannot hold {whole}; it holds a bool, a number, a text, bytes, a list of numbers, or a tensor of numbers"
+    )
+
+
+def arranged(column: str, values: Any) -> Any:
+    """Values that are neither a list nor an array, as one of the two."""
+    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
+        return _from_arrow(values)
+    if type(values).__module__.partition(".")[0] == "torch":
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":
+            values = values.float()  # exact; numpy has no bfloat16
+        return values.numpy()
+    if hasattr(values, "__array__"):
+        return numpy().asarray(values)
+    if hasattr(values, "__iter__"):
+        return list(values)
+    raise InputError(f"column {column!r} is one {type(values).__name__} ({values!r:.80}); give a list with one value a row")
+
+
+def _from_arrow(values: Any) -> Any:
+    """An Arrow array as a list: numbers of lists as slices of one numpy array, the rest as Python has it."""
+    pa = pyarrow()
+    if isinstance(values, pa.ChunkedArray):
+        return [value for chunk in values.chunks for value in _from_arrow(chunk)]
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    types = pa.types
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        numbers, ends = array.values.to_numpy(zero_copy_only=False), array.offsets.to_pylist()
+        there = array.is_valid().to_pylist()
+        return [numbers[a:b] if valid else None for a, b, valid in zip(ends, ends[1:], there)]
+    if array.null_count == 0 and (types.is_integer(array.type) or types.is_floating(array.type)):
+        return array.to_numpy(zero_copy_only=False)
+    return array.to_pylist()

@@ -1,0 +1,403 @@
+"""The compiled half of the package. Everything here is reached as ``forebay.NAME``."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+import pandas
+import pyarrow
+
+Durability: TypeAlias = Literal["memory", "logged", "synced"]
+"""What an acknowledgement promises: nothing beyond the process; any end of it; a power failure, too."""
+
+Type: TypeAlias = str | pyarrow.DataType
+"""The type of a column: pyarrow's, or the store's name for it: ``bool``, ``int32``, ``bfloat16``, ``utf8``, ``binary``,
+``list<float32>``, ``tensor<float32, [2, 3]>``."""
+
+Role: TypeAlias = Literal[
+    "input_ids", "loss_mask", "behaviour_logprobs", "reference_logprobs", "reward", "advantage", "weight"
+]
+GroupKey: TypeAlias = Literal["input_id", "input_id_turn", "input_id_turn_agent", "parent"]
+Comparison: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
+Purpose: TypeAlias = Literal["train", "eval", "warmup"]
+
+Column: TypeAlias = Any
+"""The values of a column, one a row: a list or tuple, an array with one row a first index (numpy, ``array.array``, anything
+with the buffer protocol), an Arrow array, a torch tensor, a pandas series. ``None`` in a list is a value known to be absent.
+Numbers convert to the type of the column where nothing is lost; floats are rounded."""
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    durability: Durability | None = ...,
+    read_only: bool | None = ...,
+    create: bool | None = ...,
+    lease: float | None = ...,
+    sync_interval: float | None = ...,
+    extent_bytes: tuple[int, int] | None = ...,
+    free_extent_bytes_max: int | None = ...,
+    disk_bytes_max: int | None = ...,
+    memory_bytes_max: int | None = ...,
+    capacity_wait: float | None = ...,
+    snapshot_age_max: float | None = ...,
+    segment_bytes_max: int | None = ...,
+    checkpoint_records: int | None = ...,
+    object_versions_kept: int | None = ...,
+    versions_kept: int | None = ...,
+    consumed_kept: float | None = ...,
+) -> Store:
+    """Opens the store in a directory, and creates it where there is none. A thread of its own does what is due in the
+    background (syncs, checkpoints, retention). Times are in seconds; ``None`` leaves a default.
+
+    durability: what calls are acknowledged with. Default: ``"logged"``.
+    read_only: changes nothing; may be opened beside the process that writes.
+    create: whether a store is made where there is none. Default: true.
+    lease: how long a claim is held before its rows go to another. Default: 300.
+    sync_interval: what a power failure may take, below ``"synced"``. Default: 1.
+    extent_bytes: sizes of the first and of the greatest extent. Default: 1 MiB, 1 GiB.
+    free_extent_bytes_max: space that is kept to be used again. Default: 8 GiB.
+    disk_bytes_max, memory_bytes_max: budgets. Default: none.
+    capacity_wait: how long a writer waits for room. Default: 10.
+    snapshot_age_max: from which age on a snapshot is shown as overdue. Default: none.
+    segment_bytes_max: how large a segment of the log grows. Default: 64 MiB.
+    checkpoint_records: after how many records a checkpoint is due. Default: 250,000.
+    object_versions_kept: how many states of a policy are kept. Default: 2.
+    versions_kept, consumed_kept: which rows retention keeps: so many versions, consumed ones so long. Default: all.
+
+    Raises StateError when another process writes the store (its pid is named), or arrays and record batches of an earlier
+    opening in this process still show its bytes; CorruptError with file and offset when stored bytes are damaged.
+    """
+
+class Store:
+    """A store, open in this process. May be used from any thread; not from a forked child."""
+
+    @property
+    def path(self) -> os.PathLike[str]: ...
+    @property
+    def is_closed(self) -> bool: ...
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, Type],
+        *,
+        roles: Mapping[str, Role] | None = None,
+        shared: Sequence[str] | None = None,
+        lazy: Sequence[str] | None = None,
+        policy: str | None = None,
+    ) -> Table:
+        """Creates a table, and its policy at version 0 where there is none of that name yet.
+
+        roles: what columns mean to a trainer; those with one entry a token then have one length.
+        shared: columns of which equal values are stored once, as the prompt of a group.
+        lazy: columns that are read only when they are named.
+        policy: whose versions the rows carry. Default: a policy of the table's own name.
+        """
+    def table(self, name: str) -> Table: ...
+    def tables(self) -> list[str]:
+        """The names of all tables, in the order of their creation."""
+    def create_consumer(
+        self,
+        name: str,
+        *,
+        tables: Sequence[str],
+        kind: Literal["task", "trainer"],
+        ready: Sequence[str] | None = ...,
+        group: tuple[GroupKey, int] | None = ...,
+        trajectories: tuple[GroupKey, int] | None = ...,
+        trajectory_rows: int | None = ...,
+        member_fails: Literal["next_attempt", "exclude"] | int | None = ...,
+        purposes: Sequence[Purpose] | None = ...,
+        only: Sequence[tuple[str, Comparison, float]] | None = ...,
+        staleness: int | None = ...,
+        origins: Literal["own", "all", "external"] | None = ...,
+        priority: str | None = ...,
+        rate_limiter: tuple[float, int, float] | None = ...,
+    ) -> Consumer:
+        """Declares a class of readers. Rows that are there already are indexed for it at once.
+
+        kind: a task finishes its claims by writing columns; a trainer accumulates, and a step's commit consumes.
+        ready: the columns that must be final for a row to be ready.
+        group: takes whole groups of so many rows; ``trajectories``: of so many trajectories, each ended by
+            ``Consumer.close_trajectory``, or by its ``trajectory_rows``-th row.
+        member_fails: what becomes of a group that loses a member: waits for its next attempt, is left out, or goes on with at
+            least so many. Default: goes on as long as there is one.
+        only: takes rows whose numbers compare so.
+        staleness: how many versions a trainer's rows may be behind. Default: none.
+        priority: hands out the greatest number of that column first.
+        rate_limiter: samples per insert, least size to sample, error buffer.
+        """
+    def consumer(self, name: str) -> Consumer: ...
+    def consumers(self) -> list[str]:
+        """The names of all consumers."""
+    def create_policy(self, name: str, *, version: int = 0, state_keys: Sequence[str] | None = None) -> None:
+        """Creates a policy that stands at a version. With ``state_keys``, every commit that moves it stores one object of
+        each key."""
+    def policy_version(self, name: str) -> int: ...
+    def policy_state(self, name: str) -> dict[str, bytes]:
+        """What the last commit stored of a policy's state, by key."""
+    def step(
+        self,
+        *,
+        groups: Mapping[Consumer | str, Iterable[str]] | None = None,
+        rows: Mapping[Consumer | str, int] | None = None,
+        durability: Durability | None = None,
+    ) -> Step:
+        """Begins a step. What it takes is planned now, not decided by who arrives first: groups by their keys, or numbers of
+        rows, by trainer. Where nothing is said: every group that was begun and that no step has taken.
+
+        Raises StateError when a step is open, or nothing was said and there is nothing to take.
+        """
+    def sql(self, statement: str) -> Answer:
+        """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked."""
+    def sync(self) -> None:
+        """Brings everything that was acknowledged so far to stable storage."""
+    def checkpoint(self) -> None:
+        """Takes a checkpoint: opening the store then replays what comes after it."""
+    def refresh(self) -> int:
+        """Takes in what the writer of a store that was opened read-only has written since; gives the number of records."""
+    def backup(self, to: str | os.PathLike[str]) -> None:
+        """Copies the store, as it is at one instant, to a directory that is empty or does not exist."""
+    def close(self) -> None:
+        """Ends everything that came of the store, and lets go of its directory. Waits of other threads end with ClosedError.
+        Arrays and record batches stay as they are; while there are any, the directory stays locked."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool: ...
+
+class Table:
+    """The rows of one agent."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def columns(self) -> dict[str, str]:
+        """The data columns, with the names of their types."""
+    def insert(
+        self,
+        *,
+        policy_version: int,
+        sample_ids: Iterable[str],
+        purpose: Purpose | None = None,
+        agent: str | None = None,
+        parents: Sequence[str | None] | None = None,
+        weights: str | None = None,
+        idempotency_tokens: Sequence[int] | None = None,
+        durability: Durability | None = None,
+        timeout: float | None = None,
+        **columns: Column,
+    ) -> Rows:
+        """Begins rows of a policy version, all of them or none, with what is known of them already.
+
+        sample_ids: ``INPUT_TURN_TRAJECTORY``; one that ends in ``_?`` gets the next free trajectory.
+        parents: the rows that these continue, as ``TABLE/SAMPLE_ID``.
+        weights: the fingerprint of the weights that the rollout runs on.
+        idempotency_tokens: numbers that make the insert safe to repeat: the row that is there is given.
+        timeout: how long to wait for room, in seconds. Default: the store's ``capacity_wait``.
+        """
+    def write(
+        self,
+        rows: Rows,
+        /,
+        *,
+        durability: Durability | None = None,
+        timeout: float | None = None,
+        **columns: Column,
+    ) -> None:
+        """Turns cells of rows final, all of them or none. Writing a final cell again with the same bytes is success."""
+    def append(self, row: Rows, column: str, value: Any) -> None:
+        """Lets a text, binary or list cell of one row grow. Nobody sees it before ``finalize``."""
+    def finalize(self, row: Rows, column: str) -> None: ...
+    def exclude(self, rows: Rows, reason: str) -> None:
+        """Leaves rows out for good, all of them or none."""
+    def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
+        """The live rows with these identities, for instance those of a run that goes on after a crash."""
+    def counts(self) -> dict[str, Any]:
+        """How many rows there are: ``written``, ``consumed``, ``open``, and ``excluded`` by reason."""
+    def add_column(self, name: str, type: Type, *, lazy: bool = False) -> None: ...
+    def rename_column(self, column: str, name: str) -> None: ...
+    def retire_column(self, column: str) -> None: ...
+
+class Rows:
+    """Rows of one table, in order: what an insert, a look-up or a claim gives."""
+
+    @property
+    def table(self) -> str: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int | slice) -> Rows: ...
+
+class Consumer:
+    """A declared class of readers."""
+
+    @property
+    def name(self) -> str: ...
+    def claim(
+        self,
+        size: int | None = None,
+        *,
+        tokens: tuple[str, int] | None = None,
+        exact: bool = False,
+        timeout: float | None = None,
+        owner: str | None = None,
+    ) -> Batch:
+        """Claims rows for a task, as soon as there are any.
+
+        size: so many rows at most, or one group if that is larger; with ``exact``, no fewer.
+        tokens: a column of lists, and how many elements the rows may have together.
+        timeout: in seconds; ``None`` waits as long as it takes, 0 does not wait.
+        owner: the name by which SQL shows who holds the rows. Default: this process.
+
+        Raises WaitTimeout when there were none in time; StateError for a trainer, whose rows are taken in a step.
+        """
+    def open_groups(self) -> list[str]:
+        """The keys of the groups that there are and that have not been handed out."""
+    def expect_group(self, table: str, key: str, *, policy_version: int, members: int) -> None:
+        """Says that a group has exactly so many members, whether they have come or not."""
+    def close_group(self, table: str, key: str, *, policy_version: int) -> None:
+        """Says that nobody more will come to a group."""
+    def close_trajectory(self, table: str, key: str, trajectory: int, *, policy_version: int) -> None:
+        """Says that a trajectory of a group has all its rows."""
+
+class Batch:
+    """A micro-batch: rows of one table, in the order of their sample ids, that nobody else of this consumer can have.
+
+    It ends by ``finish`` (of a task), ``accumulated`` (of a trainer) or ``release``; one that is dropped gives its rows back.
+    What was read from it before stays as it is.
+    """
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def consumer(self) -> str: ...
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def sample_ids(self) -> list[str]: ...
+    @property
+    def step(self) -> int | None: ...
+    @property
+    def sequence(self) -> int:
+        """Its place among its step's micro-batches of the same consumer, from 0."""
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Incarnation of the store, and number of the claim in it."""
+    @property
+    def rows_in_gang(self) -> int:
+        """How many rows the micro-batch has over all ranks; what a rank's loss is divided by."""
+    @property
+    def tokens_in_gang(self) -> int:
+        """How many elements of the counted column it has over all ranks; 0 where nothing is counted."""
+    @property
+    def copied_bytes(self) -> int:
+        """How many bytes of values were copied so far to show them."""
+    @property
+    def is_held(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, column: str) -> Any:
+        """A column of the rows. Lists and tensors: a list with one read-only numpy array a row, not copied (bfloat16: as
+        float32). Bytes: a list of memory views, not copied. Texts: a list of ``str``. Numbers and bools: one array, masked
+        where cells are null or not final. In a list those are ``None``.
+
+        Arrays stay valid for as long as they are held, whatever becomes of the batch and of the store.
+        """
+    def arrow(self, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
+        """Columns of the rows: all that are not lazy, with sample id and version, unless some are named. Texts and bytes are
+        not copied; lists and tensors are, into one buffer each."""
+    def torch(
+        self,
+        column: str,
+        *,
+        device: Any = None,
+        pad: float = 0.0,
+        layout: Literal["padded", "nested", "packed"] = "padded",
+    ) -> Any:
+        """A column as a torch tensor. Lists: filled up on the right with ``pad``; as a nested tensor; or packed, with
+        ``values``, ``cu_seqlens``, ``position_ids`` and ``max_seqlen``."""
+    def finish(self, **columns: Column) -> None:
+        """Completes a task: the columns that it writes and the end of the claim are one record."""
+    def accumulated(self) -> None:
+        """Says that the gradient of these rows is in the trainer's cache. From now on only the step's commit ends the claim,
+        or the loss of the cache."""
+    def release(self) -> None:
+        """Gives the rows back, to be claimed again."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+class Step:
+    """An open step: micro-batches, then one commit. Leaving it without one gives it up: its rows go back."""
+
+    @property
+    def number(self) -> int: ...
+    def micro_batches(
+        self,
+        consumer: Consumer | str,
+        size: int | None = None,
+        *,
+        tokens: tuple[str, int] | None = None,
+        exact: bool = True,
+        timeout: float | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+        gang: str = "ranks",
+        split: Literal["same", "balanced"] = "same",
+    ) -> MicroBatches:
+        """The micro-batches of a trainer, each as soon as enough is ready, until all that was planned has been handed out.
+
+        size, tokens, exact: as for ``Consumer.claim``; the last may be smaller.
+        timeout: how long each may take to become ready, in seconds; then WaitTimeout is raised.
+        rank, world, gang, split: which rank this is of how many; each rank, in a thread of its own, gets all of each
+            micro-batch, or its share of it. One is accumulated when the last rank has said so.
+        """
+    def is_complete(self, consumer: Consumer | str) -> bool: ...
+    def drop_cache(self, table: str) -> None:
+        """Gives back what has been accumulated for one table: its gradients were lost or dropped."""
+    def commit(self, updates: Mapping[str, int | Mapping[str, bytes] | None]) -> int:
+        """Commits: the rows are consumed, each named policy is one version on, its objects are recorded, all at once. Gives
+        the number of rows.
+
+        updates: by policy, the version that it comes to (checked), the objects that hold its new state, or None.
+
+        Raises StateError when a micro-batch is neither accumulated nor given back, or a policy is missing or has nothing to
+        move for; the step is open as before then.
+        """
+    def abandon(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool: ...
+
+class MicroBatches(Iterator[Batch]):
+    """An iterator over the micro-batches of one trainer in one step. Each is to be accumulated or released before the next
+    is asked for."""
+
+    def __next__(self) -> Batch: ...
+
+class Answer:
+    """The rows that a question gave."""
+
+    @property
+    def columns(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+    def arrow(self) -> pyarrow.Table: ...
+    def to_pandas(self) -> pandas.DataFrame: ...
+    def to_pylist(self) -> list[dict[str, Any]]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+class RecordBatch:
+    """A record batch, for whoever takes Arrow by its C interface."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+class View:
+    """Read-only bytes of one value, with the buffer protocol: what arrays stand on."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,0 +1,293 @@
+//! A micro-batch: rows that were claimed, by a task or for a step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay::store::{Claim, MicroBatch, Row, SampleId};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+use crate::arrow::RecordBatch;
+use crate::failure::{Failure, Result, input, state};
+use crate::handle::{Handle, Open};
+use crate::input::columns;
+use crate::output::{Fetched, copied_bytes};
+use crate::rows::Rows;
+use crate::slot::Slot;
+use crate::table::write_rows;
+
+/// Rows in the hands of one holder. Its columns are read from it by name; it ends by `finish` (of a task), `accumulated` (of
+/// a trainer) or `release`, and gives its rows back when it is dropped before.
+#[pyclass(frozen, module = "forebay", weakref)]
+#[derive(Debug)]
+pub(crate) struct Batch {
+    handle: Arc<Handle>,
+    claim: Arc<Slot<Claim>>,
+    consumer: Arc<str>,
+    table: Arc<str>,
+    rows: Vec<Row>,
+    samples: Vec<SampleId>,
+    place: Place,
+    copied_bytes: AtomicU64,
+}
+
+/// Where a micro-batch stands.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    epoch: (u64, u64),
+    step: Option<u64>,
+    sequence: u32,
+    rows_in_gang: u64,
+    tokens_in_gang: u64,
+}
+
+/// How much a claim takes: so many rows, or whole groups up to so many, or up to so many tokens of a column.
+pub(crate) fn micro_batch(
+    size: Option<usize>,
+    tokens: Option<(String, u64)>,
+    exact: bool,
+) -> Result<MicroBatch> {
+    let rows = size.map(|rows| if exact { MicroBatch::of(rows) } else { MicroBatch::up_to(rows) });
+    match (rows, tokens) {
+        (Some(_), _) if size == Some(0) => Err(input("size is 0; a micro-batch has at least one row")),
+        (Some(rows), None) => Ok(rows),
+        (Some(rows), Some((column, tokens))) => Ok(rows.tokens_at_most(&column, tokens)),
+        (None, Some((column, tokens))) => Ok(MicroBatch::tokens(&column, tokens)),
+        (None, None) => Err(input("give size= (rows) or tokens= (a column and a number), or both")),
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(handle: &Arc<Handle>, open: &Open, consumer: &str, claim: Claim) -> Self {
+        let place = Place {
+            epoch: claim.epoch(),
+            step: claim.step(),
+            sequence: claim.sequence_in_step(),
+            rows_in_gang: claim.rows_in_gang(),
+            tokens_in_gang: claim.tokens_in_gang(),
+        };
+        Batch {
+            handle: handle.clone(),
+            consumer: consumer.into(),
+            table: claim.table().into(),
+            rows: claim.rows().to_vec(),
+            samples: claim.sample_ids().to_vec(),
+            place,
+            copied_bytes: AtomicU64::new(0),
+            claim: open.hold(claim),
+        }
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Slot<Claim>> {
+        &self.claim
+    }
+
+    fn ended(&self) -> Failure {
+        state(format!(
+            "this micro-batch of consumer {:?} was finished, accumulated, released or given up before; claim again",
+            self.consumer
+        ))
+    }
+
+    /// Runs a call on the live claim.
+    fn with_claim<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Open, &Claim) -> Result<T> + Send,
+    ) -> Result<T> {
+        self.handle.run(py, |open| match &*self.claim.lock() {
+            Some(claim) => call(open, claim),
+            None => Err(self.ended()),
+        })
+    }
+
+    /// Takes the claim, for the call that ends it.
+    fn end<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&Open, Claim) -> Result<T> + Send) -> Result<T> {
+        self.handle.run(py, |open| {
+            let claim = self.claim.lock().take();
+            call(open, claim.ok_or_else(|| self.ended())?)
+        })
+    }
+
+    fn count_copied(&self, bytes: usize) {
+        self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn record_batch(&self, py: Python<'_>, columns: Option<Vec<String>>) -> Result<RecordBatch> {
+        let batch = self.with_claim(py, |open, claim| {
+            let names = match columns {
+                Some(names) => names,
+                None => {
+                    let table = open.table(claim.table())?;
+                    let data = table.schema().data_columns().iter().filter(|c| !c.lazy && !c.retired);
+                    let data = data.map(|column| column.name.clone());
+                    ["sample_id", "policy_version"].into_iter().map(str::to_owned).chain(data).collect()
+                }
+            };
+            Ok(claim.columns(names.iter().map(String::as_str))?)
+        })?;
+        self.count_copied(batch.columns().iter().map(copied_bytes).sum());
+        Ok(RecordBatch::new(batch))
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// The name of the table. A micro-batch never mixes tables.
+    #[getter]
+    fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The name of the consumer that claimed it.
+    #[getter]
+    fn consumer(&self) -> &str {
+        &self.consumer
+    }
+
+    /// The rows, to write to.
+    #[getter]
+    fn rows(&self) -> Rows {
+        Rows::new(&self.table, self.rows.clone())
+    }
+
+    /// The rows' sample ids, in their order.
+    #[getter]
+    fn sample_ids(&self) -> Vec<String> {
+        self.samples.iter().map(ToString::to_string).collect()
+    }
+
+    /// The step that it is part of, for a trainer's.
+    #[getter]
+    fn step(&self) -> Option<u64> {
+        self.place.step
+    }
+
+    /// Its place among its step's micro-batches of the same consumer, from 0.
+    #[getter]
+    fn sequence(&self) -> u32 {
+        self.place.sequence
+    }
+
+    /// The claim's epoch: incarnation of the store, and number in it.
+    #[getter]
+    fn epoch(&self) -> (u64, u64) {
+        self.place.epoch
+    }
+
+    /// How many rows the micro-batch has over all ranks of its gang.
+    #[getter]
+    fn rows_in_gang(&self) -> u64 {
+        self.place.rows_in_gang
+    }
+
+    /// How many tokens of the counted column it has over all ranks of its gang; 0 where nothing is counted.
+    #[getter]
+    fn tokens_in_gang(&self) -> u64 {
+        self.place.tokens_in_gang
+    }
+
+    /// How many bytes of values were copied so far to show them.
+    #[getter]
+    fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the rows are still this holder's, as far as is known here.
+    #[getter]
+    fn is_held(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.claim.is_full())
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// A column of the rows, by name.
+    fn __getitem__<'py>(&self, py: Python<'py>, column: &str) -> Result<Bound<'py, PyAny>> {
+        let fetched = self.with_claim(py, |open, claim| Fetched::of(open, claim, column))?;
+        self.count_copied(fetched.copied_bytes());
+        fetched.show(py, column)
+    }
+
+    /// Columns of the rows as a `pyarrow.RecordBatch`: all that are not lazy, with sample id and version, unless some are
+    /// named.
+    #[pyo3(signature = (columns=None))]
+    fn arrow<'py>(&self, py: Python<'py>, columns: Option<Vec<String>>) -> Result<Bound<'py, PyAny>> {
+        let batch = self.record_batch(py, columns)?;
+        let pyarrow = py.import("forebay._arrays")?.getattr("pyarrow")?.call0()?;
+        Ok(pyarrow.getattr("record_batch")?.call1((batch,))?)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyTuple>> {
+        let batch = Bound::new(py, self.record_batch(py, None)?)?;
+        let capsules = batch.getattr("__arrow_c_array__")?.call1((requested_schema,))?;
+        Ok(capsules.cast_into::<PyTuple>().map_err(PyErr::from)?)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>> {
+        let batch = Bound::new(py, self.record_batch(py, None)?)?;
+        Ok(batch.getattr("__arrow_c_schema__")?.call0()?.cast_into::<PyCapsule>().map_err(PyErr::from)?)
+    }
+
+    /// A column of lists as torch tensors: `padded`, `nested`, or `packed` with the offsets of its rows.
+    #[pyo3(signature = (column, *, device=None, pad=0.0, layout="padded"))]
+    fn torch<'py>(
+        slf: &Bound<'py, Self>,
+        column: &str,
+        device: Option<&Bound<'py, PyAny>>,
+        pad: f64,
+        layout: &str,
+    ) -> Result<Bound<'py, PyAny>> {
+        let values = slf.get().__getitem__(slf.py(), column)?;
+        let tensor = slf.py().import("forebay._torch")?.getattr("tensor")?;
+        Ok(tensor.call1((column, values, device, pad, layout))?)
+    }
+
+    /// Completes a task: the columns that it writes, one value a row, and the end of the claim are one record. After an
+    /// error of the store the rows go back.
+    #[pyo3(signature = (**columns))]
+    fn finish(&self, py: Python<'_>, columns: Option<&Bound<'_, PyDict>>) -> Result<()> {
+        let schema = self.with_claim(py, |open, claim| Ok(open.table(claim.table())?.schema().clone()))?;
+        let columns = self::columns(&schema, columns, self.rows.len())?;
+        self.end(py, |open, claim| {
+            let table = open.table(claim.table())?;
+            claim.finish(|batch| write_rows(batch, &table, &self.rows, &columns))?;
+            Ok(())
+        })
+    }
+
+    /// Says that the gradient of these rows is in the trainer's cache.
+    fn accumulated(&self, py: Python<'_>) -> Result<()> {
+        self.end(py, |_, claim| Ok(claim.accumulated()?))
+    }
+
+    /// Gives the rows back, to be claimed again.
+    fn release(&self, py: Python<'_>) -> Result<()> {
+        self.end(py, |_, claim| Ok(claim.release()?))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Gives the rows back, if they were not finished or accumulated before.
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> Result<bool> {
+        let released = py.detach(|| self.claim.lock().take().map_or(Ok(()), Claim::release));
+        let raised = exception.iter().any(|part| !part.is_none());
+        if !raised {
+            released?; // else what was raised tells more
+        }
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<micro-batch of {} rows of {:?} for {:?}>", self.rows.len(), self.table, self.consumer)
+    }
+}

@@ -1,0 +1,123 @@
+//! What goes wrong, and the Python exception that it becomes.
+//!
+//! The exceptions are classes of `forebay.errors`, written in Python so that they can have two parents (an input error is a
+//! `ValueError`, too). A kind that the Python side does not know becomes their common parent.
+
+use std::path::Path;
+
+use forebay::{query, store};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// Why a call fails.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The store said so.
+    Store(store::Error),
+    /// The query engine said so.
+    Query(query::Error),
+    /// Found here: the class of `forebay.errors`, and the message.
+    Here(&'static str, String),
+    /// Python said so.
+    Python(PyErr),
+}
+
+/// The result of what may fail.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// An argument that has to be mended.
+pub(crate) fn input(message: impl Into<String>) -> Failure {
+    Failure::Here("InputError", message.into())
+}
+
+/// A legal call at the wrong moment.
+pub(crate) fn state(message: impl Into<String>) -> Failure {
+    Failure::Here("StateError", message.into())
+}
+
+/// A wait that is over.
+pub(crate) fn timeout(message: impl Into<String>) -> Failure {
+    Failure::Here("WaitTimeout", message.into())
+}
+
+/// A store that was closed by its owner.
+pub(crate) fn closed(path: &Path) -> Failure {
+    Failure::Here("ClosedError", format!("the store at {} was closed; open it again", path.display()))
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Self {
+        Failure::Store(error)
+    }
+}
+
+impl From<query::Error> for Failure {
+    fn from(error: query::Error) -> Self {
+        Failure::Query(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Failure::Python(error)
+    }
+}
+
+impl<'a, 'py> From<pyo3::CastError<'a, 'py>> for Failure {
+    fn from(error: pyo3::CastError<'a, 'py>) -> Self {
+        Failure::Python(error.into())
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Store(error) => raise(class_of_store(error.kind()), message(&error)),
+            Failure::Query(error) => raise(class_of_query(&error), message(&error)),
+            Failure::Here(class, message) => raise(class, message),
+            Failure::Python(error) => error,
+        }
+    }
+}
+
+fn class_of_store(kind: store::Kind) -> &'static str {
+    match kind {
+        store::Kind::Retry => "RetryError",
+        store::Kind::Input => "InputError",
+        store::Kind::State => "StateError",
+        store::Kind::Capacity => "CapacityError",
+        store::Kind::Corrupt => "CorruptError",
+        store::Kind::Closed => "ClosedError",
+    }
+}
+
+fn class_of_query(error: &query::Error) -> &'static str {
+    match (error.kind(), error.cause()) {
+        (_, query::Cause::Store { source }) => class_of_store(source.kind()),
+        (query::Kind::Input | query::Kind::ReadOnly, _) => "InputError",
+        (query::Kind::Capacity, _) => "CapacityError",
+        (query::Kind::Archive, _) => "StateError",
+        (query::Kind::Store | query::Kind::Bug, _) => "Error",
+    }
+}
+
+/// An error with the reasons that it came of.
+fn message(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(reason) = source {
+        text.push_str(&format!(": {reason}"));
+        source = reason.source();
+    }
+    text
+}
+
+fn raise(class: &str, message: String) -> PyErr {
+    Python::attach(|py| {
+        let class = py.import("forebay.errors").and_then(|errors| errors.getattr(class));
+        match class.and_then(|class| class.cast_into::<PyType>().map_err(PyErr::from)) {
+            Ok(class) => PyErr::from_type(class, (message,)),
+            Err(missing) => missing,
+        }
+    })
+}

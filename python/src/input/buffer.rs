@@ -1,0 +1,134 @@
+//! Arrays: whatever has the buffer protocol and holds numbers.
+
+use forebay::store::{DataType, Element, Value};
+use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+use super::numbers::{Kind, converted};
+use super::{Buffer, Cell, Column};
+use crate::failure::{Result, input};
+
+/// An array of numbers or bools: a copy of its values, row-major.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    bytes: PyBackedBytes,
+    kind: Kind,
+    shape: Vec<usize>,
+}
+
+/// Whether a value has the buffer protocol.
+pub(super) fn is_one(value: &Bound<'_, PyAny>) -> bool {
+    PyUntypedBuffer::get(value).is_ok()
+}
+
+/// The type of an array's elements, when they are numbers in the machine's order of bytes.
+fn kind_of(buffer: &PyUntypedBuffer) -> Option<Kind> {
+    let format = buffer.format();
+    if matches!(format.to_bytes().first(), Some(b'>' | b'!')) {
+        return None;
+    }
+    Some(match ElementType::from_format(format) {
+        ElementType::Bool => Kind::Bool,
+        ElementType::SignedInteger { bytes: 1 } => Kind::Number(Element::Int8),
+        ElementType::SignedInteger { bytes: 2 } => Kind::Number(Element::Int16),
+        ElementType::SignedInteger { bytes: 4 } => Kind::Number(Element::Int32),
+        ElementType::SignedInteger { bytes: 8 } => Kind::Number(Element::Int64),
+        ElementType::UnsignedInteger { bytes: 1 } => Kind::Number(Element::UInt8),
+        ElementType::UnsignedInteger { bytes: 2 } => Kind::Number(Element::UInt16),
+        ElementType::UnsignedInteger { bytes: 4 } => Kind::Number(Element::UInt32),
+        ElementType::UnsignedInteger { bytes: 8 } => Kind::Number(Element::UInt64),
+        ElementType::Float { bytes: 2 } => Kind::Number(Element::Float16),
+        ElementType::Float { bytes: 4 } => Kind::Number(Element::Float32),
+        ElementType::Float { bytes: 8 } => Kind::Number(Element::Float64),
+        _ => return None,
+    })
+}
+
+impl Numbers {
+    /// Copies an array; `None` for what is no array, or one of something else.
+    pub(super) fn of(value: &Bound<'_, PyAny>) -> Result<Option<Self>> {
+        let Ok(buffer) = PyUntypedBuffer::get(value) else { return Ok(None) };
+        let (Some(kind), shape) = (kind_of(&buffer), buffer.shape().to_vec()) else { return Ok(None) };
+        drop(buffer);
+        if shape.is_empty() {
+            return Ok(None); // a single number
+        }
+        let copy = PyMemoryView::from(value)?.call_method0("tobytes")?;
+        let bytes = PyBackedBytes::from(copy.cast_into::<PyBytes>().map_err(PyErr::from)?);
+        Ok(Some(Numbers { bytes, kind, shape }))
+    }
+
+    /// How long the first side is.
+    pub(super) fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// One number a row.
+    pub(super) fn scalars(self, name: String) -> Result<Column> {
+        if self.shape.len() != 1 {
+            return Err(input(format!(
+                "column {name:?} has one number a row, and the array has the shape {:?}",
+                self.shape
+            )));
+        }
+        let mut column = Column::new(name, Element::UInt8);
+        let values = self.bytes.chunks_exact(self.kind.width_bytes());
+        column.cells = values.map(|bytes| Cell::Plain(self.kind.read(bytes))).collect();
+        Ok(column)
+    }
+
+    /// One list or tensor a row.
+    pub(super) fn lists(self, name: String, data_type: &DataType, element: Element) -> Result<Column> {
+        let row_shape = self.shape[1..].to_vec();
+        if row_shape.is_empty() {
+            let kind = self.kind;
+            return Err(input(format!(
+                "column {name:?} holds {data_type}, and the array has one {kind} a row; give a list of arrays"
+            )));
+        }
+        check_shape(&name, data_type, &row_shape)?;
+        let rows = self.rows();
+        let mut column = Column::new(name, element);
+        let buffer = self.converted(&column.name, data_type, element)?;
+        let row_bytes = buffer.bytes().len() / rows.max(1);
+        column.cells =
+            (0..rows).map(|row| Cell::Numbers(0, row * row_bytes..(row + 1) * row_bytes)).collect();
+        column.buffers.push(buffer);
+        Ok(column)
+    }
+
+    /// The whole array as the value of one row.
+    pub(super) fn push_to(self, column: &mut Column, data_type: &DataType) -> Result<()> {
+        check_shape(&column.name, data_type, &self.shape)?;
+        let buffer = self.converted(&column.name, data_type, column.element)?;
+        column.push_numbers(buffer);
+        Ok(())
+    }
+
+    fn converted(self, name: &str, data_type: &DataType, element: Element) -> Result<Buffer> {
+        if self.kind == Kind::Number(element) {
+            return Ok(Buffer::Python(self.bytes));
+        }
+        let refused = |value: &Value<'_>| {
+            input(format!("column {name:?} holds {data_type}, and {value:?} of the array does not fit"))
+        };
+        let own = converted(&self.bytes, self.kind, element).map_err(|value| refused(&value))?;
+        Ok(Buffer::Own(own))
+    }
+}
+
+/// A list may be given as one row of numbers only; a tensor in its own shape, or flat.
+fn check_shape(name: &str, data_type: &DataType, shape: &[usize]) -> Result<()> {
+    let fits = match data_type {
+        DataType::Tensor(_, sides) => {
+            shape.len() == 1 || shape.iter().copied().eq(sides.iter().map(|&side| side as usize))
+        }
+        _ => shape.len() == 1,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(input(format!("column {name:?} holds {data_type}, and the array has the shape {shape:?} a row")))
+}

@@ -1,0 +1,69 @@
+//! The Python module `forebay._forebay`: a thin binding over the public interface of the store and of SQL.
+//!
+//! What Python sees is documented in `python/forebay/_forebay.pyi`; a program to begin with is in `docs/python.md`.
+//!
+//! # Rules
+//! - *Who owns the store.* One [`handle`] an opened store. Tables, rows, consumers are names; claims and steps lie in slots
+//!   that the handle knows. So closing a store ends everything that came of it, whatever Python variables are left.
+//! - *Bytes out.* Arrays and Arrow buffers point into the mapped extents, read-only. Whoever holds one keeps the extent, and
+//!   with it the store's lock: opening the store again elsewhere is refused for as long, so what is seen never changes.
+//! - *Bytes in.* What Python may change while its lock is not held (arrays) is copied first, with it held; what it cannot
+//!   change (`str`, `bytes`) is read where it lies.
+//! - *The interpreter's lock* is let go around every call of the store that may wait or copy, and nothing takes it while it
+//!   holds a lock of this module. A wait comes back every tenth of a second to ask for signals, so Ctrl-C ends it.
+//! - *Errors*: the classes of `forebay.errors`, one for each thing that a caller can do next.
+//!
+//! # Layout
+//! [`handle`] and [`slot`] (who owns what), [`failure`], [`store`], [`options`], [`table`] with [`schema`] and [`rows`],
+//! [`input`] (Python values on their way in), [`consumer`] with [`declaration`], [`wait`], [`batch`] with [`output`] and
+//! [`view`] (values on their way out), [`step`] with [`micro_batches`] and [`plan`], [`answer`] and [`arrow`].
+#![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
+
+use pyo3::prelude::*;
+
+mod answer;
+mod arrow;
+mod batch;
+mod consumer;
+mod declaration;
+mod failure;
+mod handle;
+mod input;
+mod micro_batches;
+mod options;
+mod output;
+mod plan;
+mod query;
+mod rows;
+mod schema;
+mod slot;
+mod step;
+mod store;
+mod table;
+mod view;
+mod wait;
+
+/// The compiled half of the package `forebay`.
+#[pymodule]
+mod _forebay {
+    #[pymodule_export]
+    use super::answer::Answer;
+    #[pymodule_export]
+    use super::arrow::RecordBatch;
+    #[pymodule_export]
+    use super::batch::Batch;
+    #[pymodule_export]
+    use super::consumer::Consumer;
+    #[pymodule_export]
+    use super::micro_batches::MicroBatches;
+    #[pymodule_export]
+    use super::rows::Rows;
+    #[pymodule_export]
+    use super::step::Step;
+    #[pymodule_export]
+    use super::store::{Store, open};
+    #[pymodule_export]
+    use super::table::Table;
+    #[pymodule_export]
+    use super::view::View;
+}

@@ -1,0 +1,269 @@
+//! Values on their way out: a column of a claim as Python sees it.
+//!
+//! | column | Python | copied |
+//! | --- | --- | --- |
+//! | list | a list with one array a row | no (bfloat16: yes, as float32) |
+//! | tensor | a list with one array a row, in the tensor's shape | no (bfloat16: yes, as float32) |
+//! | binary | a list of memory views | no |
+//! | text | a list of `str` | yes |
+//! | number, bool | one array; a masked one where cells are null or not final | yes |
+//!
+//! Meta and status columns come as numbers, bools and texts do. What is null or not final is `None` in a list.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow_schema::DataType as ArrowType;
+use forebay::store::{Cell, Claim, DataType, Element};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyMemoryView, PyTuple};
+
+use crate::failure::{Failure, Result, input};
+use crate::handle::Open;
+use crate::view::View;
+
+/// A column, read from the store and not yet seen by Python.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// Values where they lie.
+    Cells(DataType, Vec<Cell>),
+    /// Values that were gathered.
+    Array(ArrayRef),
+}
+
+impl Fetched {
+    /// Reads a column of a claim.
+    pub(crate) fn of(open: &Open, claim: &Claim, name: &str) -> Result<Self> {
+        let table = open.table(claim.table())?;
+        let columns = table.schema().data_columns();
+        let data_type = table.schema().index_of(name).ok().map(|index| &columns[index].data_type);
+        Ok(match data_type {
+            Some(data_type) if lies_ready(data_type) => Fetched::Cells(data_type.clone(), claim.cells(name)?),
+            _ => Fetched::Array(claim.columns([name])?.column(0).clone()),
+        })
+    }
+
+    /// How many bytes of values were copied for it.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        match self {
+            Fetched::Cells(..) => 0,
+            Fetched::Array(array) => copied_bytes(array),
+        }
+    }
+
+    /// The column for Python.
+    pub(crate) fn show<'py>(self, py: Python<'py>, name: &str) -> Result<Bound<'py, PyAny>> {
+        match self {
+            Fetched::Cells(data_type, cells) => show_cells(py, &data_type, cells),
+            Fetched::Array(array) => show_array(py, name, &array),
+        }
+    }
+}
+
+/// Whether a value in its extent is what Python sees of it.
+fn lies_ready(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Binary => true,
+        DataType::List(element) | DataType::Tensor(element, _) => *element != Element::BFloat16,
+        _ => false,
+    }
+}
+
+/// Bytes of values that were copied to make an array. Texts and bytes in a record batch lie where they lay.
+pub(crate) fn copied_bytes(array: &ArrayRef) -> usize {
+    match array.data_type() {
+        ArrowType::Utf8View | ArrowType::BinaryView => 0,
+        _ => array.to_data().get_slice_memory_size().unwrap_or_default(),
+    }
+}
+
+/// What is needed of numpy, looked up once.
+struct Numpy {
+    ndarray: Py<PyAny>,
+    masked_array: Py<PyAny>,
+    /// In the order of [`TYPES`].
+    dtypes: Vec<Py<PyAny>>,
+}
+
+/// The types of arrays, with the name that numpy has for each. `None` is bool.
+const TYPES: [(Option<Element>, &str); 12] = [
+    (None, "?"),
+    (Some(Element::Int8), "<i1"),
+    (Some(Element::Int16), "<i2"),
+    (Some(Element::Int32), "<i4"),
+    (Some(Element::Int64), "<i8"),
+    (Some(Element::UInt8), "<u1"),
+    (Some(Element::UInt16), "<u2"),
+    (Some(Element::UInt32), "<u4"),
+    (Some(Element::UInt64), "<u8"),
+    (Some(Element::Float16), "<f2"),
+    (Some(Element::Float32), "<f4"),
+    (Some(Element::Float64), "<f8"),
+];
+
+impl Numpy {
+    fn get(py: Python<'_>) -> Result<&'static Self> {
+        static NUMPY: PyOnceLock<Numpy> = PyOnceLock::new();
+        let import = || -> PyResult<Numpy> {
+            let numpy = py.import("forebay._arrays")?.getattr("numpy")?.call0()?;
+            let dtype = numpy.getattr("dtype")?;
+            let dtypes = TYPES.iter().map(|(_, name)| Ok(dtype.call1((*name,))?.unbind()));
+            Ok(Numpy {
+                ndarray: numpy.getattr("ndarray")?.unbind(),
+                masked_array: numpy.getattr("ma")?.getattr("MaskedArray")?.unbind(),
+                dtypes: dtypes.collect::<PyResult<_>>()?,
+            })
+        };
+        Ok(NUMPY.get_or_try_init(py, import)?)
+    }
+
+    /// The type of the elements. Arrow has no bfloat16, so there is none to show.
+    fn dtype(&self, element: Option<Element>) -> Result<&Py<PyAny>> {
+        let at = TYPES.iter().position(|(known, _)| *known == element);
+        at.map(|at| &self.dtypes[at]).ok_or_else(|| input(format!("numpy has no type for {element:?}")))
+    }
+
+    /// An array over bytes, in a shape.
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        shape: &Bound<'py, PyTuple>,
+        dtype: &Py<PyAny>,
+        view: View,
+    ) -> Result<Bound<'py, PyAny>> {
+        Ok(self.ndarray.bind(py).call1((shape, dtype, Bound::new(py, view)?))?)
+    }
+
+    /// An array of numbers, masked where they are null.
+    fn column<'py>(
+        &self,
+        py: Python<'py>,
+        element: Option<Element>,
+        bytes: Buffer,
+        nulls: Option<&NullBuffer>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let length = bytes.len() / element.map_or(1, Element::width_bytes);
+        let shape = PyTuple::new(py, [length])?;
+        let array = self.array(py, &shape, self.dtype(element)?, View::of_buffer(bytes))?;
+        let Some(nulls) = nulls else { return Ok(array) };
+        let mask = bytes_of_bits(&!nulls.inner());
+        let mask = self.array(py, &shape, self.dtype(None)?, View::of_buffer(mask))?;
+        let how = PyDict::new(py);
+        how.set_item("mask", mask)?;
+        Ok(self.masked_array.bind(py).call((array,), Some(&how))?)
+    }
+}
+
+/// A byte for each bit.
+fn bytes_of_bits(bits: &BooleanBuffer) -> Buffer {
+    Buffer::from_vec(bits.iter().map(u8::from).collect::<Vec<u8>>())
+}
+
+fn show_cells<'py>(py: Python<'py>, data_type: &DataType, cells: Vec<Cell>) -> Result<Bound<'py, PyAny>> {
+    let list = PyList::empty(py);
+    if *data_type == DataType::Binary {
+        for cell in cells {
+            match cell {
+                Cell::Bytes(bytes) => {
+                    list.append(PyMemoryView::from(Bound::new(py, View::of_value(bytes))?.as_any())?)?;
+                }
+                _ => list.append(py.None())?,
+            }
+        }
+        return Ok(list.into_any());
+    }
+    let numpy = Numpy::get(py)?;
+    let (element, sides) = match data_type {
+        DataType::Tensor(element, sides) => (*element, Some(PyTuple::new(py, sides)?)),
+        DataType::List(element) => (*element, None),
+        _ => return Err(input(format!("{data_type} has no array a row"))),
+    };
+    let dtype = numpy.dtype(Some(element))?;
+    for cell in cells {
+        let Cell::Bytes(bytes) = cell else {
+            list.append(py.None())?;
+            continue;
+        };
+        let shape = match &sides {
+            Some(sides) => sides.clone(),
+            None => PyTuple::new(py, [bytes.len() / element.width_bytes()])?,
+        };
+        list.append(numpy.array(py, &shape, dtype, View::of_value(bytes))?)?;
+    }
+    Ok(list.into_any())
+}
+
+fn show_array<'py>(py: Python<'py>, name: &str, array: &ArrayRef) -> Result<Bound<'py, PyAny>> {
+    let texts =
+        |texts: Vec<Option<&str>>| -> Result<Bound<'py, PyAny>> { Ok(PyList::new(py, texts)?.into_any()) };
+    match array.data_type() {
+        ArrowType::Utf8View => texts(array.as_string_view().iter().collect()),
+        ArrowType::Utf8 => texts(array.as_string::<i32>().iter().collect()),
+        ArrowType::Boolean => {
+            let bools = array.as_boolean();
+            Numpy::get(py)?.column(py, None, bytes_of_bits(bools.values()), bools.nulls())
+        }
+        ArrowType::List(_) => {
+            let lists = array.as_list::<i32>();
+            show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))))
+        }
+        ArrowType::FixedSizeList(..) => {
+            let lists = array.as_fixed_size_list();
+            show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))))
+        }
+        other => match element_of(other) {
+            Some(element) => Numpy::get(py)?.column(py, Some(element), values_of(array), array.nulls()),
+            None => Err(unseen(name, other)),
+        },
+    }
+}
+
+/// A list with one array a row, over what was gathered.
+fn show_lists<'py>(
+    py: Python<'py>,
+    rows: impl Iterator<Item = Option<ArrayRef>>,
+) -> Result<Bound<'py, PyAny>> {
+    let (numpy, list) = (Numpy::get(py)?, PyList::empty(py));
+    for row in rows {
+        match row {
+            None => list.append(py.None())?,
+            Some(row) => {
+                let element =
+                    element_of(row.data_type()).ok_or_else(|| unseen("of lists", row.data_type()))?;
+                list.append(numpy.column(py, Some(element), values_of(&row), None)?)?;
+            }
+        }
+    }
+    Ok(list.into_any())
+}
+
+/// The bytes of an array of numbers.
+fn values_of(array: &ArrayRef) -> Buffer {
+    let data = array.to_data();
+    let width = data.data_type().primitive_width().unwrap_or(1);
+    data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
+}
+
+fn element_of(data_type: &ArrowType) -> Option<Element> {
+    Some(match data_type {
+        ArrowType::Int8 => Element::Int8,
+        ArrowType::Int16 => Element::Int16,
+        ArrowType::Int32 => Element::Int32,
+        ArrowType::Int64 => Element::Int64,
+        ArrowType::UInt8 => Element::UInt8,
+        ArrowType::UInt16 => Element::UInt16,
+        ArrowType::UInt32 => Element::UInt32,
+        ArrowType::UInt64 => Element::UInt64,
+        ArrowType::Float16 => Element::Float16,
+        ArrowType::Float32 => Element::Float32,
+        ArrowType::Float64 => Element::Float64,
+        _ => return None,
+    })
+}
+
+fn unseen(name: &str, data_type: &ArrowType) -> Failure {
+    input(format!(
+        "column {name:?} holds {data_type}, which is no array of numpy; take it from batch.arrow([{name:?}])"
+    ))
+}

@@ -1,0 +1,39 @@
+//! A claim or a step, in a place that two can reach: the Python object that uses it, and the handle that ends it when the
+//! store is closed.
+
+use std::fmt;
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// Holds something of a store until it is used up, given back, or the store is closed.
+#[derive(Debug)]
+pub(crate) struct Slot<T>(Mutex<Option<T>>);
+
+/// Something that ends with its store.
+pub(crate) trait EndsWithStore: Send + Sync + fmt::Debug {
+    /// Lets go of what is held. Waits for a call that uses it.
+    fn end(&self);
+}
+
+impl<T> Slot<T> {
+    pub(crate) fn new(held: T) -> Self {
+        Slot(Mutex::new(Some(held)))
+    }
+
+    /// What is held, for one call. Not to be taken while the interpreter's lock is held: its holder may be copying.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.0.lock()
+    }
+
+    /// Whether something is held.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.lock().is_some()
+    }
+}
+
+impl<T: Send + fmt::Debug> EndsWithStore for Slot<T> {
+    fn end(&self) {
+        let held = self.0.lock().take();
+        drop(held); // with the slot free again: giving back takes locks of the store
+    }
+}

@@ -1,0 +1,203 @@
+//! A step: micro-batches, then one commit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forebay::store::{Gang, ObjectRef, Split, Step as StoreStep};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::batch::micro_batch;
+use crate::consumer::ConsumerName;
+use crate::failure::{Failure, Result, input, state};
+use crate::handle::{Handle, Open};
+use crate::micro_batches::MicroBatches;
+use crate::options;
+use crate::slot::Slot;
+
+/// An open step. Leaving it without a commit gives it up: its rows go back.
+#[pyclass(frozen, module = "forebay")]
+#[derive(Debug)]
+pub(crate) struct Step {
+    handle: Arc<Handle>,
+    step: Arc<Slot<Arc<StoreStep>>>,
+    number: u64,
+    planned: BTreeSet<String>,
+}
+
+/// How a commit moves a policy: the version that is expected, and what is to be stored of its state.
+#[derive(Debug)]
+struct Update {
+    policy: String,
+    version: Option<u64>,
+    objects: Vec<(String, Vec<u8>)>,
+}
+
+impl Update {
+    fn of(policy: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<Self> {
+        let policy: String = policy.extract()?;
+        let (mut version, mut objects) = (None, Vec::new());
+        if let Ok(state) = value.cast::<PyDict>() {
+            for (key, payload) in state {
+                let expected = format!("the object {key} of policy {policy:?}");
+                let payload = payload.extract().map_err(|_| options::wrong(&expected, "bytes", &payload))?;
+                objects.push((key.extract()?, payload));
+            }
+        } else if !value.is_none() {
+            let expected = "the new version, the objects that hold it as a dict of bytes, or None";
+            version = Some(value.extract().map_err(|_| options::wrong(&policy, expected, value))?);
+        }
+        Ok(Update { policy, version, objects })
+    }
+
+    /// Writes the objects, at the version that the commit makes.
+    fn bring(&self, open: &Open) -> Result<Vec<ObjectRef>> {
+        let next = open.store.policy(&self.policy)?.version + 1;
+        if let Some(version) = self.version.filter(|version| *version != next) {
+            let policy = &self.policy;
+            return Err(input(format!(
+                "policy {policy:?} is at version {}, so this step makes it {next} and not {version}",
+                next - 1
+            )));
+        }
+        let put = |(key, payload): &(String, Vec<u8>)| Ok(open.store.put_object(key, next, payload)?);
+        self.objects.iter().map(put).collect()
+    }
+}
+
+impl Step {
+    pub(crate) fn new(handle: &Arc<Handle>, open: &Open, step: StoreStep, planned: BTreeSet<String>) -> Self {
+        let number = step.number();
+        Step { handle: handle.clone(), step: open.hold(Arc::new(step)), number, planned }
+    }
+
+    fn ended(&self) -> Failure {
+        state(format!("step {} was committed or given up before; begin another", self.number))
+    }
+
+    /// Runs a call on the open step.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Open, &Arc<StoreStep>) -> Result<T> + Send,
+    ) -> Result<T> {
+        self.handle.run(py, |open| {
+            let step = self.step.lock().clone();
+            call(open, &step.ok_or_else(|| self.ended())?)
+        })
+    }
+
+    fn check_planned(&self, consumer: &str) -> Result<()> {
+        if self.planned.contains(consumer) {
+            return Ok(());
+        }
+        let planned: Vec<&str> = self.planned.iter().map(String::as_str).collect();
+        Err(state(format!(
+            "step {} takes nothing for {consumer:?}; it is planned for {}: say groups= or rows= when it begins",
+            self.number,
+            planned.join(", ")
+        )))
+    }
+}
+
+#[pymethods]
+impl Step {
+    /// The step's number: how many were committed before it, plus one.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The micro-batches of a trainer, each as soon as enough is ready. The iteration ends when all that was planned has been
+    /// handed out; a wait that is longer than `timeout` raises `WaitTimeout`.
+    #[pyo3(signature = (consumer, size=None, *, tokens=None, exact=true, timeout=None, rank=None, world=None, gang="ranks",
+        split="same"))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn micro_batches(
+        &self,
+        py: Python<'_>,
+        consumer: ConsumerName<'_>,
+        size: Option<usize>,
+        tokens: Option<(String, u64)>,
+        exact: bool,
+        timeout: Option<&Bound<'_, PyAny>>,
+        rank: Option<u32>,
+        world: Option<u32>,
+        gang: &str,
+        split: &str,
+    ) -> Result<MicroBatches> {
+        let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
+        self.check_planned(consumer.name())?;
+        let gang = match (rank, world) {
+            (None, None) => None,
+            (Some(rank), Some(world)) => Some(Gang::new(gang, rank, world).split(split_named(split)?)),
+            _ => return Err(input("rank= and world= go together: which rank this is, of how many")),
+        };
+        let name: Arc<str> = consumer.name().into();
+        self.run(py, |open, step| {
+            let join = |gang| -> Result<_> { Ok(step.join(&open.consumer(&name)?, gang)?) };
+            let member = gang.map(join).transpose()?;
+            let member = member.map(|member| open.hold(Arc::new(member)));
+            Ok(MicroBatches::new(&self.handle, &self.step, self.number, name, rule, timeout, member))
+        })
+    }
+
+    /// Whether everything that was planned for a trainer has been handed out or left out.
+    fn is_complete(&self, py: Python<'_>, consumer: ConsumerName<'_>) -> Result<bool> {
+        let name = consumer.name().to_owned();
+        self.run(py, |open, step| Ok(step.is_complete(&open.consumer(&name)?)))
+    }
+
+    /// Gives back what has been accumulated for one table: its gradients were lost or dropped.
+    fn drop_cache(&self, py: Python<'_>, table: &str) -> Result<()> {
+        self.run(py, |_, step| Ok(step.drop_cache(table)?))
+    }
+
+    /// Commits: rows consumed, the named policies one version on, their objects recorded, all at once. Gives the number of
+    /// rows. Nothing has changed when it raises; the step is open as before.
+    fn commit(&self, py: Python<'_>, updates: &Bound<'_, PyDict>) -> Result<u64> {
+        let updates: Vec<Update> =
+            updates.iter().map(|(policy, value)| Update::of(&policy, &value)).collect::<Result<_>>()?;
+        let rows = self.run(py, |open, step| {
+            let brought: Vec<Vec<ObjectRef>> =
+                updates.iter().map(|update| update.bring(open)).collect::<Result<_>>()?;
+            let named = updates.iter().map(|update| update.policy.as_str()).zip(brought);
+            Ok(step.commit(named)?.rows)
+        })?;
+        py.detach(|| self.step.lock().take());
+        Ok(rows)
+    }
+
+    /// Gives the step up: its claims go back, and the same number can be begun again.
+    fn abandon(&self, py: Python<'_>) {
+        py.detach(|| {
+            let step = self.step.lock().take();
+            drop(step);
+        });
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Gives the step up, if it was not committed.
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> bool {
+        self.abandon(py);
+        false
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<step {} of {}>", self.number, self.handle.path().display())
+    }
+}
+
+fn split_named(word: &str) -> Result<Split> {
+    match word {
+        "same" => Ok(Split::Same),
+        "balanced" => Ok(Split::Balanced),
+        other => {
+            Err(input(format!("{other:?} is no way to split a micro-batch; it is \"same\" or \"balanced\"")))
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The store: the list of what one can ask of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay::store::Policy;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::answer::Answer;
+use crate::consumer::Consumer;
+use crate::declaration::declaration;
+use crate::failure::{Result, input};
+use crate::handle::Handle;
+use crate::options::{durability, options};
+use crate::plan::Membership;
+use crate::query::ask;
+use crate::schema::{Remarks, schema};
+use crate::step::Step;
+use crate::table::Table;
+
+/// A store, open in this process.
+#[pyclass(frozen, module = "forebay", weakref)]
+#[derive(Debug)]
+pub(crate) struct Store(Arc<Handle>);
+
+/// Opens the store in a directory, and creates it where there is none.
+#[pyfunction]
+#[pyo3(signature = (path, **options))]
+pub(crate) fn open(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
+    let (options, read_only) = self::options(options)?;
+    let handle = py.detach(|| Handle::open(path, options, read_only))?;
+    Ok(Store(Arc::new(handle)))
+}
+
+#[pymethods]
+impl Store {
+    /// The directory.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+
+    /// Whether it was closed here.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Creates a table, and its policy where there is none of that name yet.
+    #[pyo3(signature = (name, columns, *, roles=None, shared=None, lazy=None, policy=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn create_table(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        columns: &Bound<'_, PyDict>,
+        roles: Option<BTreeMap<String, String>>,
+        shared: Option<Vec<String>>,
+        lazy: Option<Vec<String>>,
+        policy: Option<String>,
+    ) -> Result<Table> {
+        let remarks = Remarks {
+            roles: roles.unwrap_or_default().into_iter().collect(),
+            shared: shared.unwrap_or_default(),
+            lazy: lazy.unwrap_or_default(),
+            policy,
+        };
+        let schema = schema(columns, remarks)?;
+        self.0.run(py, |open| Ok(open.store.create_table(name, schema).map(drop)?))?;
+        Ok(Table::new(&self.0, name))
+    }
+
+    /// The table of that name.
+    fn table(&self, py: Python<'_>, name: &str) -> Result<Table> {
+        self.0.run(py, |open| open.table(name).map(drop))?;
+        Ok(Table::new(&self.0, name))
+    }
+
+    /// The names of all tables, in the order of their creation.
+    fn tables(&self, py: Python<'_>) -> Result<Vec<String>> {
+        self.0.run(py, |open| Ok(open.store.tables()))
+    }
+
+    /// Declares a consumer.
+    #[pyo3(signature = (name, *, tables, kind, **options))]
+    fn create_consumer(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        tables: Vec<String>,
+        kind: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Consumer> {
+        let declared = declaration(&tables, kind, options)?;
+        self.0.run(py, |open| Ok(open.store.create_consumer(name, declared).map(drop)?))?;
+        Ok(Consumer::new(&self.0, name))
+    }
+
+    /// The consumer of that name.
+    fn consumer(&self, py: Python<'_>, name: &str) -> Result<Consumer> {
+        self.0.run(py, |open| open.consumer(name).map(drop))?;
+        Ok(Consumer::new(&self.0, name))
+    }
+
+    /// The names of all consumers.
+    fn consumers(&self, py: Python<'_>) -> Result<Vec<String>> {
+        let mut names: Vec<String> =
+            self.0.run(py, |open| Ok(open.store.consumers().into_iter().map(|c| c.name).collect()))?;
+        names.dedup(); // there is one entry a table
+        Ok(names)
+    }
+
+    /// Creates a policy that stands at a version. With keys of its state, every commit that moves it stores one object of
+    /// each.
+    #[pyo3(signature = (name, *, version=0, state_keys=None))]
+    fn create_policy(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        version: u64,
+        state_keys: Option<Vec<String>>,
+    ) -> Result<()> {
+        let keys = state_keys.unwrap_or_default();
+        let policy = Policy::durable(keys.iter().map(String::as_str)).version(version);
+        self.0.run(py, |open| Ok(open.store.declare_policy(name, policy)?))
+    }
+
+    /// The version that a policy stands at.
+    fn policy_version(&self, py: Python<'_>, name: &str) -> Result<u64> {
+        self.0.run(py, |open| Ok(open.store.policy(name)?.version))
+    }
+
+    /// What the last commit stored of a policy's state, by key.
+    fn policy_state<'py>(&self, py: Python<'py>, name: &str) -> Result<Bound<'py, PyDict>> {
+        let objects = self.0.run(py, |open| {
+            let objects = open.store.policy(name)?.objects;
+            let read = |object| Ok(open.store.object(object)?);
+            let payloads: Vec<Vec<u8>> = objects.iter().map(read).collect::<Result<_>>()?;
+            Ok(objects.into_iter().map(|object| object.key).zip(payloads).collect::<Vec<_>>())
+        })?;
+        let state = PyDict::new(py);
+        for (key, payload) in objects {
+            state.set_item(key, PyBytes::new(py, &payload))?;
+        }
+        Ok(state)
+    }
+
+    /// Begins a step: of whole groups, of numbers of rows, or, where nothing is said, of every group that was begun.
+    #[pyo3(signature = (*, groups=None, rows=None, durability=None))]
+    fn step(
+        &self,
+        py: Python<'_>,
+        groups: Option<&Bound<'_, PyDict>>,
+        rows: Option<&Bound<'_, PyDict>>,
+        durability: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Step> {
+        let membership = Membership::of(groups, rows)?;
+        let level = durability.map(self::durability).transpose()?;
+        self.0.run(py, |open| {
+            let (plan, planned) = membership.plan(open)?;
+            let step = open.store.begin_step(plan)?;
+            let step = match level {
+                Some(level) => step.durability(level),
+                None => step,
+            };
+            Ok(Step::new(&self.0, open, step, planned))
+        })
+    }
+
+    /// Answers a question in SQL, as of the moment of the call.
+    fn sql(&self, py: Python<'_>, statement: &str) -> Result<Answer> {
+        self.0.run(py, |open| Ok(Answer::new(ask(open.session()?, statement)?)))
+    }
+
+    /// Brings everything that was acknowledged so far to stable storage.
+    fn sync(&self, py: Python<'_>) -> Result<()> {
+        self.0.run(py, |open| Ok(open.store.sync()?))
+    }
+
+    /// Takes a checkpoint: opening the store then replays what comes after it.
+    fn checkpoint(&self, py: Python<'_>) -> Result<()> {
+        self.0.run(py, |open| Ok(open.store.checkpoint().map(drop)?))
+    }
+
+    /// Takes in what the writer of a store that was opened read-only has written since. Gives the number of records.
+    fn refresh(&self, py: Python<'_>) -> Result<u64> {
+        self.0.run(py, |open| Ok(open.store.refresh()?))
+    }
+
+    /// Copies the store, as it is at one instant, to a directory that is empty or does not exist.
+    fn backup(&self, py: Python<'_>, to: PathBuf) -> Result<()> {
+        if to.as_os_str().is_empty() {
+            return Err(input("the directory to copy to has no name"));
+        }
+        self.0.run(py, |open| Ok(open.store.backup(to).map(drop)?))
+    }
+
+    /// Ends everything that came of the store, and lets go of its directory. Arrays and record batches stay as they are; as
+    /// long as there are any of them the directory stays locked. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> Result<()> {
+        py.detach(|| self.0.close())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> Result<bool> {
+        self.close(py)?;
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<store at {}>", self.0.path().display())
+    }
+}

@@ -1,0 +1,264 @@
+//! A table: what writers call.
+
+use std::sync::Arc;
+
+use forebay::store::{DataColumn, NewRow, Purpose, Row, SampleId, Schema, Wait, WriteBatch};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::failure::{Result, input};
+use crate::handle::{Handle, Open};
+use crate::input::{Column, cells, columns, single};
+use crate::options;
+use crate::rows::Rows;
+use crate::schema::data_type;
+
+/// The rows of one agent.
+#[pyclass(frozen, module = "forebay")]
+#[derive(Debug)]
+pub(crate) struct Table {
+    handle: Arc<Handle>,
+    name: Arc<str>,
+}
+
+/// How a batch is acknowledged, and how long it may wait for room.
+#[derive(Clone, Copy, Debug, Default)]
+struct Terms {
+    durability: Option<forebay::store::Durability>,
+    wait: Option<Wait>,
+}
+
+impl Terms {
+    fn of(durability: Option<&Bound<'_, PyAny>>, timeout: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        let durability = durability.map(options::durability).transpose()?;
+        let wait = timeout.map(|time| options::seconds("timeout", time).map(Wait::For)).transpose()?;
+        Ok(Terms { durability, wait })
+    }
+
+    fn apply(self, batch: &mut WriteBatch<'_>) {
+        if let Some(level) = self.durability {
+            batch.durability(level);
+        }
+        if let Some(wait) = self.wait {
+            batch.wait(wait);
+        }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Self {
+        Table { handle: handle.clone(), name: name.into() }
+    }
+
+    fn schema(&self, py: Python<'_>) -> Result<Schema> {
+        self.handle.run(py, |open| Ok(open.table(&self.name)?.schema().clone()))
+    }
+
+    /// Runs a call on the table.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Open, &forebay::store::Table) -> Result<T> + Send,
+    ) -> Result<T> {
+        self.handle.run(py, |open| call(open, &open.table(&self.name)?))
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// The table's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The data columns, with the names of their types.
+    #[getter]
+    fn columns<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let columns = PyDict::new(py);
+        for column in self.schema(py)?.data_columns().iter().filter(|column| !column.retired) {
+            columns.set_item(&column.name, column.data_type.to_string())?;
+        }
+        Ok(columns)
+    }
+
+    /// Begins rows of a policy version, with what is known of them already.
+    #[pyo3(signature = (*, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
+        idempotency_tokens=None, durability=None, timeout=None, **columns))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn insert(
+        &self,
+        py: Python<'_>,
+        policy_version: u64,
+        sample_ids: &Bound<'_, PyAny>,
+        purpose: Option<&str>,
+        agent: Option<&str>,
+        parents: Option<Vec<Option<String>>>,
+        weights: Option<&str>,
+        idempotency_tokens: Option<Vec<u128>>,
+        durability: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        columns: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Rows> {
+        if sample_ids.is_instance_of::<PyString>() {
+            return Err(input("sample_ids is one text; give a list with one id a row"));
+        }
+        let samples: Vec<String> = sample_ids.try_iter()?.map(|id| id?.extract()).collect::<PyResult<_>>()?;
+        let count = samples.len();
+        check_count("parents", parents.as_ref().map(Vec::len), count)?;
+        check_count("idempotency_tokens", idempotency_tokens.as_ref().map(Vec::len), count)?;
+        let purpose = purpose.map(purpose_named).transpose()?;
+        let row = |(at, sample): (usize, &String)| {
+            let mut row = NewRow::new(policy_version, sample)?;
+            row = purpose.map_or(row.clone(), |purpose| row.purpose(purpose));
+            row = agent.map_or(row.clone(), |agent| row.agent(agent));
+            row = weights.map_or(row.clone(), |weights| row.weights(weights));
+            let parent = parents.as_ref().and_then(|parents| parents[at].as_deref());
+            row = parent.map_or(row.clone(), |parent| row.parent(parent));
+            Ok(idempotency_tokens.as_ref().map_or(row.clone(), |tokens| row.token(tokens[at])))
+        };
+        let rows: Vec<NewRow> = samples.iter().enumerate().map(row).collect::<Result<_>>()?;
+        let columns = self::columns(&self.schema(py)?, columns, count)?;
+        let terms = Terms::of(durability, timeout)?;
+        let rows = self.run(py, |open, table| {
+            let mut batch = open.store.batch();
+            terms.apply(&mut batch);
+            for (at, row) in rows.into_iter().enumerate() {
+                batch.insert(table, row, cells(&columns, at))?;
+            }
+            Ok(batch.commit()?)
+        })?;
+        Ok(Rows::new(&self.name, rows))
+    }
+
+    /// Turns cells of rows final, all of them or none.
+    #[pyo3(signature = (rows, /, *, durability=None, timeout=None, **columns))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        rows: &Rows,
+        durability: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        columns: Option<&Bound<'_, PyDict>>,
+    ) -> Result<()> {
+        let rows = rows.of(&self.name)?;
+        let columns = self::columns(&self.schema(py)?, columns, rows.len())?;
+        let terms = Terms::of(durability, timeout)?;
+        self.run(py, |open, table| {
+            let mut batch = open.store.batch();
+            terms.apply(&mut batch);
+            write_rows(&mut batch, table, &rows, &columns)?;
+            batch.commit()?;
+            Ok(())
+        })
+    }
+
+    /// Lets a text, binary or list cell of one row grow.
+    fn append(&self, py: Python<'_>, row: &Rows, column: &str, value: &Bound<'_, PyAny>) -> Result<()> {
+        let row = row.one_of(&self.name)?;
+        let fragment = single(&self.schema(py)?, column, value)?;
+        self.run(py, |_, table| Ok(table.append(row, column, fragment.cell(0).1)?))
+    }
+
+    /// Closes a cell that grew: its fragments become one final value.
+    fn finalize(&self, py: Python<'_>, row: &Rows, column: &str) -> Result<()> {
+        let row = row.one_of(&self.name)?;
+        self.run(py, |_, table| Ok(table.finalize(row, column)?))
+    }
+
+    /// Leaves rows out for good, all of them or none.
+    fn exclude(&self, py: Python<'_>, rows: &Rows, reason: &str) -> Result<()> {
+        let rows = rows.of(&self.name)?;
+        self.run(py, |open, _| {
+            let mut batch = open.store.batch();
+            rows.iter().try_for_each(|row| batch.exclude(*row, reason))?;
+            batch.commit()?;
+            Ok(())
+        })
+    }
+
+    /// The live rows with these identities, for instance those of a run that goes on after a crash.
+    #[pyo3(signature = (*, policy_version, sample_ids))]
+    fn find(&self, py: Python<'_>, policy_version: u64, sample_ids: Vec<String>) -> Result<Rows> {
+        let rows = self.run(py, |_, table| {
+            let find = |id: &String| {
+                let sample: SampleId = id.parse()?;
+                let missing = || {
+                    input(format!(
+                        "table {:?} has no row {id:?} of policy version {policy_version}",
+                        self.name
+                    ))
+                };
+                table.find(policy_version, &sample).ok_or_else(missing)
+            };
+            sample_ids.iter().map(find).collect::<Result<Vec<Row>>>()
+        })?;
+        Ok(Rows::new(&self.name, rows))
+    }
+
+    /// How many rows there are, by what became of them.
+    fn counts<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let counts = self.run(py, |_, table| Ok(table.counts()))?;
+        let shown = PyDict::new(py);
+        shown.set_item("written", counts.written)?;
+        shown.set_item("consumed", counts.consumed)?;
+        shown.set_item("open", counts.open())?;
+        shown.set_item(
+            "excluded",
+            counts
+                .excluded
+                .iter()
+                .map(|(reason, rows)| (reason.to_string(), *rows))
+                .collect::<std::collections::BTreeMap<_, _>>(),
+        )?;
+        Ok(shown)
+    }
+
+    /// Adds a data column while others write and read.
+    #[pyo3(signature = (name, r#type, *, lazy=false))]
+    fn add_column(&self, py: Python<'_>, name: &str, r#type: &Bound<'_, PyAny>, lazy: bool) -> Result<()> {
+        let column = DataColumn::new(name, data_type(r#type)?);
+        let column = if lazy { column.lazy() } else { column };
+        self.run(py, |_, table| Ok(table.add_column(column)?))
+    }
+
+    /// Gives a data column another name.
+    fn rename_column(&self, py: Python<'_>, column: &str, name: &str) -> Result<()> {
+        self.run(py, |_, table| Ok(table.rename_column(column, name)?))
+    }
+
+    /// Takes a data column out of the table.
+    fn retire_column(&self, py: Python<'_>, column: &str) -> Result<()> {
+        self.run(py, |_, table| Ok(table.retire_column(column)?))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<table {:?} of {}>", self.name, self.handle.path().display())
+    }
+}
+
+/// Puts columns into a batch, a cell a row.
+pub(crate) fn write_rows(
+    batch: &mut WriteBatch<'_>,
+    table: &forebay::store::Table,
+    rows: &[Row],
+    columns: &[Column],
+) -> forebay::store::Result<()> {
+    rows.iter().enumerate().try_for_each(|(at, row)| batch.write(table, *row, cells(columns, at)))
+}
+
+fn check_count(what: &str, given: Option<usize>, rows: usize) -> Result<()> {
+    match given.filter(|given| *given != rows) {
+        Some(given) => Err(input(format!("{what} has {given} entries for {rows} rows"))),
+        None => Ok(()),
+    }
+}
+
+/// A purpose by its word.
+pub(crate) fn purpose_named(word: &str) -> Result<Purpose> {
+    let purposes = [Purpose::Train, Purpose::Eval, Purpose::WarmUp];
+    purposes.into_iter().find(|purpose| purpose.as_str() == word).ok_or_else(|| {
+        let words = purposes.map(Purpose::as_str).join(", ");
+        input(format!("{word:?} is no purpose of a row; the purposes are {words}"))
+    })
+}

@@ -1,0 +1,70 @@
+"""The package as it is installed: what it needs, what its stubs say, and its first program."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import forebay
+from forebay import _forebay
+
+HERE = pathlib.Path(__file__).parent
+
+
+def run(program: str) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_nothing_is_imported_that_a_call_does_not_need(path):
+    program = f"""
+        import sys
+        for missing in ("numpy", "pyarrow", "torch", "pandas", "ray"):
+            sys.modules[missing] = None
+        import forebay
+        with forebay.open({str(path)!r}) as store:
+            solver = store.create_table("solver", {{"response": "list<int32>", "answer": "utf8", "reward": "float32"}})
+            reward = store.create_consumer("reward", tables=["solver"], kind="task", ready=["answer"])
+            solver.insert(policy_version=0, sample_ids=["q_0_0"], response=[[1, 2]], answer=["4"])
+            with reward.claim(size=1, timeout=0) as claim:
+                assert claim["answer"] == ["4"] and claim["sample_id"] == ["q_0_0"]
+                for call in (lambda: claim["response"], lambda: claim.arrow()):
+                    try:
+                        call()
+                    except ImportError as missing:
+                        assert "install" in str(missing)
+                    else:
+                        raise AssertionError
+                claim.finish(reward=[1.0])
+            assert len(store.sql("select * from solver")) == 1
+            print(solver.counts()["written"])
+    """
+    assert run(program) == "1\n"
+
+
+def test_the_stubs_name_all_that_there_is_and_nothing_else():
+    stubs = ast.parse((pathlib.Path(forebay.__file__).parent / "_forebay.pyi").read_text())
+    classes = {node.name: node for node in stubs.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in stubs.body if isinstance(node, ast.FunctionDef)}
+    public = {name for name in vars(_forebay) if not name.startswith("_")}
+    assert set(classes) | functions == public
+    for name, node in classes.items():
+        stubbed = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        there = {member for member in vars(getattr(_forebay, name)) if not member.startswith("_")}
+        assert {member for member in stubbed if not member.startswith("_")} == there, name
+        assert all(hasattr(getattr(_forebay, name), member) for member in stubbed - {"__buffer__"}), name
+    assert (pathlib.Path(forebay.__file__).parent / "py.typed").exists()
+
+
+def test_the_first_program_of_the_documentation_runs(path):
+    text = (HERE.parent.parent / "docs" / "python.md").read_text()
+    programs = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    assert programs
+    run("\n".join(programs).replace("run/store", str(path)))
+
+
+def test_the_quick_start_trains(path):
+    example = HERE.parent / "examples" / "quickstart.py"
+    result = subprocess.run([sys.executable, str(example), str(path)], check=True, capture_output=True, text=True)
+    assert "the same gradient" in result.stdout, result.stdout

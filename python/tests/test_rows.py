@@ -1,0 +1,245 @@
+"""What writers call: rows, their cells, and the forms that values may have."""
+
+import array
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import forebay
+from conftest import ids
+
+
+def written(store, column: str, values, type_name: str):
+    """What is read of values that were written to a column of a type."""
+    table = store.create_table("t", {column: type_name})
+    reader = store.create_consumer("r", tables=["t"], kind="task")
+    table.insert(policy_version=0, sample_ids=ids("q", len(values)), **{column: values})
+    with reader.claim(size=len(values), timeout=0) as claim:
+        return claim[column]
+
+
+def test_a_row_is_staged_and_read_when_it_is_ready(solver, read):
+    rows = solver.insert(policy_version=0, sample_ids=["q1_0_0", "q1_0_1"], prompt=[[1, 2], [3]])
+    with pytest.raises(forebay.WaitTimeout):
+        read.claim(size=2, timeout=0)
+    solver.write(rows, response=[np.array([4, 5], np.int32), [6]], reward=np.array([1.0, 0.0]), answer=["yes", "no"])
+    with read.claim(size=2, timeout=0) as claim:
+        assert claim.sample_ids == ["q1_0_0", "q1_0_1"] and len(claim) == 2 and claim.table == "solver"
+        assert [list(row) for row in claim["response"]] == [[4, 5], [6]]
+        assert claim["reward"].tolist() == [1.0, 0.0] and claim["answer"] == ["yes", "no"]
+        assert claim["policy_version"].tolist() == [0, 0] and claim["reward_status"].tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[1, 2], [3, 4]],
+        [(1, 2), (3, 4)],
+        ((1, 2), (3, 4)),
+        np.array([[1, 2], [3, 4]], np.int32),
+        np.array([[1, 2], [3, 4]]),  # int64, as numpy has it on its own
+        np.array([[1, 3], [2, 4]], np.int32).T,  # not contiguous
+        np.array([[1, 2], [3, 4]], ">i4"),  # of another order of bytes
+        np.array([[1, 2], [3, 4]], np.uint8),
+        [np.array([1, 2]), array.array("h", [3, 4])],
+        [memoryview(array.array("i", [1, 2])), np.array([3, 4], object)],
+        pa.array([[1, 2], [3, 4]], pa.list_(pa.int32())),
+        pa.array([[9], [1, 2], [3, 4]])[1:],
+        pa.chunked_array([pa.array([[1, 2]]), pa.array([[3, 4]])]),
+        iter([[1, 2], [3, 4]]),
+    ],
+    ids=lambda values: type(values).__name__,
+)
+def test_lists_may_be_given_in_many_forms(store, values):
+    table = store.create_table("t", {"x": "list<int32>"})
+    reader = store.create_consumer("r", tables=["t"], kind="task")
+    table.insert(policy_version=0, sample_ids=ids("q"), x=values)
+    with reader.claim(size=2, timeout=0) as claim:
+        assert [row.tolist() for row in claim["x"]] == [[1, 2], [3, 4]]
+        assert {row.dtype for row in claim["x"]} == {np.dtype(np.int32)}
+
+
+ELEMENTS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_every_number_type_comes_back_as_itself(store, element):
+    values = np.array([[0, 1, 100], [7, 8, 9]], element)
+    rows = written(store, "x", values, f"list<{element}>")
+    assert all((row == value).all() and row.dtype == element for row, value in zip(rows, values))
+    table = store.create_table("scalars", {"x": element})
+    reader = store.create_consumer("s", tables=["scalars"], kind="task")
+    table.insert(policy_version=0, sample_ids=ids("q"), x=values[:, 0])
+    with reader.claim(size=2, timeout=0) as claim:
+        assert claim["x"].dtype == element and claim["x"].tolist() == [0, 7]
+
+
+def test_values_of_every_other_type_come_back_as_themselves(store):
+    cases = [
+        ("bool", [True, False], lambda got: got.tolist() == [True, False]),
+        ("bool", np.array([True, False]), lambda got: got.tolist() == [True, False]),
+        ("utf8", ["", "a text that is longer than twelve bytes"], lambda got: got[1].startswith("a text")),
+        ("utf8", pa.array(["x", "y"]), lambda got: got == ["x", "y"]),
+        ("binary", [b"", bytearray(range(20))], lambda got: [bytes(b) for b in got] == [b"", bytes(range(20))]),
+        ("list<bfloat16>", [[0.5, 1.0], []], lambda got: got[0].tolist() == [0.5, 1.0] and got[1].size == 0),
+        ("bfloat16", [0.5, -2.0], lambda got: got.tolist() == [0.5, -2.0]),
+        ("list<uint8>", [[True, False], np.array([True])], lambda got: [r.tolist() for r in got] == [[1, 0], [1]]),
+        ("tensor<int16, [2, 2]>", [[[1, 2], [3, 4]], [5, 6, 7, 8]], lambda got: got[1].tolist() == [[5, 6], [7, 8]]),
+        ("tensor<float32, [2, 3]>", np.ones((2, 2, 3)), lambda got: got[0].shape == (2, 3) and got[0].sum() == 6),
+        ("float32", [1, None], lambda got: got.mask.tolist() == [False, True] and got[0] == 1.0),
+        ("list<int32>", [None, [1]], lambda got: got[0] is None and got[1].tolist() == [1]),
+        ("float64", np.array([1, 2]), lambda got: got.tolist() == [1.0, 2.0]),
+        ("int64", [np.int8(3), np.uint64(2**63 - 1)], lambda got: got.tolist() == [3, 2**63 - 1]),
+    ]
+    for number, (type_name, values, holds) in enumerate(cases):
+        table = store.create_table(f"t{number}", {"x": type_name})
+        reader = store.create_consumer(f"r{number}", tables=[f"t{number}"], kind="task")
+        table.insert(policy_version=0, sample_ids=ids("q"), x=values)
+        with reader.claim(size=2, timeout=0) as claim:
+            assert holds(claim["x"]), (type_name, values, claim["x"])
+
+
+def test_types_may_be_named_as_pyarrow_has_them(store):
+    table = store.create_table(
+        "t",
+        {
+            "a": pa.list_(pa.int32()),
+            "b": pa.float32(),
+            "c": pa.string(),
+            "d": pa.binary(),
+            "e": pa.bool_(),
+            "f": pa.list_(pa.float16(), 4),
+            "g": pa.fixed_shape_tensor(pa.int8(), [2, 3]),
+            "h": pa.large_list(pa.float64()),
+            "i": pa.uint64(),
+        },
+    )
+    assert table.columns == {
+        "a": "list<int32>",
+        "b": "float32",
+        "c": "utf8",
+        "d": "binary",
+        "e": "bool",
+        "f": "tensor<float16, [4]>",
+        "g": "tensor<int8, [2, 3]>",
+        "h": "list<float64>",
+        "i": "uint64",
+    }
+
+
+@pytest.mark.parametrize(
+    ("type_name", "values", "named"),
+    [
+        ("int8", [1, 300], "300"),
+        ("int8", np.array([1, 300]), "300"),
+        ("int32", [1, 0.5], "0.5"),
+        ("int32", [1, "x"], "'x'"),
+        ("float32", [1, True], "bool"),
+        ("list<int8>", [[1], [300]], "300"),
+        ("list<int8>", np.array([[1], [300]]), "300"),
+        ("list<int32>", [[1], [0.5]], "0.5"),
+        ("list<int32>", np.array([1, 2]), "give a list of arrays"),
+        ("list<int32>", np.ones((2, 2, 2), np.int32), "[2, 2]"),
+        ("list<int32>", [[1], [[2]]], "[[2]]"),
+        ("list<int32>", [[1], 7], "7"),
+        ("tensor<int32, [2, 3]>", np.ones((2, 3, 2), np.int32), "[3, 2]"),
+        ("tensor<int32, [2]>", [[1, 2], [1, 2, 3]], "3 x int32"),
+        ("float32", np.ones((2, 2)), "[2, 2]"),
+        ("utf8", ["a", 5], "5"),
+        ("binary", [b"a", "text"], "'text'"),
+        ("utf8", "ab", "one str"),
+        ("binary", b"ab", "one bytes"),
+        ("float32", 1.0, "one float"),
+        ("float32", [1.0], "1 values for 2 rows"),
+        ("float32", np.ones(3), "3 values for 2 rows"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_name(store, type_name, values, named):
+    table = store.create_table("t", {"x": type_name})
+    with pytest.raises(forebay.InputError) as refused:
+        table.insert(policy_version=0, sample_ids=ids("q"), x=values)
+    assert named in str(refused.value) and "x" in str(refused.value)
+    assert table.counts()["written"] == 0
+
+
+def test_an_array_that_is_changed_afterwards_changes_nothing(store):
+    values = np.arange(6, dtype=np.int32).reshape(2, 3)
+    table = store.create_table("t", {"x": "list<int32>"})
+    reader = store.create_consumer("r", tables=["t"], kind="task")
+    table.insert(policy_version=0, sample_ids=ids("q"), x=values)
+    values[:] = -1
+    with reader.claim(size=2, timeout=0) as claim:
+        assert [row.tolist() for row in claim["x"]] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_cells_grow_and_are_closed(solver, read):
+    row = solver.insert(policy_version=0, sample_ids=["q1_0_0"])
+    solver.append(row, "response", [1, 2])
+    solver.append(row, "response", np.array([3], np.int32))
+    with pytest.raises(forebay.StateError, match="partial"):
+        solver.write(row, response=[[9]])
+    solver.finalize(row, "response")
+    with read.claim(size=1, timeout=0) as claim:
+        assert claim["response"][0].tolist() == [1, 2, 3]
+
+
+def test_rows_are_found_again_and_sliced(solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q1", 4))
+    found = solver.find(policy_version=0, sample_ids=ids("q1", 4))
+    assert len(rows) == len(found) == 4 and len(found[1:3]) == 2 and len(found[::-2]) == 2
+    solver.write(found[-1], reward=[0.5])
+    with pytest.raises(IndexError, match="row 4 of 4"):
+        found[4]
+    with pytest.raises(forebay.InputError, match="q2_0_0"):
+        solver.find(policy_version=0, sample_ids=["q2_0_0"])
+
+
+def test_a_token_makes_an_insert_safe_to_repeat(solver):
+    def insert():
+        return solver.insert(
+            policy_version=0, sample_ids=["q1_0_0"], idempotency_tokens=[7], agent="a", weights="w"
+        )
+
+    insert()
+    insert()
+    assert solver.counts()["written"] == 1
+    with pytest.raises(forebay.StateError, match="q1_0_0"):
+        solver.insert(policy_version=0, sample_ids=["q1_0_0"])
+
+
+def test_excluded_rows_are_counted_by_reason(solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q1", 3))
+    solver.exclude(rows[:2], "no answer")
+    assert solver.counts() == {"written": 3, "consumed": 0, "open": 1, "excluded": {"no answer": 2}}
+
+
+def test_columns_come_and_go_while_a_table_is_used(solver):
+    solver.add_column("weight", "float32")
+    solver.insert(policy_version=0, sample_ids=["q1_0_0"], weight=[0.5])
+    solver.rename_column("weight", "importance")
+    assert "importance" in solver.columns and "weight" not in solver.columns
+    solver.retire_column("importance")
+    with pytest.raises(forebay.InputError, match="importance"):
+        solver.insert(policy_version=0, sample_ids=["q2_0_0"], importance=[0.5])
+
+
+def test_roles_shared_and_lazy_columns_are_what_they_say(store):
+    table = store.create_table(
+        "t",
+        {"tokens": "list<int32>", "logprobs": "list<float32>", "image": "binary"},
+        roles={"tokens": "input_ids", "logprobs": "behaviour_logprobs"},
+        shared=["tokens"],
+        lazy=["image"],
+        policy="actor",
+    )
+    reader = store.create_consumer("r", tables=["t"], kind="task")
+    assert store.policy_version("actor") == 0
+    with pytest.raises(forebay.InputError, match="same length"):
+        table.insert(policy_version=0, sample_ids=["q0_0_0"], tokens=[[1, 2]], logprobs=[[0.5]])
+    table.insert(policy_version=0, sample_ids=ids("q"), tokens=[list(range(50))] * 2, image=[b"x" * 50] * 2)
+    with reader.claim(size=2, timeout=0) as claim:
+        first, second = claim["tokens"]
+        assert first.ctypes.data == second.ctypes.data, "equal values are stored once"
+        assert claim.arrow().schema.names == ["sample_id", "policy_version", "tokens", "logprobs"]
+        assert claim.arrow(["image"]).num_columns == 1
