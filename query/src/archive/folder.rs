@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::fault::ArchiveFault;
-use super::layout::MARKER;
+use super::layout::{COMMITS, MARKER};
 use super::manifest::Manifest;
+use super::stable::{Answered, Directory, Stable};
 use crate::error::{Cause, Error, Result};
 
 /// The version of the layout that this program writes, and the newest that it reads.
@@ -50,6 +51,7 @@ struct Inner {
     objects: Arc<dyn ObjectStore>,
     /// Its directory, where it is one.
     local: Option<PathBuf>,
+    stable: Box<dyn Stable>,
     known: Mutex<Known>,
 }
 
@@ -103,14 +105,24 @@ impl Archive {
     /// what messages call it.
     pub fn in_store(name: &str, objects: Arc<dyn ObjectStore>) -> Self {
         let url = name.trim_end_matches('/').to_owned();
-        Archive(Arc::new(Inner { url, objects, local: None, known: Mutex::default() }))
+        let stable = Box::new(Answered);
+        Archive(Arc::new(Inner { url, objects, local: None, stable, known: Mutex::default() }))
     }
 
     fn in_directory(path: &FilePath) -> std::result::Result<Self, object_store::Error> {
+        Self::with_stable(path, Box::new(Directory(path.to_owned())))
+    }
+
+    /// The archive in a directory, whose files become stable in that way.
+    pub(super) fn with_stable(
+        path: &FilePath,
+        stable: Box<dyn Stable>,
+    ) -> std::result::Result<Self, object_store::Error> {
         let root = Path::from_absolute_path(path)?;
         let objects = PrefixStore::new(LocalFileSystem::new(), root);
         let (url, local) = (path.display().to_string(), Some(path.to_owned()));
-        Ok(Archive(Arc::new(Inner { url, objects: Arc::new(objects), local, known: Mutex::default() })))
+        let (objects, known) = (Arc::new(objects), Mutex::default());
+        Ok(Archive(Arc::new(Inner { url, objects, local, stable, known })))
     }
 
     /// Its address, without a slash at the end.
@@ -139,19 +151,31 @@ impl Archive {
     /// Begins the archive of a store, or finds that it is one already.
     pub(super) async fn begin(&self, store: &str) -> Result<()> {
         if let Some(directory) = self.local() {
-            std::fs::create_dir_all(directory).map_err(|error| {
-                self.fault(ArchiveFault::Unreachable {
-                    reason: format!("the directory cannot be made: {error}"),
-                })
-            })?;
+            let made = Directory::make(directory);
+            made.map_err(|reason| self.fault(ArchiveFault::Unreachable { reason }))?;
         }
         let marker = Marker { format: FORMAT, store: store.to_owned() };
         let text = serde_json::to_vec_pretty(&marker).unwrap_or_default();
         let path = Path::from(MARKER);
-        match self.0.objects.put_opts(&path, PutPayload::from(text), PutMode::Create.into()).await {
-            Ok(_) | Err(StoreError::AlreadyExists { .. }) => self.check(Some(store)).await,
-            Err(error) => Err(self.unreachable(&error)),
+        let text = PutPayload::from(text);
+        match self.0.objects.put_opts(&path, text.clone(), PutMode::Create.into()).await {
+            Ok(_) => {}
+            Err(StoreError::AlreadyExists { .. }) => match self.check(Some(store)).await {
+                Err(error) if is_damage(&error) && self.is_without_versions().await? => {
+                    // A power failure came before the marker was stable, and so before anything else was put.
+                    let again = self.0.objects.put(&path, text).await;
+                    again.map_err(|error| self.unreachable(&error))?;
+                }
+                checked => checked?,
+            },
+            Err(error) => return Err(self.unreachable(&error)),
         }
+        self.sync(&[path])?;
+        self.check(Some(store)).await
+    }
+
+    async fn is_without_versions(&self) -> Result<bool> {
+        Ok(self.manifest_names(&Path::from(COMMITS)).await?.is_empty())
     }
 
     /// That there is an archive, in a known format, and of this store, if one is named.
@@ -224,31 +248,15 @@ impl Archive {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings files and the names that lead to them to stable storage, where the archive is a directory. An object store
-    /// has done so when it answers.
+    /// Brings files and the names that lead to them to stable storage.
     pub(super) fn sync(&self, files: &[Path]) -> Result<()> {
-        let Some(root) = self.local() else { return Ok(()) };
-        let sync = |path: &FilePath| std::fs::File::open(path).and_then(|file| file.sync_all());
-        let mut folders: Vec<PathBuf> = Vec::new();
-        for file in files {
-            let path = file.parts().fold(root.to_owned(), |path, part| path.join(part.as_ref()));
-            sync(&path).map_err(|error| self.not_synced(&path, &error))?;
-            folders.extend(
-                path.ancestors()
-                    .skip(1)
-                    .take_while(|folder| folder.starts_with(root))
-                    .map(FilePath::to_owned),
-            );
-        }
-        folders.sort_unstable();
-        folders.dedup();
-        folders.iter().try_for_each(|folder| sync(folder).map_err(|error| self.not_synced(folder, &error)))
+        self.0.stable.sync(files).map_err(|reason| self.fault(ArchiveFault::Unreachable { reason }))
     }
+}
 
-    fn not_synced(&self, path: &FilePath, error: &std::io::Error) -> Error {
-        let reason = format!("{} cannot be brought to stable storage: {error}", path.display());
-        self.fault(ArchiveFault::Unreachable { reason })
-    }
+/// Whether an error says that a marker or a manifest is not what was written.
+pub(super) fn is_damage(error: &Error) -> bool {
+    matches!(error.cause(), Cause::Archive { fault: ArchiveFault::Manifest { .. }, .. })
 }
 
 impl PartialEq for Archive {

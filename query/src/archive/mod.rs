@@ -16,12 +16,12 @@
 //! 1. A snapshot. The version is over: no rollout writes it, no trainer takes it, no rewind brings it back.
 //! 2. Its rows go into new files, under names that nobody else has.
 //! 3. What the snapshot shows is brought to stable storage in the store, and the files in a local archive.
-//! 4. The manifest is put where none is yet. From here on the version is in the archive.
+//! 4. The manifest is put where none is yet, and brought to stable storage. From here on the version is in the archive.
 //! 5. The files are read back, and hold the same rows.
 //! 6. The store deletes the version, on the condition that it is to the row as the snapshot showed it.
 //!
 //! Stopped before 4, files lie about that nobody names; [`Archiver::clean`] removes them once they are old. Stopped
-//! between 4 and 6, the next run finds the manifest, compares it with the store, and goes on at 5. If the rows have changed
+//! between 4 and 6, the next run finds the manifest, compares it with the store, makes sure that it is stable, and goes on at 5. If the rows have changed
 //! meanwhile (somebody scored an evaluation late), it writes the next *generation* of the manifest instead. Of two
 //! archivers, one puts the manifest and the other finds it there and begins anew.
 //!
@@ -55,10 +55,13 @@ mod folder;
 mod layout;
 mod manifest;
 mod moving;
+#[cfg(test)]
+mod power;
 mod reader;
 mod rule;
 mod scan;
 mod spanning;
+mod stable;
 mod upload;
 
 pub use archiver::{Archiver, Due, Moved};

@@ -14,7 +14,7 @@ use super::archiver::Moved;
 use super::contents::store_name;
 use super::digest::{Digest, digested};
 use super::fault::ArchiveFault;
-use super::folder::{Archive, FORMAT};
+use super::folder::{Archive, FORMAT, is_damage};
 use super::layout::ManifestName;
 use super::manifest::{ArchivedFile, Manifest, encode_columns};
 use super::reader::Reader;
@@ -47,7 +47,10 @@ impl<'a> Move<'a> {
             return Ok(Moved::default()); // somebody else was faster
         }
         let manifest = match self.manifest_of(seen, &rows).await? {
-            Ok(committed) => committed,
+            Ok(committed) => {
+                self.sync(&committed)?; // whoever put it may have ended before he could
+                committed
+            }
             Err(generation) => self.commit(snapshot.commit(), seen, &rows, generation).await?,
         };
         self.read_back(&manifest).await?;
@@ -74,7 +77,13 @@ impl<'a> Move<'a> {
         let names = self.archive.manifests_of(self.table.name(), self.version).await?;
         let Some(name) = names.last() else { return Ok(Err(1)) };
         let next = Err(name.generation.saturating_add(1));
-        let Some(manifest) = self.archive.manifest(name).await? else { return Ok(next) };
+        let manifest = match self.archive.manifest(name).await {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => return Ok(next),
+            // Cut short by a power failure, say; the rows are here, so the next one has them again.
+            Err(error) if is_damage(&error) => return Ok(next),
+            Err(error) => return Err(error),
+        };
         let same = manifest.rows == rows.len() as u64 && manifest.digest == digest_of(seen, rows)?;
         let same = same && manifest.columns().is_ok_and(|columns| columns == seen.arrow_schema());
         Ok(if same { Ok(manifest) } else { next })
@@ -118,10 +127,16 @@ impl<'a> Move<'a> {
             }
             Err(error) => return Err(self.archive.unreachable(&error)),
         }
-        self.archive.sync(&[name.path()])?;
         let manifest = Arc::new(manifest);
+        self.sync(&manifest)?;
         self.archive.note_manifest(name.path(), manifest.clone());
         Ok(manifest)
+    }
+
+    /// Brings a manifest and its files to stable storage: rows may leave the store only then.
+    fn sync(&self, manifest: &Manifest) -> Result<()> {
+        let files = manifest.files.iter().map(|file| manifest.path_of(file));
+        self.archive.sync(&files.chain([manifest.name().path()]).collect::<Vec<_>>())
     }
 
     /// Checks that what lies in the archive are the rows that the manifest speaks of.
