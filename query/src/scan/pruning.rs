@@ -1,6 +1,13 @@
 //! Which parts of a table a filter leaves out, before a row of them is looked at.
 //!
-//! What is known of a part: bounds of its policy versions, and whether a sample is in it.
+//! What is known of a part: bounds of its policy versions, and whether a sample, an input or a group is in it. The last
+//! three are looked up in the numbers that rows hold for their texts, with `=` and `IN` alike; rows of an input and of a
+//! group come together, so a part costs few comparisons of texts, where reading its ids would make and compare one a row.
+//! No other column leaves out parts: what is known of `step` or `state` changes with the rows, and would have to be kept
+//! with every write.
+//!
+//! No order is told to the planner. Parts are in the order of arrival, which no column has: versions overlap while a step
+//! is under way, samples come as their rollouts end, and the clock of `created_at` may be set back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -45,6 +52,12 @@ impl Known<'_> {
         (column.name() == "policy_version")
             .then(|| Arc::new(UInt64Array::from_iter(self.parts.iter().map(bound))) as ArrayRef)
     }
+
+    /// False for the parts that hold nothing of what is asked for; of the others it is not known whether all of their rows
+    /// pass.
+    fn without(&self, holds: impl Fn(&Part) -> bool) -> BooleanArray {
+        self.parts.iter().map(|part| (!holds(part)).then_some(false)).collect()
+    }
 }
 
 impl PruningStatistics for Known<'_> {
@@ -69,13 +82,16 @@ impl PruningStatistics for Known<'_> {
     }
 
     fn contained(&self, column: &Column, values: &HashSet<ScalarValue>) -> Option<BooleanArray> {
-        if column.name() != "sample_id" {
-            return None;
-        }
-        let texts = values.iter().map(|value| value.try_as_str().flatten());
-        // What is no sample id is no row's.
-        let samples: Vec<SampleId> = texts.flatten().filter_map(|text| text.parse().ok()).collect();
-        let holds = |part| (!self.table.holds_any(part, &samples)).then_some(false);
-        Some(self.parts.iter().map(holds).collect())
+        let texts: Vec<&str> = values.iter().filter_map(|value| value.try_as_str().flatten()).collect();
+        Some(match column.name() {
+            "sample_id" => {
+                // What is no sample id is no row's.
+                let samples: Vec<SampleId> = texts.iter().filter_map(|text| text.parse().ok()).collect();
+                self.without(|part| self.table.holds_any(part, &samples))
+            }
+            "input_id" => self.without(|part| self.table.holds_any_input(part, &texts)),
+            "group_key" => self.without(|part| self.table.holds_any_group(part, &texts)),
+            _ => return None,
+        })
     }
 }

@@ -71,6 +71,30 @@ fn a_sample_is_looked_for_by_its_numbers() {
     assert_eq!(run.rows(several), [json!({"n": 2})]);
 }
 
+#[test]
+fn inputs_and_groups_are_looked_for_by_their_numbers() {
+    let run = large();
+    let group = run.column("SELECT group_key FROM solver WHERE sample_id = 'q600_0_0'")[0].clone();
+    let group = group.as_str().unwrap();
+    for (condition, pruned, rows) in [
+        ("input_id = 'q600'".to_owned(), 2, 8),
+        ("input_id IN ('q1', 'q2', 'nobody')".to_owned(), 2, 16),
+        ("input_id IN ('q1', 'q600')".to_owned(), 1, 16),
+        ("input_id = 'nobody'".to_owned(), 3, 0),
+        ("input_id = 'q600' AND policy_version = 0".to_owned(), 3, 0),
+        ("input_id <> 'q600'".to_owned(), 0, 3 * CHUNK_ROWS - 8),
+        ("input_id = 'q600' OR policy_version = 2".to_owned(), 0, CHUNK_ROWS + 8),
+        (format!("group_key = '{group}'"), 2, 8),
+        (format!("group_key IN ('{group}', 'nobody')"), 2, 8),
+        ("group_key = 'nobody'".to_owned(), 3, 0),
+    ] {
+        let sql = format!("SELECT sample_id FROM solver WHERE {condition}");
+        let plan = plan(&run, &sql);
+        assert!(plan.contains(&format!("parts_pruned={pruned}")), "{condition}: {plan}");
+        assert_eq!(run.column(&sql).len(), rows, "{condition}");
+    }
+}
+
 // FX-23, FX-B05
 #[test]
 fn values_are_read_of_rows_that_are_left_alone() {

@@ -12,6 +12,7 @@ use arrow_schema::SchemaRef;
 use super::TableSnapshot;
 use super::columns::ColumnSet;
 use super::gather::gather;
+use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};
 use crate::origin::EXTERNAL_VERSION;
 use crate::sample_id::SampleId;
@@ -86,6 +87,41 @@ impl TableSnapshot {
         };
         let metas: &[RowMeta] = &chunk.meta;
         metas.iter().enumerate().any(|(at, meta)| wanted(meta) && !chunk.is_removed(at))
+    }
+
+    /// Whether a row of one of these inputs is in a part. Rows of an input lie together, so few texts are looked at.
+    pub fn holds_any_input(&self, part: &Part, inputs: &[&str]) -> bool {
+        self.holds(part, |meta| meta.input, |meta| inputs.contains(&self.texts.get(meta.input)))
+    }
+
+    /// Whether a row whose `group_key` is one of these is in a part.
+    pub fn holds_any_group(&self, part: &Part, keys: &[&str]) -> bool {
+        let by = self.group_by.unwrap_or(GroupBy::Input);
+        let named = |meta: &RowMeta| (meta.input, meta.turn, meta.agent, meta.parent);
+        let text = |meta: &RowMeta| {
+            by.text(meta.sample(&self.texts), self.texts.get(meta.agent), self.texts.get(meta.parent))
+        };
+        self.holds(part, named, |meta| keys.contains(&&*text(meta)))
+    }
+
+    /// Whether a row of a part is `wanted`, of which only the first of several in succession with the same `key` is asked.
+    fn holds<K: PartialEq>(
+        &self,
+        part: &Part,
+        key: impl Fn(&RowMeta) -> K,
+        wanted: impl Fn(&RowMeta) -> bool,
+    ) -> bool {
+        let Some(chunk) = self.chunks.get(part.number) else { return false };
+        let metas: &[RowMeta] = &chunk.meta;
+        let there = metas.iter().enumerate().filter(|(at, _)| !chunk.is_removed(*at)).map(|(_, meta)| meta);
+        let mut last = None;
+        let mut first = there.filter(|meta| {
+            let own = Some(key(meta));
+            let is_new = own != last;
+            last = own;
+            is_new
+        });
+        first.any(wanted)
     }
 
     /// Columns of rows, which [`rows_of`](Self::rows_of) named, in the order given. Values of other columns are not
