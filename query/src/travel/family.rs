@@ -134,7 +134,7 @@ impl<'a> Family<'a> {
 
 /// The rows of a batch of [`COLUMNS`].
 fn members(table: &Arc<str>, batch: &RecordBatch) -> Vec<Member> {
-    let (samples, parents) = (batch.column(0).as_string::<i32>(), batch.column(3).as_string::<i32>());
+    let (samples, parents) = (batch.column(0).as_string_view(), batch.column(3).as_string_view());
     let versions = batch.column(1).as_primitive::<UInt64Type>().values();
     let attempts = batch.column(2).as_primitive::<UInt32Type>().values();
     let member = |row| Member {

@@ -180,7 +180,7 @@ fn shown(snapshot: &Snapshot) -> BTreeMap<String, Vec<u8>> {
     let mut rows = BTreeMap::new();
     for batch in table.scan(Some(&columns), ScanOrder::Arrival, 7).unwrap() {
         let batch = batch.unwrap();
-        let (ids, responses) = (batch.column(0).as_string::<i32>(), batch.column(1).as_binary_view());
+        let (ids, responses) = (batch.column(0).as_string_view(), batch.column(1).as_binary_view());
         let pairs = ids.iter().zip(responses);
         rows.extend(pairs.filter_map(|(id, bytes)| Some((id?.to_owned(), bytes?.to_vec()))));
     }

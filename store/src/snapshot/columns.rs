@@ -151,8 +151,8 @@ fn meta_type(name: &str) -> (ArrowType, bool) {
         "created_at" => (timestamp_type(), false),
         "is_processing" => (ArrowType::Boolean, false),
         "step" | "claim" | "origin_round" => (ArrowType::UInt64, true),
-        "origin_peer" | "parent" | "weights" | "excluded_reason" => (ArrowType::Utf8, true),
-        _ => (ArrowType::Utf8, false),
+        "origin_peer" | "parent" | "weights" | "excluded_reason" => (ArrowType::Utf8View, true),
+        _ => (ArrowType::Utf8View, false),
     }
 }
 

@@ -4,27 +4,27 @@
 //! columns and numbers come out as finished arrays, other data columns as stored values. The second
 //! ([`Gathered::into_batch`]) resolves values in their extents, and runs with no lock held.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
-use arrow_array::builder::{StringBuilder, UInt64Builder};
+use arrow_array::builder::UInt64Builder;
 use arrow_array::{
     ArrayRef, BooleanArray, ListArray, RecordBatch, RecordBatchOptions, StructArray,
     TimestampMicrosecondArray, UInt32Array, UInt64Array,
 };
-use arrow_buffer::{BooleanBufferBuilder, MutableBuffer, NullBuffer, OffsetBuffer};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, MutableBuffer, NullBuffer, OffsetBuffer};
 use arrow_schema::SchemaRef;
 
 use super::array::{data_array, numbers};
 use super::columns::{Column, ColumnSet, span_field, span_fields};
-use crate::consumer::GroupBy;
+use super::text_array::{repeated, written};
+use crate::consumer::{GroupBy, GroupName};
 use crate::error::{Cause, Result};
 use crate::extent::{Extents, View};
 use crate::log::record::StoredValue;
 use crate::origin;
 use crate::schema::{DataType, Element, META_COLUMNS, Schema};
 use crate::table::{
-    CHUNK_ROWS, Chunk, ColumnPage, Progress, RarePages, RowMeta, RowStatus, TableState, VersionSpan,
+    CHUNK_ROWS, Chunk, ColumnPage, Progress, Purpose, RarePages, RowMeta, RowStatus, TableState, VersionSpan,
 };
 use crate::texts::{TextId, TextPages};
 
@@ -104,26 +104,28 @@ impl Source<'_> {
         self.runs(rows).flat_map(|(chunk, run)| run.iter().map(move |&row| (chunk, place(row))))
     }
 
-    fn metas<'s>(&'s self, rows: &'s [u32]) -> impl Iterator<Item = &'s RowMeta> {
-        self.runs(rows).flat_map(|(chunk, run)| {
-            let metas: &[RowMeta] = &chunk.meta;
-            run.iter().map(move |&row| metas.get(place(row)).unwrap_or(&NO_META))
-        })
+    /// Something of the record of each row.
+    fn metas<T>(&self, rows: &[u32], of: impl Fn(&RowMeta) -> T) -> Vec<T> {
+        let mut found = Vec::with_capacity(rows.len());
+        for (chunk, run) in self.runs(rows) {
+            each(&chunk.meta, &NO_META, run, &of, &mut found);
+        }
+        found
     }
 
-    fn statuses<'s>(&'s self, rows: &'s [u32]) -> impl Iterator<Item = RowStatus> {
-        self.runs(rows).flat_map(|(chunk, run)| {
-            let statuses: &[RowStatus] = &chunk.status;
-            run.iter().map(move |&row| statuses.get(place(row)).copied().unwrap_or_default())
-        })
+    /// Something of the status of each row.
+    fn statuses<T>(&self, rows: &[u32], of: impl Fn(&RowStatus) -> T) -> Vec<T> {
+        let (mut found, none) = (Vec::with_capacity(rows.len()), RowStatus::default());
+        for (chunk, run) in self.runs(rows) {
+            each(&chunk.status, &none, run, &of, &mut found);
+        }
+        found
     }
 
     fn column(&self, column: Column, rows: &[u32]) -> GatheredColumn {
         GatheredColumn::Array(match column {
             Column::Meta(index) => self.meta_column(META_COLUMNS[index], rows),
-            Column::Status(index) => Arc::new(BooleanArray::from_iter(
-                self.statuses(rows).map(|status| Some(status.finals >> index & 1 == 1)),
-            )),
+            Column::Status(index) => Arc::new(BooleanArray::from(self.finals(index, rows))),
             Column::FinalAt(index) => Arc::new(self.final_times(index, rows)),
             Column::Data(index) => {
                 let data_type = &self.schema.data_columns()[index].data_type;
@@ -147,6 +149,18 @@ impl Source<'_> {
         })
     }
 
+    /// Whether each row's cell of a column is final.
+    fn finals(&self, index: usize, rows: &[u32]) -> BooleanBuffer {
+        let mut finals = BooleanBufferBuilder::new(rows.len());
+        for (chunk, run) in self.runs(rows) {
+            let statuses: &[RowStatus] = &chunk.status;
+            let is_final = |status: &RowStatus| status.finals >> index & 1 == 1;
+            let of = |at: usize| statuses.get(place(run[at])).is_some_and(is_final);
+            finals.append_buffer(&BooleanBuffer::collect_bool(run.len(), of));
+        }
+        finals.finish()
+    }
+
     /// Numbers lie in their pages as Arrow wants them: a run of neighbours is copied as it is.
     fn number_column(&self, index: usize, element: Element, rows: &[u32]) -> ArrayRef {
         let width = element.width_bytes();
@@ -156,13 +170,11 @@ impl Source<'_> {
             let empty = ColumnPage::default();
             let page = chunk.columns.get(index).map_or(&empty, |page| &**page);
             page.gather(width, run.iter().map(|row| place(*row)), &mut bytes);
-            let statuses: &[RowStatus] = &chunk.status;
-            for at in run.iter().map(|row| place(*row)) {
-                let finals = statuses.get(at).map_or(0, |status| status.finals);
-                there.append(finals >> index & 1 == 1 && page.has(at, width));
-            }
+            let has = |at: usize| page.has(place(run[at]), width);
+            there.append_buffer(&BooleanBuffer::collect_bool(run.len(), has));
         }
-        let nulls = Some(NullBuffer::new(there.finish())).filter(|nulls| nulls.null_count() > 0);
+        let there = &self.finals(index, rows) & &there.finish();
+        let nulls = Some(NullBuffer::new(there)).filter(|nulls| nulls.null_count() > 0);
         numbers(element, bytes.into(), nulls)
     }
 
@@ -176,57 +188,55 @@ impl Source<'_> {
     }
 
     fn meta_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
-        let metas = || self.metas(rows);
         match name {
-            "sample_id" => written(rows.len(), metas().map(|meta| meta.sample(self.texts))),
-            "policy_version" => {
-                Arc::new(UInt64Array::from_iter_values(metas().map(|meta| meta.policy_version)))
-            }
+            "sample_id" => written(self.metas(rows, |meta| meta.sample(self.texts)).into_iter()),
+            "policy_version" => Arc::new(UInt64Array::from(self.metas(rows, |meta| meta.policy_version))),
             "version_spans" => self.span_lists(rows),
-            "input_id" => texts(metas().map(|meta| Some(self.texts.get(meta.input)))),
-            "turn" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.turn))),
-            "trajectory_id" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.trajectory))),
+            "input_id" => self.texts_of(self.metas(rows, |meta| Some(meta.input))),
+            "turn" => Arc::new(UInt32Array::from(self.metas(rows, |meta| meta.turn))),
+            "trajectory_id" => Arc::new(UInt32Array::from(self.metas(rows, |meta| meta.trajectory))),
             "group_key" => {
                 let by = self.group_by.unwrap_or(GroupBy::Input);
-                let text = |id| self.texts.get(id);
-                texts(
-                    metas().map(|meta| {
-                        Some(by.text(meta.sample(self.texts), text(meta.agent), text(meta.parent)))
-                    }),
-                )
+                // Without its origin, which has columns of its own.
+                let key = |meta: &RowMeta| Some(GroupName { origin: TextId::EMPTY, ..by.name(meta) });
+                repeated(self.metas(rows, key).into_iter(), |name| by.show(name, self.texts))
             }
-            "agent" => texts(metas().map(|meta| Some(self.texts.get(meta.agent)))),
-            "purpose" => texts(metas().map(|meta| Some(meta.purpose().as_str()))),
-            "origin_peer" => texts(metas().map(|meta| Some(origin::parts(self.texts.get(meta.origin))?.0))),
+            "agent" => self.texts_of(self.metas(rows, |meta| Some(meta.agent))),
+            "purpose" => repeated(self.metas(rows, |meta| Some(meta.purpose())).into_iter(), Purpose::as_str),
+            "origin_peer" => {
+                let peer = |origin| origin::parts(self.texts.get(origin)).map(|(peer, _)| peer);
+                repeated(self.metas(rows, |meta| peer(meta.origin)).into_iter(), |peer| peer)
+            }
             "origin_round" => {
-                optional_numbers(metas().map(|meta| Some(origin::parts(self.texts.get(meta.origin))?.1)))
+                let round = |origin| origin::parts(self.texts.get(origin)).map(|(_, round)| round);
+                Arc::new(UInt64Array::from(self.metas(rows, |meta| round(meta.origin))))
             }
-            "parent" => texts(metas().map(|meta| self.present(meta.parent))),
-            "weights" => texts(metas().map(|meta| self.present(meta.weights))),
-            "attempt" => Arc::new(UInt32Array::from_iter_values(metas().map(|meta| meta.attempt))),
+            "parent" => self.texts_of(self.metas(rows, |meta| present(meta.parent))),
+            "weights" => self.texts_of(self.metas(rows, |meta| present(meta.weights))),
+            "attempt" => Arc::new(UInt32Array::from(self.metas(rows, |meta| meta.attempt))),
             "created_at" => {
-                let times = metas().map(|meta| meta.created_at);
-                Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00"))
+                let times = self.metas(rows, |meta| meta.created_at);
+                Arc::new(TimestampMicrosecondArray::from(times).with_timezone("+00:00"))
             }
-            "excluded_reason" => texts(self.statuses(rows).map(|status| self.present(status.excluded))),
+            "excluded_reason" => self.texts_of(self.statuses(rows, |status| present(status.excluded))),
             "step" => {
-                let steps = self.statuses(rows).map(|status| u64::from(status.step));
-                optional_numbers(steps.map(|step| (step != 0).then_some(step)))
+                let step = |status: &RowStatus| (status.step != 0).then_some(u64::from(status.step));
+                Arc::new(UInt64Array::from(self.statuses(rows, step)))
             }
             _ => self.progress_column(name, rows),
         }
     }
 
-    fn present(&self, text: TextId) -> Option<&str> {
-        (text != TextId::EMPTY).then(|| self.texts.get(text))
+    fn texts_of(&self, ids: Vec<Option<TextId>>) -> ArrayRef {
+        repeated(ids.into_iter(), |id| self.texts.get(id))
     }
 
     /// From which token on the response was made under which version, beginning with the row's own.
     fn span_lists(&self, rows: &[u32]) -> ArrayRef {
         let (mut starts, mut versions, mut lengths) =
             (Vec::new(), Vec::new(), Vec::with_capacity(rows.len()));
-        for (&row, meta) in rows.iter().zip(self.metas(rows)) {
-            let first = VersionSpan { start: 0, version: meta.policy_version };
+        for (&row, version) in rows.iter().zip(self.metas(rows, |meta| meta.policy_version)) {
+            let first = VersionSpan { start: 0, version };
             let spans = [&[first], self.spans.get(row)].concat();
             starts.extend(spans.iter().map(|span| span.start));
             versions.extend(spans.iter().map(|span| span.version));
@@ -252,7 +262,7 @@ impl Source<'_> {
             "claim" => optional_numbers(words.map(|(word, _)| {
                 (held(word.progress) || word.progress == Progress::Done).then_some(word.ticket_or_claim)
             })),
-            _ => texts(words.map(|(word, status)| Some(state_word(word.progress, status)))),
+            _ => repeated(words.map(|(word, status)| Some(state_word(word.progress, status))), |word| word),
         }
     }
 }
@@ -271,21 +281,18 @@ fn state_word(progress: Progress, status: RowStatus) -> &'static str {
     }
 }
 
-/// Texts that are written out, without a string each.
-fn written(count: usize, values: impl Iterator<Item = impl std::fmt::Display>) -> ArrayRef {
-    let mut builder = StringBuilder::with_capacity(count, count * 16);
-    for value in values {
-        // Writing to memory does not fail; the value ends where the empty one is added.
-        let _ = write!(builder, "{value}");
-        builder.append_value("");
+/// Adds something of each row of a run in one chunk. Neighbours, which is what a scan asks for, are a slice of the page.
+fn each<S, T>(page: &[S], none: &S, run: &[u32], of: impl Fn(&S) -> T, into: &mut Vec<T>) {
+    let (Some(&first), count) = (run.first(), run.len()) else { return };
+    let neighbours = run.iter().enumerate().all(|(at, row)| *row == first.wrapping_add(at as u32));
+    match page.get(place(first)..place(first) + count).filter(|_| neighbours) {
+        Some(slice) => into.extend(slice.iter().map(of)),
+        None => into.extend(run.iter().map(|row| of(page.get(place(*row)).unwrap_or(none)))),
     }
-    Arc::new(builder.finish())
 }
 
-fn texts<T: AsRef<str>>(values: impl Iterator<Item = Option<T>>) -> ArrayRef {
-    let mut builder = StringBuilder::new();
-    values.for_each(|value| builder.append_option(value));
-    Arc::new(builder.finish())
+fn present(text: TextId) -> Option<TextId> {
+    (text != TextId::EMPTY).then_some(text)
 }
 
 fn optional_numbers(values: impl Iterator<Item = Option<u64>>) -> ArrayRef {

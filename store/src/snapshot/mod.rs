@@ -13,6 +13,7 @@ mod compact;
 mod gather;
 mod held;
 mod parts;
+mod text_array;
 mod versions;
 
 use std::sync::Arc;

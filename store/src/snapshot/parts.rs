@@ -72,8 +72,12 @@ impl TableSnapshot {
     /// The numbers of a part's rows, in the order of arrival.
     pub fn rows_of(&self, part: &Part) -> Vec<u32> {
         let Some(chunk) = self.chunks.get(part.number) else { return Vec::new() };
-        let there = (0..chunk.len()).filter(|at| chunk.summary.removed == 0 || !chunk.is_removed(*at));
-        there.map(|at| (part.number * CHUNK_ROWS + at) as u32).collect()
+        let first = (part.number * CHUNK_ROWS) as u32;
+        let all = (0..chunk.len() as u32).map(|at| first + at);
+        match chunk.summary.removed {
+            0 => all.collect(),
+            _ => all.filter(|row| !chunk.is_removed((row - first) as usize)).collect(),
+        }
     }
 
     /// Whether a row of one of these samples is in a part. Looks at numbers first and at texts of few rows, so it takes a
