@@ -166,7 +166,7 @@ impl Data {
         let snapshot = self.store.snapshot();
         let table = snapshot.table(table)?;
         let schema = table.arrow_schema();
-        let copied = |name: &str| !NOT_COPIED.iter().any(|list| name == *list);
+        let copied = |name: &str| !NOT_COPIED.contains(&name);
         let copied: Vec<usize> =
             (0..schema.fields().len()).filter(|at| copied(schema.field(*at).name())).collect();
         let columns: Vec<ScanColumn> = copied.iter().copied().map(ScanColumn::Value).collect();

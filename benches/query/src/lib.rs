@@ -36,11 +36,13 @@ pub struct Scale {
     pub repetitions: usize,
     /// The interpreter that has `duckdb`, `polars` and `pyarrow`.
     pub python: String,
+    /// Asks no other engine.
+    pub alone: bool,
 }
 
 impl Default for Scale {
     fn default() -> Self {
-        Scale { rows: 100_000, repetitions: 7, python: "python3".to_owned() }
+        Scale { rows: 100_000, repetitions: 7, python: "python3".to_owned(), alone: false }
     }
 }
 
@@ -67,12 +69,12 @@ trait Engine {
 pub fn run(scale: &Scale, print: &mut dyn FnMut(Row), tell: &mut dyn FnMut(String)) -> Outcome<()> {
     let mut data = Data::new(scale, tell)?;
     let first = data.first_query()?;
-    let mut engines: Vec<Box<dyn Engine>> = vec![
-        Box::new(ours::Ours::new(data.store())?),
-        Box::new(arrow::DataFusion::on_arrow(&data)?),
-        Box::new(arrow::DataFusion::on_parquet(&data)?),
-    ];
-    engines.extend(python::peers(scale, &data, tell)?);
+    let mut engines: Vec<Box<dyn Engine>> = vec![Box::new(ours::Ours::new(data.store())?)];
+    if !scale.alone {
+        engines.push(Box::new(arrow::DataFusion::on_arrow(&data)?));
+        engines.push(Box::new(arrow::DataFusion::on_parquet(&data)?));
+        engines.extend(python::peers(scale, &data, tell)?);
+    }
     let mut times = vec![vec![Vec::new(); QUESTIONS.len()]; engines.len()];
     for repetition in 0..scale.repetitions {
         let file = data.grow(repetition)?;

@@ -6,7 +6,12 @@ use forebay_query_benches::{Scale, run};
 
 #[test]
 fn the_engines_that_need_no_python_agree() {
-    let scale = Scale { rows: 2048, repetitions: 2, python: "there-is-no-such-interpreter".to_owned() };
+    let scale = Scale {
+        rows: 2048,
+        repetitions: 2,
+        python: "there-is-no-such-interpreter".to_owned(),
+        ..Scale::default()
+    };
     let (mut rows, mut said) = (Vec::new(), Vec::new());
     run(&scale, &mut |row| rows.push(row), &mut |line| said.push(line)).unwrap();
     assert!(said.iter().any(|line| line.contains("no Python engines")), "{said:?}");
