@@ -28,6 +28,7 @@
 
 mod answer;
 mod archive;
+mod blocking;
 mod catalog;
 mod compact;
 mod error;

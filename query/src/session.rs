@@ -16,6 +16,7 @@ use forebay_store::{SimulatedDisk, Store};
 
 use crate::answer::Answer;
 use crate::archive::Archive;
+use crate::blocking::Blocking;
 use crate::catalog::{CATALOG, Catalogs, PUBLIC};
 use crate::error::{Cause, Error, Result};
 use crate::functions::{self, Tokenizers};
@@ -55,6 +56,8 @@ pub struct Session {
     archive_alone: bool,
     base: Arc<SessionState>,
     options: Arc<Options>,
+    /// Where synchronous callers wait.
+    blocking: Arc<Blocking>,
 }
 
 impl Session {
@@ -88,7 +91,8 @@ impl Session {
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));
         functions::register(&mut base, Tokenizers::read(files)?)?;
         let (base, options) = (Arc::new(base), Arc::new(options.clone()));
-        Ok(Session { store: store.clone(), archive_alone: false, base, options })
+        let blocking = Arc::new(Blocking::new(options.partitions));
+        Ok(Session { store: store.clone(), archive_alone: false, base, options, blocking })
     }
 
     /// A session over an archive alone, whose store is elsewhere or gone. There are the tables that it holds, and nothing in
@@ -179,15 +183,7 @@ impl Session {
     }
 
     fn run_here(&self, sql: &str) -> Result<Answer> {
-        let workers = self.base.config().target_partitions();
-        let runtime = match workers {
-            1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
-            workers => {
-                tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
-            }
-        };
-        let runtime = runtime.map_err(|error| Error::from(Cause::Bug { reason: error.to_string() }))?;
-        runtime.block_on(self.sql(sql))
+        self.blocking.wait(self.sql(sql))
     }
 
     /// The statement, planned against this moment.
@@ -223,9 +219,9 @@ impl Session {
     }
 
     fn state_over(&self, catalogs: &Catalogs) -> SessionState {
-        let mut state = SessionStateBuilder::new_from_existing((*self.base).clone())
-            .with_catalog_list(Arc::new(catalogs.clone()))
-            .build();
+        let mut state = (*self.base).clone();
+        state.register_catalog_list(Arc::new(catalogs.clone()));
+        state.mark_start_execution();
         travel::register(&mut state, catalogs);
         state
     }

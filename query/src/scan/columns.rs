@@ -143,6 +143,14 @@ pub(super) fn widened(
     expression.transform_down(widen).data()
 }
 
+/// The type of what is read of a column of a table.
+pub(super) fn type_of(column: ScanColumn, table: &SchemaRef) -> DataType {
+    match column {
+        ScanColumn::Value(position) => table.field(position).data_type().clone(),
+        ScanColumn::Length(_) => DataType::UInt64,
+    }
+}
+
 /// The columns that expressions over the wide schema look at.
 pub(super) fn looked_at(
     expressions: &[Arc<dyn PhysicalExpr>],

@@ -1,17 +1,19 @@
 //! Reads the rows of a table's snapshot, those and that of them which a query needs.
 //!
 //! A scan takes over projections, filters, limits and the lengths of lists. It leaves out parts of the table by what is
-//! known of them ([`pruning`]), then looks at the columns that filters name, those without values first ([`stage`]), and
-//! reads its outputs only of the rows that are left. Filters that a plan above makes while it runs (the worst of the best
-//! twenty so far) are looked at with every part.
+//! known of them ([`pruning`]), then looks at the columns that filters name, those without values first ([`sieve`]), and
+//! reads its outputs only of the rows that are left. Filters that a plan above makes while it runs are tried piece by
+//! piece, where they pay ([`advice`]).
 //!
 //! Invariants
 //! - Nothing is read before the first poll, and no more than the batch that was asked for.
 //! - Values of columns that are neither given nor looked at are not touched (FX-23), nor are lists for their lengths.
-//! - Every filter that was accepted is applied exactly. Each partition gives its rows in the order of their arrival.
+//! - Every filter of the query that was accepted is applied exactly. Each partition gives its rows in the order of their arrival.
 
+mod advice;
 mod columns;
 mod pruning;
+mod sieve;
 mod stage;
 mod stream;
 

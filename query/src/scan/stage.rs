@@ -12,36 +12,22 @@ use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use forebay_store::{ScanColumn, TableSnapshot};
 
-use super::columns::{is_heavy, looked_at, narrowed};
+use super::columns::{looked_at, narrowed};
 
 /// Filters over some columns: rows that they refuse are not read any further.
 #[derive(Debug)]
 pub(super) struct Stage {
     columns: Vec<ScanColumn>,
     predicate: Arc<dyn PhysicalExpr>,
-    /// Whether it reads values in extents.
-    pub(super) heavy: bool,
 }
 
 impl Stage {
-    /// Filters over the wide schema in the order in which they are tried: first those that read no values.
-    pub(super) fn of(filters: &[Arc<dyn PhysicalExpr>], table: &TableSnapshot) -> PlanResult<Vec<Self>> {
-        let schema = table.arrow_schema();
-        let (mut light, mut heavy) = (Vec::new(), Vec::new());
-        for one in filters {
-            let columns = looked_at(std::slice::from_ref(one), &schema)?;
-            let reads_values = columns.iter().any(|column| is_heavy(*column, table));
-            if reads_values { heavy.push(one.clone()) } else { light.push(one.clone()) }
-        }
-        let stages = [(light, false), (heavy, true)].into_iter().filter(|(filters, _)| !filters.is_empty());
-        stages.map(|(filters, heavy)| Self::over(&filters, &schema, heavy)).collect()
-    }
-
-    fn over(filters: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef, heavy: bool) -> PlanResult<Self> {
+    /// Filters over the wide schema of a table.
+    pub(super) fn over(filters: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef) -> PlanResult<Self> {
         let columns = looked_at(filters, schema)?;
         let narrow = |one: &Arc<dyn PhysicalExpr>| narrowed(one.clone(), &columns, schema);
         let filters = filters.iter().map(narrow).collect::<PlanResult<Vec<_>>>()?;
-        Ok(Stage { columns, predicate: conjunction(filters), heavy })
+        Ok(Stage { columns, predicate: conjunction(filters) })
     }
 
     /// The rows that are let through, in their order.

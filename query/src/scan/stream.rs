@@ -15,7 +15,7 @@ use futures_core::Stream;
 
 use super::columns::{is_heavy, wide_schema};
 use super::pruning;
-use super::stage::Stage;
+use super::sieve::Sieve;
 
 /// The most rows in a batch that carries values from extents: one cell may hold kilobytes.
 const VALUE_BATCH_ROWS: usize = 1024;
@@ -46,7 +46,11 @@ pub(super) struct ScanStream {
 
 struct Begun {
     parts: std::vec::IntoIter<Part>,
-    stages: Vec<Stage>,
+    /// Rows of the part under way that no filter has seen yet.
+    untried: std::vec::IntoIter<u32>,
+    sieve: Sieve,
+    /// How many rows are tried at once.
+    piece_rows: usize,
 }
 
 /// What `EXPLAIN ANALYZE` shows beside rows and time.
@@ -82,26 +86,30 @@ impl ScanStream {
             let all = parts.len();
             let kept = pruning::kept(table, parts, filters, &wide_schema(&table.arrow_schema()));
             self.counts.parts_pruned.add(all - kept.len());
-            self.begun = Some(Begun { parts: kept.into_iter(), stages: Stage::of(filters, table)? });
+            let sieve = Sieve::of(filters, table)?;
+            let values = if sieve.reads_values() { VALUE_BATCH_ROWS } else { usize::MAX };
+            let piece_rows = self.batch_rows.min(values);
+            self.begun =
+                Some(Begun { parts: kept.into_iter(), untried: Vec::new().into_iter(), sieve, piece_rows });
         }
         Ok(())
     }
 
     /// Rows for one batch are waiting, or all that there are.
     fn fill(&mut self, wanted: usize) -> PlanResult<()> {
-        let Some(Begun { parts, stages }) = &mut self.begun else { return Ok(()) };
-        while self.pending.len() < wanted.min(self.rows_left) {
-            let Some(part) = parts.next() else { return Ok(()) };
-            self.counts.parts_scanned.add(1);
-            let mut rows = self.work.table.rows_of(&part);
-            for stage in stages.iter() {
-                let before = rows.len();
-                let piece = if stage.heavy { VALUE_BATCH_ROWS } else { before.max(1) };
-                let pieces =
-                    rows.chunks(piece).map(|piece| stage.let_through(&self.work.table, piece.to_vec()));
-                rows = pieces.collect::<PlanResult<Vec<_>>>()?.concat();
-                self.counts.rows_filtered.add(before - rows.len());
+        let Some(Begun { parts, untried, sieve, piece_rows }) = &mut self.begun else { return Ok(()) };
+        // The sooner the plan above has a batch, the sooner its advice spares the next rows.
+        let enough = if sieve.is_advised() { wanted.div_ceil(2) } else { wanted };
+        while self.pending.len() < enough.min(self.rows_left) {
+            if untried.len() == 0 {
+                let Some(part) = parts.next() else { return Ok(()) };
+                self.counts.parts_scanned.add(1);
+                *untried = self.work.table.rows_of(&part).into_iter();
             }
+            let piece: Vec<u32> = untried.take(*piece_rows).collect();
+            let before = piece.len();
+            let mut rows = sieve.let_through(&self.work.table, piece)?;
+            self.counts.rows_filtered.add(before - rows.len());
             self.pending.append(&mut rows);
         }
         Ok(())
