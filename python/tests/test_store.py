@@ -177,7 +177,7 @@ def run(program: str, **options) -> subprocess.Popen:
 
 
 def test_what_was_acknowledged_outlives_kill_9(path):
-    """AW-B20: a writer is killed while it writes; every row that it had reported is there, whole."""
+    """A writer is killed while it writes; every row that it had reported is there, whole."""
     program = f"""
         import forebay
         store = forebay.open({str(path)!r})
