@@ -75,7 +75,7 @@ pub(crate) fn numbers(table: &str, batch: &RecordBatch, column: &'static str) ->
 
 /// A text column, row by row.
 pub(crate) fn texts(table: &str, batch: &RecordBatch, column: &'static str) -> Result<Vec<String>> {
-    let array = batch.column_by_name(column).and_then(|array| array.as_string_opt::<i32>());
+    let array = batch.column_by_name(column).and_then(|array| array.as_string_view_opt());
     let array = array.ok_or_else(|| Cause::Column { table: table.to_owned(), column })?;
     Ok(array.iter().map(|text| text.unwrap_or_default().to_owned()).collect())
 }

@@ -1,12 +1,15 @@
 //! A digest of rows by everything but their data: which they are, and where they stood.
 //!
 //! Data cells are written once and their status says whether they are, so two instants of a version with the same digest
-//! have the same rows to the byte. It does not depend on how the rows are cut into batches.
+//! have the same rows to the byte. It does not depend on how the rows are cut into batches, nor on whether texts are views
+//! (as in the store) or strings (as in files): both have the same bytes as rows.
 
 use arrow::row::{RowConverter, SortField};
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema};
 use xxhash_rust::xxh3::Xxh3;
+
+use super::upload::plain_type;
 
 /// The positions of the columns that are digested: those of the classes `meta` and `status`.
 pub(super) fn digested(schema: &Schema) -> Vec<usize> {
@@ -26,7 +29,7 @@ impl Digest {
     pub(super) fn new(schema: &Schema) -> Result<Self, ArrowError> {
         let mut hasher = Xxh3::new();
         for field in schema.fields() {
-            hasher.update(format!("{}: {};", field.name(), field.data_type()).as_bytes());
+            hasher.update(format!("{}: {};", field.name(), plain_type(field.data_type())).as_bytes());
         }
         let fields = schema.fields().iter().map(|field| SortField::new(field.data_type().clone())).collect();
         Ok(Digest { converter: RowConverter::new(fields)?, hasher, rows: 0 })

@@ -108,13 +108,19 @@ fn bytes_of(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(column).sum()
 }
 
-/// The columns as files have them: views are for what lies in memory, and many programs cannot read them.
+/// The type of a column as files have it: views are for what lies in memory, and many programs cannot read them.
+pub(super) fn plain_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => other.clone(),
+    }
+}
+
+/// The columns as files have them.
 fn plain(schema: &Schema) -> SchemaRef {
-    let plain = |field: &FieldRef| match field.data_type() {
-        DataType::Utf8View => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
-        DataType::BinaryView => Arc::new(field.as_ref().clone().with_data_type(DataType::Binary)),
-        _ => field.clone(),
-    };
+    let plain =
+        |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(plain_type(field.data_type())));
     Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
 }
 
