@@ -85,7 +85,7 @@ fn keys_first_and_values_later_are_what_one_query_gives() {
         let samples: Vec<String> = keys
             .slice(0, keys.num_rows())
             .column(0)
-            .as_string::<i32>()
+            .as_string_view()
             .iter()
             .map(|sample| format!("'{}'", sample.unwrap()))
             .collect();
