@@ -3,7 +3,7 @@
 //! What Python sees is documented in `python/forebay/_forebay.pyi`; a program to begin with is in `docs/python.md`.
 //!
 //! # Rules
-//! - *Who owns the store.* One [`handle`] an opened store. Tables, rows, consumers are names; claims and steps lie in slots
+//! - *Who owns the store.* One `handle` an opened store. Tables, rows, consumers are names; claims and steps lie in slots
 //!   that the handle knows. So closing a store ends everything that came of it, whatever Python variables are left.
 //! - *Bytes out.* Arrays and Arrow buffers point into the mapped extents, read-only. Whoever holds one keeps the extent, and
 //!   with it the store's lock: opening the store again elsewhere is refused for as long, so what is seen never changes.
@@ -14,9 +14,9 @@
 //! - *Errors*: the classes of `forebay.errors`, one for each thing that a caller can do next.
 //!
 //! # Layout
-//! [`handle`] and [`slot`] (who owns what), [`failure`], [`store`], [`options`], [`table`] with [`schema`] and [`rows`],
-//! [`input`] (Python values on their way in), [`consumer`] with [`declaration`], [`wait`], [`batch`] with [`output`] and
-//! [`view`] (values on their way out), [`step`] with [`micro_batches`] and [`plan`], [`answer`] and [`arrow`].
+//! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `table` with `schema` and `rows`,
+//! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
+//! `view` (values on their way out), `step` with `micro_batches` and `plan`, `answer` and `arrow`.
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
 use pyo3::prelude::*;
