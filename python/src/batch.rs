@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay::store::{Claim, MicroBatch, Row, SampleId};
+use forebay::store::{Claim, MicroBatch, Row, SampleId, Table};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
-use crate::arrow::RecordBatch;
+use crate::arrow::{RecordBatch, not_arrow, schema_capsule};
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
 use crate::input::columns;
@@ -55,6 +55,13 @@ pub(crate) fn micro_batch(
         (None, Some((column, tokens))) => Ok(MicroBatch::tokens(&column, tokens)),
         (None, None) => Err(input("give size= (rows) or tokens= (a column and a number), or both")),
     }
+}
+
+/// The columns that are shown where none are named: all that are not lazy, with sample id and version.
+fn shown_columns(table: &Table) -> Vec<String> {
+    let data = table.schema().data_columns().iter().filter(|column| !column.lazy && !column.retired);
+    let data = data.map(|column| column.name.clone());
+    ["sample_id", "policy_version"].into_iter().map(str::to_owned).chain(data).collect()
 }
 
 impl Batch {
@@ -117,12 +124,7 @@ impl Batch {
         let batch = self.with_claim(py, |open, claim| {
             let names = match columns {
                 Some(names) => names,
-                None => {
-                    let table = open.table(claim.table())?;
-                    let data = table.schema().data_columns().iter().filter(|c| !c.lazy && !c.retired);
-                    let data = data.map(|column| column.name.clone());
-                    ["sample_id", "policy_version"].into_iter().map(str::to_owned).chain(data).collect()
-                }
+                None => shown_columns(&open.table(claim.table())?),
             };
             Ok(claim.columns(names.iter().map(String::as_str))?)
         })?;
@@ -231,8 +233,14 @@ impl Batch {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>> {
-        let batch = Bound::new(py, self.record_batch(py, None)?)?;
-        Ok(batch.getattr("__arrow_c_schema__")?.call0()?.cast_into::<PyCapsule>().map_err(PyErr::from)?)
+        let schema = self.handle.run(py, |open| {
+            let names = shown_columns(&open.table(&self.table)?);
+            let all = open.store.snapshot().table(&self.table)?.arrow_schema();
+            let columns =
+                names.iter().map(|name| all.index_of(name)).collect::<std::result::Result<Vec<_>, _>>();
+            columns.and_then(|columns| all.project(&columns)).map_err(not_arrow)
+        })?;
+        schema_capsule(py, &schema)
     }
 
     /// A column of lists as torch tensors: `padded`, `nested`, or `packed` with the offsets of its rows.

@@ -6,17 +6,6 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::failure::{Result, input};
 
-/// What each role is called.
-const ROLES: [Role; 7] = [
-    Role::InputIds,
-    Role::LossMask,
-    Role::BehaviourLogprobs,
-    Role::ReferenceLogprobs,
-    Role::Reward,
-    Role::Advantage,
-    Role::Weight,
-];
-
 /// What is said of columns beside their types.
 #[derive(Debug)]
 pub(crate) struct Remarks {
@@ -62,8 +51,8 @@ pub(crate) fn data_type(given: &Bound<'_, PyAny>) -> Result<DataType> {
 }
 
 fn role_named(word: &str) -> Result<Role> {
-    ROLES.into_iter().find(|role| role.as_str() == word).ok_or_else(|| {
-        let words = ROLES.map(Role::as_str).join(", ");
+    Role::ALL.into_iter().find(|role| role.as_str() == word).ok_or_else(|| {
+        let words = Role::ALL.map(Role::as_str).join(", ");
         input(format!("{word:?} is no role of a column; the roles are {words}"))
     })
 }

@@ -33,6 +33,14 @@ def test_arrays_of_a_claim_lie_in_the_mapping(solver, read):
             row.flags.writeable = True
 
 
+def test_the_schema_of_a_claim_is_known_without_its_values(solver, read):
+    ready(solver)
+    with read.claim(size=3, timeout=0) as claim:
+        schema = pa.schema(claim)
+        assert claim.copied_bytes == 0
+        assert schema.equals(claim.arrow().schema, check_metadata=True)
+
+
 def test_memory_views_of_bytes_lie_in_the_mapping(store):
     table = store.create_table("t", {"image": "binary"})
     reader = store.create_consumer("r", tables=["t"], kind="task")

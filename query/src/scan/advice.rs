@@ -57,7 +57,7 @@ impl Advice {
         let now = snapshot_physical_expr(self.filter.clone())?;
         let numbers = self.relaxed(&now)?;
         // The whole after the relaxed one, unless there is nothing more in it.
-        let whole = numbers.as_ref().is_none_or(|numbers| numbers.to_string() != now.to_string());
+        let whole = numbers.as_ref() != Some(&now);
         let stages = numbers.into_iter().chain(whole.then_some(now));
         let made = stages.map(|filter| Ok(Tried::new(Stage::over(&[filter], &self.schema)?)));
         self.stages = made.collect::<PlanResult<_>>()?;
@@ -84,7 +84,7 @@ impl Advice {
         let columns = looked_at(std::slice::from_ref(filter), &self.schema)?;
         let cheap = |data_type: DataType| data_type.is_primitive() || data_type == DataType::Boolean;
         let keeps = columns.iter().all(|column| cheap(type_of(*column, &self.schema)));
-        Ok((keeps && filter.to_string() != lit(true).to_string()).then(|| filter.clone()))
+        Ok((keeps && *filter != lit(true)).then(|| filter.clone()))
     }
 }
 

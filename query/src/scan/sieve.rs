@@ -17,6 +17,7 @@ pub(super) struct Sieve {
     light: Option<Stage>,
     advice: Vec<Advice>,
     heavy: Option<Stage>,
+    reads_values: bool,
 }
 
 impl Sieve {
@@ -24,17 +25,19 @@ impl Sieve {
     pub(super) fn of(filters: &[Arc<dyn PhysicalExpr>], table: &TableSnapshot) -> PlanResult<Self> {
         let schema = table.arrow_schema();
         let (mut light, mut advice, mut heavy) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reads_values = false;
         for one in filters {
-            if DynamicFilterTracking::classify(one).contains_dynamic_filter() {
-                advice.push(Advice::new(one.clone(), &schema));
-                continue;
-            }
             let columns = looked_at(std::slice::from_ref(one), &schema)?;
-            let reads_values = columns.iter().any(|column| is_heavy(*column, table));
-            if reads_values { heavy.push(one.clone()) } else { light.push(one.clone()) }
+            let is_heavy = columns.iter().any(|column| is_heavy(*column, table));
+            reads_values |= is_heavy;
+            match DynamicFilterTracking::classify(one).contains_dynamic_filter() {
+                true => advice.push(Advice::new(one.clone(), &schema)),
+                false if is_heavy => heavy.push(one.clone()),
+                false => light.push(one.clone()),
+            }
         }
         let stage = |filters: Vec<_>| (!filters.is_empty()).then(|| Stage::over(&filters, &schema));
-        Ok(Sieve { light: stage(light).transpose()?, advice, heavy: stage(heavy).transpose()? })
+        Ok(Sieve { light: stage(light).transpose()?, advice, heavy: stage(heavy).transpose()?, reads_values })
     }
 
     /// Whether what it lets through may depend on what was read before.
@@ -42,9 +45,9 @@ impl Sieve {
         !self.advice.is_empty()
     }
 
-    /// Whether it reads values in extents.
+    /// Whether it may read values in extents, on advice or for the query.
     pub(super) fn reads_values(&self) -> bool {
-        self.heavy.is_some()
+        self.reads_values
     }
 
     /// The rows that are let through, in their order.

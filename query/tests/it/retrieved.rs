@@ -82,13 +82,8 @@ fn keys_first_and_values_later_are_what_one_query_gives() {
         assert_eq!(rows(&values), retrieved);
         // All keys of a version in one look.
         let first = keys.column(1).as_primitive::<UInt64Type>().values().iter().filter(|v| **v == 0).count();
-        let samples: Vec<String> = keys
-            .slice(0, keys.num_rows())
-            .column(0)
-            .as_string_view()
-            .iter()
-            .map(|sample| format!("'{}'", sample.unwrap()))
-            .collect();
+        let samples: Vec<String> =
+            keys.column(0).as_string_view().iter().map(|sample| format!("'{}'", sample.unwrap())).collect();
         let version = format!(
             "SELECT count(*) AS n FROM solver WHERE policy_version = 0 AND reward > 0.3 AND sample_id IN ({})",
             samples.join(", ")

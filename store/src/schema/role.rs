@@ -25,7 +25,8 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Role; 7] = [
+    /// Every role, in the order of their stored forms.
+    pub const ALL: [Role; 7] = [
         Role::InputIds,
         Role::LossMask,
         Role::BehaviourLogprobs,
