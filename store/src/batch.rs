@@ -21,21 +21,33 @@ use crate::value::{Encoded, Value};
 /// let row = NewRow::new(3, "q17_1_0")?.parent("solver/q17_0_0").token(17);
 /// # Ok::<(), forebay_store::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NewRow {
-    pub(crate) sample: SampleId,
+    /// Its sample id; the number of its trajectory says nothing where the store gives one.
+    pub sample: SampleId,
     /// The store gives the trajectory its number.
-    pub(crate) numbered: bool,
-    pub(crate) policy_version: u64,
-    agent: Option<String>,
-    purpose: Purpose,
-    origin: Option<Origin>,
-    parent: String,
-    weights: String,
-    pub(crate) token: u128,
-    next_attempt: bool,
-    late: bool,
-    excluded: Option<String>,
+    pub numbered: bool,
+    /// The version that its rollout starts under.
+    pub policy_version: u64,
+    /// See [`NewRow::agent`].
+    pub agent: Option<String>,
+    /// See [`NewRow::purpose`].
+    pub purpose: Purpose,
+    /// See [`NewRow::external`].
+    pub origin: Option<Origin>,
+    /// See [`NewRow::parent`]; empty for none.
+    pub parent: String,
+    /// See [`NewRow::weights`]; empty where they are not known.
+    pub weights: String,
+    /// See [`NewRow::token`]; 0 for none.
+    pub token: u128,
+    /// See [`NewRow::next_attempt`].
+    pub next_attempt: bool,
+    /// See [`NewRow::late`].
+    pub late: bool,
+    /// See [`NewRow::excluded`].
+    pub excluded: Option<String>,
 }
 
 impl NewRow {

@@ -33,7 +33,7 @@ trait Kind {
 kinds! {
     Event {
         Opened PolicyCreated TableCreated ConsumerCreated Written Claimed Returned Finished Accumulated StepBegun
-        StepCommitted StepAbandoned Rewound SchemaChanged Deleted Moved RankAccumulated
+        StepCommitted StepAbandoned Rewound SchemaChanged Deleted Moved RankAccumulated Extended
     }
     SchemaChange { Add Rename Retire }
     Operation { Insert Write Append Exclude Group Span Share Mask }

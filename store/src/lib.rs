@@ -86,8 +86,8 @@ pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
 pub use consumer::{
-    ClaimFuture, Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, MicroBatch,
-    RateLimiter, RateLimiterInfo, TrajectoryEnd, Wait,
+    ClaimFuture, Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, Grouping, Member,
+    MicroBatch, RateLimiter, RateLimiterInfo, TrajectoryEnd, Wait,
 };
 pub use directory::FORMAT_VERSION;
 pub use disk::{

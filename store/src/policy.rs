@@ -38,10 +38,14 @@ pub(crate) struct PolicyMoment {
 /// let scratch = Policy::volatile();
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Policy {
-    pub(crate) version: u64,
-    pub(crate) objects: Vec<ObjectRef>,
-    pub(crate) state_keys: Vec<String>,
+    /// The version that it stands at.
+    pub version: u64,
+    /// The objects that hold its state at that version.
+    pub objects: Vec<ObjectRef>,
+    /// Keys of which every commit names one object each; none for a volatile policy.
+    pub state_keys: Vec<String>,
 }
 
 impl Policy {

@@ -226,6 +226,16 @@ impl ClaimBook {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
+    /// Gives a leased claim another deadline.
+    pub(crate) fn extend(&mut self, number: u64, deadline: Timestamp) {
+        let Some(claim) = self.claims.get_mut(&number) else { return };
+        if claim.progress == ClaimProgress::Leased {
+            self.deadlines.remove(&(claim.deadline, number));
+            claim.deadline = deadline;
+            self.deadlines.insert((deadline, number));
+        }
+    }
+
     /// Marks a claim whose step is undone. Its rows are the caller's affair.
     pub(crate) fn rewind(&mut self, number: u64) {
         if let Some(claim) = self.claims.get_mut(&number) {

@@ -1,11 +1,13 @@
 //! What a holder has of its claim.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 
 use super::book::{ClaimProgress, ClaimState};
 use crate::batch::WriteBatch;
+use crate::clock::Timestamp;
 use crate::consumer::ConsumerKind;
 use crate::error::{Cause, Result};
 use crate::extent::View;
@@ -244,6 +246,37 @@ impl Claim {
         said?;
         self.settled = true;
         Ok(())
+    }
+
+    /// Holds the rows for `time` from now on, and no shorter than they are held already. Gives the new deadline. For holders
+    /// that take longer than a [lease](crate::Options::lease), and say so while they have it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// # let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// # let judge = store.create_consumer("judge", Consumer::task(["solver"]))?;
+    /// solver.insert(0, "q17_0_0", [])?;
+    /// let claim = judge.claim(MicroBatch::of(1), "slow judge", Wait::No)?.unwrap();
+    /// let until = claim.extend(Duration::from_secs(3600))?;
+    /// assert!(until > store.clock().now().after(Duration::from_secs(3599)));
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `state` when the lease has ended, or has no end because the claim is accumulated.
+    pub fn extend(&self, time: Duration) -> Result<Timestamp> {
+        let (shared, number) = (&self.store.0, self.number);
+        let now = shared.options.clock.now();
+        shared.expire_at(now)?; // a lease that is over is over, also where nobody looked since
+        shared.submit_lease(|state| {
+            let old = state.check_claim(number, &["leased"])?.deadline;
+            let deadline = now.after(time).max(old);
+            let event = Event::Extended { claim: number, deadline: deadline.0 };
+            Ok(((deadline > old).then_some(event), deadline))
+        })
     }
 
     /// Gives the rows back, to be claimed again.

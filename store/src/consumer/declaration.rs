@@ -33,18 +33,28 @@ impl ConsumerKind {
 /// let reward = Consumer::task(["solver", "checker"]).ready(["response"]);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Consumer {
-    pub(crate) kind: ConsumerKind,
-    pub(crate) tables: Vec<String>,
-    pub(crate) ready: Vec<String>,
-    pub(crate) grouping: Option<Grouping>,
+    /// What it does with its claims.
+    pub kind: ConsumerKind,
+    /// The tables that it reads.
+    pub tables: Vec<String>,
+    /// The data columns that must be final: see [`Consumer::ready`].
+    pub ready: Vec<String>,
+    /// How rows go together; `None` for single rows.
+    pub grouping: Option<Grouping>,
     /// A bit a purpose.
     pub(crate) purposes: u8,
-    pub(crate) conditions: Vec<(String, Comparison, f64)>,
-    pub(crate) priority: Option<String>,
-    pub(crate) staleness: Option<u64>,
-    pub(crate) limiter: Option<RateLimiter>,
-    pub(crate) origins: Origins,
+    /// What cells must say: see [`Consumer::only`].
+    pub conditions: Vec<(String, Comparison, f64)>,
+    /// The column that says what goes first: see [`Consumer::priority`].
+    pub priority: Option<String>,
+    /// How many versions behind a row may be: see [`Consumer::staleness`].
+    pub staleness: Option<u64>,
+    /// What holds writers and claimers together: see [`Consumer::rate_limiter`].
+    pub limiter: Option<RateLimiter>,
+    /// Whose rows it takes: see [`Consumer::origins`].
+    pub origins: Origins,
 }
 
 impl Consumer {
@@ -115,6 +125,11 @@ impl Consumer {
     pub fn purposes(mut self, purposes: impl IntoIterator<Item = Purpose>) -> Self {
         self.purposes = purposes.into_iter().fold(0, |bits, purpose| bits | 1 << purpose as u8);
         self
+    }
+
+    /// The purposes of the rows that it takes.
+    pub fn purposes_taken(&self) -> impl Iterator<Item = Purpose> + '_ {
+        Purpose::ALL.into_iter().filter(|purpose| self.purposes >> *purpose as u8 & 1 == 1)
     }
 
     /// Takes only rows whose cell in `column`, one of numbers or bools, compares so with `number`. The column must be

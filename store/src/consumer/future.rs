@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::handle::{Attempt, ConsumerHandle};
@@ -10,6 +11,7 @@ use super::signal::InLine;
 use crate::claim::Claim;
 use crate::error::Result;
 use crate::state::Ask;
+use crate::step::GangMember;
 
 /// A claim to come: ready when enough is, on any async runtime. `None` when nothing more can come, as at the end of a
 /// step's plan.
@@ -21,15 +23,33 @@ use crate::state::Ask;
 #[must_use = "a future does nothing until it is awaited"]
 pub struct ClaimFuture {
     consumer: ConsumerHandle,
-    rule: MicroBatch,
-    owner: String,
-    step: Option<u64>,
+    ask: Ask,
+    by: Asker,
     place: Option<InLine>,
+}
+
+/// In whose name rows are claimed.
+#[derive(Debug)]
+enum Asker {
+    Owner(String),
+    Rank(Arc<GangMember>),
 }
 
 impl ClaimFuture {
     pub(crate) fn new(consumer: ConsumerHandle, rule: MicroBatch, owner: String, step: Option<u64>) -> Self {
-        ClaimFuture { consumer, rule, owner, step, place: None }
+        ClaimFuture { consumer, ask: Ask { rule, step }, by: Asker::Owner(owner), place: None }
+    }
+
+    /// The next micro-batch of a gang for one of its ranks.
+    pub(crate) fn of_rank(member: Arc<GangMember>, ask: Ask) -> Self {
+        ClaimFuture { consumer: member.consumer().clone(), ask, by: Asker::Rank(member), place: None }
+    }
+
+    fn attempt(&self) -> Result<Attempt> {
+        match &self.by {
+            Asker::Owner(owner) => self.consumer.attempt(self.ask.rule, owner, self.ask.step),
+            Asker::Rank(member) => member.attempt_next(self.ask),
+        }
     }
 
     fn end(&mut self, outcome: Result<Option<Claim>>) -> Poll<Result<Option<Claim>>> {
@@ -51,13 +71,13 @@ impl Future for ClaimFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            match self.consumer.attempt(self.rule, &self.owner, self.step) {
+            match self.attempt() {
                 Ok(Attempt::Claimed(claim)) => return self.end(Ok(Some(claim))),
                 Ok(Attempt::Complete) => return self.end(Ok(None)),
                 Ok(Attempt::NotReady) => {}
                 Err(error) => return self.end(Err(error)),
             }
-            let ask = Ask { rule: self.rule, step: self.step };
+            let ask = self.ask;
             let signal = self.consumer.signal().clone();
             let Some(place) = &mut self.place else {
                 self.place = Some(signal.stand_in_line_for(ask));

@@ -163,19 +163,25 @@ pub enum TrajectoryEnd {
 
 /// What a group's members are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Member {
+pub enum Member {
+    /// Rows.
     Row,
+    /// Trajectories of one or many rows.
     Trajectory(TrajectoryEnd),
 }
 
 /// How a consumer groups its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grouping {
-    pub(crate) by: GroupBy,
+#[non_exhaustive]
+pub struct Grouping {
+    /// Which rows belong to one group.
+    pub by: GroupBy,
     /// How many members a group has, unless it is told otherwise.
-    pub(crate) size: u32,
-    pub(crate) member: Member,
-    pub(crate) rule: GroupRule,
+    pub size: u32,
+    /// What its members are.
+    pub member: Member,
+    /// What becomes of a group when one of them fails or is late.
+    pub rule: GroupRule,
 }
 
 impl Grouping {

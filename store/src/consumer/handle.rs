@@ -56,7 +56,8 @@ impl ConsumerHandle {
         ConsumerHandle { store, index, name, kind, signal }
     }
 
-    pub(crate) fn kind(&self) -> ConsumerKind {
+    /// What it does with its claims.
+    pub fn kind(&self) -> ConsumerKind {
         self.kind
     }
 

@@ -78,6 +78,21 @@ impl MicroBatch {
         Self::of(usize::MAX).tokens_at_most(column, tokens)
     }
 
+    /// How many rows it takes at most; `usize::MAX` where only tokens count.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether nothing is handed out before that many rows are ready.
+    pub fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The column whose elements count, and how many of them it takes at most.
+    pub fn token_budget(&self) -> Option<(&str, u64)> {
+        self.budget.as_ref().map(|budget| (budget.column.as_str(), budget.tokens))
+    }
+
     /// Refuses a rule that says nothing.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub use condition::Comparison;
 pub use declaration::{Consumer, ConsumerKind};
 pub use future::ClaimFuture;
 pub(crate) use group::GroupName;
-pub use grouping::{GroupBy, GroupRule, TrajectoryEnd};
+pub use grouping::{GroupBy, GroupRule, Grouping, Member, TrajectoryEnd};
 pub(crate) use grouping::{KeyParts, MEMBERS_MAX};
 pub(crate) use groups::{GroupPages, GroupRuns};
 pub(crate) use handle::Attempt;

@@ -54,6 +54,8 @@ pub(crate) enum Event {
     Moved { moves: Vec<MoveRecord> },
     /// A rank of a gang has the gradient of its part of a claim; others have not yet.
     RankAccumulated { claim: u64, rank: u32 },
+    /// The lease of a claim ends later.
+    Extended { claim: u64, deadline: i64 },
 }
 
 /// A data column of a table.

@@ -154,7 +154,7 @@ impl Schema {
     }
 
     /// Adds a data column as it is.
-    pub(crate) fn with(mut self, column: DataColumn) -> Self {
+    pub fn with(mut self, column: DataColumn) -> Self {
         self.data.push(column);
         self
     }

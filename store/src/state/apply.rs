@@ -85,6 +85,7 @@ impl State {
                 self.raise_rewind_floor(rewind_floor);
             }
             Event::RankAccumulated { claim, rank } => self.rank_accumulated(claim, rank)?,
+            Event::Extended { claim, deadline } => self.claims.extend(claim, Timestamp(deadline)),
             Event::StepAbandoned { step } => {
                 effects.touched = u64::MAX;
                 self.end_step(step, StepProgress::Abandoned, now);

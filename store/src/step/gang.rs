@@ -10,10 +10,11 @@
 //! that its part of the cache is gone.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::handle::Step;
 use crate::claim::{Claim, ClaimProgress, ClaimState};
-use crate::consumer::{Attempt, ConsumerHandle, MicroBatch, Selection, Shortage, Wait, length};
+use crate::consumer::{Attempt, ClaimFuture, ConsumerHandle, MicroBatch, Selection, Shortage, Wait, length};
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event, GangRecord, ReturnReason};
 use crate::state::{Ask, State};
@@ -36,11 +37,16 @@ pub enum Split {
 /// let second_of_four = Gang::new("actors", 1, 4).split(Split::Balanced);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gang {
-    name: String,
-    rank: u32,
-    world: u32,
-    split: Split,
+    /// What its ranks call themselves.
+    pub name: String,
+    /// Which of them this is, from 0.
+    pub rank: u32,
+    /// How many there are.
+    pub world: u32,
+    /// What each of them gets.
+    pub split: Split,
 }
 
 impl Gang {
@@ -112,11 +118,27 @@ impl GangMember {
     /// `state` when the gang's cache was dropped: drop this rank's part and [`join`](Step::join) again; otherwise as for
     /// [`Step::next`].
     pub fn next(&self, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
-        let claim = self.take(Wanted::From(self.next.load(Ordering::Relaxed)), rule, wait)?;
-        if let Some(claim) = &claim {
+        let ask = Ask { rule, step: Some(self.step) };
+        self.consumer.claim_when_ready(ask, wait, || self.attempt_next(ask))
+    }
+
+    /// The same without blocking a thread.
+    pub fn next_async(self: &Arc<Self>, rule: MicroBatch) -> ClaimFuture {
+        ClaimFuture::of_rank(self.clone(), Ask { rule, step: Some(self.step) })
+    }
+
+    pub(crate) fn consumer(&self) -> &ConsumerHandle {
+        &self.consumer
+    }
+
+    /// One look for the first micro-batch that this rank has not had.
+    pub(crate) fn attempt_next(&self, ask: Ask) -> Result<Attempt> {
+        let outcome = self.attempt(Wanted::From(self.next.load(Ordering::Relaxed)), ask.rule);
+        if let Ok(Attempt::Claimed(claim)) = &outcome {
             self.next.store(claim.sequence_in_step() + 1, Ordering::Relaxed);
         }
-        Ok(claim)
+        self.consumer.tell(ask, &outcome);
+        outcome
     }
 
     /// The micro-batch with this sequence number. Asking again gives the same again.
@@ -125,13 +147,9 @@ impl GangMember {
     /// `state` when it was lost, or as for [`next`](GangMember::next); `input` when it is neither the gang's nor the next
     /// one.
     pub fn fetch(&self, sequence: u32, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
-        self.take(Wanted::Exactly(sequence), rule, wait)
-    }
-
-    fn take(&self, wanted: Wanted, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
         let ask = Ask { rule, step: Some(self.step) };
         self.consumer.claim_when_ready(ask, wait, || {
-            let outcome = self.attempt(wanted, rule);
+            let outcome = self.attempt(Wanted::Exactly(sequence), rule);
             self.consumer.tell(ask, &outcome);
             outcome
         })

@@ -15,11 +15,16 @@ use crate::log::record::{DeleteRecord, Event};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a rule deletes nothing until it is given to a table"]
+#[non_exhaustive]
 pub struct Delete {
-    pub(crate) versions: Option<RangeInclusive<u64>>,
-    pub(crate) rows: Option<Vec<Row>>,
-    pub(crate) all: bool,
-    pub(crate) force: bool,
+    /// Every row of these versions.
+    pub versions: Option<RangeInclusive<u64>>,
+    /// These rows.
+    pub rows: Option<Vec<Row>>,
+    /// Every row there is.
+    pub all: bool,
+    /// Also rows that somebody holds, or that a rewind may need.
+    pub force: bool,
 }
 
 impl Delete {

@@ -1,56 +1,18 @@
-//! What callers hold of a table and of its rows.
+//! What callers hold of a table.
 
 use std::borrow::Cow;
-use std::hash::Hasher;
 use std::sync::Arc;
-
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::batch::{NewRow, WriteBatch};
 use crate::error::{Cause, Result};
-use crate::extent::{Lifetime, ValueBytes, ValueOwner, View};
+use crate::extent::{Lifetime, ValueBytes, View};
 use crate::log::record::{ColumnRecord, Event, SchemaChange, StoredValue};
-use crate::sample_id::{SampleId, SampleKey};
+use crate::sample_id::SampleId;
 use crate::schema::{DataColumn, DataType, Schema, StorageClass};
 use crate::store::Store;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::table::{RowInfo, TableCounts, TableState};
+use crate::table::{Row, RowInfo, TableCounts, TableState};
 use crate::value::{Encoded, Value};
-
-/// A row, as its writers and claimers name it. Valid for the life of the store; made by inserts and claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
-    pub(crate) table: u32,
-    pub(crate) index: u32,
-    key: u64,
-    /// The policy version, which says how long its values will live.
-    version: u64,
-}
-
-impl Row {
-    pub(crate) fn new(table: u32, index: u32, policy_version: u64, sample: &SampleId) -> Self {
-        Row { table, index, key: Row::key(policy_version, sample.key()), version: policy_version }
-    }
-
-    /// The hash that a value's trailer carries: known before the row has a number.
-    pub(crate) fn key(policy_version: u64, sample: SampleKey<'_>) -> u64 {
-        let mut hasher = Xxh3::new();
-        hasher.write(&policy_version.to_le_bytes());
-        hasher.write(&sample.turn.to_le_bytes());
-        hasher.write(&sample.trajectory.to_le_bytes());
-        hasher.write(sample.input.as_bytes());
-        hasher.finish()
-    }
-
-    /// How long values of the row are expected to live.
-    pub(crate) fn lifetime(self) -> Lifetime {
-        Lifetime::Version(self.version)
-    }
-
-    pub(crate) fn owner(self, column: u32) -> ValueOwner {
-        ValueOwner { row_key: self.key, table: self.table, column }
-    }
-}
 
 /// What a data cell holds.
 #[derive(Clone, Debug)]

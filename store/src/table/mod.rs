@@ -3,7 +3,7 @@
 //! Read in this order: [`record`] holds what a row is made of, [`word`] where it stands with a consumer, [`mod@column`] a
 //! data column of a chunk, [`chunk`] packs 4,096 rows into shared pages, [`state`] is the table itself (rows, index,
 //! counts), [`rare`] what few rows have,
-//! [`freshness`] which of them may be trained on now, [`handle`] is what callers hold.
+//! [`freshness`] which of them may be trained on now, [`handle`] and [`row`] are what callers hold.
 
 mod chunk;
 mod column;
@@ -14,6 +14,7 @@ mod info;
 mod over;
 mod rare;
 mod record;
+mod row;
 mod state;
 mod tally;
 mod word;
@@ -22,12 +23,13 @@ pub use chunk::CHUNK_ROWS;
 pub(crate) use chunk::{CHUNKS_MAX, Chunk, Summary};
 pub(crate) use column::ColumnPage;
 pub use delete::{Delete, Deleted};
-pub use handle::{Cell, Row, Table};
+pub use handle::{Cell, Table};
 pub use info::RowInfo;
 pub use rare::VersionSpan;
 pub(crate) use rare::{Rare, RarePages, RareRecord};
 pub use record::Purpose;
 pub(crate) use record::{RowMeta, RowStatus};
+pub use row::Row;
 pub use state::TableCounts;
 pub(crate) use state::{Identity, TableState};
 pub(crate) use tally::{Tally, TallyImage};

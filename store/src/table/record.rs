@@ -19,6 +19,9 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// Every purpose, in the order of their stored forms.
+    pub const ALL: [Purpose; 3] = [Purpose::Train, Purpose::Eval, Purpose::WarmUp];
+
     /// The word for this purpose in SQL.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,7 +32,7 @@ impl Purpose {
     }
 
     pub(crate) fn from_tag(tag: u8) -> Option<Self> {
-        [Purpose::Train, Purpose::Eval, Purpose::WarmUp].get(tag as usize).copied()
+        Self::ALL.get(tag as usize).copied()
     }
 }
 

@@ -182,6 +182,26 @@ fn a_lease_ends_at_its_deadline_and_its_late_holder_is_fenced() {
 }
 
 #[test]
+fn a_lease_that_is_extended_ends_later_and_never_earlier() {
+    let world = World::new();
+    let (store, table, consumer) = task(&world);
+    table.insert(0, "q_0_0", []).unwrap();
+    let claim = take(&consumer, 1).unwrap();
+    let granted = world.clock.now();
+    assert_eq!(claim.extend(Duration::from_secs(1)).unwrap(), granted.after(LEASE), "it was longer already");
+    world.clock.advance(LEASE / 2);
+    let until = claim.extend(LEASE).unwrap();
+    assert_eq!(until, granted.after(LEASE / 2 + LEASE));
+    assert_eq!(store.run_once().unwrap(), Some(until));
+    world.clock.advance(LEASE - Duration::from_micros(1));
+    assert!(take(&consumer, 1).is_none(), "one microsecond is left");
+    world.clock.advance(Duration::from_micros(1));
+    let error = claim.extend(LEASE).unwrap_err();
+    assert!(matches!(error.cause(), Cause::ClaimFenced { found: "expired", .. }), "{error}");
+    assert_eq!(ids(&take(&consumer, 1).unwrap()), ["q_0_0"]);
+}
+
+#[test]
 fn finishing_is_one_record_with_everything_in_it() {
     let world = World::new();
     let (store, table, consumer) = task(&world);

@@ -337,6 +337,7 @@ fn leave_open(store: &Store) {
     let ranks = [0, 1].map(|rank| step.join(&train, Gang::new("ranks", rank, 2)).unwrap());
     let parts = ranks.each_ref().map(|rank| rank.next(MicroBatch::of(2), Wait::No).unwrap().unwrap());
     let [first, second] = parts;
+    task.extend(Duration::from_secs(86_400)).unwrap(); // is written with what comes next
     first.accumulated().unwrap();
     std::mem::forget((task, second, ranks, step));
 }

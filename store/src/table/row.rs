@@ -1,0 +1,109 @@
+//! What a row is called by those who write and claim it.
+
+use std::hash::Hasher;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{Cause, Result};
+use crate::extent::{Lifetime, ValueOwner};
+use crate::sample_id::{SampleId, SampleKey};
+use crate::store::Store;
+
+/// A row, as its writers and claimers name it. Valid for the life of the store; made by inserts and claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    pub(crate) table: u32,
+    pub(crate) index: u32,
+    key: u64,
+    /// The policy version, which says how long its values will live.
+    pub(super) version: u64,
+}
+
+impl Row {
+    pub(crate) fn new(table: u32, index: u32, policy_version: u64, sample: &SampleId) -> Self {
+        Row { table, index, key: Row::key(policy_version, sample.key()), version: policy_version }
+    }
+
+    /// The name of the row for another process: 24 bytes that [`from_bytes`](Row::from_bytes) reads.
+    pub fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..4].copy_from_slice(&self.table.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.index.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.key.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.version.to_le_bytes());
+        bytes
+    }
+
+    /// The row that another process names. Whoever takes names from somebody who is not trusted asks
+    /// [`Store::check_rows`](crate::Store::check_rows) whether they are rows at all.
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// # let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let row = solver.insert(0, "q17_0_0", [])?;
+    /// assert_eq!(Row::from_bytes(row.to_bytes()), row);
+    /// store.check_rows(&[row])?;
+    /// let mut forged = row.to_bytes();
+    /// forged[20] ^= 1;
+    /// assert_eq!(store.check_rows(&[Row::from_bytes(forged)]).unwrap_err().kind(), Kind::Input);
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    pub fn from_bytes(bytes: [u8; 24]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let places = word(0);
+        Row { table: places as u32, index: (places >> 32) as u32, key: word(8), version: word(16) }
+    }
+
+    /// The number of the row in its table, as messages name it.
+    pub fn number(self) -> u32 {
+        self.index
+    }
+
+    /// The hash that a value's trailer carries: known before the row has a number.
+    pub(crate) fn key(policy_version: u64, sample: SampleKey<'_>) -> u64 {
+        let mut hasher = Xxh3::new();
+        hasher.write(&policy_version.to_le_bytes());
+        hasher.write(&sample.turn.to_le_bytes());
+        hasher.write(&sample.trajectory.to_le_bytes());
+        hasher.write(sample.input.as_bytes());
+        hasher.finish()
+    }
+
+    /// How long values of the row are expected to live.
+    pub(crate) fn lifetime(self) -> Lifetime {
+        Lifetime::Version(self.version)
+    }
+
+    pub(crate) fn owner(self, column: u32) -> ValueOwner {
+        ValueOwner { row_key: self.key, table: self.table, column }
+    }
+}
+
+impl Store {
+    /// Refuses rows that are none: names that came from somebody who may have made them up.
+    ///
+    /// # Errors
+    /// `input` for the first that was never inserted, or is another row than its name says; `state` for one that was
+    /// deleted.
+    pub fn check_rows(&self, rows: &[Row]) -> Result<()> {
+        let state = self.0.state.lock();
+        rows.iter().try_for_each(|row| {
+            let table = state.tables.get(row.table as usize).filter(|table| row.index < table.row_count());
+            let unknown = || {
+                let name = format!("{} of table {}", row.index, row.table);
+                Cause::Unknown { what: "row", name, close: None }
+            };
+            let table = table.ok_or_else(unknown)?;
+            let meta = table.meta(row.index);
+            let (version, sample) = (meta.policy_version, meta.sample(state.texts.pages()));
+            if table.is_removed(row.index) {
+                let sample_id = sample.to_id().to_string();
+                return Err(Cause::RowDeleted { table: table.name.to_string(), sample_id, version }.into());
+            }
+            let is_meant = row.version == version && row.key == Row::key(version, sample);
+            if is_meant { Ok(()) } else { Err(unknown().into()) }
+        })
+    }
+}
