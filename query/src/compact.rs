@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::ByteViewType;
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, GenericListArray, OffsetSizeTrait, RecordBatch, StructArray,
+    Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, OffsetSizeTrait,
+    RecordBatch, StructArray,
 };
-use arrow_buffer::OffsetBuffer;
+use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef};
 
 /// The same batch with only the bytes that it uses; see [`forebay_store::compact`], which this carries into nested types.
@@ -17,6 +19,24 @@ pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     }
     let columns = compacted.columns().iter().map(compact_nested).collect::<Result<Vec<_>, _>>()?;
     RecordBatch::try_new(batch.schema(), columns)
+}
+
+/// How many times what a column uses its windows may take, before its values are copied instead.
+const SPARSE_FROM: usize = 16;
+
+/// The same column, in bytes of its own where it uses few of the extents that it spans: rows that a filter has left are far
+/// apart, and who keeps them, as a sort does, would be counted, and would hold, all that lies between.
+pub(crate) fn lean(column: ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Utf8View if is_sparse(column.as_string_view()) => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView if is_sparse(column.as_binary_view()) => Arc::new(column.as_binary_view().gc()),
+        _ => column,
+    }
+}
+
+fn is_sparse<T: ByteViewType>(column: &GenericByteViewArray<T>) -> bool {
+    let spanned: usize = column.data_buffers().iter().map(Buffer::len).sum();
+    spanned > SPARSE_FROM.saturating_mul(column.total_buffer_bytes_used())
 }
 
 fn has_views(data_type: &DataType) -> bool {
@@ -99,6 +119,20 @@ mod tests {
         let compacted = compact(&slice).unwrap();
         assert_eq!(compacted, slice);
         assert!(compacted.get_array_memory_size() < 30_000, "{}", compacted.get_array_memory_size());
+    }
+
+    #[test]
+    fn few_values_of_a_wide_window_are_copied_and_many_are_not() {
+        let wide = wide().column(0).clone();
+        for (rows, copied) in
+            [(0..1000, false), (100..200, false), (500..560, true), (7..8, true), (3..3, true)]
+        {
+            let some = wide.slice(rows.start, rows.len());
+            let lean = lean(some.clone());
+            assert_eq!(&lean, &some);
+            let bytes = |array: &ArrayRef| array.get_buffer_memory_size();
+            assert_eq!(bytes(&lean) < bytes(&some), copied, "{rows:?}");
+        }
     }
 
     #[test]

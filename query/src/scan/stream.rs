@@ -16,6 +16,7 @@ use futures_core::Stream;
 use super::columns::{is_heavy, wide_schema};
 use super::pruning;
 use super::sieve::Sieve;
+use crate::compact::lean;
 
 /// The most rows in a batch that carries values from extents: one cell may hold kilobytes.
 const VALUE_BATCH_ROWS: usize = 1024;
@@ -129,7 +130,7 @@ impl ScanStream {
         let read = self.work.table.read(&rows, &self.work.columns);
         let batch = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
-        let (_, columns, _) = batch.into_parts();
+        let columns = batch.into_parts().1.into_iter().map(lean).collect();
         Ok(Some(RecordBatch::try_new_with_options(self.work.schema.clone(), columns, &options)?))
     }
 }
