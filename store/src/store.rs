@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backup::BackupReport;
 use crate::batch::WriteBatch;
@@ -79,6 +80,11 @@ impl Store {
     /// The store's identity: drawn when it was created, kept by its backups.
     pub fn id(&self) -> u64 {
         self.0.directory.store_id
+    }
+
+    /// How long a claim is held before it goes to somebody else, unless it is extended.
+    pub fn lease(&self) -> Duration {
+        self.0.options.lease
     }
 
     /// The clock that the store was opened with.
@@ -222,6 +228,18 @@ impl Store {
             Ok((Event::StepBegun { step, plan }, step))
         })?;
         Ok(Step::new(self.clone(), number))
+    }
+
+    /// The step of that number, which somebody has begun and has open: for ranks of a gang that do not hold it. It is not given
+    /// up when this handle is dropped.
+    ///
+    /// # Errors
+    /// `state` when no step of that number is open.
+    pub fn step(&self, number: u64) -> Result<Step> {
+        match self.0.state.lock().open_step() == Some(number) {
+            true => Ok(Step::of_another(self.clone(), number)),
+            false => Err(Cause::StepClosed { step: number }.into()),
+        }
     }
 
     /// Starts a batch of changes, over any tables, that happen all or not at all.

@@ -130,6 +130,11 @@ impl Claim {
         self.rows.is_empty()
     }
 
+    /// Whether the claim still is somebody's: leased, or accumulated in a step that is open.
+    pub fn is_live(&self) -> bool {
+        self.store.0.state.lock().claims.get(self.number).is_some_and(|claim| claim.progress.is_live())
+    }
+
     /// Columns of the rows as Arrow arrays: meta, data or status columns, by name. Cells that are not final are null.
     ///
     /// # Errors

@@ -92,7 +92,7 @@ impl ConsumerHandle {
     /// ```
     ///
     /// # Errors
-    /// `input` when the consumer takes single rows, or `key` is none of its keys; `state` when the group has more members
+    /// `input` when `key` is none of its keys; `state` when the consumer takes single rows, the group has more members
     /// already, was closed or handed out, or its version is over.
     pub fn expect_group(&self, table: &Table, policy_version: u64, key: &str, members: u32) -> Result<()> {
         let mut batch = self.store.batch();
@@ -105,7 +105,7 @@ impl ConsumerHandle {
     /// good, with the reason `late`, by a task for that task only. Closing a closed group is success.
     ///
     /// # Errors
-    /// `input` when the consumer takes single rows, or `key` is none of its keys; `state` when the version is over.
+    /// `input` when `key` is none of its keys; `state` when the consumer takes single rows, or the version is over.
     pub fn close_group(&self, table: &Table, policy_version: u64, key: &str) -> Result<()> {
         let mut batch = self.store.batch();
         batch.close_group(self, table, policy_version, key)?;

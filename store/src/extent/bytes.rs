@@ -48,6 +48,12 @@ impl Deref for ValueBytes {
     }
 }
 
+impl AsRef<[u8]> for ValueBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl fmt::Debug for ValueBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ValueBytes({} bytes)", self.len())

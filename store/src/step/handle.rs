@@ -40,6 +40,13 @@ impl Step {
         Step { store, number, durability, ended: AtomicBool::new(false) }
     }
 
+    /// A step that somebody else holds.
+    pub(crate) fn of_another(store: Store, number: u64) -> Self {
+        let step = Step::new(store, number);
+        step.ended.store(true, Ordering::Relaxed);
+        step
+    }
+
     /// The step's number: how many steps were committed before it, plus one.
     pub fn number(&self) -> u64 {
         self.number
@@ -121,10 +128,22 @@ impl Step {
     /// is not named, or a durable policy's update lacks an object; `input` for a policy that is unknown or named twice,
     /// or an object that is not there. Nothing has changed then: the step is open as before, for a better commit.
     pub fn commit<'a>(&self, updates: impl IntoIterator<Item = PolicyUpdate<'a>>) -> Result<CommittedStep> {
+        self.commit_at(self.durability, updates)
+    }
+
+    /// As [`commit`](Step::commit), acknowledged at a level of its own.
+    ///
+    /// # Errors
+    /// As for [`commit`](Step::commit).
+    pub fn commit_at<'a>(
+        &self,
+        level: Durability,
+        updates: impl IntoIterator<Item = PolicyUpdate<'a>>,
+    ) -> Result<CommittedStep> {
         let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
         let number = self.number;
         let records = self.updates(&updates)?;
-        self.store.0.submit_at(self.durability, |state| {
+        self.store.0.submit_at(level, |state| {
             state.decide_commit(number, &records)?;
             let kept = self.store.0.options.object_versions_kept;
             let rewind_floor = state.oldest_rewind_after(number, &records, kept);
@@ -153,7 +172,12 @@ impl Step {
         })
     }
 
-    fn abandon(&self) -> Result<()> {
+    /// Gives the step up: its claims are returned, and the same step number can be begun again. What dropping it does too,
+    /// but for the error.
+    ///
+    /// # Errors
+    /// `closed` when the store is.
+    pub fn abandon(&self) -> Result<()> {
         self.return_claims(
             None,
             &[ClaimProgress::Leased, ClaimProgress::Accumulated],
@@ -162,7 +186,9 @@ impl Step {
         self.store.0.submit_if(|state| {
             let open = state.open_step() == Some(self.number);
             Ok((open.then_some(Event::StepAbandoned { step: self.number }), ()))
-        })
+        })?;
+        self.ended.store(true, Ordering::Relaxed); // or the drop would give up who begins the number again
+        Ok(())
     }
 }
 
