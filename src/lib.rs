@@ -7,7 +7,8 @@
 //! - [`query`]: SQL over a live store.
 //! - [`rollout`]: rollout workers and what they write.
 //! - [`trainer`]: the reference policy, its gradient cache and its devices.
-//! - [`server`]: a store seen over HTTP.
+//! - [`server`]: a store for other processes: over gRPC, Arrow Flight SQL and HTTP.
+//! - [`client`]: one interface to a store, in this process or behind a server.
 //!
 //! What is only here: [`config`] (the TOML file of a run), [`reasoning`] (an environment of real problems), [`run`]
 //! (the loop that `forebay run` starts) and [`Duties`] (the thread that a store's background duties want).
@@ -18,6 +19,7 @@ pub mod reasoning;
 pub mod run;
 
 pub use duties::Duties;
+pub use forebay_client as client;
 pub use forebay_pipeline as pipeline;
 pub use forebay_query as query;
 pub use forebay_rollout_adapter as rollout;

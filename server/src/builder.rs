@@ -1,13 +1,19 @@
 //! How a server is set up.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_query::{Archive, Options, Session};
 use forebay_store::Store;
 
+use crate::access::Grant;
 use crate::error::{Error, Result};
-use crate::server::{Listening, Server};
+use crate::grpc;
+use crate::server::{Everywhere, Listening, Server};
 use crate::token::Token;
 
 /// How a server is set up: plain data until [`Builder::bind`].
@@ -24,6 +30,9 @@ pub struct Builder {
     pub(crate) archive: Option<Archive>,
     pub(crate) flight: Option<SocketAddr>,
     pub(crate) token: Option<Token>,
+    pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) grpc_socket: Option<PathBuf>,
+    pub(crate) clients: grpc::Settings,
 }
 
 impl Default for Builder {
@@ -39,6 +48,9 @@ impl Default for Builder {
             archive: None,
             flight: None,
             token: None,
+            grpc: None,
+            grpc_socket: None,
+            clients: grpc::Settings::default(),
         }
     }
 }
@@ -111,6 +123,51 @@ impl Builder {
         self
     }
 
+    /// Serves the whole store over gRPC too, for other processes that write, claim and train: see
+    /// `forebay_client::Client::connect`. The store has to be open for writing. Without [`Builder::grant`], whoever reaches
+    /// the address may do everything, so it is on loopback, unless [`Builder::allow_remote`] says otherwise. Default: no.
+    pub fn grpc(mut self, address: SocketAddr) -> Self {
+        self.grpc = Some(address);
+        self
+    }
+
+    /// The same over a socket in the file system, that this process's user alone can open. Processes of that user need no
+    /// token. A socket that is there already and that nobody answers at is replaced. Default: no.
+    pub fn grpc_socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.grpc_socket = Some(path.into());
+        self
+    }
+
+    /// Lets the holder of a token in over gRPC, for what its grant says. May be said for many. Default: nobody is asked for a
+    /// token.
+    pub fn grant(mut self, grant: Grant) -> Self {
+        self.clients.access.add(grant);
+        self
+    }
+
+    /// Encrypts what goes over gRPC's address, with this certificate and key as PEM; with `client_authority`, lets in only
+    /// clients that show a certificate signed by it. Default: no.
+    pub fn tls(mut self, certificate: &str, key: &str, client_authority: Option<&str>) -> Self {
+        self.clients.tls = Some(grpc::Tls {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            client_authority: client_authority.map(str::to_owned),
+        });
+        self
+    }
+
+    /// How long what a gRPC client holds is kept for it after its connection broke. Default: 10 seconds.
+    pub fn session_grace(mut self, time: Duration) -> Self {
+        self.clients.grace = Some(time);
+        self
+    }
+
+    /// The most connections of gRPC at the same time; one more is closed at once. Default: 20,000.
+    pub fn connections_max(mut self, connections: usize) -> Self {
+        self.clients.connections_max = Some(connections);
+        self
+    }
+
     /// Starts serving. Requests are answered from now on, until the server is shut down or dropped.
     ///
     /// # Errors
@@ -122,10 +179,20 @@ impl Builder {
                 return Err(Error::Remote { address });
             }
         }
+        if let Some(address) = self.grpc
+            && !self.allow_remote
+            && self.clients.access.is_open()
+            && !address.ip().is_loopback()
+        {
+            return Err(Error::Remote { address });
+        }
         let session = self.session(&store)?;
         let http = listen(address)?;
         let flight = self.flight.map(listen).transpose()?;
-        Server::start(self, store, session, http, flight)
+        let grpc = self.grpc.map(listen).transpose()?;
+        let socket = self.grpc_socket.as_deref().map(listen_at).transpose()?;
+        let listening = Everywhere { http, flight, grpc, socket };
+        Server::start(self, store, session, listening)
     }
 
     /// The session that answers all queries.
@@ -142,6 +209,25 @@ impl Builder {
         }
         Ok(session)
     }
+}
+
+/// A socket in the file system that its owner alone may open.
+fn listen_at(path: &Path) -> Result<(UnixListener, PathBuf)> {
+    let bind = || {
+        if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            std::fs::remove_file(path)?; // nobody answers at it: a server that was killed left it
+        }
+        // Made under a name that nobody else knows, and shown once nobody else can open it.
+        let mut hidden = path.as_os_str().to_owned();
+        hidden.push(format!(".{}", std::process::id()));
+        let _ = std::fs::remove_file(&hidden);
+        let listener = UnixListener::bind(&hidden)?;
+        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::hard_link(&hidden, path).and_then(|()| std::fs::remove_file(&hidden))?;
+        listener.set_nonblocking(true)?;
+        Ok((listener, path.to_owned()))
+    };
+    bind().map_err(|source| Error::ListenAt { path: path.to_owned(), source })
 }
 
 fn listen(address: SocketAddr) -> Result<Listening> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The result of starting a server.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -25,6 +26,14 @@ pub enum Error {
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The socket cannot be made. Give another path, or end the server that answers there.
+    #[error("could not listen at {}", path.display())]
+    ListenAt {
+        /// The path that was asked for.
+        path: PathBuf,
         /// What the system says.
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! A store seen over HTTP and Arrow Flight SQL: health, metrics, and SQL that only reads.
+//! A store for other processes: over HTTP and Arrow Flight SQL health, metrics and SQL that only reads, over gRPC everything.
 //!
 //! Start with [`Server`]. It serves a store that lives in this process, from threads of its own, so that a synchronous
 //! trainer can be looked into while it runs.
@@ -15,13 +15,21 @@
 //! [`Builder::flight`] serves Arrow Flight SQL beside it, for ADBC and JDBC drivers: statements, prepared statements with
 //! values, catalogs, schemas and tables, cancellation. [`Builder::refresh`] is for a store that another process writes.
 //!
+//! [`Builder::grpc`] and [`Builder::grpc_socket`] let processes in that write, claim and train: `forebay_client::Client` has for
+//! them what a store that is open in their own process has. Its protocol is `client/proto/forebay/v1/store.proto`.
+//!
 //! Whoever can reach the server can read the whole store. So without a [`Token`] only loopback addresses are served, unless
-//! [`Builder::allow_remote`] says otherwise; with one ([`Builder::token`]), whoever shows it is let in.
+//! [`Builder::allow_remote`] says otherwise; with one ([`Builder::token`]), whoever shows it is let in. Over gRPC a [`Grant`]
+//! says what the holder of a token may do.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+mod access;
+mod asked;
 mod builder;
 mod error;
 mod failure;
 mod flight;
+mod grpc;
 mod guard;
 mod metrics;
 mod queries;
@@ -30,6 +38,8 @@ mod server;
 mod sql;
 mod token;
 
+pub use access::{Grant, Scope};
+pub use asked::Asked;
 pub use builder::Builder;
 pub use error::{Error, Result};
 pub use server::{Server, Stopper};

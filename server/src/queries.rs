@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// The ways by which queries come.
-pub(crate) const WAYS: [&str; 2] = ["flight", "http"];
+pub(crate) const WAYS: [&str; 3] = ["flight", "grpc", "http"];
 
 /// All queries of a server.
 #[derive(Clone, Debug, Default)]
@@ -107,11 +107,11 @@ mod tests {
         let queries = Queries::default();
         let (first, second) = (queries.begin("http", b""), queries.begin("flight", b"h"));
         first.failed("input");
-        assert_eq!(queries.counts().running, BTreeMap::from([("flight", 1), ("http", 1)]));
+        assert_eq!(queries.counts().running, BTreeMap::from([("flight", 1), ("grpc", 0), ("http", 1)]));
         assert!(queries.end(b"h") && !queries.end(b"") && !queries.end(b"other"));
         drop((first, second));
         let counts = queries.counts();
-        assert_eq!(counts.running, BTreeMap::from([("flight", 0), ("http", 0)]));
+        assert_eq!(counts.running, BTreeMap::from([("flight", 0), ("grpc", 0), ("http", 0)]));
         assert_eq!(counts.asked, BTreeMap::from([("flight", 1), ("http", 1)]));
         assert_eq!(counts.failed, BTreeMap::from([(("http", "input"), 1)]));
         assert!(!queries.end(b"h"), "it runs no more");

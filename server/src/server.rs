@@ -7,6 +7,8 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use tokio::time::MissedTickBehavior;
 use crate::builder::Builder;
 use crate::error::{Error, Result};
 use crate::flight;
+use crate::grpc;
 use crate::routes::{self, App};
 
 const WORKERS: usize = 3;
@@ -50,6 +53,7 @@ pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
 pub struct Server {
     address: SocketAddr,
     flight_address: Option<SocketAddr>,
+    grpc_address: Option<SocketAddr>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
 }
@@ -58,6 +62,14 @@ pub struct Server {
 pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     pub(crate) listener: TcpListener,
+}
+
+/// Everywhere where a server listens.
+pub(crate) struct Everywhere {
+    pub(crate) http: Listening,
+    pub(crate) flight: Option<Listening>,
+    pub(crate) grpc: Option<Listening>,
+    pub(crate) socket: Option<(UnixListener, PathBuf)>,
 }
 
 /// Ends a server from any thread.
@@ -99,21 +111,31 @@ impl Server {
         settings: Builder,
         store: Store,
         session: Session,
-        http: Listening,
-        flight: Option<Listening>,
+        listening: Everywhere,
     ) -> Result<Self> {
         let start = || -> io::Result<Self> {
             let runtime = runtime()?;
-            let Listening { address, listener } = http;
+            let Everywhere { http: Listening { address, listener }, flight, grpc, socket } = listening;
             let stopper = Stopper(Arc::new(watch::Sender::new(false)));
             let (stop, mut threads) = (stopper.clone(), Vec::new());
-            let flight_address = flight.as_ref().map(|listening| listening.address);
+            let address_of =
+                |listening: &Option<Listening>| listening.as_ref().map(|listening| listening.address);
+            let (flight_address, grpc_address) = (address_of(&flight), address_of(&grpc));
             let streams = session.with_statement_time_max(Some(settings.stream_time_max));
             let token = settings.token.clone();
             if settings.refresh {
                 runtime.spawn(keep_up(store.clone()));
             }
+            let (clients, everything) = (settings.clients.clone(), store.clone());
             let app = App::new(settings, store, session);
+            if grpc.is_some() || socket.is_some() {
+                let listeners =
+                    grpc::Listeners { tcp: grpc.map(|listening| listening.listener), unix: socket };
+                let (queries, stopper) = (app.queries.clone(), stopper.clone());
+                let thread = grpc::start(listeners, clients, everything, streams.clone(), queries, stopper)?;
+                threads.push(thread);
+                tracing::info!(address = ?grpc_address, "serving gRPC");
+            }
             if let Some(Listening { address, listener }) = flight {
                 threads.push(flight::start(listener, streams, token, app.queries.clone(), stopper.clone())?);
                 tracing::info!(%address, "serving Flight SQL");
@@ -125,7 +147,7 @@ impl Server {
             let serve = move || serve(&runtime, listener, app, &stop);
             threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
             tracing::info!(%address, "serving");
-            Ok(Server { address, flight_address, stopper, threads })
+            Ok(Server { address, flight_address, grpc_address, stopper, threads })
         };
         start().map_err(|source| Error::Threads { source })
     }
@@ -138,6 +160,11 @@ impl Server {
     /// Where it listens for Flight SQL, with the port that was taken; none when it does not.
     pub fn flight_address(&self) -> Option<SocketAddr> {
         self.flight_address
+    }
+
+    /// Where it listens for gRPC, with the port that was taken; none when it does not.
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        self.grpc_address
     }
 
     /// A handle that ends the server, for instance from a signal handler's thread.

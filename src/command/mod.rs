@@ -5,6 +5,7 @@
 
 mod archive;
 mod backup;
+mod grants;
 mod repair;
 mod run;
 mod serve;

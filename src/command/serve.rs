@@ -1,21 +1,26 @@
 //! `forebay serve`
 
+use std::io::Read;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use forebay::query::Archive;
-use forebay::server::Server;
-use forebay::store::Store;
+use forebay::server::{Builder, Server, Stopper};
+use forebay::store::{Durability, Options, Store};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
 
-use super::token;
+use super::{grants, token};
 
-/// Serve a store over HTTP and Arrow Flight SQL, for reading only
+/// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
 ///
-/// Also beside a process that writes the store: every query sees what has been written by then. ADBC and JDBC drivers,
-/// notebooks and BI connect to the Flight address; `/sql`, `/metrics`, `/health` and `/ready` answer over HTTP. Ends with
-/// Ctrl-C.
+/// For reading only, unless --grpc or --socket is given: then also beside a process that writes the store, and every query
+/// sees what has been written by then. ADBC and JDBC drivers, notebooks and BI connect to the Flight address; `/sql`,
+/// `/metrics`, `/health` and `/ready` answer over HTTP. With --grpc or --socket this process opens the store for writing (and
+/// makes it, if there is none), and rollouts and trainers in other processes share it. Ends with Ctrl-C.
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
     /// The store's directory
@@ -32,22 +37,107 @@ pub(super) struct ServeArguments {
     flight: SocketAddr,
     #[command(flatten)]
     token: token::TokenArguments,
+    #[command(flatten)]
+    clients: ClientArguments,
+}
+
+/// Serving processes that write, claim and train.
+#[derive(Debug, Args)]
+struct ClientArguments {
+    /// Where clients are answered that do everything
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    grpc: Option<SocketAddr>,
+    /// A socket for such clients, which this user's processes alone can open
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Who may do what at --grpc: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
+    #[arg(long, value_name = "FILE", requires = "grpc")]
+    grants: Option<PathBuf>,
+    /// The certificate that --grpc shows, as PEM; what goes over the wire is encrypted then
+    #[arg(long, value_name = "FILE", requires_all = ["grpc", "tls_key"])]
+    tls_certificate: Option<PathBuf>,
+    /// The key of that certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Who signs the certificates that clients have to show, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_authority: Option<PathBuf>,
+    /// When a write is acknowledged: before it is logged, once the kernel has it, or once it is on stable storage
+    #[arg(long, value_name = "LEVEL", default_value = "logged", value_parser = ["memory", "logged", "synced"])]
+    durability: String,
+}
+
+impl ClientArguments {
+    fn are_served(&self) -> bool {
+        self.grpc.is_some() || self.socket.is_some()
+    }
+
+    /// The store, open for writing.
+    fn open(&self, dir: &Path) -> Result<Store> {
+        let levels = [Durability::Memory, Durability::Logged, Durability::Synced];
+        let level = levels.into_iter().find(|level| level.as_str() == self.durability);
+        Ok(Store::open(dir, Options::default().durability(level.unwrap_or_default()))?)
+    }
+
+    fn apply(&self, mut builder: Builder) -> Result<Builder> {
+        let pem = |file: &PathBuf| {
+            std::fs::read_to_string(file)
+                .with_context(|| format!("cannot take a PEM from {}", file.display()))
+        };
+        builder = self.grpc.into_iter().fold(builder, Builder::grpc);
+        builder = self.socket.iter().fold(builder, |builder, path| builder.grpc_socket(path));
+        for grant in self.grants.as_deref().map(grants::read).transpose()?.into_iter().flatten() {
+            builder = builder.grant(grant);
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+            let authority = self.tls_client_authority.as_ref().map(pem).transpose()?;
+            builder = builder.tls(&pem(certificate)?, &pem(key)?, authority.as_deref());
+        }
+        Ok(builder)
+    }
 }
 
 pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
-    let store = Store::open_read_only(&arguments.dir)?;
-    let mut builder = Server::builder().refresh(true).flight(arguments.flight);
+    let clients = &arguments.clients;
+    let store = match clients.are_served() {
+        true => clients.open(&arguments.dir)?,
+        false => Store::open_read_only(&arguments.dir)?,
+    };
+    let _duties = clients.are_served().then(|| forebay::Duties::of(&store)).transpose()?;
+    let mut builder = Server::builder().refresh(!clients.are_served()).flight(arguments.flight);
     if let Some(token) = arguments.token.read()? {
         builder = builder.token(token);
     }
     if let Some(archive) = &arguments.archive {
         builder = builder.archive(&Archive::open(archive)?);
     }
-    let server = builder.bind(store, arguments.listen)?;
+    let server = clients.apply(builder)?.bind(store, arguments.listen)?;
     eprintln!("listening on http://{}", server.address());
     if let Some(address) = server.flight_address() {
         eprintln!("Flight SQL on grpc://{address}");
     }
+    if let Some(address) = server.grpc_address() {
+        let scheme = if clients.tls_certificate.is_some() { "grpcs" } else { "grpc" };
+        eprintln!("clients on {scheme}://{address}");
+    }
+    if let Some(path) = &clients.socket {
+        eprintln!("clients on unix://{}", std::path::absolute(path)?.display());
+    }
+    end_with_a_signal(server.stopper())?;
     server.wait();
+    Ok(())
+}
+
+/// Ends the server in order when the process is asked to end: sessions are closed, what they held goes back.
+fn end_with_a_signal(stopper: Stopper) -> Result<()> {
+    let (mut asked, ask) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        pipe::register(signal, ask.try_clone()?)?;
+    }
+    let wait = move || {
+        let _ = asked.read(&mut [0]); // either way nobody is there to ask any more
+        stopper.stop();
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
 }

@@ -79,7 +79,7 @@ async fn create(service: &Service, request: ActionCreatePreparedStatementRequest
     Ok(result.as_any().encode_to_vec())
 }
 
-fn ipc(schema: &Schema) -> Result<prost::bytes::Bytes, ArrowError> {
+fn ipc(schema: &Schema) -> Result<bytes::Bytes, ArrowError> {
     let IpcMessage(bytes) = SchemaAsIpc::new(schema, &Default::default()).try_into()?;
     Ok(bytes)
 }

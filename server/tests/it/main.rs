@@ -5,7 +5,9 @@
 mod adbc;
 mod archived;
 mod client;
+mod conformance;
 mod flight;
 mod life;
 mod observed;
 mod queried;
+mod remote;

@@ -1,0 +1,125 @@
+//! A leased micro-batch of a store, wherever that is.
+
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use forebay_store::{GradientId, Row, SampleId, Timestamp, Wait};
+
+use crate::changes::Changes;
+use crate::client::Client;
+use crate::connection::{Ask, Epoch, Granted};
+use crate::error::Result;
+
+/// A leased micro-batch: rows of one table, in sample-id order, that nobody else of its consumer can have. Dropping it gives
+/// the rows back. Calls are as those of [`forebay_store::Claim`], where their errors are said.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped gives its rows back"]
+pub struct Claim {
+    client: Client,
+    granted: Granted,
+    settled: bool,
+}
+
+#[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
+impl Claim {
+    pub(crate) fn ask(client: &Client, ask: &Ask<'_>, wait: Wait) -> Result<Option<Self>> {
+        let granted = client.connection.claim(ask, wait)?;
+        Ok(granted.map(|granted| Claim { client: client.clone(), granted, settled: false }))
+    }
+
+    /// The claim's epoch: incarnation of the store, and number in it.
+    pub fn epoch(&self) -> Epoch {
+        self.granted.epoch
+    }
+
+    /// The table of the rows.
+    pub fn table(&self) -> &str {
+        &self.granted.table
+    }
+
+    /// The step that the claim belongs to, for a trainer's.
+    pub fn step(&self) -> Option<u64> {
+        self.granted.step
+    }
+
+    /// The claim's place among its step's claims of the same consumer, from 0.
+    pub fn sequence_in_step(&self) -> u32 {
+        self.granted.sequence_in_step
+    }
+
+    /// The name of the gradient of these rows, for a trainer's claim.
+    pub fn gradient_id(&self) -> Option<&GradientId> {
+        self.granted.gradient.as_ref()
+    }
+
+    /// The rows, in sample-id order.
+    pub fn rows(&self) -> &[Row] {
+        &self.granted.rows
+    }
+
+    /// The rows' sample ids, in the same order.
+    pub fn sample_ids(&self) -> &[SampleId] {
+        &self.granted.samples
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.granted.rows.len()
+    }
+
+    /// Whether there are none: so may be a rank's part.
+    pub fn is_empty(&self) -> bool {
+        self.granted.rows.is_empty()
+    }
+
+    /// How many rows the micro-batch has over all ranks of its gang.
+    pub fn rows_in_gang(&self) -> u64 {
+        self.granted.rows_in_gang
+    }
+
+    /// How many counted elements the micro-batch has over all ranks of its gang.
+    pub fn tokens_in_gang(&self) -> u64 {
+        self.granted.tokens_in_gang
+    }
+
+    /// Columns of the rows as Arrow arrays. Cells that are not final are null.
+    pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
+        let names: Vec<&str> = names.into_iter().collect();
+        self.client.connection.columns(self.epoch(), &names)
+    }
+
+    /// Completes a task: the changes and the end of the claim are one record. After an error the rows go back.
+    pub fn finish(mut self, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        let rows = self.client.connection.finish(self.epoch(), changes)?;
+        self.settled = true;
+        Ok(rows)
+    }
+
+    /// Says that the gradient of these rows is in their policy's cache.
+    pub fn accumulated(mut self) -> Result<()> {
+        self.client.connection.accumulated(self.epoch())?;
+        self.settled = true;
+        Ok(())
+    }
+
+    /// Gives the rows back, to be claimed again.
+    pub fn release(mut self) -> Result<()> {
+        self.settled = true;
+        self.client.connection.release(self.epoch())
+    }
+
+    /// Holds the rows for `time` from now on, and no shorter than they are held already. Gives the new deadline.
+    pub fn extend(&self, time: Duration) -> Result<Timestamp> {
+        self.client.connection.extend(self.epoch(), time)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.settled
+            && let Err(error) = self.client.connection.release(self.epoch())
+        {
+            tracing::debug!(epoch = ?self.epoch(), %error, "a dropped claim was not given back; its lease or the session ends it");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a program has of a store, wherever that is.
+
+use std::sync::Arc;
+
+use forebay_store::{Consumer, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, Schema, Store};
+
+use crate::changes::Changes;
+use crate::connection::{Answer, Connection, Declaration, Plan};
+use crate::consumer::ConsumerHandle;
+use crate::embedded::Embedded;
+use crate::error::Result;
+use crate::remote::{ConnectOptions, Remote};
+use crate::step::Step;
+use crate::table::Table;
+
+/// A store, in this process or behind a server. Cheap to clone; may be used from any thread.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) connection: Arc<dyn Connection>,
+}
+
+impl Client {
+    /// A store that this process has opened.
+    pub fn embedded(store: Store) -> Self {
+        Self::over(Arc::new(Embedded::new(store)))
+    }
+
+    /// A store behind a server: `unix:///run/forebay.sock`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` with TLS.
+    ///
+    /// # Errors
+    /// `input` for an address that is none, or a token that is not let in; `retry` when nobody answers in time.
+    pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self> {
+        Ok(Self::over(Arc::new(Remote::connect(address, options)?)))
+    }
+
+    /// Any other way to a store.
+    pub fn over(connection: Arc<dyn Connection>) -> Self {
+        Client { connection }
+    }
+
+    /// The seam under it.
+    pub fn connection(&self) -> &Arc<dyn Connection> {
+        &self.connection
+    }
+
+    /// Declares a policy: see [`Store::declare_policy`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn declare_policy(&self, name: &str, policy: Policy) -> Result<()> {
+        self.connection.declare(name, Declaration::Policy(policy))
+    }
+
+    /// Where a policy stands.
+    ///
+    /// # Errors
+    /// `input` when there is none of that name.
+    pub fn policy(&self, name: &str) -> Result<PolicyInfo> {
+        self.connection.policy(name)
+    }
+
+    /// Makes a table: see [`Store::create_table`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_table(&self, name: &str, schema: Schema) -> Result<Table> {
+        self.connection.declare(name, Declaration::Table(schema))?;
+        Ok(Table::new(self.clone(), name))
+    }
+
+    /// The table of that name.
+    ///
+    /// # Errors
+    /// `input` when there is none.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        self.connection.table(name)?;
+        Ok(Table::new(self.clone(), name))
+    }
+
+    /// The names of all tables, in the order of their creation.
+    ///
+    /// # Errors
+    /// `retry` when the server cannot be reached.
+    pub fn tables(&self) -> Result<Vec<String>> {
+        self.connection.tables()
+    }
+
+    /// Declares a consumer: see [`Store::create_consumer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_consumer(&self, name: &str, consumer: Consumer) -> Result<ConsumerHandle> {
+        let kind = consumer.kind;
+        self.connection.declare(name, Declaration::Consumer(Box::new(consumer)))?;
+        Ok(ConsumerHandle::new(self.clone(), name, kind))
+    }
+
+    /// The consumer of that name.
+    ///
+    /// # Errors
+    /// `input` when there is none.
+    pub fn consumer(&self, name: &str) -> Result<ConsumerHandle> {
+        Ok(ConsumerHandle::new(self.clone(), name, self.connection.consumer(name)?))
+    }
+
+    /// Makes changes over any tables, all or none. Gives the rows that were inserted, in the order of their insertion.
+    ///
+    /// # Errors
+    /// The first change that cannot be made; then none was. As [`forebay_store::WriteBatch::commit`].
+    pub fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        self.connection.write(changes)
+    }
+
+    /// Begins a step, which takes what the plan says and commits it at once.
+    ///
+    /// # Errors
+    /// As [`Store::begin_step`].
+    pub fn begin_step(&self, plan: &Plan) -> Result<Step> {
+        Ok(Step::new(self.clone(), self.connection.begin_step(plan)?))
+    }
+
+    /// A step that another process began, to take part in it as a rank of a gang. It is not ended from here.
+    pub fn open_step(&self, number: u64) -> Step {
+        Step::of_another(self.clone(), number)
+    }
+
+    /// Undoes every step after `step`: see [`Store::rewind`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
+        self.connection.rewind(step, rows)
+    }
+
+    /// Writes one version of an object, whole: see [`Store::put_object`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
+        self.connection.put_object(key, version, payload)
+    }
+
+    /// The payload of an object, checked against its checksum.
+    ///
+    /// # Errors
+    /// As [`Store::object`].
+    pub fn object(&self, object: &ObjectRef) -> Result<Vec<u8>> {
+        self.connection.object(object)
+    }
+
+    /// One SELECT over one snapshot of all tables.
+    ///
+    /// # Errors
+    /// `input` for what is no SELECT, or where nobody answers queries.
+    pub fn query(&self, statement: &str) -> Result<Answer> {
+        self.connection.query(statement)
+    }
+
+    /// Makes everything so far stable: a power failure takes nothing of it.
+    ///
+    /// # Errors
+    /// `closed` when the disk failed.
+    pub fn sync(&self) -> Result<()> {
+        self.connection.sync()
+    }
+
+    /// Takes a checkpoint: see [`Store::checkpoint`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.connection.checkpoint()
+    }
+}

@@ -1,0 +1,167 @@
+//! The seam between what callers hold and where the store is: plain calls, plain data.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema as ArrowSchema;
+use forebay_store::{
+    CommittedStep, Consumer, ConsumerKind, DataColumn, Delete, Deleted, Durability, Gang, GradientId,
+    MicroBatch, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, SampleId, Schema, TableCounts,
+    Timestamp, Value, Wait,
+};
+
+use crate::cell::CellValue;
+use crate::changes::Changes;
+use crate::error::Result;
+
+/// A claim's name: incarnation of the store, and number in it.
+pub type Epoch = (u64, u64);
+
+/// The answer of a query: its schema, and its rows.
+pub type Answer = (Arc<ArrowSchema>, Vec<RecordBatch>);
+
+/// What is declared by one call.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "each is named for what it declares")]
+pub enum Declaration {
+    Policy(Policy),
+    Table(Schema),
+    Consumer(Box<Consumer>),
+    AddColumn(DataColumn),
+    RenameColumn { column: String, name: String },
+    RetireColumn { column: String },
+}
+
+/// What is asked for by a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask<'a> {
+    /// Whose rows.
+    pub consumer: &'a str,
+    /// How many of them.
+    pub rule: MicroBatch,
+    /// In which role.
+    pub role: Role,
+    /// Columns that are read along with it, where that saves a round trip.
+    pub columns: &'a [&'a str],
+}
+
+/// In which role rows are claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// For a task.
+    Task,
+    /// Of what a step has planned.
+    Step(u64),
+    /// As a rank of a gang, by the number that [`Connection::join_step`] gave.
+    Member(u64),
+}
+
+/// Rows that were granted to a holder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Granted {
+    /// The claim's name.
+    pub epoch: Epoch,
+    /// The table of the rows.
+    pub table: String,
+    /// The step that the claim belongs to, for a trainer's.
+    pub step: Option<u64>,
+    /// Its place among its step's claims of the same consumer, from 0.
+    pub sequence_in_step: u32,
+    /// The rows, in sample-id order.
+    pub rows: Vec<Row>,
+    /// Their sample ids, in the same order.
+    pub samples: Vec<SampleId>,
+    /// How many rows the micro-batch has over all ranks.
+    pub rows_in_gang: u64,
+    /// How many counted elements it has over all ranks.
+    pub tokens_in_gang: u64,
+    /// The name of the gradient of these rows, for a trainer's.
+    pub gradient: Option<GradientId>,
+}
+
+/// What a step is to take: for each trainer, groups by key or, where none are named, a number of rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) entries: Vec<(String, Vec<String>, u64)>,
+}
+
+impl Plan {
+    /// An empty plan.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Plans whole groups, by key.
+    pub fn groups<K: Into<String>>(mut self, consumer: &str, keys: impl IntoIterator<Item = K>) -> Self {
+        self.entries.push((consumer.to_owned(), keys.into_iter().map(Into::into).collect(), 0));
+        self
+    }
+
+    /// Plans a number of rows, whichever become ready first.
+    pub fn rows(mut self, consumer: &str, rows: u64) -> Self {
+        self.entries.push((consumer.to_owned(), Vec::new(), rows));
+        self
+    }
+
+    /// What is planned: consumer, groups, and rows where there are no groups.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[String], u64)> {
+        self.entries.iter().map(|(consumer, groups, rows)| (consumer.as_str(), groups.as_slice(), *rows))
+    }
+}
+
+/// How a step ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// By policy, the objects that hold its state at the new version.
+    pub updates: Vec<(String, Vec<ObjectRef>)>,
+    /// The level at which it is acknowledged; none for the store's.
+    pub durability: Option<Durability>,
+}
+
+/// A way to a store. [`Embedded`](crate::Embedded) and [`Remote`](crate::Remote) are the two that there are; who wants to
+/// see or disturb what goes by puts one of their own between.
+///
+/// Calls may be made from any thread. Every one is as its namesake of [`forebay_store`], where its errors are said; over a
+/// wire come `retry` when the server cannot be reached, and `input` for what it does not allow.
+#[allow(missing_docs, reason = "each call is as its namesake of the store, or says what it is")]
+pub trait Connection: fmt::Debug + Send + Sync {
+    fn declare(&self, name: &str, declaration: Declaration) -> Result<()>;
+    fn tables(&self) -> Result<Vec<String>>;
+    fn table(&self, name: &str) -> Result<(Schema, TableCounts)>;
+    fn consumer(&self, name: &str) -> Result<ConsumerKind>;
+    fn open_groups(&self, consumer: &str) -> Result<Vec<String>>;
+    fn policy(&self, name: &str) -> Result<PolicyInfo>;
+
+    fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>>;
+    /// Appends to a cell that grows; without a value, closes it.
+    fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()>;
+    fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted>;
+    fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>>;
+    fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue>;
+    /// One SELECT over one snapshot.
+    fn query(&self, statement: &str) -> Result<Answer>;
+
+    fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>>;
+    fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch>;
+    fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>>;
+    fn release(&self, claim: Epoch) -> Result<()>;
+    fn accumulated(&self, claim: Epoch) -> Result<()>;
+    fn extend(&self, claim: Epoch, time: Duration) -> Result<Timestamp>;
+
+    fn begin_step(&self, plan: &Plan) -> Result<u64>;
+    fn join_step(&self, step: u64, consumer: &str, gang: &Gang) -> Result<u64>;
+    fn is_complete(&self, step: u64, consumer: &str) -> Result<bool>;
+    fn drop_cache(&self, step: u64, table: &str) -> Result<()>;
+    fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep>;
+    fn abandon_step(&self, step: u64) -> Result<()>;
+    fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo>;
+
+    fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef>;
+    fn object(&self, object: &ObjectRef) -> Result<Vec<u8>>;
+
+    /// Makes everything so far stable.
+    fn sync(&self) -> Result<()>;
+    fn checkpoint(&self) -> Result<()>;
+}

@@ -1,0 +1,217 @@
+//! A store in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use forebay_store::{
+    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Kind, ObjectRef, PolicyInfo, Rewind, RewoundTo, Row,
+    SampleId, Schema, Store, TableCounts, Timestamp, Value, Wait,
+};
+
+use crate::cell::CellValue;
+use crate::changes::Changes;
+use crate::connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan};
+use crate::error::{Error, Result};
+use crate::holder::Holder;
+
+/// Whoever answers SELECTs over a store of this process: the engine for it is another crate's.
+pub trait Queries: std::fmt::Debug + Send + Sync {
+    /// The answer to one SELECT.
+    ///
+    /// # Errors
+    /// As the engine says them.
+    fn query(&self, statement: &str) -> Result<Answer>;
+}
+
+/// A store in this process, behind the interface that a remote one has too. Nothing is copied for it.
+#[derive(Debug)]
+pub struct Embedded {
+    holder: Holder,
+    queries: Option<Arc<dyn Queries>>,
+}
+
+impl Embedded {
+    /// That store; its claims are shown as this process's.
+    pub fn new(store: Store) -> Self {
+        let owner = format!("process {}", std::process::id());
+        Embedded { holder: Holder::new(store, &owner), queries: None }
+    }
+
+    /// The same, with somebody who answers SELECTs.
+    pub fn with_queries(self, queries: Arc<dyn Queries>) -> Self {
+        Embedded { queries: Some(queries), ..self }
+    }
+
+    fn store(&self) -> &Store {
+        self.holder.store()
+    }
+}
+
+/// Declares something in a store of this process.
+///
+/// # Errors
+/// As the store's own calls.
+pub fn declare(store: &Store, name: &str, declaration: Declaration) -> Result<()> {
+    match declaration {
+        Declaration::Policy(policy) => store.declare_policy(name, policy)?,
+        Declaration::Table(schema) => _ = store.create_table(name, schema)?,
+        Declaration::Consumer(consumer) => _ = store.create_consumer(name, *consumer)?,
+        Declaration::AddColumn(column) => store.table(name)?.add_column(column)?,
+        Declaration::RenameColumn { column, name: new } => store.table(name)?.rename_column(&column, &new)?,
+        Declaration::RetireColumn { column } => store.table(name)?.retire_column(&column)?,
+    }
+    Ok(())
+}
+
+/// Appends to a cell, or closes it.
+///
+/// # Errors
+/// As the store's own calls.
+pub fn grow(store: &Store, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {
+    let table = store.table(table)?;
+    match value {
+        Some(value) => table.append(row, column, value)?,
+        None => table.finalize(row, column)?,
+    }
+    Ok(())
+}
+
+/// A claim in plain words.
+pub(crate) fn granted(claim: &forebay_store::Claim) -> Granted {
+    Granted {
+        epoch: claim.epoch(),
+        table: claim.table().to_owned(),
+        step: claim.step(),
+        sequence_in_step: claim.sequence_in_step(),
+        rows: claim.rows().to_vec(),
+        samples: claim.sample_ids().to_vec(),
+        rows_in_gang: claim.rows_in_gang(),
+        tokens_in_gang: claim.tokens_in_gang(),
+        gradient: claim.gradient_id(),
+    }
+}
+
+impl Connection for Embedded {
+    fn declare(&self, name: &str, declaration: Declaration) -> Result<()> {
+        declare(self.store(), name, declaration)
+    }
+
+    fn tables(&self) -> Result<Vec<String>> {
+        Ok(self.store().tables())
+    }
+
+    fn table(&self, name: &str) -> Result<(Schema, TableCounts)> {
+        let table = self.store().table(name)?;
+        Ok((table.schema().clone(), table.counts()))
+    }
+
+    fn consumer(&self, name: &str) -> Result<ConsumerKind> {
+        Ok(self.store().consumer(name)?.kind())
+    }
+
+    fn open_groups(&self, consumer: &str) -> Result<Vec<String>> {
+        Ok(self.store().consumer(consumer)?.open_groups())
+    }
+
+    fn policy(&self, name: &str) -> Result<PolicyInfo> {
+        Ok(self.store().policy(name)?)
+    }
+
+    fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        changes.apply(self.store())
+    }
+
+    fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {
+        grow(self.store(), table, row, column, value)
+    }
+
+    fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted> {
+        Ok(self.store().table(table)?.delete(rule)?)
+    }
+
+    fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
+        Ok(self.store().table(table)?.find(policy_version, sample))
+    }
+
+    fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue> {
+        Ok(self.store().table(table)?.cell(row, column)?.into())
+    }
+
+    fn query(&self, statement: &str) -> Result<Answer> {
+        let queries = self.queries.as_ref().ok_or_else(|| {
+            let message =
+                "nobody here answers queries; give the client an engine with `Embedded::with_queries`";
+            Error::new(Kind::Input, "Queries", message)
+        })?;
+        queries.query(statement)
+    }
+
+    fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>> {
+        self.holder.claim(ask, wait, granted)
+    }
+
+    fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
+        self.holder.columns(claim, names)
+    }
+
+    fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        self.holder.finish(claim, changes)
+    }
+
+    fn release(&self, claim: Epoch) -> Result<()> {
+        self.holder.release(claim)
+    }
+
+    fn accumulated(&self, claim: Epoch) -> Result<()> {
+        self.holder.accumulated(claim)
+    }
+
+    fn extend(&self, claim: Epoch, time: Duration) -> Result<Timestamp> {
+        self.holder.extend(claim, time)
+    }
+
+    fn begin_step(&self, plan: &Plan) -> Result<u64> {
+        self.holder.begin_step(plan)
+    }
+
+    fn join_step(&self, step: u64, consumer: &str, gang: &Gang) -> Result<u64> {
+        self.holder.join_step(step, consumer, gang.clone())
+    }
+
+    fn is_complete(&self, step: u64, consumer: &str) -> Result<bool> {
+        self.holder.is_complete(step, consumer)
+    }
+
+    fn drop_cache(&self, step: u64, table: &str) -> Result<()> {
+        self.holder.drop_cache(step, table)
+    }
+
+    fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep> {
+        self.holder.commit_step(step, commit)
+    }
+
+    fn abandon_step(&self, step: u64) -> Result<()> {
+        self.holder.abandon_step(step)
+    }
+
+    fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
+        Ok(self.store().rewind(step, rows)?)
+    }
+
+    fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
+        Ok(self.store().put_object(key, version, payload)?)
+    }
+
+    fn object(&self, object: &ObjectRef) -> Result<Vec<u8>> {
+        Ok(self.store().object(object)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.store().sync()?)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        Ok(self.store().checkpoint().map(drop)?)
+    }
+}

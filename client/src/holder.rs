@@ -1,0 +1,277 @@
+//! What one holder has of a store of this process: claims, steps, places in gangs, by name.
+//!
+//! An embedded client is one holder; a server has one for each session, so that nobody can end what another holds. Dropping
+//! it gives everything back.
+//!
+//! # Locks
+//! `inner` is held for a look-up; the lock of a claim while something is done with that claim, which may wait for a disk.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use forebay_store::{
+    Cause, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Row, Step, StepPlan, Store,
+    Timestamp, Wait,
+};
+
+use crate::changes::Changes;
+use crate::connection::{Ask, Commit, Epoch, Plan, Role};
+use crate::error::{Error, Result};
+
+/// How many claims may lie there before those that have ended by themselves are looked for.
+const CLAIMS_BEFORE_SWEEP: usize = 256;
+
+/// Everything that one holder has of a store.
+#[derive(Debug)]
+pub struct Holder {
+    store: Store,
+    owner: String,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    claims: HashMap<Epoch, Held>,
+    steps: HashMap<u64, Arc<Step>>,
+    members: HashMap<u64, Arc<GangMember>>,
+    next_member: u64,
+    sweep_at: usize,
+}
+
+/// A claim, until somebody has ended it.
+type Held = Arc<Mutex<Option<Claim>>>;
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner) // whoever panicked left whole entries
+}
+
+fn closed(step: u64) -> Error {
+    forebay_store::Error::from(Cause::StepClosed { step }).into()
+}
+
+impl Holder {
+    /// A holder of nothing yet. `owner` is what `system.claims` shows.
+    pub fn new(store: Store, owner: &str) -> Self {
+        let inner = Inner { sweep_at: CLAIMS_BEFORE_SWEEP, ..Inner::default() };
+        Holder { store, owner: owner.to_owned(), inner: Mutex::new(inner) }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// How many claims it holds.
+    pub fn claims(&self) -> usize {
+        lock(&self.inner).claims.len()
+    }
+
+    /// A step that it began.
+    fn step(&self, number: u64) -> Result<Arc<Step>> {
+        lock(&self.inner).steps.get(&number).cloned().ok_or_else(|| closed(number))
+    }
+
+    fn member(&self, number: u64) -> Result<Arc<GangMember>> {
+        let found = lock(&self.inner).members.get(&number).cloned();
+        found.ok_or_else(|| {
+            Error::input(
+                "Unknown",
+                format!("no place in a gang has the number {number}; join its step first"),
+            )
+        })
+    }
+
+    /// Claims rows, and keeps the claim. Blocks for as long as `wait` says.
+    ///
+    /// # Errors
+    /// As the store's own claims; `state` for a step that is not this holder's.
+    pub fn claim<T>(&self, ask: &Ask<'_>, wait: Wait, see: impl FnOnce(&Claim) -> T) -> Result<Option<T>> {
+        let claim = match ask.role {
+            Role::Task => self.store.consumer(ask.consumer)?.claim(ask.rule, &self.owner, wait)?,
+            Role::Step(step) => self.step(step)?.next(&self.store.consumer(ask.consumer)?, ask.rule, wait)?,
+            Role::Member(member) => self.member(member)?.next(ask.rule, wait)?,
+        };
+        Ok(claim.map(|claim| self.keep(claim, see)))
+    }
+
+    /// The same without blocking; [`keep`](Holder::keep) what comes of it.
+    ///
+    /// # Errors
+    /// As for [`claim`](Holder::claim).
+    pub fn claim_async(&self, ask: &Ask<'_>) -> Result<ClaimFuture> {
+        Ok(match ask.role {
+            Role::Task => self.store.consumer(ask.consumer)?.claim_async(ask.rule, &self.owner)?,
+            Role::Step(step) => self.step(step)?.next_async(&self.store.consumer(ask.consumer)?, ask.rule)?,
+            Role::Member(member) => self.member(member)?.next_async(ask.rule),
+        })
+    }
+
+    /// Keeps a claim until it is ended, after a look at it.
+    pub fn keep<T>(&self, claim: Claim, see: impl FnOnce(&Claim) -> T) -> T {
+        let (epoch, seen) = (claim.epoch(), see(&claim));
+        let mut inner = lock(&self.inner);
+        if inner.claims.len() >= inner.sweep_at {
+            inner.claims.retain(|_, held| lock(held).as_ref().is_some_and(Claim::is_live));
+            inner.sweep_at = CLAIMS_BEFORE_SWEEP.max(2 * inner.claims.len());
+        }
+        inner.claims.insert(epoch, Arc::new(Mutex::new(Some(claim))));
+        seen
+    }
+
+    fn held(&self, epoch: Epoch) -> Result<Held> {
+        lock(&self.inner).claims.get(&epoch).cloned().ok_or_else(|| ended(epoch))
+    }
+
+    /// Looks at a claim.
+    ///
+    /// # Errors
+    /// `state` when the claim is not this holder's.
+    pub fn look<T>(&self, epoch: Epoch, look: impl FnOnce(&Claim) -> T) -> Result<T> {
+        self.with(epoch, |claim| Ok(look(claim)))
+    }
+
+    fn with<T>(&self, epoch: Epoch, look: impl FnOnce(&Claim) -> forebay_store::Result<T>) -> Result<T> {
+        let held = self.held(epoch)?;
+        let claim = lock(&held);
+        Ok(look(claim.as_ref().ok_or_else(|| ended(epoch))?)?)
+    }
+
+    /// Takes a claim out, to be ended.
+    fn take(&self, epoch: Epoch) -> Result<Claim> {
+        let held = self.held(epoch)?;
+        let claim = lock(&held).take();
+        lock(&self.inner).claims.remove(&epoch);
+        claim.ok_or_else(|| ended(epoch))
+    }
+
+    /// Columns of a claim's rows.
+    ///
+    /// # Errors
+    /// `state` when the claim is not this holder's; `input` when a column is unknown.
+    pub fn columns(&self, epoch: Epoch, names: &[&str]) -> Result<RecordBatch> {
+        self.with(epoch, |claim| claim.columns(names.iter().copied()))
+    }
+
+    /// Completes a task's claim with what it wrote. After an error the rows go back.
+    ///
+    /// # Errors
+    /// As [`Claim::finish`]; `state` when the claim is not this holder's.
+    pub fn finish(&self, epoch: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        let claim = self.take(epoch)?;
+        let mut batch = self.store.batch();
+        changes.fill(&self.store, &mut batch)?;
+        Ok(claim.finish_batch(batch)?)
+    }
+
+    /// Gives the rows of a claim back.
+    ///
+    /// # Errors
+    /// `state` when the claim is not this holder's.
+    pub fn release(&self, epoch: Epoch) -> Result<()> {
+        Ok(self.take(epoch)?.release()?)
+    }
+
+    /// Says that the gradient of a claim's rows is in its policy's cache.
+    ///
+    /// # Errors
+    /// As [`Claim::accumulated`]; `state` when the claim is not this holder's.
+    pub fn accumulated(&self, epoch: Epoch) -> Result<()> {
+        Ok(self.take(epoch)?.accumulated()?)
+    }
+
+    /// Holds a claim for longer.
+    ///
+    /// # Errors
+    /// As [`Claim::extend`]; `state` when the claim is not this holder's.
+    pub fn extend(&self, epoch: Epoch, time: Duration) -> Result<Timestamp> {
+        self.with(epoch, |claim| claim.extend(time))
+    }
+
+    /// Begins a step, and keeps it.
+    ///
+    /// # Errors
+    /// As [`Store::begin_step`].
+    pub fn begin_step(&self, plan: &Plan) -> Result<u64> {
+        let consumers: Vec<ConsumerHandle> =
+            plan.entries().map(|(name, ..)| Ok(self.store.consumer(name)?)).collect::<Result<_>>()?;
+        let planned =
+            plan.entries().zip(&consumers).fold(StepPlan::new(), |planned, ((_, groups, rows), consumer)| {
+                match groups {
+                    [] => planned.rows(consumer, rows),
+                    groups => planned.groups(consumer, groups.iter().map(String::as_str)),
+                }
+            });
+        let step = Arc::new(self.store.begin_step(planned)?);
+        lock(&self.inner).steps.insert(step.number(), step.clone());
+        Ok(step.number())
+    }
+
+    /// Takes a rank's place in a gang of an open step, whoever began it.
+    ///
+    /// # Errors
+    /// As [`Step::join`]; `state` when no such step is open.
+    pub fn join_step(&self, step: u64, consumer: &str, gang: Gang) -> Result<u64> {
+        let step = self.store.step(step)?;
+        let member = step.join(&self.store.consumer(consumer)?, gang)?;
+        let mut inner = lock(&self.inner);
+        inner.next_member += 1;
+        let number = inner.next_member;
+        inner.members.insert(number, Arc::new(member));
+        Ok(number)
+    }
+
+    /// Whether all that a step had planned for a consumer was handed out.
+    ///
+    /// # Errors
+    /// `state` when no such step is open.
+    pub fn is_complete(&self, step: u64, consumer: &str) -> Result<bool> {
+        let step = self.store.step(step)?;
+        Ok(step.is_complete(&self.store.consumer(consumer)?))
+    }
+
+    /// Gives back what was accumulated for a table.
+    ///
+    /// # Errors
+    /// As [`Step::drop_cache`]; `state` when no such step is open.
+    pub fn drop_cache(&self, step: u64, table: &str) -> Result<()> {
+        let step = self.store.step(step)?;
+        Ok(step.drop_cache(table)?)
+    }
+
+    /// Commits a step that it began.
+    ///
+    /// # Errors
+    /// As [`Step::commit`]; `state` when the step is not this holder's. It is open as before then.
+    pub fn commit_step(&self, number: u64, commit: &Commit) -> Result<CommittedStep> {
+        let step = self.step(number)?;
+        let updates = commit.updates.iter().map(|(policy, objects)| (policy.as_str(), objects.clone()));
+        let committed = match commit.durability {
+            None => step.commit(updates)?,
+            Some(level) => step.commit_at(level, updates)?,
+        };
+        self.forget(number);
+        Ok(committed)
+    }
+
+    /// Gives a step up that it began: its claims go back.
+    ///
+    /// # Errors
+    /// `state` when the step is not this holder's.
+    pub fn abandon_step(&self, number: u64) -> Result<()> {
+        let step = self.step(number)?;
+        step.abandon()?;
+        self.forget(number);
+        Ok(())
+    }
+
+    fn forget(&self, step: u64) {
+        lock(&self.inner).steps.remove(&step);
+    }
+}
+
+fn ended((_, claim): Epoch) -> Error {
+    forebay_store::Error::from(Cause::ClaimFenced { claim, found: "ended or another's", expected: "leased" })
+        .into()
+}

@@ -1,0 +1,81 @@
+//! Where a server is.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A socket in the file system, of this machine.
+    Unix(PathBuf),
+    /// `HOST:PORT`, with TLS or without.
+    Tcp {
+        /// The host and the port.
+        authority: String,
+        /// Whether what goes over the wire is encrypted.
+        tls: bool,
+    },
+}
+
+impl std::str::FromStr for Address {
+    type Err = Error;
+
+    /// Reads `unix:///PATH`, `grpc://HOST:PORT` or `grpcs://HOST:PORT`.
+    ///
+    /// # Errors
+    /// `input` for anything else.
+    fn from_str(text: &str) -> Result<Self> {
+        let tcp = |authority: &str, tls| {
+            let parts = authority.trim_end_matches('/').rsplit_once(':');
+            let whole = parts
+                .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+            whole.map(|(host, port)| Address::Tcp { authority: format!("{host}:{port}"), tls })
+        };
+        let found = match text.split_once("://") {
+            Some(("unix", path)) if !path.is_empty() => Some(Address::Unix(path.into())),
+            Some(("grpc", authority)) => tcp(authority, false),
+            Some(("grpcs", authority)) => tcp(authority, true),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            let message = format!(
+                "{text:?} is no address of a server; give unix:///PATH, grpc://HOST:PORT or grpcs://HOST:PORT"
+            );
+            Error::input("Argument", message)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_others_are_refused_by_name() {
+        let tcp = |authority: &str, tls| Address::Tcp { authority: authority.to_owned(), tls };
+        for (text, address) in [
+            ("unix:///run/fb.sock", Address::Unix("/run/fb.sock".into())),
+            ("unix://fb.sock", Address::Unix("fb.sock".into())),
+            ("grpc://localhost:7070", tcp("localhost:7070", false)),
+            ("grpc://[::1]:7070/", tcp("[::1]:7070", false)),
+            ("grpcs://store.example.org:443", tcp("store.example.org:443", true)),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap(), address);
+        }
+        for text in [
+            "",
+            "unix://",
+            "grpc://",
+            "grpc://host",
+            "grpc://:1",
+            "grpc://host:0",
+            "grpc://h:99999",
+            "http://h:1",
+            "/run/fb.sock",
+        ] {
+            let error = text.parse::<Address>().unwrap_err();
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Every call of the interface, as a message.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use forebay_store::{
+    CommittedStep, ConsumerKind, Delete, Deleted, Gang, ObjectRef, PolicyInfo, Rewind, RewoundTo, Row,
+    SampleId, Schema, TableCounts, Timestamp, Value, Wait,
+};
+use futures_util::stream;
+use tonic::{Response, Status, Streaming};
+
+use super::{Remote, new_call};
+use crate::cell::CellValue;
+use crate::changes::Changes;
+use crate::connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan, Role};
+use crate::error::{Error, Result};
+use crate::wire::{self, Assembler, PIECE_BYTES, malformed, proto, read_stream, to_error};
+
+/// How long the server waits in one call, so that a connection that is dead without a word is noticed.
+const WAIT_AT_ONCE: Duration = Duration::from_secs(20);
+
+/// A call by the method of that name.
+macro_rules! by {
+    ($method:ident) => {
+        |mut client, request| async move { client.$method(request).await }
+    };
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::SettleRequest {
+    proto::SettleRequest { incarnation: claim.0, claim: claim.1, how: Some(how) }
+}
+
+impl Remote {
+    fn describe(&self, what: proto::describe_request::What) -> Result<proto::DescribeReply> {
+        self.call(proto::DescribeRequest { what: Some(what) }, by!(describe))
+    }
+
+    fn settle(&self, claim: Epoch, how: proto::settle_request::How) -> Result<proto::SettleReply> {
+        let ends = !matches!(how, proto::settle_request::How::ExtendMs(_));
+        if ends {
+            self.drop_along(claim);
+        }
+        self.call(settle(claim, how), by!(settle))
+    }
+
+    /// Changes that may be sent again, and that are no larger than a message.
+    fn message(&self, changes: &Changes<'_>) -> Result<proto::Changes> {
+        let mut named = changes.clone();
+        named.name_inserts(new_call());
+        let message = wire::from_changes(&named);
+        let bytes = prost::Message::encoded_len(&message) as u64;
+        let most = self.link.message_bytes_max;
+        if bytes > most {
+            let message = format!(
+                "the changes take {bytes} bytes and the server takes messages of {most}; make fewer of them at once"
+            );
+            return Err(Error::input("TooLarge", message));
+        }
+        Ok(message)
+    }
+
+    /// The pieces of an answer, put together. Sent again as a whole where it breaks.
+    fn assemble<Q, F>(
+        &self,
+        message: Q,
+        call: impl Fn(super::StoreClient<super::Channel>, tonic::Request<Q>) -> F + Send + Sync + 'static,
+    ) -> Result<Vec<u8>>
+    where
+        Q: Clone + Send + Sync + 'static,
+        F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
+    {
+        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
+        let call = Arc::new(call);
+        self.wait(async move {
+            let whole = |client, request| {
+                let call = call.clone();
+                async move {
+                    let mut pieces = call(client, request).await?.into_inner();
+                    let mut assembler = Assembler::default();
+                    while let Some(piece) = pieces.message().await? {
+                        assembler.push(&piece.bytes);
+                    }
+                    Ok(Response::new(assembler.into_bytes()))
+                }
+            };
+            link.call(new_call(), message, time, &whole).await
+        })
+    }
+}
+
+impl Connection for Remote {
+    fn declare(&self, name: &str, declaration: Declaration) -> Result<()> {
+        use proto::declare_request::Declaration as Wire;
+        let wire = match declaration {
+            Declaration::Policy(policy) => Wire::Policy(wire::from_policy(&policy)),
+            Declaration::Table(schema) => Wire::Table(wire::from_schema(&schema)),
+            Declaration::Consumer(consumer) => Wire::Consumer(wire::from_consumer(&consumer)),
+            Declaration::AddColumn(column) => Wire::AddColumn(wire::from_column(&column)),
+            Declaration::RenameColumn { column, name } => {
+                Wire::RenameColumn(proto::RenameColumn { column, name })
+            }
+            Declaration::RetireColumn { column } => Wire::RetireColumn(column),
+        };
+        let request = proto::DeclareRequest { name: name.to_owned(), declaration: Some(wire) };
+        self.call(request, by!(declare)).map(drop)
+    }
+
+    fn tables(&self) -> Result<Vec<String>> {
+        Ok(self.describe(proto::describe_request::What::Tables(true))?.names)
+    }
+
+    fn table(&self, name: &str) -> Result<(Schema, TableCounts)> {
+        let reply = self.describe(proto::describe_request::What::Table(name.to_owned()))?;
+        let (Some(schema), Some(counts)) = (reply.schema, reply.counts) else {
+            return Err(malformed("a table without a schema"));
+        };
+        let proto::Counts { written, consumed, excluded } = counts;
+        let counts = TableCounts { written, consumed, excluded: excluded.into_iter().collect() };
+        Ok((wire::to_schema(schema)?, counts))
+    }
+
+    fn consumer(&self, name: &str) -> Result<ConsumerKind> {
+        let reply = self.describe(proto::describe_request::What::Consumer(name.to_owned()))?;
+        Ok(if reply.trainer { ConsumerKind::Trainer } else { ConsumerKind::Task })
+    }
+
+    fn open_groups(&self, consumer: &str) -> Result<Vec<String>> {
+        Ok(self.describe(proto::describe_request::What::Groups(consumer.to_owned()))?.names)
+    }
+
+    fn policy(&self, name: &str) -> Result<PolicyInfo> {
+        let reply = self.describe(proto::describe_request::What::Policy(name.to_owned()))?;
+        let policy = reply.policy.ok_or_else(|| malformed("a policy that is none"))?;
+        let objects = policy.objects.into_iter().map(wire::to_object).collect();
+        let updated_at = Timestamp(policy.updated_at);
+        Ok(PolicyInfo { name: name.to_owned(), version: policy.version, updated_at, objects })
+    }
+
+    fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        let request = proto::WriteRequest { changes: Some(self.message(changes)?) };
+        wire::to_rows(&self.call(request, by!(write))?.rows)
+    }
+
+    fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {
+        let (table, column) = (table.to_owned(), column.to_owned());
+        let value = value.map(|value| wire::from_value(&value));
+        let request = proto::GrowRequest { table, row: wire::from_row(row), column, value };
+        self.call(request, by!(grow)).map(drop)
+    }
+
+    fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted> {
+        let request = proto::DeleteRequest {
+            table: table.to_owned(),
+            first_version: rule.versions.as_ref().map(|versions| *versions.start()),
+            last_version: rule.versions.as_ref().map(|versions| *versions.end()),
+            rows: rule.rows.iter().flatten().map(|row| wire::from_row(*row)).collect(),
+            by_rows: rule.rows.is_some(),
+            all: rule.all,
+            force: rule.force,
+        };
+        let proto::DeleteReply { rows, open } = self.call(request, by!(delete))?;
+        Ok(Deleted { rows, open })
+    }
+
+    fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
+        let request =
+            proto::FindRequest { table: table.to_owned(), policy_version, sample_id: sample.to_string() };
+        let reply = self.call(request, by!(find))?;
+        reply.row.map(|row| wire::to_row(&row)).transpose()
+    }
+
+    fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue> {
+        let (table, column) = (table.to_owned(), column.to_owned());
+        let request = proto::ReadCellRequest { table, row: wire::from_row(row), column };
+        wire::to_cell(self.call(request, by!(read_cell))?)
+    }
+
+    fn query(&self, statement: &str) -> Result<Answer> {
+        let request = proto::QueryRequest { statement: statement.to_owned() };
+        read_stream(&self.assemble(request, by!(query))?)
+    }
+
+    fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>> {
+        let until = match wait {
+            Wait::No => Some(Instant::now()),
+            Wait::For(time) => Instant::now().checked_add(time),
+            Wait::Forever => None,
+        };
+        let (step, member) = match ask.role {
+            Role::Task => (None, None),
+            Role::Step(step) => (Some(step), None),
+            Role::Member(member) => (None, Some(member)),
+        };
+        let columns: Vec<String> = ask.columns.iter().map(|name| (*name).to_owned()).collect();
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let now = left.unwrap_or(WAIT_AT_ONCE).min(WAIT_AT_ONCE);
+            let request = proto::ClaimRequest {
+                consumer: ask.consumer.to_owned(),
+                rule: Some(wire::from_micro_batch(&ask.rule)),
+                wait_ms: Some(milliseconds(now)),
+                step,
+                member,
+                columns: columns.clone(),
+            };
+            let (link, time) = (self.link.clone(), self.link.options.call_time_max.saturating_add(now));
+            let reply = self.wait(async move { link.call(new_call(), request, time, &by!(claim)).await })?;
+            if let Some(mut granted) = reply.granted {
+                let along = std::mem::take(&mut granted.columns);
+                let granted = wire::to_granted(granted)?;
+                if !along.is_empty() {
+                    self.keep_along(granted.epoch, (columns, along));
+                }
+                return Ok(Some(granted));
+            }
+            if reply.complete || left.is_some_and(|left| left <= now) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
+        let mut assembler = Assembler::default();
+        match self.take_along(claim, names) {
+            Some(stream) => assembler.push(&stream),
+            None => {
+                let columns = names.iter().map(|name| (*name).to_owned()).collect();
+                let request = proto::ColumnsRequest { incarnation: claim.0, claim: claim.1, columns };
+                assembler = Assembler::of(self.assemble(request, by!(columns))?);
+            }
+        }
+        assembler.into_batch()
+    }
+
+    fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        let how = proto::settle_request::How::Finish(self.message(changes)?);
+        wire::to_rows(&self.settle(claim, how)?.rows)
+    }
+
+    fn release(&self, claim: Epoch) -> Result<()> {
+        self.settle(claim, proto::settle_request::How::Release(true)).map(drop)
+    }
+
+    fn accumulated(&self, claim: Epoch) -> Result<()> {
+        self.settle(claim, proto::settle_request::How::Accumulated(true)).map(drop)
+    }
+
+    fn extend(&self, claim: Epoch, time: Duration) -> Result<Timestamp> {
+        let how = proto::settle_request::How::ExtendMs(milliseconds(time));
+        Ok(Timestamp(self.settle(claim, how)?.deadline))
+    }
+
+    fn begin_step(&self, plan: &Plan) -> Result<u64> {
+        let entry = |(consumer, groups, rows): (&str, &[String], u64)| proto::PlanEntry {
+            consumer: consumer.to_owned(),
+            groups: groups.to_vec(),
+            rows,
+        };
+        let request = proto::BeginStepRequest { plan: plan.entries().map(entry).collect() };
+        Ok(self.call(request, by!(begin_step))?.step)
+    }
+
+    fn join_step(&self, step: u64, consumer: &str, gang: &Gang) -> Result<u64> {
+        Ok(self.call(wire::from_gang(step, consumer, gang), by!(join_step))?.member)
+    }
+
+    fn is_complete(&self, step: u64, consumer: &str) -> Result<bool> {
+        let ask = proto::ask_step_request::Ask::IsComplete(consumer.to_owned());
+        Ok(self.call(proto::AskStepRequest { step, ask: Some(ask) }, by!(ask_step))?.yes)
+    }
+
+    fn drop_cache(&self, step: u64, table: &str) -> Result<()> {
+        let ask = proto::ask_step_request::Ask::DropCache(table.to_owned());
+        self.call(proto::AskStepRequest { step, ask: Some(ask) }, by!(ask_step)).map(drop)
+    }
+
+    fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep> {
+        let update = |(policy, objects): &(String, Vec<ObjectRef>)| proto::PolicyUpdate {
+            policy: policy.clone(),
+            objects: objects.iter().map(wire::from_object).collect(),
+        };
+        let updates = commit.updates.iter().map(update).collect();
+        let durability = commit.durability.map_or(String::new(), |level| level.as_str().to_owned());
+        let request = proto::EndStepRequest { step, commit: true, updates, durability };
+        Ok(CommittedStep { step, rows: self.call(request, by!(end_step))?.rows })
+    }
+
+    fn abandon_step(&self, step: u64) -> Result<()> {
+        let request = proto::EndStepRequest { step, ..Default::default() };
+        self.call(request, by!(end_step)).map(drop)
+    }
+
+    fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
+        let request = proto::RewindRequest { step, exclude: rows == Rewind::Exclude };
+        let proto::RewindReply { step, steps_undone, rows } = self.call(request, by!(rewind))?;
+        Ok(RewoundTo { step, steps_undone, rows })
+    }
+
+    fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
+        let object =
+            proto::ObjectRef { key: key.to_owned(), version, bytes: payload.len() as u64, crc32c: 0 };
+        let first = proto::ObjectPiece { object: Some(object), bytes: Default::default() };
+        let rest = payload.chunks(PIECE_BYTES).map(bytes::Bytes::copy_from_slice);
+        let rest = rest.map(|bytes| proto::ObjectPiece { object: None, bytes });
+        let pieces: Vec<proto::ObjectPiece> = std::iter::once(first).chain(rest).collect();
+        self.call(
+            pieces,
+            |mut client, request| async move { client.put_object(request.map(stream::iter)).await },
+        )
+        .map(wire::to_object)
+    }
+
+    fn object(&self, object: &ObjectRef) -> Result<Vec<u8>> {
+        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
+        let request = wire::from_object(object);
+        self.wait(async move {
+            let mut pieces = link.call(new_call(), request, time, &by!(get_object)).await?;
+            let mut payload = Vec::new();
+            while let Some(piece) = pieces.message().await.map_err(to_error)? {
+                payload.extend_from_slice(&piece.bytes);
+            }
+            Ok(payload)
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        let what = Some(proto::maintain_request::What::Sync(true));
+        self.call(proto::MaintainRequest { what }, by!(maintain)).map(drop)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        let what = Some(proto::maintain_request::What::Checkpoint(true));
+        self.call(proto::MaintainRequest { what }, by!(maintain)).map(drop)
+    }
+}

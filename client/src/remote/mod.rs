@@ -1,0 +1,261 @@
+//! A store behind a server.
+//!
+//! # Threads
+//! A [`Remote`] owns a runtime of one thread, which holds the session ([`session`]) and moves bytes. A caller's thread waits
+//! for its own call. Calls may come from any thread, also from within another runtime.
+//!
+//! # Calls that are cut off
+//! Every call has a name, and is sent again under it while the server cannot be reached, for as long as
+//! [`ConnectOptions::outage_time_max`] says: the server answers a name once. Inserts carry a token besides, made of the
+//! name, so that they are safe to repeat even where the server was restarted in between.
+
+mod address;
+mod calls;
+mod channel;
+mod options;
+mod session;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_store::Kind;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+pub use address::Address;
+pub use options::ConnectOptions;
+
+use crate::connection::Epoch;
+use crate::error::{Error, Result};
+use crate::wire::proto::store_client::StoreClient;
+use crate::wire::proto::{CloseRequest, Opened};
+use crate::wire::{self, CALL, SESSION, failure_of, to_error};
+use session::{PAUSE_MAX, PAUSE_MIN, Standing};
+
+/// How long the server has to hear that this client goes.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A store behind a server.
+#[derive(Debug)]
+pub struct Remote {
+    runtime: Option<Runtime>,
+    link: Link,
+    /// Columns that came along with a claim, until they are asked for.
+    along: Mutex<HashMap<Epoch, Along>>,
+}
+
+/// The columns that came along with a claim: their names, and their stream.
+type Along = (Vec<String>, Bytes);
+
+/// What a call needs; cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    client: StoreClient<Channel>,
+    options: ConnectOptions,
+    standing: watch::Receiver<Standing>,
+    /// The largest message that the server takes.
+    message_bytes_max: u64,
+}
+
+impl Remote {
+    /// Connects, and begins a session.
+    ///
+    /// # Errors
+    /// `input` for an address that is none, or a token that is not let in; `retry` when nobody answers in time.
+    pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self> {
+        let address: Address = address.parse()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("forebay-client")
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                Error::new(Kind::Capacity, "Threads", "no thread for the connection; raise the limit")
+                    .because(error)
+            })?;
+        let (client, presence) = {
+            let _inside = runtime.enter();
+            let client = channel::open(&address, options)?;
+            let (opening, with) = (client.clone(), options.clone());
+            let presence = wait(&runtime, async move { session::open(opening, &with, None).await })?;
+            (client, presence)
+        };
+        let Opened { message_bytes_max, session, .. } = presence.opened.clone();
+        let (says, standing) = watch::channel(Standing::Open(session));
+        runtime.spawn(session::hold(client.clone(), options.clone(), presence, says));
+        let link = Link { client, options: options.clone(), standing, message_bytes_max };
+        Ok(Remote { runtime: Some(runtime), link, along: Mutex::default() })
+    }
+
+    /// Waits for what a future gives, on the caller's thread.
+    fn wait<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        match &self.runtime {
+            Some(runtime) => wait(runtime, future),
+            None => Err(gone()), // taken by the drop alone
+        }
+    }
+
+    /// Makes a call that changes nothing of what was said before: a message and an answer.
+    fn call<Q, A, F>(
+        &self,
+        message: Q,
+        call: impl Fn(StoreClient<Channel>, Request<Q>) -> F + Send + Sync + 'static,
+    ) -> Result<A>
+    where
+        Q: Clone + Send + Sync + 'static,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+    {
+        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
+        self.wait(async move { link.call(new_call(), message, time, &call).await })
+    }
+}
+
+/// Waits for a future that runs on a runtime, from a thread of any kind.
+fn wait<T: Send + 'static>(
+    runtime: &Runtime,
+    future: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return runtime.block_on(future);
+    }
+    let (done, outcome) = std::sync::mpsc::sync_channel(1);
+    runtime.spawn(async move { done.send(future.await) });
+    outcome.recv().unwrap_or_else(|_| Err(gone()))
+}
+
+fn gone() -> Error {
+    Error::new(Kind::Closed, "Closed", "the client is closed; connect again")
+}
+
+/// A name for a call that nobody else has, and nobody can guess.
+pub(super) fn new_call() -> u128 {
+    let mut bytes = [0; 16];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u128::from_le_bytes(bytes),
+        // Names only have to differ within a session; the seed of the standard library's maps does for that.
+        Err(_) => {
+            let random = || forebay_store::Randomness::next_u64(&forebay_store::SystemRandomness);
+            u128::from(random()) << 64 | u128::from(random())
+        }
+    }
+}
+
+impl Link {
+    /// Sends a call until it is answered, or the server was away for too long. `time` is how long one answer may take.
+    pub(super) async fn call<Q, A, F>(
+        &self,
+        name: u128,
+        message: Q,
+        time: Duration,
+        call: &(impl Fn(StoreClient<Channel>, Request<Q>) -> F + Sync),
+    ) -> Result<A>
+    where
+        Q: Clone,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let (mut away_since, mut pause) = (None, PAUSE_MIN);
+        loop {
+            let session = self.session();
+            let request = self.request(name, message.clone(), &session, time)?;
+            let late = |_| Status::deadline_exceeded("no answer");
+            let answer = tokio::time::timeout(time, call(self.client.clone(), request)).await;
+            let status = match answer.map_err(late).and_then(|answer| answer) {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => status,
+            };
+            match hitch(&status) {
+                None => return Err(to_error(status)),
+                Some(Hitch::Away) => {}
+                Some(Hitch::SessionLost) => self.until_another_session(&session).await,
+            }
+            let since = *away_since.get_or_insert_with(Instant::now);
+            if since.elapsed() + pause > self.options.outage_time_max {
+                return Err(to_error(status));
+            }
+            tokio::time::sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    /// The session that this client has, or had last.
+    fn session(&self) -> Bytes {
+        match &*self.standing.borrow() {
+            Standing::Open(session) | Standing::Away(session) => session.clone(),
+        }
+    }
+
+    /// Waits until the session is another than that one, for a moment at most.
+    async fn until_another_session(&self, session: &Bytes) {
+        let mut standing = self.standing.clone();
+        let another =
+            standing.wait_for(|standing| matches!(standing, Standing::Open(open) if open != session));
+        let _ = tokio::time::timeout(PAUSE_MAX, another).await; // asked again either way
+    }
+
+    /// A request with all that goes along.
+    fn request<Q>(&self, name: u128, message: Q, session: &Bytes, time: Duration) -> Result<Request<Q>> {
+        let mut request = Request::new(message);
+        session::authorize(&mut request, &self.options)?;
+        let metadata = request.metadata_mut();
+        metadata.insert_bin(SESSION, MetadataValue::from_bytes(session));
+        metadata.insert_bin(CALL, MetadataValue::from_bytes(&name.to_le_bytes()));
+        request.set_timeout(time);
+        Ok(request)
+    }
+}
+
+/// Why a call has to be sent again.
+enum Hitch {
+    Away,
+    SessionLost,
+}
+
+/// Whether a call never reached the store, so that it is sent again; none for an answer.
+fn hitch(status: &Status) -> Option<Hitch> {
+    match failure_of(status) {
+        Some(failure) if failure.cause() == "SessionLost" => Some(Hitch::SessionLost),
+        Some(_) => None,
+        None if wire::is_late(status) => None,
+        None => matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown)
+            .then_some(Hitch::Away),
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        let link = self.link.clone();
+        let farewell = async move {
+            let session = link.session();
+            let request = link.request(new_call(), CloseRequest {}, &session, FAREWELL)?;
+            let mut client = link.client.clone();
+            let _ = tokio::time::timeout(FAREWELL, client.close(request)).await; // or the server notices by itself
+            Ok(())
+        };
+        let _ = wait(&runtime, farewell);
+        runtime.shutdown_background();
+    }
+}
+
+impl Remote {
+    fn take_along(&self, claim: Epoch, names: &[&str]) -> Option<Bytes> {
+        let mut along = self.along.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = along.get(&claim).is_some_and(|(columns, _)| columns == names);
+        fits.then(|| along.remove(&claim).map(|(_, stream)| stream)).flatten()
+    }
+
+    fn keep_along(&self, claim: Epoch, columns: Along) {
+        self.along.lock().unwrap_or_else(PoisonError::into_inner).insert(claim, columns);
+    }
+
+    fn drop_along(&self, claim: Epoch) {
+        self.along.lock().unwrap_or_else(PoisonError::into_inner).remove(&claim);
+    }
+}

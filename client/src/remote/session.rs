@@ -1,0 +1,109 @@
+//! The session: who this client is to the server, for as long as both are there.
+//!
+//! One task of the client's runtime holds the stream that says that the client is there. When the stream breaks it is begun
+//! anew, and goes on with the session if the server still has it; if not (it was restarted, or the outage was too long), a new
+//! session begins, and what was held is gone: the server, or the store's recovery, has given it back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tonic::metadata::{MetadataValue, errors::InvalidMetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+use super::options::ConnectOptions;
+use crate::error::{Error, Result};
+use crate::wire::proto::open_event::Event;
+use crate::wire::proto::store_client::StoreClient;
+use crate::wire::proto::{OpenEvent, OpenRequest, Opened};
+use crate::wire::{malformed, to_error};
+
+/// The first and the longest pause before a broken session is tried again.
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Where the session stands.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    /// The server knows this client.
+    Open(Bytes),
+    /// It cannot be reached, or does not let in.
+    Away(Bytes),
+}
+
+/// Metadata with the token, for any request.
+pub(super) fn authorize<T>(request: &mut Request<T>, options: &ConnectOptions) -> Result<()> {
+    if let Some(token) = &options.token {
+        let header = format!("Bearer {token}").parse().map_err(|error: InvalidMetadataValue| {
+            Error::input("Argument", "the token holds what no header can; give it as it was made")
+                .because(error)
+        })?;
+        let mut header: MetadataValue<_> = header;
+        header.set_sensitive(true);
+        request.metadata_mut().insert("authorization", header);
+    }
+    Ok(())
+}
+
+/// A stream that says that this client is there, and what the server said first.
+pub(super) struct Presence {
+    stream: Streaming<OpenEvent>,
+    pub(super) opened: Opened,
+}
+
+/// Begins a session, or goes on with one.
+pub(super) async fn open(
+    mut client: StoreClient<Channel>,
+    options: &ConnectOptions,
+    resume: Option<Bytes>,
+) -> Result<Presence> {
+    let mut request = Request::new(OpenRequest { owner: options.owner.clone(), resume });
+    authorize(&mut request, options)?;
+    let opening = async {
+        let mut stream = client.open(request).await.map_err(to_error)?.into_inner();
+        match stream.message().await.map_err(to_error)?.and_then(|first| first.event) {
+            Some(Event::Opened(opened)) => Ok(Presence { stream, opened }),
+            _ => Err(malformed("a session that does not begin with its name")),
+        }
+    };
+    let late = |_| Error::new(forebay_store::Kind::Retry, "Connection", "the server did not answer in time");
+    tokio::time::timeout(options.connect_time_max, opening).await.map_err(late)?
+}
+
+/// Holds the session until nobody looks at `standing` any more.
+pub(super) async fn hold(
+    client: StoreClient<Channel>,
+    options: ConnectOptions,
+    mut presence: Presence,
+    standing: watch::Sender<Standing>,
+) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let session = presence.opened.session.clone();
+        standing.send_replace(Standing::Open(session.clone()));
+        tokio::select! {
+            () = until_broken(&mut presence.stream) => {}
+            () = standing.closed() => return,
+        }
+        standing.send_replace(Standing::Away(session.clone()));
+        presence = loop {
+            match open(client.clone(), &options, Some(session.clone())).await {
+                Ok(presence) => break presence,
+                Err(error) => tracing::debug!(%error, "the session is not there again yet"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = PAUSE_MAX.min(pause * 2),
+                () = standing.closed() => return,
+            }
+        };
+        pause = PAUSE_MIN;
+        if !presence.opened.resumed {
+            tracing::warn!("the server no longer has this client's session; what it held was given back");
+        }
+    }
+}
+
+async fn until_broken(stream: &mut Streaming<OpenEvent>) {
+    while let Ok(Some(_)) = stream.message().await {}
+}

@@ -1,0 +1,121 @@
+//! A table of a store, wherever that is.
+
+use std::sync::Arc;
+
+use forebay_store::{DataColumn, Delete, Deleted, Kind, NewRow, Row, SampleId, Schema, TableCounts, Value};
+
+use crate::cell::CellValue;
+use crate::changes::Changes;
+use crate::client::Client;
+use crate::connection::Declaration;
+use crate::error::{Error, Result};
+
+/// A table: the rows of one agent. Calls are as those of [`forebay_store::Table`], where their errors are said.
+#[derive(Clone, Debug)]
+pub struct Table {
+    client: Client,
+    name: Arc<str>,
+}
+
+#[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
+impl Table {
+    pub(crate) fn new(client: Client, name: &str) -> Self {
+        Table { client, name: name.into() }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it looks like now.
+    pub fn schema(&self) -> Result<Schema> {
+        Ok(self.client.connection.table(&self.name)?.0)
+    }
+
+    /// How many rows it has, by what became of them.
+    pub fn counts(&self) -> Result<TableCounts> {
+        Ok(self.client.connection.table(&self.name)?.1)
+    }
+
+    /// Inserts a row, with the cells that are known already.
+    pub fn insert<'v>(
+        &self,
+        row: NewRow,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<Row> {
+        let mut changes = Changes::new();
+        changes.insert(self.name.clone(), row, cells);
+        let rows = self.client.write(&changes)?;
+        rows.first().copied().ok_or_else(|| {
+            Error::new(Kind::Input, "Protocol", "the server did not say which row it inserted")
+        })
+    }
+
+    /// Inserts a row and its replicas on the trajectories that follow, `rollouts` in all.
+    pub fn insert_rollouts<'v>(
+        &self,
+        row: NewRow,
+        rollouts: u32,
+        cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
+    ) -> Result<Vec<Row>> {
+        let mut changes = Changes::new();
+        changes.insert_rollouts(self.name.clone(), row, rollouts, cells);
+        self.client.write(&changes)
+    }
+
+    /// Turns cells of a row final.
+    pub fn write<'v>(&self, row: Row, cells: impl IntoIterator<Item = (&'v str, Value<'v>)>) -> Result<()> {
+        let mut changes = Changes::new();
+        changes.write(self.name.clone(), row, cells);
+        self.client.write(&changes).map(drop)
+    }
+
+    /// Leaves a row out for good, with the reason that people will see.
+    pub fn exclude(&self, row: Row, reason: &str) -> Result<()> {
+        let mut changes = Changes::new();
+        changes.exclude(self.name.clone(), row, reason);
+        self.client.write(&changes).map(drop)
+    }
+
+    /// Adds to a cell that is still growing.
+    pub fn append(&self, row: Row, column: &str, value: Value<'_>) -> Result<()> {
+        self.client.connection.grow(&self.name, row, column, Some(value))
+    }
+
+    /// Closes a cell that was growing: it is final.
+    pub fn finalize(&self, row: Row, column: &str) -> Result<()> {
+        self.client.connection.grow(&self.name, row, column, None)
+    }
+
+    /// The live attempt of a row.
+    pub fn find(&self, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
+        self.client.connection.find(&self.name, policy_version, sample)
+    }
+
+    /// What a cell holds now, partial values included.
+    pub fn cell(&self, row: Row, column: &str) -> Result<CellValue> {
+        self.client.connection.cell(&self.name, row, column)
+    }
+
+    /// Deletes rows by a rule.
+    pub fn delete(&self, rule: &Delete) -> Result<Deleted> {
+        self.client.connection.delete(&self.name, rule)
+    }
+
+    /// Adds a data column.
+    pub fn add_column(&self, column: DataColumn) -> Result<()> {
+        self.client.connection.declare(&self.name, Declaration::AddColumn(column))
+    }
+
+    /// Gives a data column another name.
+    pub fn rename_column(&self, column: &str, name: &str) -> Result<()> {
+        let (column, name) = (column.to_owned(), name.to_owned());
+        self.client.connection.declare(&self.name, Declaration::RenameColumn { column, name })
+    }
+
+    /// Takes a data column out of the table.
+    pub fn retire_column(&self, column: &str) -> Result<()> {
+        self.client.connection.declare(&self.name, Declaration::RetireColumn { column: column.to_owned() })
+    }
+}

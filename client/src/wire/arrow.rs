@@ -1,0 +1,163 @@
+//! Record batches as Arrow IPC streams, whole or in pieces.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, Schema};
+use bytes::Bytes;
+
+use super::malformed;
+use crate::error::{Error, Result};
+
+/// How large the pieces are in which a stream travels, in bytes.
+pub const PIECE_BYTES: usize = 1 << 20;
+
+/// Writes batches of one schema as a stream.
+///
+/// # Errors
+/// `input` when a batch has another schema: nobody's but a program's fault.
+pub fn write_stream(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let write = || -> Result<Vec<u8>, ArrowError> {
+        let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+        batches.iter().try_for_each(|batch| writer.write(batch))?;
+        writer.into_inner()
+    };
+    write().map_err(unreadable)
+}
+
+/// Reads a whole stream.
+///
+/// # Errors
+/// `input` for bytes that are no stream.
+pub fn read_stream(bytes: &[u8]) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
+    check_lengths(bytes)?;
+    let read = || -> Result<(Arc<Schema>, Vec<RecordBatch>), ArrowError> {
+        let mut reader = StreamReader::try_new(bytes, None)?;
+        let schema = reader.schema();
+        let batches = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
+        Ok((schema, batches))
+    };
+    // The library panics on some bytes that are none of Arrow's, and a peer must not end this process. Nothing is shared
+    // with what panicked.
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(read) => read.map_err(unreadable),
+        Err(_) => Err(malformed("not an Arrow stream")),
+    }
+}
+
+/// Refuses a stream whose messages say that they are longer than it is: the library makes room for what they say.
+fn check_lengths(stream: &[u8]) -> Result<()> {
+    const CONTINUES: [u8; 4] = [0xFF; 4];
+    let cut = || malformed("an Arrow stream that is cut off");
+    let mut rest = stream;
+    while !rest.is_empty() {
+        let (word, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+        let (length, after) = match *word {
+            CONTINUES => after.split_first_chunk::<4>().ok_or_else(cut)?,
+            _ => (word, after),
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length == 0 {
+            return Ok(()); // the end of the stream
+        }
+        let (header, body) = after.split_at_checked(length).ok_or_else(cut)?;
+        let message = arrow_ipc::root_as_message(header)
+            .map_err(|error| malformed(&format!("not an Arrow message ({error})")))?;
+        let body_bytes = usize::try_from(message.bodyLength()).map_err(|_| cut())?;
+        rest = body.get(body_bytes..).ok_or_else(cut)?;
+    }
+    Ok(())
+}
+
+/// The pieces of a stream.
+pub fn pieces(stream: Vec<u8>) -> impl Iterator<Item = Bytes> {
+    let whole = Bytes::from(stream);
+    let starts = (0..whole.len().max(1)).step_by(PIECE_BYTES);
+    starts.map(move |start| whole.slice(start..whole.len().min(start + PIECE_BYTES)))
+}
+
+/// Puts a stream together from its pieces.
+#[derive(Debug, Default)]
+pub struct Assembler(Vec<u8>);
+
+impl Assembler {
+    /// Of a stream that is there.
+    pub fn of(stream: Vec<u8>) -> Self {
+        Assembler(stream)
+    }
+
+    /// Takes the next piece.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.0.extend_from_slice(piece);
+    }
+
+    /// The bytes that came.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// All of it as one batch.
+    ///
+    /// # Errors
+    /// `input` for bytes that are no stream.
+    pub fn into_batch(self) -> Result<RecordBatch> {
+        let (schema, mut batches) = read_stream(&self.0)?;
+        match (batches.pop(), batches.is_empty()) {
+            (Some(batch), true) => Ok(batch),
+            (None, _) => {
+                let options = RecordBatchOptions::new().with_row_count(Some(0));
+                let columns =
+                    schema.fields().iter().map(|field| arrow_array::new_empty_array(field.data_type()));
+                RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)
+                    .map_err(unreadable)
+            }
+            (Some(_), false) => Err(malformed("several batches where one is due")),
+        }
+    }
+}
+
+fn unreadable(error: ArrowError) -> Error {
+    malformed(&format!("not an Arrow stream ({error})")).because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int32Array, StringViewArray};
+
+    use super::*;
+
+    fn batch(rows: i32) -> RecordBatch {
+        let texts: StringViewArray = (0..rows).map(|at| Some(format!("text number {at}"))).collect();
+        let numbers = Int32Array::from_iter_values(0..rows);
+        RecordBatch::try_from_iter([("text", Arc::new(texts) as _), ("number", Arc::new(numbers) as _)])
+            .unwrap()
+    }
+
+    #[test]
+    fn a_batch_comes_back_from_its_pieces() {
+        for rows in [0, 1, 200_000] {
+            let batch = batch(rows);
+            let stream = write_stream(&batch.schema(), std::slice::from_ref(&batch)).unwrap();
+            assert_eq!(pieces(stream.clone()).count(), stream.len().div_ceil(PIECE_BYTES));
+            let mut assembler = Assembler::default();
+            pieces(stream).for_each(|piece| assembler.push(&piece));
+            assert_eq!(assembler.into_batch().unwrap(), batch);
+        }
+    }
+
+    #[test]
+    fn a_stream_without_a_batch_is_an_empty_one_and_hostile_bytes_are_refused() {
+        let none = write_stream(&batch(1).schema(), &[]).unwrap();
+        assert_eq!(Assembler(none).into_batch().unwrap().num_rows(), 0);
+        let mut stream = write_stream(&batch(3).schema(), &[batch(3)]).unwrap();
+        for at in 0..stream.len() {
+            stream[at] ^= 0x55;
+            let _ = read_stream(&stream); // an error or another batch, and this goes on
+            stream[at] ^= 0x55;
+            let _ = read_stream(&stream[..at]);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Changes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_store::{NewRow, Origin, Purpose, Wait};
+
+use super::value::{from_row, from_value, to_row, to_value};
+use super::{malformed, proto, to_durability};
+use crate::changes::{Cells, Change, Changes, GroupChange, What};
+use crate::error::{Error, Result};
+
+/// The most rows that one call may insert: a short message can ask for many.
+pub(super) const ROWS_MAX: u64 = 1 << 20;
+
+/// Changes on the wire. They borrow nothing: values are copied once.
+pub fn from_changes(changes: &Changes<'_>) -> proto::Changes {
+    let durability = changes.durability.map_or(String::new(), |level| level.as_str().to_owned());
+    let wait_ms = changes.wait.map(|wait| match wait {
+        Wait::No => 0,
+        Wait::For(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        Wait::Forever => u64::MAX,
+    });
+    proto::Changes { changes: changes.list.iter().map(from_change).collect(), durability, wait_ms }
+}
+
+/// The changes that are meant, with values borrowed from the message.
+///
+/// # Errors
+/// `input` for what is no change.
+pub fn to_changes(wire: &proto::Changes) -> Result<Changes<'_>> {
+    let wait = wire.wait_ms.map(|ms| match ms {
+        0 => Wait::No,
+        u64::MAX => Wait::Forever,
+        ms => Wait::For(Duration::from_millis(ms)),
+    });
+    let list: Vec<Change<'_>> = wire.changes.iter().map(to_change).collect::<Result<_>>()?;
+    let rollouts = |change: &Change<'_>| match change.what {
+        What::Insert { rollouts, .. } => u64::from(rollouts),
+        _ => 0,
+    };
+    let inserted: u64 = list.iter().map(rollouts).sum();
+    if inserted > ROWS_MAX {
+        return Err(Error::input(
+            "TooLarge",
+            format!("{inserted} rows are more than the {ROWS_MAX} of one call; make several"),
+        ));
+    }
+    Ok(Changes { list, durability: to_durability(&wire.durability)?, wait })
+}
+
+fn from_change(change: &Change<'_>) -> proto::Change {
+    use proto::change::Change as Wire;
+    let wire = match &change.what {
+        What::Insert { row, rollouts, cells } => Wire::Insert(proto::Insert {
+            row: Some(from_new_row(row)),
+            rollouts: *rollouts,
+            cells: from_cells(cells),
+        }),
+        What::Write { row, cells } => {
+            Wire::Write(proto::WriteCells { row: from_row(*row), cells: from_cells(cells) })
+        }
+        What::Span { row, start, version } => {
+            Wire::Span(proto::Span { row: from_row(*row), start: *start, version: *version })
+        }
+        What::TrainableFrom { row, start } => {
+            Wire::TrainableFrom(proto::Mask { row: from_row(*row), start: *start })
+        }
+        What::Exclude { row, reason } => {
+            Wire::Exclude(proto::Exclude { row: from_row(*row), reason: reason.to_string() })
+        }
+        What::Group { consumer, policy_version, key, change } => {
+            use proto::group_change::Change as Said;
+            let said = match change {
+                GroupChange::Expected(members) => Said::Expected(*members),
+                GroupChange::Closed => Said::Closed(true),
+                GroupChange::TrajectoryClosed(trajectory) => Said::TrajectoryClosed(*trajectory),
+            };
+            Wire::Group(proto::GroupChange {
+                consumer: consumer.to_string(),
+                policy_version: *policy_version,
+                key: key.to_string(),
+                change: Some(said),
+            })
+        }
+    };
+    proto::Change { table: change.table.to_string(), change: Some(wire) }
+}
+
+fn to_change(wire: &proto::Change) -> Result<Change<'_>> {
+    use proto::change::Change as Wire;
+    let none = || malformed("a change that changes nothing");
+    let what = match wire.change.as_ref().ok_or_else(none)? {
+        Wire::Insert(insert) => What::Insert {
+            row: Box::new(to_new_row(insert.row.as_ref().ok_or_else(none)?)?),
+            rollouts: insert.rollouts.max(1),
+            cells: to_cells(&insert.cells)?,
+        },
+        Wire::Write(write) => What::Write { row: to_row(&write.row)?, cells: to_cells(&write.cells)? },
+        Wire::Span(span) => What::Span { row: to_row(&span.row)?, start: span.start, version: span.version },
+        Wire::TrainableFrom(mask) => What::TrainableFrom { row: to_row(&mask.row)?, start: mask.start },
+        Wire::Exclude(exclude) => {
+            What::Exclude { row: to_row(&exclude.row)?, reason: Cow::Borrowed(&exclude.reason) }
+        }
+        Wire::Group(group) => {
+            use proto::group_change::Change as Said;
+            let change = match group.change.ok_or_else(none)? {
+                Said::Expected(members) => GroupChange::Expected(members),
+                Said::Closed(_) => GroupChange::Closed,
+                Said::TrajectoryClosed(trajectory) => GroupChange::TrajectoryClosed(trajectory),
+            };
+            let (consumer, key) = (Arc::from(&*group.consumer), Cow::Borrowed(&*group.key));
+            What::Group { consumer, policy_version: group.policy_version, key, change }
+        }
+    };
+    Ok(Change { table: Arc::from(&*wire.table), what })
+}
+
+fn from_cells(cells: &Cells<'_>) -> Vec<proto::Cell> {
+    let cell = |(column, value): &(&str, forebay_store::Value<'_>)| proto::Cell {
+        column: column.to_string(),
+        value: Some(from_value(value)),
+    };
+    cells.iter().map(cell).collect()
+}
+
+fn to_cells(cells: &[proto::Cell]) -> Result<Cells<'_>> {
+    cells.iter().map(|cell| Ok((&*cell.column, to_value(cell.value.as_ref())?))).collect()
+}
+
+fn from_new_row(row: &NewRow) -> proto::NewRow {
+    let sample_id = match row.numbered {
+        true => format!("{}_{}_?", row.sample.input(), row.sample.turn()),
+        false => row.sample.to_string(),
+    };
+    proto::NewRow {
+        sample_id,
+        policy_version: row.policy_version,
+        agent: row.agent.clone(),
+        purpose: row.purpose.as_str().to_owned(),
+        origin: row.origin.as_ref().map(ToString::to_string),
+        parent: row.parent.clone(),
+        weights: row.weights.clone(),
+        token: if row.token == 0 { Default::default() } else { row.token.to_le_bytes().to_vec().into() },
+        next_attempt: row.next_attempt,
+        late: row.late,
+        excluded: row.excluded.clone(),
+    }
+}
+
+fn to_new_row(wire: &proto::NewRow) -> Result<NewRow> {
+    let mut row = NewRow::new(wire.policy_version, &wire.sample_id)?;
+    row.agent = wire.agent.clone();
+    row.purpose = match Purpose::ALL.into_iter().find(|purpose| purpose.as_str() == wire.purpose) {
+        Some(purpose) => purpose,
+        None if wire.purpose.is_empty() => Purpose::Train,
+        None => return Err(malformed(&format!("{:?} is no purpose", wire.purpose))),
+    };
+    if let Some(origin) = &wire.origin {
+        let parsed =
+            Origin::parse(origin).ok_or_else(|| malformed(&format!("{origin:?} is not PEER/ROUND")))?;
+        row.origin = Some(parsed);
+    }
+    if !wire.token.is_empty() {
+        let token = (&*wire.token).try_into().map_err(|_| malformed("a token has 16 bytes"))?;
+        row.token = u128::from_le_bytes(token);
+    }
+    row.parent.clone_from(&wire.parent);
+    row.weights.clone_from(&wire.weights);
+    (row.next_attempt, row.late) = (wire.next_attempt, wire.late);
+    row.excluded.clone_from(&wire.excluded);
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::{Durability, Row};
+
+    use super::*;
+
+    #[test]
+    fn changes_come_back_as_they_went() {
+        let row = Row::from_bytes([7; 24]);
+        let origin = Origin { peer: "berlin/3".to_owned(), round: 17 };
+        let new = NewRow::new(3, "q_1_2").unwrap();
+        let full =
+            new.clone().agent("a").purpose(Purpose::Eval).external(&origin).parent("t/q_0_0").weights("w");
+        let full = full.token(u128::MAX).late().excluded("why").next_attempt();
+        let mut changes = Changes::new();
+        changes.durability(Durability::Synced).wait(Wait::For(Duration::from_millis(17)));
+        changes.insert("solver", new, [("reward", 1.0.into()), ("text", "t".into())]);
+        changes.insert_rollouts("solver", full, 8, [("reward", forebay_store::Value::Null)]);
+        changes.insert("solver", NewRow::new(0, "in_put_0_?").unwrap(), [("reward", 1_i64.into())]);
+        changes.write("solver", row, [("reward", 0.5.into())]).span("solver", row, 4, 2);
+        changes.trainable_from("solver", row, 9).exclude("solver", row, "bad");
+        changes.expect_group("train", "solver", 1, "q", 4).close_group("train", "solver", 1, "q");
+        changes.close_trajectory("train", "solver", 1, "q", 2);
+        let wire = from_changes(&changes);
+        assert_eq!(to_changes(&wire).unwrap(), changes);
+        for wait in [Wait::No, Wait::Forever] {
+            changes.wait(wait);
+            assert_eq!(to_changes(&from_changes(&changes)).unwrap().wait, Some(wait));
+        }
+    }
+
+    #[test]
+    fn what_is_no_change_is_refused() {
+        let insert = |row: proto::NewRow| {
+            let insert = proto::Insert { row: Some(row), rollouts: 1, cells: vec![] };
+            Some(proto::change::Change::Insert(insert))
+        };
+        let row = from_new_row(&NewRow::new(0, "q_0_0").unwrap());
+        let write = proto::WriteCells { row: vec![1, 2].into(), cells: vec![] };
+        for change in [
+            None,
+            Some(proto::change::Change::Insert(proto::Insert::default())),
+            Some(proto::change::Change::Group(proto::GroupChange::default())),
+            Some(proto::change::Change::Write(write)),
+            insert(proto::NewRow { sample_id: "q".to_owned(), ..row.clone() }),
+            insert(proto::NewRow { purpose: "fun".to_owned(), ..row.clone() }),
+            insert(proto::NewRow { origin: Some("nowhere".to_owned()), ..row.clone() }),
+            insert(proto::NewRow { token: vec![1; 15].into(), ..row }),
+        ] {
+            let wire = proto::Change { table: "solver".to_owned(), change };
+            assert!(
+                to_changes(&proto::Changes { changes: vec![wire.clone()], ..Default::default() }).is_err(),
+                "{wire:?}"
+            );
+        }
+        let mut many = Changes::new();
+        for _ in 0..2 {
+            many.insert_rollouts("solver", NewRow::new(0, "q_0_?").unwrap(), u32::MAX, []);
+        }
+        assert_eq!(to_changes(&from_changes(&many)).unwrap_err().cause(), "TooLarge");
+        let wire = proto::Changes { durability: "forever".to_owned(), ..Default::default() };
+        assert!(to_changes(&wire).is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! Micro-batch rules, gangs, and what was granted.
+
+use forebay_store::{Claim, Gang, GradientId, MicroBatch, Split};
+
+use super::value::{from_row, to_rows};
+use super::{malformed, proto};
+use crate::connection::Granted;
+use crate::error::Result;
+
+/// A micro-batch rule on the wire.
+pub fn from_micro_batch(rule: &MicroBatch) -> proto::MicroBatch {
+    let budget = rule.token_budget();
+    proto::MicroBatch {
+        rows: u64::try_from(rule.rows()).ok().filter(|rows| *rows < u64::MAX),
+        exact: rule.is_exact(),
+        token_column: budget.map(|(column, _)| column.to_owned()),
+        tokens: budget.map_or(0, |(_, tokens)| tokens),
+    }
+}
+
+/// The micro-batch rule that is meant.
+///
+/// # Errors
+/// `input` where there is none.
+pub fn to_micro_batch(wire: Option<&proto::MicroBatch>) -> Result<MicroBatch> {
+    let wire = wire.ok_or_else(|| malformed("a claim without a rule"))?;
+    let rows = wire.rows.map_or(usize::MAX, |rows| usize::try_from(rows).unwrap_or(usize::MAX));
+    let rule = if wire.exact { MicroBatch::of(rows) } else { MicroBatch::up_to(rows) };
+    Ok(wire.token_column.iter().fold(rule, |rule, column| rule.tokens_at_most(column, wire.tokens)))
+}
+
+/// A rank's place on the wire.
+pub fn from_gang(step: u64, consumer: &str, gang: &Gang) -> proto::JoinStepRequest {
+    proto::JoinStepRequest {
+        step,
+        consumer: consumer.to_owned(),
+        gang: gang.name.clone(),
+        rank: gang.rank,
+        world: gang.world,
+        balanced: gang.split == Split::Balanced,
+    }
+}
+
+/// The rank that is meant.
+pub fn to_gang(wire: &proto::JoinStepRequest) -> Gang {
+    let split = if wire.balanced { Split::Balanced } else { Split::Same };
+    Gang::new(&wire.gang, wire.rank, wire.world).split(split)
+}
+
+/// A claim on the wire, with an Arrow stream of its columns.
+pub fn from_granted(claim: &Claim, columns: Vec<u8>) -> proto::Granted {
+    let (incarnation, number) = claim.epoch();
+    let gradient = |id: GradientId| {
+        let GradientId { policy, step, consumer, sequence, cache_epoch } = id;
+        proto::Gradient { policy, step, consumer, sequence, cache_epoch }
+    };
+    proto::Granted {
+        incarnation,
+        claim: number,
+        table: claim.table().to_owned(),
+        step: claim.step(),
+        sequence_in_step: claim.sequence_in_step(),
+        rows: claim.rows().iter().map(|row| from_row(*row)).collect(),
+        sample_ids: claim.sample_ids().iter().map(ToString::to_string).collect(),
+        rows_in_gang: claim.rows_in_gang(),
+        tokens_in_gang: claim.tokens_in_gang(),
+        gradient: claim.gradient_id().map(gradient),
+        columns: columns.into(),
+    }
+}
+
+/// What was granted.
+///
+/// # Errors
+/// `input` when rows and samples do not go together.
+pub fn to_granted(wire: proto::Granted) -> Result<Granted> {
+    let gradient = |wire: proto::Gradient| {
+        let proto::Gradient { policy, step, consumer, sequence, cache_epoch } = wire;
+        GradientId { policy, step, consumer, sequence, cache_epoch }
+    };
+    if wire.rows.len() != wire.sample_ids.len() {
+        return Err(malformed("a claim with other rows than samples"));
+    }
+    Ok(Granted {
+        epoch: (wire.incarnation, wire.claim),
+        table: wire.table,
+        step: wire.step,
+        sequence_in_step: wire.sequence_in_step,
+        rows: to_rows(&wire.rows)?,
+        samples: wire.sample_ids.iter().map(|id| Ok(id.parse()?)).collect::<Result<_>>()?,
+        rows_in_gang: wire.rows_in_gang,
+        tokens_in_gang: wire.tokens_in_gang,
+        gradient: wire.gradient.map(gradient),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_and_ranks_come_back_as_they_went() {
+        for rule in [
+            MicroBatch::of(16),
+            MicroBatch::up_to(3),
+            MicroBatch::of(usize::MAX),
+            MicroBatch::tokens("response", 65_536),
+            MicroBatch::up_to(4).tokens_at_most("response", 7),
+        ] {
+            assert_eq!(to_micro_batch(Some(&from_micro_batch(&rule))).unwrap(), rule);
+        }
+        assert!(to_micro_batch(None).is_err());
+        for split in [Split::Same, Split::Balanced] {
+            let gang = Gang::new("actors", 1, 4).split(split);
+            assert_eq!(to_gang(&from_gang(3, "train", &gang)), gang);
+        }
+    }
+
+    #[test]
+    fn a_claim_whose_parts_do_not_go_together_is_refused() {
+        let row = bytes::Bytes::from_static(&[0; 24]);
+        let good =
+            proto::Granted { rows: vec![row], sample_ids: vec!["q_0_0".to_owned()], ..Default::default() };
+        assert_eq!(to_granted(good.clone()).unwrap().rows.len(), 1);
+        for wrong in [
+            proto::Granted { rows: vec![], ..good.clone() },
+            proto::Granted { sample_ids: vec!["q".to_owned()], ..good.clone() },
+            proto::Granted { rows: vec![bytes::Bytes::new()], ..good },
+        ] {
+            assert!(to_granted(wrong).is_err());
+        }
+    }
+}

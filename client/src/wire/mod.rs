@@ -1,0 +1,76 @@
+//! What goes over the wire, and what it stands for: conversions by hand, both ways, for client and server alike.
+//!
+//! `proto` is made of `proto/forebay/v1/store.proto`, which is the protocol's document. Whatever comes from a peer is
+//! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
+//! looked up by the server ([`forebay_store::Store::check_rows`]).
+
+mod arrow;
+mod changes;
+mod claims;
+mod consumer;
+mod schema;
+mod status;
+mod value;
+
+pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
+pub use changes::{from_changes, to_changes};
+pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
+pub use consumer::{from_consumer, to_consumer};
+pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
+pub use status::{failure_of, from_error, is_late, to_error};
+pub use value::{from_cell, from_row, from_value, to_cell, to_row, to_rows, to_value};
+
+use forebay_store::{Durability, ObjectRef};
+
+use crate::error::{Error, Result};
+
+/// The messages of the protocol.
+#[allow(missing_docs, clippy::all, reason = "made of proto/forebay/v1/store.proto, which documents it")]
+#[allow(
+    unused_qualifications,
+    unreachable_pub,
+    clippy::semicolon_if_nothing_returned,
+    reason = "made by a program"
+)]
+pub mod proto {
+    tonic::include_proto!("forebay.v1");
+}
+
+/// The metadata that names a session.
+pub const SESSION: &str = "forebay-session-bin";
+/// The metadata that names a call, so that it can be repeated.
+pub const CALL: &str = "forebay-call-bin";
+/// The largest message either side takes, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// What a peer sent is none of the protocol's.
+pub fn malformed(what: &str) -> Error {
+    Error::input(
+        "Protocol",
+        format!("the message is not one of the protocol: {what}; use a client of the server's release"),
+    )
+}
+
+/// The level of that name; none for an empty one.
+///
+/// # Errors
+/// `input` for another name.
+pub fn to_durability(word: &str) -> Result<Option<Durability>> {
+    const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Logged, Durability::Synced];
+    match LEVELS.into_iter().find(|level| level.as_str() == word) {
+        None if !word.is_empty() => Err(malformed(&format!("{word:?} is no durability"))),
+        level => Ok(level),
+    }
+}
+
+/// An object's name on the wire.
+pub fn from_object(object: &ObjectRef) -> proto::ObjectRef {
+    let ObjectRef { key, version, bytes, crc32c } = object.clone();
+    proto::ObjectRef { key, version, bytes, crc32c }
+}
+
+/// The object that is named.
+pub fn to_object(object: proto::ObjectRef) -> ObjectRef {
+    let proto::ObjectRef { key, version, bytes, crc32c } = object;
+    ObjectRef { key, version, bytes, crc32c }
+}

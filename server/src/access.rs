@@ -1,0 +1,210 @@
+//! Who may do what: tokens with scopes, and the tables that they are for.
+
+use forebay_client::Error;
+
+use crate::token::Token;
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Ask: what there is, cells, queries, objects.
+    Read,
+    /// Declare tables and consumers, write, and do the work of tasks.
+    Write,
+    /// Take a trainer's micro-batches, commit steps, store objects; and do the work of tasks.
+    Train,
+    /// Delete, rewind, take checkpoints, and all else.
+    Admin,
+}
+
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Write, Scope::Train, Scope::Admin];
+
+    /// The word for it in configurations and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Write => "write",
+            Scope::Train => "train",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+/// What the holder of a token may do.
+///
+/// ```
+/// use forebay_server::{Grant, Scope, Token};
+/// let rollouts = Grant::new("rollouts", Token::new("c2VjcmV0IG9mIHRoZSBydW4")?).scopes([Scope::Read, Scope::Write]).tables(["solver"]);
+/// assert!(!format!("{rollouts:?}").contains("c2Vj"));
+/// # Ok::<(), forebay_server::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a grant lets nobody in before it is given to a builder"]
+pub struct Grant {
+    name: String,
+    token: Token,
+    scopes: Vec<Scope>,
+    tables: Option<Vec<String>>,
+}
+
+impl Grant {
+    /// Everything, for whoever shows that token; `name` is what logs call them.
+    pub fn new(name: &str, token: Token) -> Self {
+        Grant { name: name.to_owned(), token, scopes: vec![Scope::Admin], tables: None }
+    }
+
+    /// Only this.
+    pub fn scopes(mut self, scopes: impl IntoIterator<Item = Scope>) -> Self {
+        self.scopes = scopes.into_iter().collect();
+        self
+    }
+
+    /// Only of these tables. Queries see all tables at once, so who is bound to some may ask none.
+    pub fn tables<'a>(mut self, tables: impl IntoIterator<Item = &'a str>) -> Self {
+        self.tables = Some(tables.into_iter().map(str::to_owned).collect());
+        self
+    }
+}
+
+/// Everybody who is let in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access(Vec<Grant>);
+
+/// Somebody who was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) name: String,
+    scopes: Vec<Scope>,
+    tables: Option<Vec<String>>,
+}
+
+impl Caller {
+    /// Somebody who may do everything: this process's own user, or anybody where no token is asked for.
+    pub(crate) fn trusted() -> Self {
+        Caller { name: "trusted".to_owned(), scopes: vec![Scope::Admin], tables: None }
+    }
+
+    /// Refuses what the caller may not do; one of the scopes is enough.
+    pub(crate) fn check(&self, scopes: &[Scope]) -> Result<(), Error> {
+        let may = |scope: &Scope| *scope == Scope::Admin || scopes.contains(scope);
+        if self.scopes.iter().any(may) {
+            return Ok(());
+        }
+        let wanted: Vec<&str> = scopes.iter().map(|scope| scope.as_str()).collect();
+        let message = format!(
+            "the token of {:?} has no scope {}; ask whoever gives tokens out",
+            self.name,
+            wanted.join(" or ")
+        );
+        Err(forbidden(message))
+    }
+
+    /// Refuses a table that the caller's token is not for.
+    pub(crate) fn check_table(&self, table: &str) -> Result<(), Error> {
+        match &self.tables {
+            Some(tables) if !tables.iter().any(|known| known == table) => {
+                let message = format!(
+                    "the token of {:?} is not for table {table:?}, but for {}",
+                    self.name,
+                    tables.join(", ")
+                );
+                Err(forbidden(message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the caller's token is for every table.
+    pub(crate) fn sees_all_tables(&self) -> bool {
+        self.tables.is_none()
+    }
+
+    /// Refuses a caller whose token is for some tables only.
+    pub(crate) fn check_all_tables(&self) -> Result<(), Error> {
+        match &self.tables {
+            None => Ok(()),
+            Some(tables) => {
+                let message = format!(
+                    "the token of {:?} is for {} only, and this is of all tables",
+                    self.name,
+                    tables.join(", ")
+                );
+                Err(forbidden(message))
+            }
+        }
+    }
+}
+
+fn forbidden(message: String) -> Error {
+    Error::new(forebay_store::Kind::Input, "Forbidden", message)
+}
+
+impl Access {
+    pub(crate) fn add(&mut self, grant: Grant) {
+        self.0.push(grant);
+    }
+
+    /// Whether anybody is let in.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Who shows this header. Every token is compared, whichever fits, so that the time tells nothing.
+    pub(crate) fn caller(&self, header: &str) -> Result<Caller, Error> {
+        if self.is_open() {
+            return Ok(Caller::trusted());
+        }
+        let found =
+            self.0.iter().fold(None, |found, grant| if grant.is_shown(header) { Some(grant) } else { found });
+        let grant = found.ok_or_else(|| {
+            let message = "show a token that the server knows: `authorization: Bearer TOKEN`";
+            Error::new(forebay_store::Kind::Input, "Unauthenticated", message)
+        })?;
+        let Grant { name, scopes, tables, .. } = grant.clone();
+        Ok(Caller { name, scopes, tables })
+    }
+}
+
+impl Grant {
+    fn is_shown(&self, header: &str) -> bool {
+        self.token.is_bearer(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_token_may_what_its_scopes_say_of_its_tables() {
+        let mut access = Access::default();
+        assert_eq!(access.caller("").unwrap(), Caller::trusted());
+        access.add(Grant::new("boss", token("b")));
+        access.add(Grant::new("rollouts", token("r")).scopes([Scope::Write]).tables(["solver"]));
+        for header in ["", "Bearer", "Bearer x", "Bearer bb", "b"] {
+            assert_eq!(access.caller(header).unwrap_err().cause(), "Unauthenticated", "{header:?}");
+        }
+        let boss = access.caller("Bearer b").unwrap();
+        Scope::ALL.iter().for_each(|scope| boss.check(&[*scope]).unwrap());
+        boss.check_table("any").and(boss.check_all_tables()).unwrap();
+        let rollouts = access.caller("bearer r").unwrap();
+        for (scopes, may) in [
+            (&[Scope::Write][..], true),
+            (&[Scope::Train, Scope::Write], true),
+            (&[Scope::Read], false),
+            (&[Scope::Admin], false),
+        ] {
+            assert_eq!(rollouts.check(scopes).is_ok(), may, "{scopes:?}");
+        }
+        rollouts.check_table("solver").unwrap();
+        let error = rollouts.check_table("checker").unwrap_err();
+        assert!(error.cause() == "Forbidden" && error.to_string().contains("\"checker\""), "{error}");
+        assert!(rollouts.check_all_tables().is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! The store over gRPC: everything that a process can do that has it open, for processes that have not.
+//!
+//! The protocol is `client/proto/forebay/v1/store.proto`; what it says is turned into plain data by `forebay_client::wire`,
+//! and what is done is done by the [`Holder`](forebay_client::Holder) of a client's session, as it is for an embedded client.
+//!
+//! # Threads
+//! One thread, `forebay-grpc`, owns a runtime of [`WORKERS`] threads, apart from those of HTTP and Flight. Whoever waits for rows
+//! costs no thread. What may wait for a disk or for room runs on threads for that ([`BLOCKING_MAX`] at most), of which
+//! writers may take half, so that writers who wait for room never keep out the claims that make it.
+//!
+//! # What is kept for clients
+//! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`). All are bounded, and end
+//! with the session.
+
+mod connections;
+mod replies;
+mod service;
+mod sessions;
+mod streams;
+
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_client::wire::MESSAGE_BYTES_MAX;
+use forebay_client::wire::proto::store_server::StoreServer;
+use forebay_query::Session as Queryable;
+use forebay_store::Store;
+use tokio::runtime::Runtime;
+use tonic::transport::server::Router;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+
+use crate::access::Access;
+use crate::queries::Queries;
+use crate::server::Stopper;
+use connections::Connections;
+
+const WORKERS: usize = 2;
+/// The most threads for what may wait.
+const BLOCKING_MAX: usize = 64;
+/// How often a silent client is asked whether it is there, and how long it has to answer.
+const ALIVE_EVERY: Duration = Duration::from_secs(20);
+const ALIVE_WITHIN: Duration = Duration::from_secs(20);
+/// The most calls under way on one connection.
+const STREAMS_MAX: u32 = 1024;
+/// How much a stream may carry before it is read.
+const WINDOW_BYTES: u32 = 4 << 20;
+/// How long calls go on after the word to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How gRPC is served: plain data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) access: Access,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) connections_max: Option<usize>,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// What TLS needs, as PEM.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    /// Who signs the certificates of clients, where they have to show one.
+    pub(crate) client_authority: Option<String>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// Where gRPC is served.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    pub(crate) tcp: Option<TcpListener>,
+    /// With its path, which is removed at the end.
+    pub(crate) unix: Option<(UnixListener, PathBuf)>,
+}
+
+/// Serves until it is told to stop.
+pub(crate) fn start(
+    listeners: Listeners,
+    settings: Settings,
+    store: Store,
+    queryable: Queryable,
+    queries: Queries,
+    stopper: Stopper,
+) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING_MAX)
+        .thread_name("forebay-grpc-worker")
+        .enable_all()
+        .build()?;
+    let connections = Connections::new(settings.connections_max.unwrap_or(connections::MAX));
+    let tls = settings.tls.clone();
+    let service = service::Service::new(settings, store, queryable, queries, stopper.clone());
+    let mut serving = Vec::new();
+    {
+        let _inside = runtime.enter();
+        runtime.spawn(service::sweep(service.sessions.clone()));
+        if let Some((listener, path)) = listeners.unix {
+            let incoming = connections.of(tokio::net::UnixListener::from_std(listener)?);
+            let served =
+                router(None, service.clone())?.serve_with_incoming_shutdown(incoming, stopper.told());
+            serving.push(tokio::spawn(async move {
+                let ended = served.await;
+                let _ = std::fs::remove_file(path); // a socket that nobody listens on
+                ended
+            }));
+        }
+        if let Some(listener) = listeners.tcp {
+            let incoming = connections.of(tokio::net::TcpListener::from_std(listener)?);
+            let router = router(tls.as_ref(), service.clone())?;
+            serving.push(tokio::spawn(router.serve_with_incoming_shutdown(incoming, stopper.told())));
+        }
+    }
+    let serve = move || serve(runtime, serving, &service, &stopper);
+    std::thread::Builder::new().name("forebay-grpc".to_owned()).spawn(serve)
+}
+
+fn router(tls: Option<&Tls>, service: service::Service) -> io::Result<Router> {
+    let service = StoreServer::new(service)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(ALIVE_EVERY))
+        .http2_keepalive_timeout(Some(ALIVE_WITHIN))
+        .max_concurrent_streams(Some(STREAMS_MAX))
+        .initial_stream_window_size(Some(WINDOW_BYTES))
+        .initial_connection_window_size(Some(4 * WINDOW_BYTES))
+        .tcp_nodelay(true);
+    if let Some(tls) = tls {
+        let config = ServerTlsConfig::new().identity(Identity::from_pem(&tls.certificate, &tls.key));
+        let config = tls
+            .client_authority
+            .iter()
+            .fold(config, |config, authority| config.client_ca_root(Certificate::from_pem(authority)));
+        server = server.tls_config(config).map_err(io::Error::other)?;
+    }
+    Ok(server.add_service(service))
+}
+
+/// A name for a call that nobody else has.
+fn fresh_name() -> u128 {
+    let random = || forebay_store::Randomness::next_u64(&forebay_store::SystemRandomness);
+    u128::from(random()) << 64 | u128::from(random())
+}
+
+type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;
+
+fn serve(runtime: Runtime, serving: Serving, service: &service::Service, stopper: &Stopper) {
+    let all = async {
+        for one in serving {
+            if let Ok(Err(error)) = one.await {
+                tracing::error!(%error, "the gRPC server ended");
+            }
+        }
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            () = all => {}
+            () = async { stopper.told().await; tokio::time::sleep(GRACE).await } => {}
+        }
+    });
+    service.sessions.close_all();
+    runtime.shutdown_background(); // what still runs belongs to clients that were given time
+}

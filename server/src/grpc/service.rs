@@ -1,0 +1,647 @@
+//! The calls of the protocol: who asks, whether they may, and what is done.
+//!
+//! A call that changes something runs to its end once it has begun, whoever is still there to hear of it, and its answer is
+//! kept under its name. A wait for rows ends with its client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::wire::proto::store_server::Store as Protocol;
+use forebay_client::wire::proto::*;
+use forebay_client::wire::{self, CALL, MESSAGE_BYTES_MAX, SESSION, from_error, malformed};
+use forebay_client::{Ask, Commit, Declaration, Error, Holder, Plan, Role, declare, grow};
+use forebay_query::Session as Queryable;
+use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Store};
+use futures_util::{StreamExt, stream};
+use tokio::sync::Semaphore;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::sessions::{Session, Sessions};
+use super::streams::{self, Answers};
+use super::{BLOCKING_MAX, Settings};
+use crate::access::{Access, Caller, Scope};
+use crate::asked::failure;
+use crate::queries::Queries;
+use crate::server::Stopper;
+
+/// How long a session whose client is gone is kept, unless it is said otherwise.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often is looked for sessions that are over.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How often a subscription that has as many claims as it may looks whether leases have ended.
+const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The most threads that writers may take.
+const WRITERS_MAX: usize = BLOCKING_MAX / 2;
+/// How many queries run at the same time; others wait for their turn.
+const QUERIES_AT_ONCE: usize = 16;
+/// The largest object that is taken, in bytes.
+const OBJECT_BYTES_MAX: u64 = 16 << 30;
+/// The largest columns that come along with a claim, in bytes.
+const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
+
+type Reply<T> = Result<Response<T>, Status>;
+
+/// What all calls share. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Service {
+    store: Store,
+    queryable: Queryable,
+    queries: Queries,
+    access: Access,
+    pub(super) sessions: Sessions,
+    writers: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+    stopper: Stopper,
+}
+
+/// A call of somebody who may make it.
+struct Call {
+    session: Arc<Session>,
+    caller: Caller,
+    name: u128,
+}
+
+/// Which of the scopes a call needs.
+const READ: &[Scope] = &[Scope::Read, Scope::Write, Scope::Train];
+const WRITE: &[Scope] = &[Scope::Write];
+const WORK: &[Scope] = &[Scope::Write, Scope::Train];
+const TRAIN: &[Scope] = &[Scope::Train];
+const ADMIN: &[Scope] = &[Scope::Admin];
+
+impl Service {
+    pub(super) fn new(
+        settings: Settings,
+        store: Store,
+        queryable: Queryable,
+        queries: Queries,
+        stopper: Stopper,
+    ) -> Self {
+        let sessions = Sessions::new(store.clone(), settings.grace.unwrap_or(GRACE));
+        let writers = Arc::new(Semaphore::new(WRITERS_MAX));
+        let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
+        Service { store, queryable, queries, access: settings.access, sessions, writers, turns, stopper }
+    }
+
+    /// Who asks: by token, or as the user that this process runs as, over a socket that says so.
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
+        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+        if peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
+            return Ok(Caller::trusted());
+        }
+        let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
+        self.access.caller(header.unwrap_or_default())
+    }
+
+    /// Lets a call in, if it may be made.
+    fn enter<T>(&self, request: &Request<T>, scopes: &[Scope]) -> Result<Call, Status> {
+        let enter = || -> Result<Call, Error> {
+            let caller = self.caller(request)?;
+            caller.check(scopes)?;
+            let id = binary(request.metadata(), SESSION);
+            let session = self.sessions.find(&caller.name, &id)?;
+            let name = <[u8; 16]>::try_from(&*binary(request.metadata(), CALL));
+            let name = name.map_err(|_| malformed("a call without a name of 16 bytes"))?;
+            Ok(Call { session, caller, name: u128::from_le_bytes(name) })
+        };
+        enter().map_err(|error| from_error(&error))
+    }
+
+    /// Does something that may wait for a disk, once under the name of the call.
+    async fn once<T, F>(&self, call: Call, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    {
+        let session = call.session.clone();
+        let pending =
+            call.session.replies.once(call.name, 1, move || blocking(move || work(&session.holder)))?;
+        pending.await.map(Response::new)
+    }
+
+    /// The same for what may wait for room, too.
+    async fn once_written<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    {
+        let (session, writers) = (call.session.clone(), self.writers.clone());
+        let pending = call.session.replies.once(call.name, rows, move || async move {
+            let _turn = writers.acquire_owned().await; // never closed
+            blocking(move || work(&session.holder)).await
+        })?;
+        pending.await.map(Response::new)
+    }
+
+    /// A consumer that the caller may work for.
+    fn check_consumer(&self, caller: &Caller, name: &str) -> Result<(), Error> {
+        let kind = self.store.consumer(name)?.kind();
+        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })?;
+        if caller.sees_all_tables() {
+            return Ok(());
+        }
+        let places = self.store.consumers().into_iter().filter(|place| place.name == name);
+        places.into_iter().try_for_each(|place| caller.check_table(&place.table))
+    }
+
+    /// Waits for rows, for as long as the client does.
+    async fn granted(&self, call: &Call, request: &ClaimRequest) -> Result<ClaimReply, Status> {
+        type Noted = (u64, u64);
+        let fail = |error: Error| from_error(&error);
+        let (session, columns) = (&call.session, &request.columns);
+        if let Some(epoch) = session.replies.noted::<Noted>(call.name) {
+            return again(&session.holder, epoch).map_err(fail);
+        }
+        let role = match (request.step, request.member) {
+            (_, Some(member)) => Role::Member(member),
+            (Some(step), None) => Role::Step(step),
+            (None, None) => Role::Task,
+        };
+        let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
+        let ask = Ask { consumer: &request.consumer, rule, role, columns: &[] };
+        let rows = session.holder.claim_async(&ask).map_err(fail)?;
+        let claim = match request.wait_ms {
+            None => rows.await,
+            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), rows).await {
+                Ok(claim) => claim,
+                Err(_) => return Ok(ClaimReply::default()),
+            },
+        };
+        let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
+            return Ok(ClaimReply { granted: None, complete: true });
+        };
+        if let Some(epoch) = session.replies.note::<Noted>(call.name, claim.epoch()) {
+            drop(claim); // the same call was answered meanwhile: these rows are for others
+            return again(&session.holder, epoch).map_err(fail);
+        }
+        let mut granted = wire::from_granted(&claim, Vec::new());
+        let epoch = session.holder.keep(claim, forebay_store::Claim::epoch);
+        if !columns.is_empty() {
+            let (session, names) = (session.clone(), columns.clone());
+            let along = blocking(move || along(&session.holder, epoch, &names)).await;
+            granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
+        }
+        Ok(ClaimReply { granted: Some(granted), complete: false })
+    }
+}
+
+/// What a call is answered that was answered before.
+fn again(holder: &Holder, epoch: (u64, u64)) -> Result<ClaimReply, Error> {
+    let granted = holder.look(epoch, |claim| wire::from_granted(claim, Vec::new()))?;
+    Ok(ClaimReply { granted: Some(granted), complete: false })
+}
+
+fn along(holder: &Holder, epoch: (u64, u64), names: &[String]) -> Result<Vec<u8>, Error> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let stream = streams::written(&holder.columns(epoch, &names)?)?;
+    Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
+}
+
+/// Runs what may block on a thread for that.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| {
+        tracing::error!(%error, "a call panicked");
+        Status::internal("the call panicked; look into the server's log")
+    })?;
+    done.map_err(|error| from_error(&error))
+}
+
+fn binary(metadata: &MetadataMap, key: &str) -> Vec<u8> {
+    let value = metadata.get_bin(key).and_then(|value| value.to_bytes().ok());
+    value.map_or_else(Vec::new, |bytes| bytes.to_vec())
+}
+
+/// Ends sessions whose clients are gone, for as long as the server runs.
+pub(super) async fn sweep(sessions: Sessions) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let gone = sessions.sweep();
+        if !gone.is_empty() {
+            tracing::info!(sessions = gone.len(), "sessions ended whose clients are gone");
+            let _ = tokio::task::spawn_blocking(move || drop(gone)).await; // gives back what they held
+        }
+    }
+}
+
+fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
+    rows.iter().map(|row| wire::from_row(*row)).collect()
+}
+
+/// How many rows the answer to a change may name.
+fn rows_in(change: &Change) -> usize {
+    match &change.change {
+        Some(change::Change::Insert(insert)) => insert.rollouts.max(1) as usize,
+        _ => 0,
+    }
+}
+
+/// The changes of a message, made by a holder in one of two ways.
+fn changed<T>(
+    holder: &Holder,
+    message: Option<&Changes>,
+    make: impl FnOnce(&forebay_client::Changes<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let changes = wire::to_changes(message.ok_or_else(|| malformed("no changes"))?)?;
+    let named: Vec<_> = changes.rows().collect();
+    holder.store().check_rows(&named)?;
+    make(&changes)
+}
+
+#[tonic::async_trait]
+impl Protocol for Service {
+    type OpenStream = Answers<OpenEvent>;
+    type QueryStream = Answers<ArrowPiece>;
+    type SubscribeStream = Answers<Granted>;
+    type ColumnsStream = Answers<ArrowPiece>;
+    type GetObjectStream = Answers<ObjectPiece>;
+
+    async fn open(&self, request: Request<OpenRequest>) -> Reply<Self::OpenStream> {
+        use open_event::Event;
+        let open = || -> Result<_, Error> {
+            let caller = self.caller(&request)?;
+            let OpenRequest { owner, resume } = request.get_ref();
+            let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
+            self.sessions.enter(&caller.name, owner, resume)
+        };
+        let (id, present, resumed) = open().map_err(|error| from_error(&error))?;
+        let first = Opened {
+            session: id.to_vec().into(),
+            store_id: self.store.id(),
+            lease_ms: self.store.lease().as_millis() as u64,
+            grace_ms: self.sessions.grace.as_millis() as u64,
+            message_bytes_max: MESSAGE_BYTES_MAX as u64,
+            resumed,
+        };
+        let first = OpenEvent { event: Some(Event::Opened(first)) };
+        let alive = || OpenEvent { event: Some(Event::Alive(true)) };
+        Ok(Response::new(streams::presence(first, alive, present, self.stopper.told())))
+    }
+
+    async fn close(&self, request: Request<CloseRequest>) -> Reply<CloseReply> {
+        let call = self.enter(&request, READ)?;
+        let ended = self.sessions.close(&binary(request.metadata(), SESSION));
+        drop(call);
+        blocking(move || {
+            drop(ended); // gives back what it held
+            Ok(())
+        })
+        .await?;
+        Ok(Response::new(CloseReply {}))
+    }
+
+    async fn declare(&self, request: Request<DeclareRequest>) -> Reply<DeclareReply> {
+        use declare_request::Declaration as Wire;
+        let call = self.enter(&request, WRITE)?;
+        let DeclareRequest { name, declaration } = request.into_inner();
+        let caller = call.caller.clone();
+        self.once(call, move |holder| {
+            let declaration = match declaration.ok_or_else(|| malformed("a declaration of nothing"))? {
+                Wire::Policy(policy) => Declaration::Policy(wire::to_policy(policy)),
+                Wire::Table(schema) => Declaration::Table(wire::to_schema(schema)?),
+                Wire::Consumer(consumer) => Declaration::Consumer(Box::new(wire::to_consumer(consumer)?)),
+                Wire::AddColumn(column) => Declaration::AddColumn(wire::to_column(column)?),
+                Wire::RenameColumn(RenameColumn { column, name }) => {
+                    Declaration::RenameColumn { column, name }
+                }
+                Wire::RetireColumn(column) => Declaration::RetireColumn { column },
+            };
+            match &declaration {
+                Declaration::Policy(_) => caller.check_all_tables()?,
+                Declaration::Consumer(consumer) => {
+                    consumer.tables.iter().try_for_each(|table| caller.check_table(table))?;
+                }
+                _ => caller.check_table(&name)?,
+            }
+            declare(holder.store(), &name, declaration)?;
+            Ok(DeclareReply {})
+        })
+        .await
+    }
+
+    async fn describe(&self, request: Request<DescribeRequest>) -> Reply<DescribeReply> {
+        use describe_request::What;
+        let _call = self.enter(&request, READ)?;
+        let (store, what) = (self.store.clone(), request.into_inner().what);
+        let describe = move || -> Result<DescribeReply, Error> {
+            let none = DescribeReply::default();
+            Ok(match what.ok_or_else(|| malformed("a question about nothing"))? {
+                What::Tables(_) => DescribeReply { names: store.tables(), ..none },
+                What::Groups(consumer) => {
+                    DescribeReply { names: store.consumer(&consumer)?.open_groups(), ..none }
+                }
+                What::Consumer(name) => {
+                    DescribeReply { trainer: store.consumer(&name)?.kind() == ConsumerKind::Trainer, ..none }
+                }
+                What::Table(name) => {
+                    let table = store.table(&name)?;
+                    let counts = table.counts();
+                    let excluded = counts.excluded.into_iter().collect();
+                    let counts = Counts { written: counts.written, consumed: counts.consumed, excluded };
+                    let schema = Some(wire::from_schema(table.schema()));
+                    DescribeReply { schema, counts: Some(counts), ..none }
+                }
+                What::Policy(name) => {
+                    let info = store.policy(&name)?;
+                    let objects = info.objects.iter().map(wire::from_object).collect();
+                    let (version, updated_at) = (info.version, info.updated_at.0);
+                    let policy = Policy { version, objects, state_keys: Vec::new(), updated_at };
+                    DescribeReply { policy: Some(policy), ..none }
+                }
+            })
+        };
+        // Looks at memory alone, so it may run here.
+        describe().map(Response::new).map_err(|error| from_error(&error))
+    }
+
+    async fn write(&self, request: Request<WriteRequest>) -> Reply<WriteReply> {
+        let call = self.enter(&request, WRITE)?;
+        let message = request.into_inner();
+        let mut all = message.changes.iter().flat_map(|changes| &changes.changes);
+        let allowed = all.try_for_each(|change| call.caller.check_table(&change.table));
+        allowed.map_err(|error| from_error(&error))?;
+        let rows = message.changes.iter().flat_map(|changes| &changes.changes).map(rows_in).sum();
+        self.once_written(call, rows, move |holder| {
+            let rows = changed(holder, message.changes.as_ref(), |changes| changes.apply(holder.store()))?;
+            Ok(WriteReply { rows: rows_of(&rows) })
+        })
+        .await
+    }
+
+    async fn grow(&self, request: Request<GrowRequest>) -> Reply<GrowReply> {
+        let call = self.enter(&request, WORK)?;
+        let GrowRequest { table, row, column, value } = request.into_inner();
+        call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        self.once_written(call, 1, move |holder| {
+            let row = wire::to_row(&row)?;
+            holder.store().check_rows(&[row])?;
+            let value = value.as_ref().map(|value| wire::to_value(Some(value))).transpose()?;
+            grow(holder.store(), &table, row, &column, value)?;
+            Ok(GrowReply {})
+        })
+        .await
+    }
+
+    async fn delete(&self, request: Request<DeleteRequest>) -> Reply<DeleteReply> {
+        let call = self.enter(&request, ADMIN)?;
+        let message = request.into_inner();
+        call.caller.check_table(&message.table).map_err(|error| from_error(&error))?;
+        self.once(call, move |holder| {
+            let mut rule = Delete::default();
+            rule.versions = message.first_version.zip(message.last_version).map(|(first, last)| first..=last);
+            rule.rows = message.by_rows.then(|| wire::to_rows(&message.rows)).transpose()?;
+            (rule.all, rule.force) = (message.all, message.force);
+            holder.store().check_rows(rule.rows.as_deref().unwrap_or_default())?;
+            let deleted = holder.store().table(&message.table)?.delete(&rule)?;
+            Ok(DeleteReply { rows: deleted.rows, open: deleted.open })
+        })
+        .await
+    }
+
+    async fn find(&self, request: Request<FindRequest>) -> Reply<FindReply> {
+        let call = self.enter(&request, READ)?;
+        let FindRequest { table, policy_version, sample_id } = request.into_inner();
+        let find = || -> Result<FindReply, Error> {
+            call.caller.check_table(&table)?;
+            let row = self.store.table(&table)?.find(policy_version, &sample_id.parse()?);
+            Ok(FindReply { row: row.map(wire::from_row) })
+        };
+        find().map(Response::new).map_err(|error| from_error(&error))
+    }
+
+    async fn read_cell(&self, request: Request<ReadCellRequest>) -> Reply<ReadCellReply> {
+        let call = self.enter(&request, READ)?;
+        let ReadCellRequest { table, row, column } = request.into_inner();
+        call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        let store = self.store.clone();
+        let reply = blocking(move || {
+            let row = wire::to_row(&row)?;
+            store.check_rows(&[row])?;
+            Ok(wire::from_cell(store.table(&table)?.cell(row, &column)?.into()))
+        });
+        reply.await.map(Response::new)
+    }
+
+    async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
+        let call = self.enter(&request, &[Scope::Read])?;
+        call.caller.check_all_tables().map_err(|error| from_error(&error))?;
+        let query = self.queries.begin("grpc", b"");
+        let turn = self.turns.clone().acquire_owned().await;
+        match self.queryable.stream(&request.into_inner().statement).await {
+            Ok(rows) => {
+                let rows = streams::rows(rows, query)?;
+                Ok(Response::new(rows.inspect(move |_| _ = &turn).boxed()))
+            }
+            Err(error) => {
+                query.failed(error.kind().as_str());
+                Err(from_error(&failure(&error)))
+            }
+        }
+    }
+
+    async fn claim(&self, request: Request<ClaimRequest>) -> Reply<ClaimReply> {
+        let call = self.enter(&request, WORK)?;
+        self.check_consumer(&call.caller, &request.get_ref().consumer).map_err(|error| from_error(&error))?;
+        self.granted(&call, request.get_ref()).await.map(Response::new)
+    }
+
+    async fn subscribe(&self, request: Request<SubscribeRequest>) -> Reply<Self::SubscribeStream> {
+        let call = self.enter(&request, WORK)?;
+        let SubscribeRequest { consumer, rule, outstanding, columns } = request.into_inner();
+        self.check_consumer(&call.caller, &consumer).map_err(|error| from_error(&error))?;
+        let outstanding = outstanding.max(1) as usize;
+        let ask = ClaimRequest { consumer, rule, wait_ms: None, step: None, member: None, columns };
+        let (service, stop) = (self.clone(), self.stopper.told());
+        let pushed = stream::unfold(Some((service, call, ask, Vec::new())), move |state| async move {
+            let (service, mut call, ask, mut unsettled) = state?;
+            loop {
+                let mut settled = std::pin::pin!(call.session.settled.notified());
+                settled.as_mut().enable(); // listen first, then look
+                let live =
+                    |epoch: &(u64, u64)| call.session.holder.look(*epoch, forebay_store::Claim::is_live);
+                unsettled.retain(|epoch| live(epoch).unwrap_or(false));
+                if unsettled.len() < outstanding {
+                    break;
+                }
+                // A lease that ends tells nobody here, so it is looked for.
+                let _ = tokio::time::timeout(EXPIRY_LOOK_EVERY, settled).await;
+            }
+            call.name = super::fresh_name();
+            match service.granted(&call, &ask).await {
+                Ok(ClaimReply { granted: Some(granted), .. }) => {
+                    unsettled.push((granted.incarnation, granted.claim));
+                    Some((Ok(granted), Some((service, call, ask, unsettled))))
+                }
+                Ok(ClaimReply { granted: None, .. }) => None,
+                Err(status) => Some((Err(status), None)),
+            }
+        });
+        Ok(Response::new(pushed.take_until(stop).boxed()))
+    }
+
+    async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {
+        let call = self.enter(&request, WORK)?;
+        let ColumnsRequest { incarnation, claim, columns } = request.into_inner();
+        let stream = blocking(move || {
+            let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+            streams::written(&call.session.holder.columns((incarnation, claim), &names)?)
+        });
+        Ok(Response::new(streams::pieces(stream.await?)))
+    }
+
+    async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {
+        use settle_request::How;
+        let call = self.enter(&request, WORK)?;
+        let SettleRequest { incarnation, claim, how } = request.into_inner();
+        if let Some(How::Finish(changes)) = &how {
+            let allowed =
+                changes.changes.iter().try_for_each(|change| call.caller.check_table(&change.table));
+            allowed.map_err(|error| from_error(&error))?;
+        }
+        let (session, epoch) = (call.session.clone(), (incarnation, claim));
+        let reply = self.once(call, move |holder| {
+            let done = SettleReply::default();
+            Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
+                How::Finish(changes) => {
+                    let rows = changed(holder, Some(&changes), |changes| holder.finish(epoch, changes))?;
+                    SettleReply { rows: rows_of(&rows), ..done }
+                }
+                How::Release(_) => holder.release(epoch).map(|()| done)?,
+                How::Accumulated(_) => holder.accumulated(epoch).map(|()| done)?,
+                How::ExtendMs(ms) => {
+                    let deadline = holder.extend(epoch, Duration::from_millis(ms))?;
+                    SettleReply { deadline: deadline.0, ..done }
+                }
+            })
+        });
+        let reply = reply.await;
+        session.settled.notify_waiters();
+        reply
+    }
+
+    async fn begin_step(&self, request: Request<BeginStepRequest>) -> Reply<BeginStepReply> {
+        let call = self.enter(&request, TRAIN)?;
+        let entries = request.into_inner().plan;
+        let allowed = entries.iter().try_for_each(|entry| self.check_consumer(&call.caller, &entry.consumer));
+        allowed.map_err(|error| from_error(&error))?;
+        self.once(call, move |holder| {
+            let plan = entries.into_iter().fold(Plan::new(), |plan, entry| match entry.groups.is_empty() {
+                true => plan.rows(&entry.consumer, entry.rows),
+                false => plan.groups(&entry.consumer, entry.groups),
+            });
+            Ok(BeginStepReply { step: holder.begin_step(&plan)? })
+        })
+        .await
+    }
+
+    async fn join_step(&self, request: Request<JoinStepRequest>) -> Reply<JoinStepReply> {
+        let call = self.enter(&request, TRAIN)?;
+        let message = request.into_inner();
+        self.check_consumer(&call.caller, &message.consumer).map_err(|error| from_error(&error))?;
+        self.once(call, move |holder| {
+            let member = holder.join_step(message.step, &message.consumer, wire::to_gang(&message))?;
+            Ok(JoinStepReply { member })
+        })
+        .await
+    }
+
+    async fn ask_step(&self, request: Request<AskStepRequest>) -> Reply<AskStepReply> {
+        use ask_step_request::Ask;
+        let call = self.enter(&request, TRAIN)?;
+        let AskStepRequest { step, ask } = request.into_inner();
+        if let Some(Ask::DropCache(table)) = &ask {
+            call.caller.check_table(table).map_err(|error| from_error(&error))?;
+        }
+        self.once(call, move |holder| {
+            Ok(match ask.ok_or_else(|| malformed("a question about nothing"))? {
+                Ask::IsComplete(consumer) => AskStepReply { yes: holder.is_complete(step, &consumer)? },
+                Ask::DropCache(table) => {
+                    holder.drop_cache(step, &table).map(|()| AskStepReply { yes: true })?
+                }
+            })
+        })
+        .await
+    }
+
+    async fn end_step(&self, request: Request<EndStepRequest>) -> Reply<EndStepReply> {
+        let call = self.enter(&request, TRAIN)?;
+        let EndStepRequest { step, commit, updates, durability } = request.into_inner();
+        self.once(call, move |holder| {
+            if !commit {
+                holder.abandon_step(step)?;
+                return Ok(EndStepReply::default());
+            }
+            let update = |update: PolicyUpdate| {
+                (update.policy, update.objects.into_iter().map(wire::to_object).collect())
+            };
+            let durability = wire::to_durability(&durability)?;
+            let commit = Commit { updates: updates.into_iter().map(update).collect(), durability };
+            Ok(EndStepReply { rows: holder.commit_step(step, &commit)?.rows })
+        })
+        .await
+    }
+
+    async fn rewind(&self, request: Request<RewindRequest>) -> Reply<RewindReply> {
+        let call = self.enter(&request, ADMIN)?;
+        let RewindRequest { step, exclude } = request.into_inner();
+        self.once(call, move |holder| {
+            let rows = if exclude { Rewind::Exclude } else { Rewind::TrainAgain };
+            let done = holder.store().rewind(step, rows)?;
+            Ok(RewindReply { step: done.step, steps_undone: done.steps_undone, rows: done.rows })
+        })
+        .await
+    }
+
+    async fn put_object(&self, request: Request<Streaming<ObjectPiece>>) -> Reply<ObjectRef> {
+        let call = self.enter(&request, TRAIN)?;
+        let mut pieces = request.into_inner();
+        let first = pieces.message().await?.and_then(|piece| piece.object);
+        let object = first.ok_or_else(|| from_error(&malformed("an object without its name")))?;
+        if object.bytes > OBJECT_BYTES_MAX {
+            let message = format!(
+                "an object of {} bytes is more than the {OBJECT_BYTES_MAX} that are taken",
+                object.bytes
+            );
+            return Err(from_error(&Error::new(Kind::Input, "TooLarge", message)));
+        }
+        let mut payload = Vec::new();
+        while let Some(piece) = pieces.message().await? {
+            payload.extend_from_slice(&piece.bytes);
+            if payload.len() as u64 > object.bytes {
+                return Err(from_error(&malformed("an object that is longer than it says")));
+            }
+        }
+        if payload.len() as u64 != object.bytes {
+            return Err(from_error(&malformed("an object that is shorter than it says")));
+        }
+        self.once(call, move |holder| {
+            Ok(wire::from_object(&holder.store().put_object(&object.key, object.version, &payload)?))
+        })
+        .await
+    }
+
+    async fn get_object(&self, request: Request<ObjectRef>) -> Reply<Self::GetObjectStream> {
+        self.enter(&request, READ)?;
+        let (store, object) = (self.store.clone(), wire::to_object(request.into_inner()));
+        let payload = blocking(move || Ok(store.object(&object)?)).await?;
+        let pieces = wire::pieces(payload).map(|bytes| Ok(ObjectPiece { object: None, bytes }));
+        Ok(Response::new(stream::iter(pieces).boxed()))
+    }
+
+    async fn maintain(&self, request: Request<MaintainRequest>) -> Reply<MaintainReply> {
+        use maintain_request::What;
+        let call = self.enter(&request, &[Scope::Write, Scope::Train])?;
+        let what = request.into_inner().what;
+        self.once(call, move |holder| {
+            match what.ok_or_else(|| malformed("nothing to do"))? {
+                What::Sync(_) => holder.store().sync()?,
+                What::Checkpoint(_) => _ = holder.store().checkpoint()?,
+            }
+            Ok(MaintainReply {})
+        })
+        .await
+    }
+}

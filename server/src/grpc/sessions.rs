@@ -1,0 +1,194 @@
+//! Who is there, and what each of them holds.
+//!
+//! A session lives for as long as one of its client's streams is open, and for `grace` after the last broke: then it ends,
+//! and what it held goes back. A call keeps its session until it is over.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_client::{Error, Holder};
+use forebay_store::{Kind, Store};
+use tokio::sync::Notify;
+
+use super::replies::Replies;
+
+/// A session's name, which is a secret of its client.
+pub(super) type SessionId = [u8; 16];
+
+/// The most sessions at the same time.
+const SESSIONS_MAX: usize = 20_000;
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) holder: Holder,
+    pub(super) replies: Replies,
+    /// Told whenever a claim was ended.
+    pub(super) settled: Notify,
+    /// Whose token began it: nobody else goes on with it.
+    caller: String,
+    presence: Mutex<Presence>,
+}
+
+#[derive(Debug)]
+struct Presence {
+    streams: usize,
+    gone_since: Instant,
+}
+
+/// All clients.
+#[derive(Clone, Debug)]
+pub(super) struct Sessions {
+    store: Store,
+    pub(super) grace: Duration,
+    open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
+}
+
+/// Says that a client is there, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Present(Arc<Session>);
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner) // whoever panicked left whole entries
+}
+
+impl Sessions {
+    pub(super) fn new(store: Store, grace: Duration) -> Self {
+        Sessions { store, grace, open: Arc::default() }
+    }
+
+    /// Goes on with a session that is there and the caller's, or begins one. Gives its name and whether it went on.
+    pub(super) fn enter(
+        &self,
+        caller: &str,
+        owner: &str,
+        resume: Option<SessionId>,
+    ) -> Result<(SessionId, Present, bool), Error> {
+        let mut open = lock(&self.open);
+        if let Some(id) = resume
+            && let Some(session) = open.get(&id).filter(|session| session.caller == caller)
+        {
+            return Ok((id, Present::new(session.clone()), true));
+        }
+        if open.len() >= SESSIONS_MAX {
+            let message = format!("{SESSIONS_MAX} clients are connected already; close some, or try later");
+            return Err(Error::new(Kind::Capacity, "Sessions", message));
+        }
+        let mut id = SessionId::default();
+        getrandom::fill(&mut id).map_err(|error| {
+            Error::new(
+                Kind::Retry,
+                "Random",
+                format!("the system gives no random bytes for a session: {error}"),
+            )
+        })?;
+        let session = Session {
+            holder: Holder::new(self.store.clone(), owner),
+            replies: Replies::default(),
+            settled: Notify::new(),
+            caller: caller.to_owned(),
+            presence: Mutex::new(Presence { streams: 0, gone_since: Instant::now() }),
+        };
+        let session = Arc::new(session);
+        open.insert(id, session.clone());
+        Ok((id, Present::new(session), false))
+    }
+
+    /// The session of that name, if it is the caller's.
+    pub(super) fn find(&self, caller: &str, id: &[u8]) -> Result<Arc<Session>, Error> {
+        let id: Option<SessionId> = id.try_into().ok();
+        let found = id.and_then(|id| lock(&self.open).get(&id).cloned());
+        found.filter(|session| session.caller == caller).ok_or_else(|| {
+            let message =
+                "the session is not there (any more), and what it held was given back; begin another";
+            Error::new(Kind::State, "SessionLost", message)
+        })
+    }
+
+    /// Ends a session; what it holds goes back with the last of its calls.
+    pub(super) fn close(&self, id: &[u8]) -> Option<Arc<Session>> {
+        lock(&self.open).remove(&SessionId::try_from(id).ok()?)
+    }
+
+    /// Ends all sessions: the server does.
+    pub(super) fn close_all(&self) {
+        let all: Vec<Arc<Session>> = lock(&self.open).drain().map(|(_, session)| session).collect();
+        drop(all); // gives back what they held, with nothing locked
+    }
+
+    /// Ends the sessions whose clients have been gone for too long.
+    pub(super) fn sweep(&self) -> Vec<Arc<Session>> {
+        let mut open = lock(&self.open);
+        let late = |session: &Session| {
+            let presence = lock(&session.presence);
+            presence.streams == 0 && presence.gone_since.elapsed() >= self.grace
+        };
+        let gone: Vec<SessionId> =
+            open.iter().filter(|(_, session)| late(session)).map(|(id, _)| *id).collect();
+        gone.iter().filter_map(|id| open.remove(id)).collect()
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        lock(&self.open).len()
+    }
+}
+
+impl Present {
+    fn new(session: Arc<Session>) -> Self {
+        lock(&session.presence).streams += 1;
+        Present(session)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut presence = lock(&self.0.presence);
+        presence.streams -= 1;
+        presence.gone_since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::Options;
+
+    use super::*;
+
+    fn sessions(grace: Duration) -> (tempfile::TempDir, Sessions) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        (dir, Sessions::new(store, grace))
+    }
+
+    #[test]
+    fn a_session_is_there_while_its_client_is_and_for_a_grace_after() {
+        let (_dir, sessions) = sessions(Duration::ZERO);
+        let (id, present, resumed) = sessions.enter("a", "rank 0", None).unwrap();
+        assert!(!resumed && sessions.sweep().is_empty());
+        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id)).unwrap();
+        assert!(resumed && again == id);
+        drop(present);
+        assert!(sessions.sweep().is_empty(), "another stream is open");
+        drop(second);
+        assert_eq!((sessions.sweep().len(), sessions.count()), (1, 0));
+        assert_eq!(sessions.find("a", &id).unwrap_err().cause(), "SessionLost");
+        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id)).unwrap();
+        assert!(!resumed, "it is gone for good");
+    }
+
+    #[test]
+    fn nobody_goes_on_with_a_session_of_another() {
+        let (_dir, sessions) = sessions(Duration::from_secs(3600));
+        let (id, present, _) = sessions.enter("a", "rank 0", None).unwrap();
+        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id)).unwrap();
+        assert!(!resumed && other != id);
+        for (caller, name) in [("b", &id[..]), ("a", &id[..15]), ("a", &[])] {
+            assert_eq!(sessions.find(caller, name).unwrap_err().cause(), "SessionLost");
+        }
+        drop(present);
+        assert!(sessions.sweep().is_empty(), "the grace is not over");
+        assert!(sessions.close(&id).is_some() && sessions.find("a", &id).is_err());
+    }
+}

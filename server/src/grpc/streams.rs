@@ -1,0 +1,95 @@
+//! Answers that come in pieces.
+
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::StreamWriter;
+use forebay_client::wire::PIECE_BYTES;
+use forebay_client::wire::proto::ArrowPiece;
+use forebay_client::{Error, wire};
+use forebay_query::RowStream;
+use forebay_store::Kind;
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, stream};
+use tonic::Status;
+
+use super::sessions::Present;
+use crate::asked::failure;
+use crate::queries::Query;
+
+/// What a call with many messages answers.
+pub(super) type Answers<T> = BoxStream<'static, Result<T, Status>>;
+
+/// How often a client hears that the server is there.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+
+/// The pieces of a stream that is there.
+pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
+    stream::iter(wire::pieces(whole).map(|bytes| Ok(ArrowPiece { bytes }))).boxed()
+}
+
+/// A query's rows as an Arrow stream, written as they come. The query counts as running while they are read.
+pub(super) fn rows(rows: RowStream, query: Query) -> Result<Answers<ArrowPiece>, Status> {
+    let writer = StreamWriter::try_new(Vec::new(), rows.schema()).map_err(unwritable)?;
+    let state = (rows, Some(writer), query);
+    let written = stream::unfold(state, |(mut rows, writer, query)| async move {
+        let mut writer = writer?;
+        let last = loop {
+            match rows.next().await {
+                Some(Ok(batch)) => {
+                    if let Err(error) = writer.write(&batch) {
+                        return Some((Err(unwritable(error)), (rows, None, query)));
+                    }
+                    if writer.get_ref().len() >= PIECE_BYTES {
+                        break false;
+                    }
+                }
+                Some(Err(error)) => {
+                    query.failed(error.kind().as_str());
+                    return Some((Err(wire::from_error(&failure(&error))), (rows, None, query)));
+                }
+                None => break true,
+            }
+        };
+        if last && let Err(error) = writer.finish() {
+            return Some((Err(unwritable(error)), (rows, None, query)));
+        }
+        let bytes = std::mem::take(writer.get_mut());
+        Some((Ok(bytes), (rows, (!last).then_some(writer), query)))
+    });
+    let split = written.flat_map(|written| match written {
+        Ok(bytes) => pieces(bytes),
+        Err(status) => stream::iter([Err(status)]).boxed(),
+    });
+    Ok(split.boxed())
+}
+
+fn unwritable(error: arrow_schema::ArrowError) -> Status {
+    tracing::error!(%error, "an answer could not be written");
+    Status::internal(error.to_string())
+}
+
+/// What a session's stream says first, and then, for as long as the client is there, that the server is.
+pub(super) fn presence<T: Send + 'static>(
+    first: T,
+    alive: impl Fn() -> T + Send + 'static,
+    present: Present,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Answers<T> {
+    let beats = stream::unfold((), |()| async {
+        tokio::time::sleep(ALIVE_EVERY).await;
+        Some(((), ()))
+    });
+    let beats = beats.map(move |()| {
+        let _until_the_end = &present;
+        Ok(alive())
+    });
+    stream::iter([Ok(first)]).chain(beats).take_until(stop).boxed()
+}
+
+/// A claim's columns as they travel: nothing of an extent beside the values.
+pub(super) fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
+    let compacted =
+        forebay_store::compact(batch).map_err(|error| Error::new(Kind::State, "Bug", error.to_string()))?;
+    wire::write_stream(&compacted.schema(), &[compacted])
+}

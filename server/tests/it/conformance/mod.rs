@@ -1,0 +1,128 @@
+//! What a store promises, asked of a client on every way that there is: in this process, over a socket, over TCP.
+//!
+//! A case is written once and run on all ways ([`on_every_way`]); whatever differs between them is a fault.
+
+mod asked;
+mod claims;
+mod refusals;
+mod rows;
+mod steps;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::{Changes, Claim, Client, ConnectOptions, ConsumerHandle, Embedded, Table};
+use forebay_query::Session;
+use forebay_server::{Asked, Server};
+use forebay_store::{Consumer, DataType, Element, MicroBatch, NewRow, Options, Row, Schema, Store, Wait};
+
+/// Longer than anything here takes.
+pub(crate) const LONG: Wait = Wait::For(Duration::from_secs(30));
+
+/// How a client gets at the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Embedded,
+    Socket,
+    Tcp,
+}
+
+/// A store and a server in front of it.
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) server: Option<Server>,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) way: Way,
+}
+
+impl World {
+    pub(crate) fn new(way: Way) -> Self {
+        Self::with(way, Options::default())
+    }
+
+    pub(crate) fn with(way: Way, options: Options) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), options).unwrap();
+        let builder = Server::builder();
+        let builder = match way {
+            Way::Embedded => None,
+            Way::Socket => Some(builder.grpc_socket(dir.path().join("grpc.sock"))),
+            Way::Tcp => Some(builder.grpc("127.0.0.1:0".parse().unwrap())),
+        };
+        let server =
+            builder.map(|builder| builder.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+        World { store, server, dir, way }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        match self.way {
+            Way::Socket => format!("unix://{}", self.dir.path().join("grpc.sock").display()),
+            _ => format!("grpc://{}", self.server.as_ref().unwrap().grpc_address().unwrap()),
+        }
+    }
+
+    /// Another process, as far as the store can tell.
+    pub(crate) fn client(&self) -> Client {
+        match self.way {
+            Way::Embedded => {
+                let asked = Asked::new(Session::new(&self.store).unwrap());
+                let embedded = Embedded::new(self.store.clone()).with_queries(Arc::new(asked));
+                Client::over(Arc::new(embedded))
+            }
+            _ => Client::connect(&self.address(), &ConnectOptions::default()).unwrap(),
+        }
+    }
+}
+
+/// Runs a case on every way, each with a store of its own.
+pub(crate) fn on_every_way(case: impl Fn(&World)) {
+    for way in [Way::Embedded, Way::Socket, Way::Tcp] {
+        eprintln!("on the way {way:?}"); // shown when the case fails
+        case(&World::new(way));
+    }
+}
+
+/// The usual table.
+pub(crate) fn solver(client: &Client) -> Table {
+    let schema = Schema::new()
+        .data("prompt", DataType::Utf8)
+        .data("response", DataType::list(Element::Int32))
+        .data("reward", DataType::Float32);
+    client.create_table("solver", schema).unwrap()
+}
+
+/// A task that waits for responses.
+pub(crate) fn judge(client: &Client) -> ConsumerHandle {
+    client.create_consumer("judge", Consumer::task(["solver"]).ready(["response"])).unwrap()
+}
+
+/// A trainer that waits for rewards.
+pub(crate) fn trainer(client: &Client) -> ConsumerHandle {
+    client.create_consumer("train", Consumer::trainer(["solver"]).ready(["response", "reward"])).unwrap()
+}
+
+/// A row with a response, and with a reward if there is one.
+pub(crate) fn row(table: &Table, version: u64, id: &str, reward: Option<f32>) -> Row {
+    let row = table.insert(NewRow::new(version, id).unwrap(), [("prompt", id.into())]).unwrap();
+    let tokens = vec![1_i32, 2, i32::from(id.len() as u8)];
+    table.write(row, [("response", tokens.into())]).unwrap();
+    if let Some(reward) = reward {
+        table.write(row, [("reward", reward.into())]).unwrap();
+    }
+    row
+}
+
+pub(crate) fn ids(claim: &Claim) -> Vec<String> {
+    claim.sample_ids().iter().map(ToString::to_string).collect()
+}
+
+/// What a judge says of each row of a claim.
+pub(crate) fn verdicts(claim: &Claim, reward: f32) -> Changes<'static> {
+    let mut changes = Changes::new();
+    claim.rows().iter().for_each(|row| _ = changes.write("solver", *row, [("reward", reward.into())]));
+    changes
+}
+
+pub(crate) fn up_to(rows: usize) -> MicroBatch {
+    MicroBatch::up_to(rows)
+}

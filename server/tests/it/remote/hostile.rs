@@ -1,0 +1,192 @@
+//! Clients that lie: refused, and nobody else is touched.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use forebay_client::wire::proto::store_client::StoreClient;
+use forebay_client::wire::proto::*;
+use forebay_client::wire::{self, CALL, SESSION};
+use forebay_client::{Changes, Client};
+use forebay_server::Server;
+use forebay_store::{Kind, NewRow, Row, Value, Wait};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+
+use crate::conformance::*;
+
+#[test]
+fn rows_that_were_made_up_are_refused() {
+    on_every_remote_way(|world| {
+        let client = world.client();
+        let table = solver(&client);
+        let real = row(&table, 0, "q_0_0", None);
+        let bytes = real.to_bytes();
+        for at in 0..bytes.len() {
+            let mut forged = bytes;
+            forged[at] ^= 0x41;
+            let forged = Row::from_bytes(forged);
+            let mut changes = Changes::new();
+            changes.write("solver", forged, [("reward", 1.0.into())]);
+            let error = client.write(&changes).unwrap_err();
+            assert_eq!((error.kind(), error.cause()), (Kind::Input, "Unknown"), "byte {at}: {error}");
+            assert!(
+                table.cell(forged, "reward").is_err()
+                    && table.append(forged, "response", vec![1_i32].into()).is_err()
+            );
+        }
+        table.write(real, [("reward", 1.0.into())]).unwrap();
+    });
+}
+
+fn on_every_remote_way(case: impl Fn(&World)) {
+    [Way::Socket, Way::Tcp].into_iter().for_each(|way| case(&World::new(way)));
+}
+
+#[test]
+fn a_message_that_is_too_large_is_refused_before_it_is_sent() {
+    let world = World::new(Way::Tcp);
+    let client = world.client();
+    let table = solver(&client);
+    let row = table.insert(NewRow::new(0, "q_0_0").unwrap(), [("prompt", "?".into())]).unwrap();
+    let numbers = vec![0_i32; 20 << 20];
+    let error = table.write(row, [("response", Value::from(numbers))]).unwrap_err();
+    assert_eq!((error.kind(), error.cause()), (Kind::Input, "TooLarge"), "{error}");
+    assert!(error.to_string().contains(&wire::MESSAGE_BYTES_MAX.to_string()), "{error}");
+    table.write(row, [("response", vec![1_i32].into())]).unwrap();
+}
+
+/// The protocol itself, without a client that minds it.
+struct Raw {
+    runtime: tokio::runtime::Runtime,
+    client: StoreClient<tonic::transport::Channel>,
+    session: Vec<u8>,
+    _presence: tonic::Streaming<OpenEvent>,
+}
+
+impl Raw {
+    fn connect(world: &World) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let address = world.address().replace("grpc://", "http://");
+        let (client, presence, session) = runtime.block_on(async {
+            let mut client = StoreClient::connect(address).await.unwrap();
+            let mut presence = client.open(OpenRequest::default()).await.unwrap().into_inner();
+            let first = presence.message().await.unwrap().unwrap().event.unwrap();
+            let open_event::Event::Opened(opened) = first else { panic!("{first:?}") };
+            (client, presence, opened.session.to_vec())
+        });
+        Raw { runtime, client, session, _presence: presence }
+    }
+
+    fn request<T>(&self, message: T, session: &[u8], name: &[u8]) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert_bin(SESSION, MetadataValue::from_bytes(session));
+        request.metadata_mut().insert_bin(CALL, MetadataValue::from_bytes(name));
+        request
+    }
+
+    fn write(&self, message: WriteRequest, session: &[u8], name: &[u8]) -> Result<WriteReply, Code> {
+        let (mut client, request) = (self.client.clone(), self.request(message, session, name));
+        let reply = self.runtime.block_on(async move { client.write(request).await });
+        reply.map(tonic::Response::into_inner).map_err(|status| status.code())
+    }
+}
+
+fn insert(id: &str) -> WriteRequest {
+    let mut changes = Changes::new();
+    changes.insert("solver", NewRow::new(0, id).unwrap(), [("prompt", "?".into())]);
+    WriteRequest { changes: Some(wire::from_changes(&changes)) }
+}
+
+#[test]
+fn calls_without_a_session_or_a_name_are_refused_and_names_are_for_one_call() {
+    let world = World::new(Way::Tcp);
+    let table = solver(&Client::embedded(world.store.clone()));
+    let raw = Raw::connect(&world);
+    let session = raw.session.clone();
+    for (what, session, name, code) in [
+        ("no session", &[][..], &[7; 16][..], Code::FailedPrecondition),
+        ("another session", &[9; 16], &[7; 16], Code::FailedPrecondition),
+        ("a long session", &[session.clone(), vec![0]].concat(), &[7; 16], Code::FailedPrecondition),
+        ("no name", &session, &[], Code::InvalidArgument),
+        ("a short name", &session, &[7; 15], Code::InvalidArgument),
+    ] {
+        assert_eq!(raw.write(insert("q_0_0"), session, name).unwrap_err(), code, "{what}");
+    }
+    for (what, message) in [
+        ("no changes", WriteRequest::default()),
+        (
+            "a change of nothing",
+            WriteRequest {
+                changes: Some(wire::proto::Changes {
+                    changes: vec![Change::default()],
+                    ..Default::default()
+                }),
+            },
+        ),
+    ] {
+        assert_eq!(
+            raw.write(
+                message,
+                &session,
+                what.as_bytes().first_chunk::<8>().map(|c| [*c, *c].concat()).unwrap().as_slice()
+            )
+            .unwrap_err(),
+            Code::InvalidArgument,
+            "{what}"
+        );
+    }
+    assert_eq!(table.counts().unwrap().written, 0);
+    let first = raw.write(insert("q_0_0"), &session, &[1; 16]).unwrap();
+    assert_eq!(raw.write(insert("other_0_0"), &session, &[1; 16]).unwrap(), first, "the answer of the first");
+    assert_eq!(table.counts().unwrap().written, 1);
+    let request =
+        raw.request(MaintainRequest { what: Some(maintain_request::What::Sync(true)) }, &session, &[1; 16]);
+    let mut client = raw.client.clone();
+    let reused = raw.runtime.block_on(async move { client.maintain(request).await });
+    assert_eq!(reused.unwrap_err().code(), Code::InvalidArgument, "the name of another call");
+}
+
+#[test]
+fn bytes_that_are_no_protocol_disturb_nobody() {
+    let world = World::new(Way::Tcp);
+    let client = world.client();
+    let table = solver(&client);
+    let address = world.server.as_ref().unwrap().grpc_address().unwrap();
+    for noise in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"\0\0\0\0",
+        &[0xff; 4096],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff",
+    ] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let _ = stream.write_all(noise);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer); // whatever it says, it ends
+        row(&table, 0, &format!("n{}_0_?", noise.len()), None);
+    }
+    assert_eq!(table.counts().unwrap().written, 4);
+}
+
+#[test]
+fn one_connection_more_than_may_be_is_closed_and_the_others_are_not() {
+    let mut world = World::new(Way::Embedded);
+    let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap()).connections_max(2);
+    world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+    world.way = Way::Tcp;
+    let options = || {
+        forebay_client::ConnectOptions::default()
+            .connect_time_max(Duration::from_secs(2))
+            .outage_time_max(Duration::ZERO)
+    };
+    let connect = || Client::connect(&world.address(), &options());
+    let (one, other) = (connect().unwrap(), connect().unwrap());
+    assert_eq!(connect().unwrap_err().kind(), Kind::Retry);
+    let table = solver(&one);
+    let judge = judge(&other);
+    row(&table, 0, "q_0_0", None);
+    assert!(judge.claim(up_to(1), Wait::No).unwrap().is_some());
+}

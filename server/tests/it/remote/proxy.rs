@@ -1,0 +1,105 @@
+//! A network that can be broken: bytes between a client and a server pass through here.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What happens to bytes. Shared with the threads that carry them.
+#[derive(Debug, Default)]
+struct Weather {
+    /// Connections are refused and those that are open are cut.
+    down: AtomicBool,
+    /// What the server says is swallowed.
+    deaf: AtomicBool,
+    /// How many bytes of the server's are let through before the connection is cut; none when it is not to be.
+    cut_after: AtomicU64,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+/// A proxy on a port of its own, until the process ends.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    weather: Arc<Weather>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Proxy {
+    pub(crate) fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let weather = Arc::new(Weather { cut_after: AtomicU64::new(NEVER), ..Weather::default() });
+        let of = weather.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if of.down.load(Ordering::SeqCst) {
+                    continue; // dropped, which cuts it
+                }
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                for stream in [&client, &server] {
+                    stream.set_nodelay(true).unwrap();
+                    of.open.lock().unwrap().push(stream.try_clone().unwrap());
+                }
+                let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let weather = of.clone();
+                thread::spawn(move || carry(up, server, &weather, false));
+                let weather = of.clone();
+                thread::spawn(move || carry(down, client, &weather, true));
+            }
+        });
+        Proxy { address, weather }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("grpc://{}", self.address)
+    }
+
+    /// Cuts every connection; others may come.
+    pub(crate) fn cut(&self) {
+        for stream in self.weather.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Cuts every connection, and lets none come until it is up again.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.weather.down.store(down, Ordering::SeqCst);
+        if down {
+            self.cut();
+        }
+    }
+
+    /// Swallows what the server says from now on, and says nothing of it: a cable that is pulled.
+    pub(crate) fn set_deaf(&self, deaf: bool) {
+        self.weather.deaf.store(deaf, Ordering::SeqCst);
+    }
+
+    /// Cuts the connection once the server has said so many bytes more.
+    pub(crate) fn cut_after(&self, bytes: u64) {
+        self.weather.cut_after.store(bytes, Ordering::SeqCst);
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: bool) {
+    let mut buffer = [0; 16 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let mut let_through = read;
+        if of_server {
+            if weather.deaf.load(Ordering::SeqCst) {
+                continue;
+            }
+            let left = weather.cut_after.load(Ordering::SeqCst);
+            if left != NEVER {
+                let_through = read.min(usize::try_from(left).unwrap());
+                let rest = left - let_through as u64;
+                weather.cut_after.store(if let_through < read { NEVER } else { rest }, Ordering::SeqCst);
+            }
+        }
+        if to.write_all(&buffer[..let_through]).is_err() || let_through < read {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
