@@ -151,8 +151,8 @@ impl Options {
         self
     }
 
-    /// The size of a writer's first extent and the size that the following ones double to, in bytes. Default: 1 MiB and
-    /// 1 GiB. What other engines call segment or block size.
+    /// The least and the greatest size of an extent, in bytes; a writer begins with the least, and goes on with about an
+    /// eighth of what it wrote of the last version. Default: 1 MiB and 1 GiB. What other engines call segment or block size.
     pub fn extent_bytes(mut self, first: usize, max: usize) -> Self {
         (self.extent_bytes_first, self.extent_bytes_max) = (first, max);
         self

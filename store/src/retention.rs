@@ -35,6 +35,11 @@ impl Retention {
         self
     }
 
+    /// Whether versions go by themselves.
+    pub(crate) fn retires_versions(self) -> bool {
+        self.versions.is_some()
+    }
+
     /// Keeps a row for this long after the step that trained on it was committed.
     pub fn consumed_for(mut self, time: Duration) -> Self {
         self.consumed_for = Some(time);

@@ -1,6 +1,6 @@
 //! Moves what is left in thin extents, so that their space can be used again.
 //!
-//! An extent is thin when less than a quarter of it is live. Its live values are found by looking through the tables, a
+//! An extent is thin when less than a quarter of what was written to it is live. Its live values are found by looking through the tables, a
 //! shared chunk at a time, and copied, all with no lock held; then one record swaps the views, each only if its cell still
 //! holds the value that was copied. A crash before the record leaves copies that nothing names; after it, the old values
 //! are dead.
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::state::State;
 use crate::table::CHUNK_ROWS;
 
-/// An extent is evacuated when less than one part in so many of it is live.
+/// An extent is evacuated when less than one part in so many of what was written to it is live.
 const THIN_PARTS: u64 = 4;
 /// The most values that one record moves.
 const MOVES_MAX: usize = 4096;
@@ -56,7 +56,7 @@ impl Shared {
         Ok(moved)
     }
 
-    /// Sealed extents of which less than a quarter is live.
+    /// Sealed extents of which less than a quarter is live, of what was written.
     fn thin(&self) -> HashSet<Place> {
         let all = self.extents.all();
         let state = self.state.lock();
@@ -64,7 +64,7 @@ impl Shared {
             let place = (extent.number(), extent.generation());
             let life = state.liveness.of(place).filter(|life| life.values > 0)?;
             let taken = life.bytes + life.values * TRAILER_BYTES as u64;
-            (taken * THIN_PARTS < extent.reserved()).then_some(place)
+            (taken * THIN_PARTS < extent.filled()).then_some(place)
         });
         thin.collect()
     }

@@ -209,6 +209,8 @@ pub(crate) struct Extent {
     generation: u32,
     /// Nothing is written to it any more.
     sealed: AtomicBool,
+    /// Up to where it was written, once it is sealed.
+    filled: AtomicU64,
 }
 
 /// A panic while values are written leaves bytes that no record names; nothing that a reader sees is half done.
@@ -217,12 +219,14 @@ impl std::panic::RefUnwindSafe for Extent {}
 impl Extent {
     /// A generation that a writer begins.
     pub(super) fn begun(file: Arc<ExtentFile>, generation: u32) -> Self {
-        Extent { file, generation, sealed: AtomicBool::new(false) }
+        let filled = AtomicU64::new(file.reserved());
+        Extent { file, generation, sealed: AtomicBool::new(false), filled }
     }
 
     /// A generation that was there when the store was opened.
     pub(super) fn found(file: ExtentFile, generation: u32) -> Self {
-        Extent { file: Arc::new(file), generation, sealed: AtomicBool::new(true) }
+        let filled = AtomicU64::new(file.reserved());
+        Extent { file: Arc::new(file), generation, sealed: AtomicBool::new(true), filled }
     }
 
     pub(super) fn file(&self) -> &Arc<ExtentFile> {
@@ -246,13 +250,21 @@ impl Extent {
         self.file.reserved()
     }
 
+    /// Bytes of it that were written, header included; all of them where that is not known.
+    pub(super) fn filled(&self) -> u64 {
+        self.filled.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Nothing more is written to it; what lies behind `end` is given back.
-    pub(super) fn seal(&self, end: usize) {
-        self.file.punch_behind(end.max(HEADER_BYTES));
+    /// Nothing more is written to it; what lies behind `end` is given back, unless it may stay.
+    pub(super) fn seal(&self, end: usize, tail_stays: bool) {
+        if !tail_stays {
+            self.file.punch_behind(end.max(HEADER_BYTES));
+        }
+        self.filled.store(end as u64, Ordering::Relaxed);
         self.sealed.store(true, Ordering::Release);
     }
 

@@ -5,7 +5,7 @@
 //!
 //! # A life
 //! *Open*: one [`Writer`](writer) fills it from the front. *Sealed*: it is full, or its version is over; its tail is
-//! given back. *Thin*: less than a quarter of it is live; what lives is copied elsewhere ([`mod@evacuate`]). *Empty*:
+//! given back, unless versions go by themselves and it is used again soon. *Thin*: less than a quarter of it is live; what lives is copied elsewhere ([`mod@evacuate`]). *Empty*:
 //! nothing in it is live. *Free*: nobody may read it any more either ([`mod@reclaim`]); it waits in a bounded pool, or
 //! is deleted. *Open* again, as the next *generation* of the same file: no new pages, nothing allocated.
 //!
@@ -38,6 +38,7 @@ mod pins;
 mod reclaim;
 mod registry;
 mod show;
+mod sizing;
 mod source;
 mod stored;
 mod tend;

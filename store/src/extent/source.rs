@@ -4,14 +4,15 @@
 //! it for all of them, and puts it back when they are flushed; so there are as many open extents as there were ever
 //! calls at the same time, and each is written by one thread at a time with no lock held.
 //!
-//! A writer whose extent is full begins the next, twice as large: a free file where one fits, else, if there is
-//! [`Room`], a new one.
+//! A writer whose extent is full begins the next, as large as [`Sizing`] says: a free file where one fits, else, if there
+//! is [`Room`], a new one.
 
 use std::sync::Arc;
 
 use super::file::{Extent, ExtentFile};
 use super::layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, ValueOwner};
 use super::registry::Extents;
+use super::sizing::Sizing;
 use super::view::{INLINE_BYTES_MAX, View};
 use super::writer::{Lifetime, Path, Writer};
 use crate::directory::Directory;
@@ -20,7 +21,7 @@ use crate::error::{Cause, Result};
 use crate::options::{Options, ValuePath};
 use crate::schema::StorageClass;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync_gate::SyncGate;
 
 /// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
@@ -47,18 +48,19 @@ pub(crate) trait Room {
 pub(crate) struct ValueSource {
     directory: Arc<Directory>,
     extents: Arc<Extents>,
+    sizing: Sizing,
     bytes_first: usize,
     bytes_max: usize,
     free_bytes_max: u64,
     path: ValuePath,
+    /// Extents are used again soon, for versions go by themselves, and no budget asks for every byte meanwhile.
+    tails_stay: bool,
     /// New files are made to be filled through their mapping.
     fills_mapped: bool,
     idle: Mutex<Idle>,
     /// Files that nobody may read, with their last generation.
     free: Mutex<Vec<(Arc<ExtentFile>, u32)>>,
     next_extent: AtomicU32,
-    /// How large the last full extent was: what a new version begins with is sized by it.
-    full_bytes: AtomicUsize,
     written_bytes: AtomicU64,
     recycled: AtomicU64,
     /// A file was made since the last sync: its name is not on stable storage.
@@ -95,10 +97,12 @@ impl ValueSource {
             next_extent: AtomicU32::new(extents.greatest().max(named).saturating_add(1)),
             directory,
             extents,
+            sizing: Sizing::new(options.extent_bytes_first, options.extent_bytes_max),
             bytes_first: options.extent_bytes_first,
             bytes_max: options.extent_bytes_max,
             free_bytes_max: options.free_extent_bytes_max,
             path: options.value_path,
+            tails_stay: options.retention.retires_versions() && options.disk_bytes_max.is_none(),
             // A few bytes between two syncs would have a large page written each time.
             fills_mapped: match options.value_path {
                 ValuePath::Chosen => options.durability != Durability::Synced,
@@ -106,7 +110,6 @@ impl ValueSource {
             },
             idle: Mutex::default(),
             free: Mutex::default(),
-            full_bytes: AtomicUsize::new(0),
             written_bytes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             begun_unsynced: AtomicBool::new(false),
@@ -155,7 +158,8 @@ impl ValueSource {
             Lifetime::Shared | Lifetime::Moved => false,
         };
         let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., |writer| over(writer)).collect();
-        sealed.into_iter().for_each(|writer| drop(writer.seal()));
+        self.sizing.learn(&sealed);
+        sealed.into_iter().for_each(|writer| drop(writer.seal(self.tails_stay)));
     }
 
     /// Takes a file that nobody may read any more: into the pool, or off the disk when the pool is full.
@@ -199,8 +203,7 @@ impl ValueSource {
             (last.map(|index| idle.writers.remove(index)), idle.buffers.pop().unwrap_or_default())
         };
         let Some(mut writer) = last else {
-            let wished = self.bytes_first.max(self.full_bytes.load(Ordering::Relaxed) / 4);
-            return self.begin(lifetime, wished, length, buffer, room);
+            return self.begin(lifetime, 0, length, buffer, room);
         };
         writer.gathered = buffer;
         if writer.fits(length, align) { Ok(writer) } else { self.follow(writer, length, room) }
@@ -208,10 +211,9 @@ impl ValueSource {
 
     /// The next extent of a writer whose extent is full.
     fn follow(&self, full: Writer, length: usize, room: &dyn Room) -> Result<Writer> {
-        let (lifetime, capacity) = (full.lifetime, full.extent.capacity());
-        self.full_bytes.store(capacity, Ordering::Relaxed);
-        let buffer = full.seal();
-        self.begin(lifetime, capacity * 2, length, buffer, room)
+        let (lifetime, written) = (full.lifetime, full.chain_bytes());
+        let buffer = full.seal(self.tails_stay);
+        self.begin(lifetime, written, length, buffer, room)
     }
 
     /// Takes back a writer whose values are flushed or given up, and its buffer for whoever comes next.
@@ -226,20 +228,21 @@ impl ValueSource {
             (idle.writers.len() > IDLE_WRITERS_MAX).then(|| idle.writers.remove(0))
         };
         if let Some(oldest) = oldest {
-            oldest.seal();
+            oldest.seal(self.tails_stay);
         }
     }
 
+    /// A writer with the next extent of a chain of which `written` bytes are there.
     fn begin(
         &self,
         lifetime: Lifetime,
-        wished: usize,
+        written: u64,
         length: usize,
         buffer: Vec<u8>,
         room: &dyn Room,
     ) -> Result<Writer> {
         let least = (HEADER_BYTES + length + 64 + TRAILER_BYTES).next_power_of_two();
-        let capacity = wished.max(least).min(self.bytes_max);
+        let capacity = self.sizing.next(lifetime, written).max(least).min(self.bytes_max);
         let mut free = self.take_free(capacity, least);
         if free.is_none() {
             room.reclaim();
@@ -261,7 +264,7 @@ impl ValueSource {
         let extent = Arc::new(Extent::begun(file, generation));
         self.extents.add(extent.clone());
         let path = self.path_for(extent.file());
-        Ok(Writer::new(extent, lifetime, path, buffer))
+        Ok(Writer::new(extent, lifetime, path, written).gathering_in(buffer))
     }
 
     /// How values go into an extent: see the measurements at [`ValuePath`].
@@ -398,7 +401,8 @@ impl std::fmt::Debug for ValueWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimulatedDisk;
+    use crate::disk::{DiskOperation, SimulatedDisk};
+    use crate::retention::Retention;
 
     /// A store's worth of room, for tests of values alone.
     struct Plenty;
@@ -434,5 +438,36 @@ mod tests {
         assert_eq!((syncs(), syncs()), (2, 0), "one extent and its name, once");
         write();
         assert_eq!((syncs(), syncs()), (1, 0), "the same extent, written again");
+    }
+
+    // FX-B10
+    #[test]
+    fn a_tail_is_given_back_but_where_versions_go_by_themselves_and_no_budget_wants_every_byte() {
+        let retired = Retention::default().versions(2);
+        let cases = [
+            (Options::default(), true),
+            (Options::default().retention(retired), false),
+            (Options::default().retention(retired).disk_bytes_max(1 << 30), true),
+        ];
+        for (options, gives_back) in cases {
+            let disk = SimulatedDisk::default();
+            let options = options.disk(Arc::new(disk.clone())).extent_bytes(1 << 18, 1 << 18);
+            let directory = Arc::new(Directory::open(std::path::Path::new("/store"), &options).unwrap());
+            let extents = Arc::new(Extents::open(&directory, true).unwrap());
+            let source = ValueSource::new(directory, extents.clone(), 0, &options);
+            let mut writer = source.writer(&Plenty);
+            let owner = ValueOwner { row_key: 1, table: 0, column: 0 };
+            let view = writer.write(&[&[7; 100]], StorageClass::View, Lifetime::Version(0), owner).unwrap();
+            writer.flush().unwrap();
+            drop(writer);
+            source.seal_below(1);
+            assert_eq!(disk.history().contains(&DiskOperation::Punch), gives_back, "{options:?}");
+            let (extent, _) = extents.locate(view).unwrap();
+            assert_eq!(extent.reserved() < 1 << 18, gives_back);
+            assert!(
+                extent.filled() < 4096,
+                "an extent is thin by what was written to it, whatever its tail takes"
+            );
+        }
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Writer {
     pub(super) extent: Arc<Extent>,
     pub(super) lifetime: Lifetime,
     path: Path,
+    /// What was written to the extents before this one, of the same chain.
+    before_bytes: u64,
     /// Where the next value may begin.
     next: usize,
     /// Bytes that are not in the extent yet, and where they belong. Empty, and somebody else's, while nobody writes.
@@ -59,9 +61,21 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(extent: Arc<Extent>, lifetime: Lifetime, path: Path, gathered: Vec<u8>) -> Self {
+    /// Of an extent that follows on others, to which `before_bytes` were written.
+    pub(super) fn new(extent: Arc<Extent>, lifetime: Lifetime, path: Path, before_bytes: u64) -> Self {
         let next = HEADER_BYTES;
-        Writer { extent, lifetime, path, next, gathered, gathered_from: next, written: false }
+        let gathered = Vec::new();
+        Writer { extent, lifetime, path, before_bytes, next, gathered, gathered_from: next, written: false }
+    }
+
+    /// Gathers in a buffer that was used before.
+    pub(super) fn gathering_in(self, buffer: Vec<u8>) -> Self {
+        Writer { gathered: buffer, ..self }
+    }
+
+    /// What was written to its extent and to those before.
+    pub(super) fn chain_bytes(&self) -> u64 {
+        self.before_bytes + self.next as u64
     }
 
     fn place(&self, length: usize, align: usize) -> (usize, usize) {
@@ -158,8 +172,8 @@ impl Writer {
     }
 
     /// Ends the extent's writing. Gives the buffer to be used again.
-    pub(super) fn seal(self) -> Vec<u8> {
-        self.extent.seal(self.next);
+    pub(super) fn seal(self, tail_stays: bool) -> Vec<u8> {
+        self.extent.seal(self.next, tail_stays);
         self.gathered
     }
 }

@@ -216,7 +216,7 @@ fn small_synced_values_ask_for_one_sync_and_larger_ones_for_two() {
     let world = World::new();
     let probe = Probe::new(&world.disk);
     let options = world.options().durability(Durability::Synced).disk(std::sync::Arc::new(probe.clone()));
-    let store = Store::open(ROOT, options).unwrap();
+    let store = Store::open(ROOT, options.extent_bytes(1 << 16, 1 << 16)).unwrap(); // one that holds all of it
     let table = store.create_table("solver", solver_schema()).unwrap();
     table.insert(0, "a_0_0", [("prompt", "y".repeat(4100).into())]).unwrap();
     for (id, bytes, syncs) in [("b_0_0", 4000, 1), ("c_0_0", 4100, 2), ("d_0_0", 100, 1), ("e_0_0", 3, 1)] {
