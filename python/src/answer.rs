@@ -8,6 +8,7 @@ use pyo3::types::PyCapsule;
 
 use crate::arrow::schema_capsule;
 use crate::failure::Result;
+use crate::packages;
 
 /// The rows that a question gave. `pyarrow.table(x)`, `polars.from_arrow(x)` and DuckDB take it as it is.
 #[pyclass(frozen, module = "forebay")]
@@ -34,8 +35,7 @@ impl Answer {
 
     /// The answer as a `pyarrow.Table`.
     fn arrow<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
-        let pyarrow = slf.py().import("forebay._arrays")?.getattr("pyarrow")?.call0()?;
-        Ok(pyarrow.getattr("table")?.call1((slf,))?)
+        Ok(packages::pyarrow(slf.py())?.getattr("table")?.call1((slf,))?)
     }
 
     /// The answer as a `pandas.DataFrame`.

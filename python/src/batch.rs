@@ -11,7 +11,10 @@ use crate::arrow::{RecordBatch, not_arrow, schema_capsule};
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
 use crate::input::columns;
+use crate::metrics::Share;
 use crate::output::{Fetched, copied_bytes};
+use crate::packages;
+use crate::pending::in_thread;
 use crate::rows::Rows;
 use crate::slot::Slot;
 use crate::table::write_rows;
@@ -29,6 +32,7 @@ pub(crate) struct Batch {
     samples: Vec<SampleId>,
     place: Place,
     copied_bytes: AtomicU64,
+    share: Option<Share>,
 }
 
 /// Where a micro-batch stands.
@@ -82,7 +86,14 @@ impl Batch {
             place,
             copied_bytes: AtomicU64::new(0),
             claim: open.hold(claim),
+            share: None,
         }
+    }
+
+    /// The same, as part of a step's record.
+    pub(crate) fn counted_as(mut self, share: Share) -> Self {
+        self.share = Some(share);
+        self
     }
 
     pub(crate) fn claim(&self) -> &Arc<Slot<Claim>> {
@@ -118,6 +129,9 @@ impl Batch {
 
     fn count_copied(&self, bytes: usize) {
         self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(share) = &self.share {
+            share.tally().copied(bytes as u64);
+        }
     }
 
     fn record_batch(&self, py: Python<'_>, columns: Option<Vec<String>>) -> Result<RecordBatch> {
@@ -217,8 +231,7 @@ impl Batch {
     #[pyo3(signature = (columns=None))]
     fn arrow<'py>(&self, py: Python<'py>, columns: Option<Vec<String>>) -> Result<Bound<'py, PyAny>> {
         let batch = self.record_batch(py, columns)?;
-        let pyarrow = py.import("forebay._arrays")?.getattr("pyarrow")?.call0()?;
-        Ok(pyarrow.getattr("record_batch")?.call1((batch,))?)
+        Ok(packages::pyarrow(py)?.getattr("record_batch")?.call1((batch,))?)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -270,9 +283,22 @@ impl Batch {
         })
     }
 
+    /// The same for an event loop.
+    #[pyo3(signature = (**columns))]
+    fn finish_async<'py>(
+        slf: &Bound<'py, Self>,
+        columns: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "finish", &PyTuple::empty(slf.py()), columns)
+    }
+
     /// Says that the gradient of these rows is in the trainer's cache.
     fn accumulated(&self, py: Python<'_>) -> Result<()> {
-        self.end(py, |_, claim| Ok(claim.accumulated()?))
+        self.end(py, |_, claim| Ok(claim.accumulated()?))?;
+        if let Some(share) = &self.share {
+            share.add();
+        }
+        Ok(())
     }
 
     /// Gives the rows back, to be claimed again.

@@ -1,14 +1,16 @@
 //! A consumer: what tasks call, and what steps are given.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::store::ConsumerHandle;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, micro_batch};
-use crate::failure::{Result, closed, timeout as timed_out};
+use crate::failure::{Failure, Result, closed, timeout as timeout_error};
 use crate::handle::{Handle, Open};
 use crate::options;
+use crate::pending::{Pending, Waiter, claiming};
 use crate::wait::{Waited, wait_for};
 
 /// A declared class of readers.
@@ -33,6 +35,16 @@ impl ConsumerName<'_> {
             ConsumerName::Name(name) => name,
         }
     }
+}
+
+/// The error of a task that waited for nothing.
+pub(crate) fn timed_out(consumer: &str, timeout: Duration) -> Failure {
+    timeout_error(format!("nothing became ready for {consumer:?} in {} s", timeout.as_secs_f64()))
+}
+
+/// Who holds a claim of a caller who does not say.
+fn this_process() -> String {
+    format!("process {}", std::process::id())
 }
 
 impl Consumer {
@@ -69,16 +81,33 @@ impl Consumer {
         owner: Option<&str>,
     ) -> Result<Batch> {
         let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
-        let process = format!("process {}", std::process::id());
-        let owner = owner.unwrap_or(&process);
-        self.run(py, |open, consumer| match wait_for(consumer.claim_async(rule, owner)?, timeout)? {
+        let owner = owner.map_or_else(this_process, str::to_owned);
+        self.run(py, |open, consumer| match wait_for(consumer.claim_async(rule, &owner)?, timeout)? {
             Waited::Claimed(claim) => Ok(Batch::new(&self.handle, open, &self.name, claim)),
             Waited::Complete => Err(closed(self.handle.path())),
-            Waited::TimedOut => {
-                let seconds = timeout.unwrap_or_default().as_secs_f64();
-                Err(timed_out(format!("nothing became ready for {:?} in {seconds} s", self.name)))
-            }
+            Waited::TimedOut => Err(timed_out(&self.name, timeout.unwrap_or_default())),
         })
+    }
+
+    /// The same for an event loop.
+    #[pyo3(signature = (size=None, *, tokens=None, exact=false, timeout=None, owner=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn claim_async<'py>(
+        &self,
+        py: Python<'py>,
+        size: Option<usize>,
+        tokens: Option<(String, u64)>,
+        exact: bool,
+        timeout: Option<&Bound<'py, PyAny>>,
+        owner: Option<&str>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
+        let owner = owner.map_or_else(this_process, str::to_owned);
+        let pending = self.run(py, |open, consumer| {
+            let claim = consumer.claim_async(rule, &owner)?;
+            Ok(Pending::new(&self.handle, open, claiming(claim), Waiter::Task(self.name.clone()), timeout))
+        })?;
+        pending.awaited(py, "wait")
     }
 
     /// The keys of the groups that there are and that have not been handed out.

@@ -175,9 +175,10 @@ impl Open {
         slot
     }
 
+    /// Ends what was begun last first: the wait for a micro-batch, then its step.
     fn end_held(&self) {
         let slots = std::mem::take(&mut self.held.lock().slots);
-        slots.iter().filter_map(Weak::upgrade).for_each(|slot| slot.end());
+        slots.iter().rev().filter_map(Weak::upgrade).for_each(|slot| slot.end());
     }
 
     fn close(&self) -> Result<()> {

@@ -16,7 +16,8 @@
 //! # Layout
 //! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
-//! `view` (values on their way out), `step` with `micro_batches` and `plan`, `answer` and `arrow`.
+//! `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
+//! `pending` and `bell` (waits of an event loop).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
 use pyo3::prelude::*;
@@ -24,14 +25,18 @@ use pyo3::prelude::*;
 mod answer;
 mod arrow;
 mod batch;
+mod bell;
 mod consumer;
 mod declaration;
 mod failure;
 mod handle;
 mod input;
+mod metrics;
 mod micro_batches;
 mod options;
 mod output;
+mod packages;
+mod pending;
 mod plan;
 mod query;
 mod rows;
@@ -53,9 +58,13 @@ mod _forebay {
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
+    use super::bell::Bell;
+    #[pymodule_export]
     use super::consumer::Consumer;
     #[pymodule_export]
     use super::micro_batches::MicroBatches;
+    #[pymodule_export]
+    use super::pending::Pending;
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]

@@ -1,17 +1,19 @@
 //! The loop of a trainer: micro-batch after micro-batch, until the step has all that was planned.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay::store::{Claim, ConsumerHandle, GangMember, MicroBatch, Step as StoreStep, Wait};
+use forebay::store::{Claim, ClaimFuture, GangMember, MicroBatch, Step as StoreStep};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::batch::Batch;
-use crate::failure::{Result, state, timeout as timed_out};
+use crate::failure::{Failure, Result, state, timeout as timed_out};
 use crate::handle::{Handle, Open};
+use crate::metrics::Tally;
+use crate::pending::{Pending, Waiter, claiming};
 use crate::slot::Slot;
-use crate::wait::{Deadline, Waited, heed_signals, wait_for};
+use crate::wait::{Waited, wait_for};
 
 /// An iterator over the micro-batches of one trainer in one step; of one rank of it, where ranks share them.
 ///
@@ -27,7 +29,19 @@ pub(crate) struct MicroBatches {
     rule: MicroBatch,
     timeout: Option<Duration>,
     member: Option<Arc<Slot<Arc<GangMember>>>>,
+    counted: Counted,
+    asked: Mutex<Option<Instant>>,
     last: Mutex<Option<Last>>,
+}
+
+/// How the step's record counts them.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) tally: Arc<Tally>,
+    /// The column whose lengths are tokens.
+    pub(crate) tokens: Option<String>,
+    /// Whether other ranks have the same rows.
+    pub(crate) is_copy: bool,
 }
 
 /// The micro-batch that was handed out last.
@@ -38,6 +52,7 @@ struct Last {
 }
 
 impl MicroBatches {
+    #[allow(clippy::too_many_arguments, reason = "what a step says of them, once")]
     pub(crate) fn new(
         handle: &Arc<Handle>,
         step: &Arc<Slot<Arc<StoreStep>>>,
@@ -46,9 +61,11 @@ impl MicroBatches {
         rule: MicroBatch,
         timeout: Option<Duration>,
         member: Option<Arc<Slot<Arc<GangMember>>>>,
+        counted: Counted,
     ) -> Self {
-        let (handle, step, last) = (handle.clone(), step.clone(), Mutex::new(None));
-        MicroBatches { handle, step, number, consumer, rule, timeout, member, last }
+        let (handle, step) = (handle.clone(), step.clone());
+        let (asked, last) = (Mutex::new(None), Mutex::new(None));
+        MicroBatches { handle, step, number, consumer, rule, timeout, member, counted, asked, last }
     }
 
     fn check_last(&self) -> Result<()> {
@@ -62,62 +79,47 @@ impl MicroBatches {
         }
     }
 
-    fn next(&self, open: &Open) -> Result<Option<Batch>> {
-        self.check_last()?;
-        let step = self.step.lock().clone();
-        let step = step.ok_or_else(|| {
-            state(format!("step {} was committed or given up; its micro-batches are over", self.number))
-        })?;
-        let consumer = open.consumer(&self.consumer)?;
-        let waited = match &self.member {
-            None => wait_for(step.next_async(&consumer, self.rule)?, self.timeout)?,
-            Some(member) => {
-                let member = member.lock().clone();
-                let member = member.ok_or_else(|| state(format!("step {} is over", self.number)))?;
-                self.next_of_rank(&step, &consumer, &member)?
-            }
-        };
-        match waited {
-            Waited::Complete => Ok(None),
-            Waited::TimedOut => {
-                let seconds = self.timeout.unwrap_or_default().as_secs_f64();
-                let (number, name) = (self.number, &self.consumer);
-                Err(timed_out(format!(
-                    "step {number} waited {seconds} s for the next micro-batch of {name:?}; rows that were planned are not \
-                     ready yet"
-                )))
-            }
-            Waited::Claimed(claim) => {
-                let sequence = claim.sequence_in_step();
-                let batch = Batch::new(&self.handle, open, &self.consumer, claim);
-                *self.last.lock() = Some(Last { claim: batch.claim().clone(), sequence });
-                Ok(Some(batch))
-            }
-        }
+    /// The error of a trainer that waited for nothing.
+    pub(crate) fn timed_out(&self) -> Failure {
+        let seconds = self.timeout.unwrap_or_default().as_secs_f64();
+        let (number, name) = (self.number, &self.consumer);
+        timed_out(format!(
+            "step {number} waited {seconds} s for the next micro-batch of {name:?}; rows that were planned are not ready yet"
+        ))
     }
 
-    /// Waits as [`wait_for`] does, in naps: ranks are woken by each other.
-    fn next_of_rank(
-        &self,
-        step: &StoreStep,
-        consumer: &ConsumerHandle,
-        member: &GangMember,
-    ) -> Result<Waited> {
-        let deadline = Deadline::after(self.timeout);
-        loop {
-            let nap = deadline.nap();
-            if let Some(claim) = member.next(self.rule, nap.map_or(Wait::No, Wait::For))? {
-                return Ok(Waited::Claimed(claim));
-            }
-            // Another rank may have taken the last one since, and this rank has its part of it still to get.
-            if step.is_complete(consumer) {
-                let claim = member.next(self.rule, Wait::No)?;
-                return Ok(claim.map_or(Waited::Complete, Waited::Claimed));
-            }
-            if nap.is_none() {
-                return Ok(Waited::TimedOut);
-            }
-            heed_signals()?;
+    /// A micro-batch that was claimed, as Python gets it.
+    pub(crate) fn handed_out(&self, open: &Open, claim: Claim) -> Result<Batch> {
+        if let Some(asked) = self.asked.lock().take() {
+            self.counted.tally.waited(asked.elapsed());
+        }
+        let Counted { tally, tokens, is_copy } = &self.counted;
+        let share = tally.share(open, &claim, &self.consumer, tokens.as_deref(), *is_copy)?;
+        let sequence = claim.sequence_in_step();
+        let batch = Batch::new(&self.handle, open, &self.consumer, claim).counted_as(share);
+        *self.last.lock() = Some(Last { claim: batch.claim().clone(), sequence });
+        Ok(batch)
+    }
+
+    /// The claim that comes next.
+    fn coming(&self, open: &Open) -> Result<ClaimFuture> {
+        self.check_last()?;
+        *self.asked.lock() = Some(Instant::now());
+        let over =
+            || state(format!("step {} was committed or given up; its micro-batches are over", self.number));
+        let step = self.step.lock().clone().ok_or_else(over)?;
+        let Some(member) = &self.member else {
+            return Ok(step.next_async(&open.consumer(&self.consumer)?, self.rule)?);
+        };
+        let member = member.lock().clone().ok_or_else(over)?;
+        Ok(member.next_async(self.rule))
+    }
+
+    fn next(&self, open: &Open) -> Result<Option<Batch>> {
+        match wait_for(self.coming(open)?, self.timeout)? {
+            Waited::Complete => Ok(None),
+            Waited::TimedOut => Err(self.timed_out()),
+            Waited::Claimed(claim) => self.handed_out(open, claim).map(Some),
         }
     }
 }
@@ -130,6 +132,20 @@ impl MicroBatches {
 
     fn __next__(&self, py: Python<'_>) -> Result<Option<Batch>> {
         self.handle.run(py, |open| self.next(open))
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        let (py, batches) = (slf.py(), slf.get());
+        let waiter = Waiter::Trainer(slf.clone().unbind());
+        let pending = batches.handle.run(py, |open| {
+            let claim = batches.coming(open)?;
+            Ok(Pending::new(&batches.handle, open, claiming(claim), waiter, batches.timeout))
+        })?;
+        pending.awaited(py, "next_batch")
     }
 
     fn __repr__(&self) -> String {

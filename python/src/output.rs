@@ -21,6 +21,7 @@ use pyo3::types::{PyDict, PyList, PyMemoryView, PyTuple};
 
 use crate::failure::{Failure, Result, input};
 use crate::handle::Open;
+use crate::packages;
 use crate::view::View;
 
 /// A column, read from the store and not yet seen by Python.
@@ -106,7 +107,7 @@ impl Numpy {
     fn get(py: Python<'_>) -> Result<&'static Self> {
         static NUMPY: PyOnceLock<Numpy> = PyOnceLock::new();
         let import = || -> PyResult<Numpy> {
-            let numpy = py.import("forebay._arrays")?.getattr("numpy")?.call0()?;
+            let numpy = packages::numpy(py)?;
             let dtype = numpy.getattr("dtype")?;
             let dtypes = TYPES.iter().map(|(_, name)| Ok(dtype.call1((*name,))?.unbind()));
             Ok(Numpy {

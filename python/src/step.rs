@@ -11,8 +11,10 @@ use crate::batch::micro_batch;
 use crate::consumer::ConsumerName;
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
-use crate::micro_batches::MicroBatches;
+use crate::metrics::{Tally, Value};
+use crate::micro_batches::{Counted, MicroBatches};
 use crate::options;
+use crate::pending::in_thread;
 use crate::slot::Slot;
 
 /// An open step. Leaving it without a commit gives it up: its rows go back.
@@ -23,6 +25,8 @@ pub(crate) struct Step {
     step: Arc<Slot<Arc<StoreStep>>>,
     number: u64,
     planned: BTreeSet<String>,
+    tally: Arc<Tally>,
+    log: Option<Py<PyAny>>,
 }
 
 /// How a commit moves a policy: the version that is expected, and what is to be stored of its state.
@@ -66,9 +70,36 @@ impl Update {
 }
 
 impl Step {
-    pub(crate) fn new(handle: &Arc<Handle>, open: &Open, step: StoreStep, planned: BTreeSet<String>) -> Self {
+    pub(crate) fn new(
+        handle: &Arc<Handle>,
+        open: &Open,
+        step: StoreStep,
+        planned: BTreeSet<String>,
+        log: Option<Py<PyAny>>,
+    ) -> Result<Self> {
         let number = step.number();
-        Step { handle: handle.clone(), step: open.hold(Arc::new(step)), number, planned }
+        let tally = Arc::new(Tally::begin(open, &planned)?);
+        Ok(Step { handle: handle.clone(), step: open.hold(Arc::new(step)), number, planned, tally, log })
+    }
+
+    fn record<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let (record, shown) = (self.handle.run(py, |open| self.tally.record(open))?, PyDict::new(py));
+        for (name, value) in record {
+            match value {
+                Value::Count(count) => shown.set_item(format!("forebay/{name}"), count)?,
+                Value::Number(number) => shown.set_item(format!("forebay/{name}"), number)?,
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Tells whoever logs what the step was like. It is committed: what goes wrong here must not look as if it were not.
+    fn tell(&self, py: Python<'_>) {
+        let Some(log) = &self.log else { return };
+        let told = self.record(py).and_then(|record| Ok(log.call1(py, (record, self.number))?));
+        if let Err(failure) = told {
+            PyErr::from(failure).write_unraisable(py, Some(log.bind(py)));
+        }
     }
 
     fn ended(&self) -> Failure {
@@ -126,8 +157,9 @@ impl Step {
         gang: &str,
         split: &str,
     ) -> Result<MicroBatches> {
-        let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
+        let (rule, timeout) = (micro_batch(size, tokens.clone(), exact)?, options::timeout(timeout)?);
         self.check_planned(consumer.name())?;
+        let counted = tokens.map(|(column, _)| column);
         let gang = match (rank, world) {
             (None, None) => None,
             (Some(rank), Some(world)) => Some(Gang::new(gang, rank, world).split(split_named(split)?)),
@@ -136,9 +168,11 @@ impl Step {
         let name: Arc<str> = consumer.name().into();
         self.run(py, |open, step| {
             let join = |gang| -> Result<_> { Ok(step.join(&open.consumer(&name)?, gang)?) };
+            let is_copy = gang.is_some() && split == "same";
+            let counted = Counted { tally: self.tally.clone(), tokens: counted, is_copy };
             let member = gang.map(join).transpose()?;
             let member = member.map(|member| open.hold(Arc::new(member)));
-            Ok(MicroBatches::new(&self.handle, &self.step, self.number, name, rule, timeout, member))
+            Ok(MicroBatches::new(&self.handle, &self.step, self.number, name, rule, timeout, member, counted))
         })
     }
 
@@ -148,9 +182,16 @@ impl Step {
         self.run(py, |open, step| Ok(step.is_complete(&open.consumer(&name)?)))
     }
 
+    /// What the step was like so far: numbers by name.
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        self.record(py)
+    }
+
     /// Gives back what has been accumulated for one table: its gradients were lost or dropped.
     fn drop_cache(&self, py: Python<'_>, table: &str) -> Result<()> {
-        self.run(py, |_, step| Ok(step.drop_cache(table)?))
+        self.run(py, |_, step| Ok(step.drop_cache(table)?))?;
+        self.tally.drop_cache(table);
+        Ok(())
     }
 
     /// Commits: rows consumed, the named policies one version on, their objects recorded, all at once. Gives the number of
@@ -165,7 +206,13 @@ impl Step {
             Ok(step.commit(named)?.rows)
         })?;
         py.detach(|| self.step.lock().take());
+        self.tell(py);
         Ok(rows)
+    }
+
+    /// The same for an event loop.
+    fn commit_async<'py>(slf: &Bound<'py, Self>, updates: Bound<'py, PyDict>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "commit", &PyTuple::new(slf.py(), [updates])?, None)
     }
 
     /// Gives the step up: its claims go back, and the same number can be begun again.

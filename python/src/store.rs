@@ -14,8 +14,9 @@ use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
 use crate::options::{durability, options};
+use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
-use crate::query::ask;
+use crate::query::{ask, question};
 use crate::schema::{Remarks, schema};
 use crate::step::Step;
 use crate::table::Table;
@@ -148,13 +149,14 @@ impl Store {
     }
 
     /// Begins a step: of whole groups, of numbers of rows, or, where nothing is said, of every group that was begun.
-    #[pyo3(signature = (*, groups=None, rows=None, durability=None))]
+    #[pyo3(signature = (*, groups=None, rows=None, durability=None, log=None))]
     fn step(
         &self,
         py: Python<'_>,
         groups: Option<&Bound<'_, PyDict>>,
         rows: Option<&Bound<'_, PyDict>>,
         durability: Option<&Bound<'_, PyAny>>,
+        log: Option<Py<PyAny>>,
     ) -> Result<Step> {
         let membership = Membership::of(groups, rows)?;
         let level = durability.map(self::durability).transpose()?;
@@ -165,13 +167,28 @@ impl Store {
                 Some(level) => step.durability(level),
                 None => step,
             };
-            Ok(Step::new(&self.0, open, step, planned))
+            Step::new(&self.0, open, step, planned, log)
         })
     }
 
     /// Answers a question in SQL, as of the moment of the call.
     fn sql(&self, py: Python<'_>, statement: &str) -> Result<Answer> {
         self.0.run(py, |open| Ok(Answer::new(ask(open.session()?, statement)?)))
+    }
+
+    /// The same for an event loop.
+    fn sql_async<'py>(&self, py: Python<'py>, statement: &str) -> Result<Bound<'py, PyAny>> {
+        let pending = self.0.run(py, |open| {
+            let answer = question(open.session()?, statement)?;
+            let coming = Box::pin(async { Ok(Outcome::Answered(answer.await?)) });
+            Ok(Pending::new(&self.0, open, coming, Waiter::Reader, None))
+        })?;
+        pending.awaited(py, "wait")
+    }
+
+    /// Brings everything that was acknowledged so far to stable storage, for an event loop.
+    fn sync_async<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "sync", &PyTuple::empty(slf.py()), None)
     }
 
     /// Brings everything that was acknowledged so far to stable storage.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use forebay::store::{DataColumn, NewRow, Purpose, Row, SampleId, Schema, Wait, WriteBatch};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
 use crate::input::{Column, cells, columns, single};
 use crate::options;
+use crate::pending::in_thread;
 use crate::rows::Rows;
 use crate::schema::data_type;
 
@@ -151,6 +152,25 @@ impl Table {
             batch.commit()?;
             Ok(())
         })
+    }
+
+    /// [`insert`](Self::insert) for an event loop.
+    #[pyo3(signature = (**keywords))]
+    fn insert_async<'py>(
+        slf: &Bound<'py, Self>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "insert", &PyTuple::empty(slf.py()), keywords)
+    }
+
+    /// [`write`](Self::write) for an event loop.
+    #[pyo3(signature = (rows, /, **keywords))]
+    fn write_async<'py>(
+        slf: &Bound<'py, Self>,
+        rows: Bound<'py, Rows>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "write", &PyTuple::new(slf.py(), [rows])?, keywords)
     }
 
     /// Lets a text, binary or list cell of one row grow.

@@ -4,7 +4,6 @@
 //! Python run the handlers of signals that have come. Their exceptions end the wait.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -68,18 +67,24 @@ pub(crate) fn heed_signals() -> Result<()> {
 }
 
 /// Waits for a claim. To be called without the interpreter's lock.
-pub(crate) fn wait_for(mut claim: ClaimFuture, timeout: Option<Duration>) -> Result<Waited> {
+pub(crate) fn wait_for(claim: ClaimFuture, timeout: Option<Duration>) -> Result<Waited> {
+    Ok(match block_on(claim, timeout)? {
+        Some(claimed) => claimed?.map_or(Waited::Complete, Waited::Claimed),
+        None => Waited::TimedOut,
+    })
+}
+
+/// Waits for what a future comes to; `None` when the time is over. To be called without the interpreter's lock.
+pub(crate) fn block_on<F: Future>(future: F, timeout: Option<Duration>) -> Result<Option<F::Output>> {
+    let mut future = std::pin::pin!(future);
     let deadline = Deadline::after(timeout);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut heeded = Instant::now();
     loop {
-        match Pin::new(&mut claim).poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(Ok(Some(claim))) => return Ok(Waited::Claimed(claim)),
-            Poll::Ready(Ok(None)) => return Ok(Waited::Complete),
-            Poll::Ready(Err(error)) => return Err(error.into()),
-            Poll::Pending => {}
+        if let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(Some(outcome));
         }
-        let Some(nap) = deadline.nap() else { return Ok(Waited::TimedOut) };
+        let Some(nap) = deadline.nap() else { return Ok(None) };
         std::thread::park_timeout(nap);
         // Who is woken looks at the queue first: another thread may keep the interpreter's lock for long.
         if heeded.elapsed() >= SIGNALS_EVERY {

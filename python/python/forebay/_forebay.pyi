@@ -1,7 +1,7 @@
 """The compiled half of the package. Everything here is reached as ``forebay.NAME``."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -142,16 +142,23 @@ class Store:
         groups: Mapping[Consumer | str, Iterable[str]] | None = None,
         rows: Mapping[Consumer | str, int] | None = None,
         durability: Durability | None = None,
+        log: Callable[[dict[str, float], int], object] | None = None,
     ) -> Step:
         """Begins a step. What it takes is planned now, not decided by who arrives first: groups by their keys, or numbers of
         rows, by trainer. Where nothing is said: every group that was begun and that no step has taken.
+
+        log: is called with ``Step.metrics()`` and the step's number once it is committed; ``wandb.log`` is one. What it
+            raises goes to ``sys.unraisablehook``, for the step is committed.
 
         Raises StateError when a step is open, or nothing was said and there is nothing to take.
         """
     def sql(self, statement: str) -> Answer:
         """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked."""
+    def sql_async(self, statement: str) -> Coroutine[Any, Any, Answer]:
+        """``sql`` for an event loop. A task that is cancelled gives the question up."""
     def sync(self) -> None:
         """Brings everything that was acknowledged so far to stable storage."""
+    def sync_async(self) -> Coroutine[Any, Any, None]: ...
     def checkpoint(self) -> None:
         """Takes a checkpoint: opening the store then replays what comes after it."""
     def refresh(self) -> int:
@@ -196,6 +203,21 @@ class Table:
         idempotency_tokens: numbers that make the insert safe to repeat: the row that is there is given.
         timeout: how long to wait for room, in seconds. Default: the store's ``capacity_wait``.
         """
+    def insert_async(
+        self,
+        *,
+        policy_version: int,
+        sample_ids: Iterable[str],
+        purpose: Purpose | None = None,
+        agent: str | None = None,
+        parents: Sequence[str | None] | None = None,
+        weights: str | None = None,
+        idempotency_tokens: Sequence[int] | None = None,
+        durability: Durability | None = None,
+        timeout: float | None = None,
+        **columns: Column,
+    ) -> Coroutine[Any, Any, Rows]:
+        """``insert`` for an event loop, on one of four threads of the package. Cancelling the task does not stop the call."""
     def write(
         self,
         rows: Rows,
@@ -206,6 +228,16 @@ class Table:
         **columns: Column,
     ) -> None:
         """Turns cells of rows final, all of them or none. Writing a final cell again with the same bytes is success."""
+    def write_async(
+        self,
+        rows: Rows,
+        /,
+        *,
+        durability: Durability | None = None,
+        timeout: float | None = None,
+        **columns: Column,
+    ) -> Coroutine[Any, Any, None]:
+        """``write`` for an event loop, as ``insert_async``."""
     def append(self, row: Rows, column: str, value: Any) -> None:
         """Lets a text, binary or list cell of one row grow. Nobody sees it before ``finalize``."""
     def finalize(self, row: Rows, column: str) -> None: ...
@@ -250,6 +282,17 @@ class Consumer:
 
         Raises WaitTimeout when there were none in time; StateError for a trainer, whose rows are taken in a step.
         """
+    def claim_async(
+        self,
+        size: int | None = None,
+        *,
+        tokens: tuple[str, int] | None = None,
+        exact: bool = False,
+        timeout: float | None = None,
+        owner: str | None = None,
+    ) -> Coroutine[Any, Any, Batch]:
+        """``claim`` for an event loop. The wait has no thread and asks only when it is woken. A task that is cancelled has
+        claimed nothing; rows that it has claimed and that nobody takes from it go back."""
     def open_groups(self) -> list[str]:
         """The keys of the groups that there are and that have not been handed out."""
     def expect_group(self, table: str, key: str, *, policy_version: int, members: int) -> None:
@@ -316,6 +359,8 @@ class Batch:
         ``values``, ``cu_seqlens``, ``position_ids`` and ``max_seqlen``."""
     def finish(self, **columns: Column) -> None:
         """Completes a task: the columns that it writes and the end of the claim are one record."""
+    def finish_async(self, **columns: Column) -> Coroutine[Any, Any, None]:
+        """``finish`` for an event loop, as ``Table.insert_async``."""
     def accumulated(self) -> None:
         """Says that the gradient of these rows is in the trainer's cache. From now on only the step's commit ends the claim,
         or the loss of the cache."""
@@ -354,6 +399,14 @@ class Step:
             micro-batch, or its share of it. One is accumulated when the last rank has said so.
         """
     def is_complete(self, consumer: Consumer | str) -> bool: ...
+    def metrics(self) -> dict[str, float]:
+        """What the step was like so far. ``forebay/rows``, ``tokens``, ``micro_batches``: of micro-batches that were
+        accumulated. ``staleness_mean``, ``staleness_max``: how many versions their rows were behind. ``seconds`` since it
+        began, ``seconds_waited`` for micro-batches, all ranks together. ``copied_bytes`` to show values. ``excluded``, and
+        ``excluded/REASON``: rows of its tables that were left out since it began.
+
+        Tokens are the lengths of the column that ``tokens=`` names, or else of the one with the role ``input_ids``.
+        """
     def drop_cache(self, table: str) -> None:
         """Gives back what has been accumulated for one table: its gradients were lost or dropped."""
     def commit(self, updates: Mapping[str, int | Mapping[str, bytes] | None]) -> int:
@@ -365,17 +418,20 @@ class Step:
         Raises StateError when a micro-batch is neither accumulated nor given back, or a policy is missing or has nothing to
         move for; the step is open as before then.
         """
+    def commit_async(self, updates: Mapping[str, int | Mapping[str, bytes] | None]) -> Coroutine[Any, Any, int]:
+        """``commit`` for an event loop, on a thread that no writer takes. Cancelling the task does not stop it."""
     def abandon(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> bool: ...
 
-class MicroBatches(Iterator[Batch]):
-    """An iterator over the micro-batches of one trainer in one step. Each is to be accumulated or released before the next
-    is asked for."""
+class MicroBatches(Iterator[Batch], AsyncIterator[Batch]):
+    """An iterator over the micro-batches of one trainer in one step, for ``for`` and for ``async for``. Each is to be
+    accumulated or released before the next is asked for."""
 
     def __next__(self) -> Batch: ...
+    def __anext__(self) -> Coroutine[Any, Any, Batch]: ...
 
 class Answer:
     """The rows that a question gave."""
@@ -401,3 +457,18 @@ class View:
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Bell:
+    """What wakes the waits of one event loop. Not for callers."""
+
+    def fileno(self) -> int: ...
+    def heard(self) -> list[int]: ...
+
+class Pending:
+    """A wait of an event loop. Not for callers."""
+
+    @property
+    def timeout(self) -> float | None: ...
+    def poll(self, bell: Bell, number: int) -> tuple[Any] | None: ...
+    def cancel(self) -> None: ...
+    def expire(self) -> None: ...

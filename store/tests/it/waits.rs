@@ -136,6 +136,31 @@ fn who_waits_in_a_step_learns_of_its_last_micro_batch_and_of_its_end() {
 }
 
 #[test]
+fn ranks_that_wait_without_a_thread_wake_each_other_and_learn_of_the_steps_end() {
+    let (store, table, train) = trained(&World::new(), None);
+    let step = store.begin_step(StepPlan::new().rows(&train, 2)).unwrap();
+    let join = |rank| Arc::new(step.join(&train, Gang::new("dp", rank, 2)).unwrap());
+    let members = [join(0), join(1)];
+    let futures = || members.each_ref().map(|member| Polled::new(member.next_async(MicroBatch::of(2))));
+    let [mut first, mut second] = futures();
+    assert!(first.poll().is_none() && second.poll().is_none());
+    insert(&table, 0, 2);
+    let claim = first.poll().unwrap().unwrap().unwrap();
+    assert!(second.rung() > 0, "the other rank's part is there");
+    let same = second.poll().unwrap().unwrap().unwrap();
+    assert_eq!((claim.epoch(), claim.rows()), (same.epoch(), same.rows()));
+    assert!(futures().iter_mut().all(|rank| rank.poll().unwrap().unwrap().is_none()), "all is handed out");
+    drop((claim, same, step));
+    let step = store.begin_step(StepPlan::new().rows(&train, 9)).unwrap();
+    let member = Arc::new(step.join(&train, Gang::new("dp", 0, 2)).unwrap());
+    let mut orphan = Polled::new(member.next_async(MicroBatch::of(9)));
+    assert!(orphan.poll().is_none());
+    drop(step);
+    assert!(orphan.rung() > 0);
+    assert!(matches!(orphan.poll().unwrap().unwrap_err().cause(), Cause::StepClosed { .. }));
+}
+
+#[test]
 fn who_waits_is_told_when_the_store_is_closed() {
     let (store, _, consumer) = task(&World::new());
     let mut polled = Polled::new(consumer.claim_async(MicroBatch::of(1), "me").unwrap());

@@ -1,0 +1,103 @@
+"""Waits of an asyncio event loop. None has a thread, and none asks before it was woken.
+
+A wait has a number and looks once. The store's own wake-up then rings the bell of the loop (a socket that the loop watches)
+with that number, and the wait looks again; what it claims goes to the task without another pause, so that a task which is
+cancelled has claimed nothing. Calls that are no waits for rows but may block (for room, for a sync) run on a few threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ._forebay import Bell, Pending
+
+WRITERS, COMMITTERS = 4, 2
+"""How many threads there are at most for calls of each kind. Writers may wait for room that only a commit can make, so commits
+have threads of their own."""
+
+_writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="forebay-write")
+_committers = ThreadPoolExecutor(COMMITTERS, thread_name_prefix="forebay-commit")
+
+
+class _Waits:
+    """The waits of one loop."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.asleep: dict[int, asyncio.Future[bool]] = {}
+        self.begun = 0
+        self.open = 0
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> int:
+        if self.open == 0:
+            loop.add_reader(self.bell.fileno(), self.hear)
+        self.open += 1
+        self.begun += 1
+        return self.begun
+
+    def end(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.open -= 1
+        if self.open == 0:
+            loop.remove_reader(self.bell.fileno())
+
+    def hear(self) -> None:
+        for number in self.bell.heard():
+            _settle(self.asleep.get(number), True)
+
+    async def sleep(self, loop: asyncio.AbstractEventLoop, number: int, end: float | None) -> bool:
+        """Until the bell rings; false when the time is over."""
+        rung = self.asleep[number] = loop.create_future()
+        alarm = None if end is None else loop.call_at(end, _settle, rung, False)
+        try:
+            return await rung
+        finally:
+            del self.asleep[number]
+            if alarm is not None:
+                alarm.cancel()
+
+
+_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = weakref.WeakKeyDictionary()
+
+
+def _settle(rung: asyncio.Future[bool] | None, how: bool) -> None:
+    if rung is not None and not rung.done():
+        rung.set_result(how)
+
+
+async def wait(pending: Pending) -> Any:
+    """What a wait comes to. Raises WaitTimeout when its time is over."""
+    loop = asyncio.get_running_loop()
+    waits = _of_loops.get(loop)
+    if waits is None:
+        waits = _of_loops[loop] = _Waits()
+    end = None if pending.timeout is None else loop.time() + pending.timeout
+    number = waits.begin(loop)
+    try:
+        while (found := pending.poll(waits.bell, number)) is None:
+            if not await waits.sleep(loop, number, end):
+                found = pending.poll(waits.bell, number)  # what came while the alarm was on its way
+                break
+        if found is None:
+            pending.expire()
+        return found[0]
+    finally:
+        waits.end(loop)
+        pending.cancel()
+
+
+async def next_batch(pending: Pending) -> Any:
+    """The next micro-batch of an ``async for``."""
+    batch = await wait(pending)
+    if batch is None:
+        raise StopAsyncIteration
+    return batch
+
+
+async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[str, Any] | None) -> Any:
+    """What a call gives that may block. A task that is cancelled meanwhile does not stop the call: it is done whole."""
+    pool = _committers if call.__name__ in ("commit", "sync") else _writers
+    return await asyncio.get_running_loop().run_in_executor(pool, lambda: call(*arguments, **(keywords or {})))

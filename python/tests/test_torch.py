@@ -1,0 +1,106 @@
+"""Tensors of micro-batches, and the dataset that PyTorch's loader takes them from."""
+
+import numpy as np
+import pytest
+
+import forebay
+from conftest import begin, ids
+
+torch = pytest.importorskip("torch")
+data = torch.utils.data
+
+
+@pytest.fixture
+def dataset(store, solver, train):
+    """A function from a step to its micro-batches."""
+    from forebay.torch import IterableDataset
+
+    def of(step, **options):
+        return IterableDataset(
+            step, train, **{"columns": ["response", "reward"], "size": 2, "timeout": 60, **options}
+        )
+
+    return of
+
+
+def test_a_loop_over_the_loader_accumulates_every_micro_batch(store, solver, dataset):
+    begin(solver, "q1", "q2")
+    with store.step() as step:
+        seen = []
+        for tensors in data.DataLoader(dataset(step, pad=-1), batch_size=None):
+            assert tensors["response"].tolist() == [[1, 2, 3], [4, -1, -1]]
+            assert tensors["reward"].tolist() == [1.0, 0.0] and tensors["rows_in_gang"] == 2
+            seen += tensors["sample_ids"]
+        assert seen == ids("q1") + ids("q2")
+        assert step.commit({"solver": 1}) == 4
+
+
+def test_columns_may_have_a_layout_each(store, solver, dataset):
+    begin(solver, "q1")
+    with store.step() as step:
+        layouts = {"response": "packed", "reward": "padded"}
+        (tensors,) = data.DataLoader(dataset(step, columns=layouts), batch_size=None)
+        packed = tensors["response"]
+        assert packed.values.tolist() == [1, 2, 3, 4] and packed.cu_seqlens.tolist() == [0, 3, 4]
+        assert packed.position_ids.tolist() == [0, 1, 2, 0] and packed.max_seqlen == 3
+
+
+def test_a_loop_that_is_left_gives_its_micro_batch_back(store, solver, dataset):
+    begin(solver, "q1", "q2")
+    with store.step() as step:
+        for tensors in dataset(step):
+            assert tensors["sample_ids"] == ids("q1")
+            break
+        seen = [tensors["sample_ids"] for tensors in dataset(step)]
+        assert sorted(seen) == [ids("q1"), ids("q2")]
+        assert step.commit({"solver": 1}) == 4
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_worker_processes_are_refused_with_the_way_out(store, solver, dataset, context):
+    begin(solver, "q1")
+    with store.step() as step:
+        loader = data.DataLoader(
+            dataset(step), batch_size=None, num_workers=1, multiprocessing_context=context, timeout=60
+        )
+        with pytest.raises(forebay.StateError, match="num_workers=0"):
+            next(iter(loader))
+        assert [tensors["sample_ids"] for tensors in dataset(step)] == [ids("q1")]
+
+
+@pytest.mark.parametrize(
+    "type_, values, dtype",
+    [
+        ("list<int64>", [[1, 2], [3]], "int64"),
+        ("list<float16>", [[0.5], [1.5, 2.5]], "float16"),
+        ("list<bfloat16>", [[0.5], [1.5]], "float32"),
+        ("list<uint8>", [[], [255]], "uint8"),
+        ("tensor<float32, [2, 2]>", [[[1, 2], [3, 4]], [[5, 6], [7, 8]]], "float32"),
+        ("bool", [True, False], "bool"),
+        ("int32", [7, -7], "int32"),
+    ],
+)
+def test_every_type_of_numbers_becomes_a_tensor(store, type_, values, dtype):
+    table = store.create_table("t", {"x": type_})
+    read = store.create_consumer("read", tables=["t"], kind="task", ready=["x"])
+    if type_.startswith("tensor"):
+        values = np.array(values, np.float32)
+    table.insert(policy_version=0, sample_ids=ids("q"), x=values)
+    with read.claim(size=2, timeout=0) as claim:
+        tensor = claim.torch("x")
+        assert str(tensor.dtype) == f"torch.{dtype}" and tensor.shape[0] == 2
+        rows = [list(np.ravel(row)) for row in values]
+        for found, row in zip(tensor, rows):
+            assert found.flatten()[: len(row)].tolist() == row
+
+
+def test_tensors_are_the_caller_s_own(store, solver, train):
+    """A tensor may be written to; the store's pages may not."""
+    begin(solver, "q1")
+    with store.step() as step:
+        batch = next(step.micro_batches(train, size=2, timeout=60))
+        for layout in ("padded", "packed", "nested"):
+            tensor = batch.torch("response", layout=layout)
+            (tensor.values if layout == "packed" else tensor.values() if layout == "nested" else tensor).zero_()
+        batch.torch("reward").zero_()
+        assert batch["response"][0].tolist() == [1, 2, 3] and batch["reward"].tolist() == [1.0, 0.0]
