@@ -16,7 +16,7 @@
 //! # Layout
 //! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
-//! `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
+//! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
 //! `pending` and `bell` (waits of an event loop).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
@@ -26,6 +26,7 @@ mod answer;
 mod arrow;
 mod batch;
 mod bell;
+mod cells;
 mod consumer;
 mod declaration;
 mod failure;

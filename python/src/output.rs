@@ -63,7 +63,7 @@ impl Fetched {
 }
 
 /// Whether a value in its extent is what Python sees of it.
-fn lies_ready(data_type: &DataType) -> bool {
+pub(crate) fn lies_ready(data_type: &DataType) -> bool {
     match data_type {
         DataType::Binary => true,
         DataType::List(element) | DataType::Tensor(element, _) => *element != Element::BFloat16,
@@ -161,7 +161,12 @@ fn bytes_of_bits(bits: &BooleanBuffer) -> Buffer {
     Buffer::from_vec(bits.iter().map(u8::from).collect::<Vec<u8>>())
 }
 
-fn show_cells<'py>(py: Python<'py>, data_type: &DataType, cells: Vec<Cell>) -> Result<Bound<'py, PyAny>> {
+/// Values where they lie, one a row.
+pub(crate) fn show_cells<'py>(
+    py: Python<'py>,
+    data_type: &DataType,
+    cells: Vec<Cell>,
+) -> Result<Bound<'py, PyAny>> {
     let list = PyList::empty(py);
     if *data_type == DataType::Binary {
         for cell in cells {

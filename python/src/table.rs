@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay::store::{DataColumn, NewRow, Purpose, Row, SampleId, Schema, Wait, WriteBatch};
+use forebay::store::{DataColumn, Delete, NewRow, Purpose, Row, SampleId, Schema, Wait, WriteBatch};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -214,6 +214,26 @@ impl Table {
             sample_ids.iter().map(find).collect::<Result<Vec<Row>>>()
         })?;
         Ok(Rows::new(&self.name, rows))
+    }
+
+    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
+    fn cells<'py>(&self, py: Python<'py>, rows: &Rows, column: &str) -> Result<Bound<'py, PyAny>> {
+        let rows = rows.of(&self.name)?;
+        let (data_type, cells) = self.run(py, |_, table| {
+            let schema = table.schema();
+            let data_type = schema.data_columns()[schema.index_of(column)?].data_type.clone();
+            let cells = rows.iter().map(|row| table.cell(*row, column));
+            Ok((data_type, cells.collect::<forebay::store::Result<Vec<_>>>()?))
+        })?;
+        crate::cells::show(py, &data_type, cells)
+    }
+
+    /// Deletes rows and frees what they hold, all of them or none. Gives how many there were.
+    #[pyo3(signature = (rows, *, force=false))]
+    fn delete(&self, py: Python<'_>, rows: &Rows, force: bool) -> Result<u64> {
+        let rule = Delete::rows(rows.of(&self.name)?);
+        let rule = if force { rule.force() } else { rule };
+        self.run(py, |_, table| Ok(table.delete(&rule)?.rows))
     }
 
     /// How many rows there are, by what became of them.

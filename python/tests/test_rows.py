@@ -243,3 +243,38 @@ def test_roles_shared_and_lazy_columns_are_what_they_say(store):
         assert first.ctypes.data == second.ctypes.data, "equal values are stored once"
         assert claim.arrow().schema.names == ["sample_id", "policy_version", "tokens", "logprobs"]
         assert claim.arrow(["image"]).num_columns == 1
+
+
+def test_cells_are_read_without_a_claim(store):
+    columns = {
+        "list": "list<int32>", "tensor": "tensor<float32, [2]>", "binary": "binary", "text": "utf8", "bool": "bool",
+        "int8": "int8", "int64": "int64", "uint64": "uint64", "float16": "float16", "bfloat16": "bfloat16",
+        "float32": "float32", "float64": "float64",
+    }  # fmt: skip
+    values = {
+        "list": [1, 2], "tensor": np.array([0.5, 1.5], np.float32), "binary": b"abc", "text": "a text", "bool": True,
+        "int8": -7, "int64": -(2**40), "uint64": 2**63, "float16": 0.5, "bfloat16": -0.5, "float32": 0.25,
+        "float64": 0.1,
+    }  # fmt: skip
+    table = store.create_table("all", columns)
+    rows = table.insert(policy_version=0, sample_ids=["q_0_0"], **{name: [value] for name, value in values.items()})
+    more = table.insert(policy_version=0, sample_ids=["q_0_1"], text=[None])
+    for name, value in values.items():
+        (found,) = table.cells(rows, name)
+        found = found.tolist() if hasattr(found, "dtype") else bytes(found) if name == "binary" else found
+        assert found == (value.tolist() if hasattr(value, "tolist") else value), name
+        assert table.cells(more, name) == [None]
+    with pytest.raises(forebay.InputError, match='did you mean "list"'):
+        table.cells(rows, "lists")
+
+
+def test_rows_are_deleted_and_held_ones_only_by_force(store, solver, read):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q", 3), response=[[1], [2], [3]])
+    assert solver.delete(rows[2]) == 1
+    claim = read.claim(size=2, timeout=0)
+    with pytest.raises(forebay.StateError):
+        solver.delete(rows[:2])
+    assert solver.delete(rows[:2], force=True) == 2
+    assert store.sql("select count(*) as rows from solver").to_pylist() == [{"rows": 0}]
+    with pytest.raises(forebay.InputError, match="no row is named"):
+        claim.finish(reward=[1.0, 2.0])

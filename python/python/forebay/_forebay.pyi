@@ -245,6 +245,12 @@ class Table:
         """Leaves rows out for good, all of them or none."""
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
         """The live rows with these identities, for instance those of a run that goes on after a crash."""
+    def cells(self, rows: Rows, column: str) -> list[Any]:
+        """A column of rows, whoever holds them: one value a row, as in ``Batch``, numbers as Python's; ``None`` where a cell is
+        null or not final."""
+    def delete(self, rows: Rows, *, force: bool = False) -> int:
+        """Deletes rows and frees what they hold, all of them or none; gives how many there were. With ``force``, also rows
+        that somebody holds or that a rewind may need."""
     def counts(self) -> dict[str, Any]:
         """How many rows there are: ``written``, ``consumed``, ``open``, and ``excluded`` by reason."""
     def add_column(self, name: str, type: Type, *, lazy: bool = False) -> None: ...

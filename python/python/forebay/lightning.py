@@ -1,0 +1,206 @@
+"""agent-lightning's store in a store: rollouts, attempts, spans and resources that outlive the process.
+
+    from forebay.lightning import LightningStore
+
+    with forebay.open("run/store") as store:
+        trainer = agentlightning.Trainer(store=LightningStore(store), ...)
+
+What the methods do is agent-lightning's own code (its in-memory store, of release 0.3); this module writes every change down
+before the call returns, and reads them back when it is opened again. There are two tables:
+
+- ``lightning``: resources, rollouts, attempts and workers as JSON (``item``), by ``collection`` and ``key``. A change is a new
+  row, and the row that it replaces is deleted.
+- ``lightning_spans``: a row a span, with what a trainer wants as columns of their own: ``rollout_id``, ``attempt_id``, ``name``,
+  ``sequence_id``, ``reward``, ``prompt_token_ids``, ``response_token_ids``, and the whole of it as JSON. Declare a consumer on
+  it, or ask in SQL.
+
+The queue and the counters of sequence ids are not written down: after a restart, rollouts whose status says so are queued in
+the order of their last changes, and a rollout's next span comes after the last one there is. A change that cannot be written
+(no room) raises, and is not there in memory either. Methods are to be called from the event loop of one process; ``LightningStore(store, thread_safe=True)`` from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import aiologic
+from agentlightning.store.base import is_finished, is_running
+from agentlightning.store.collection.memory import InMemoryLightningCollections, ListBasedCollection
+from agentlightning.store.memory import InMemoryLightningStore, estimate_model_size
+from agentlightning.types import Rollout, Span
+from pydantic import BaseModel
+
+from ._forebay import Rows, Store, Table
+from .errors import InputError
+
+__all__ = ["LightningStore"]
+
+T = TypeVar("T", bound=BaseModel)
+
+_ITEMS = {"collection": "utf8", "key": "utf8", "item": "utf8"}
+_SPANS = {
+    "rollout_id": "utf8",
+    "attempt_id": "utf8",
+    "key": "utf8",
+    "name": "utf8",
+    "sequence_id": "int64",
+    "reward": "float64",
+    "prompt_token_ids": "list<int64>",
+    "response_token_ids": "list<int64>",
+    "item": "utf8",
+}
+_REWARD = "agentlightning.reward.0.value"
+
+
+class _Journal(Generic[T]):
+    """The items of one collection as rows of a table, one an item."""
+
+    def __init__(self, table: Table, collection: str, columns: Callable[[T], dict[str, Any]]) -> None:
+        self.table, self.collection, self.columns = table, collection, columns
+        self.rows: dict[str, Rows] = {}
+
+    def write(self, changed: dict[str, T | None]) -> None:
+        """Writes items as they are now; ``None`` for those that are gone."""
+        there = {key: item for key, item in changed.items() if item is not None}
+        if there:
+            columns = [
+                {"key": key, "item": item.model_dump_json(), **self.columns(item)} for key, item in there.items()
+            ]
+            by_name = {name: [row[name] for row in columns] for name in columns[0]}
+            samples = [f"{self.collection}_0_?"] * len(there)
+            rows = self.table.insert(policy_version=0, sample_ids=samples, timeout=0, **by_name)
+            new = {key: rows[at] for at, key in enumerate(there)}
+        else:
+            new = {}
+        for key in changed:  # what they were: a crash in between leaves both, and the newer one counts
+            if (old := self.rows.pop(key, None)) is not None:
+                self.table.delete(old, force=True)
+        self.rows.update(new)
+
+    def read(self, store: Store, item_type: type[T]) -> list[T]:
+        """The items as they were written, in the order in which they were."""
+        where = f"from {self.table.name} where input_id = '{self.collection}'"
+        newest: dict[str, tuple[str, str]] = {}
+        for row in store.sql(f"select sample_id, key, item {where} order by trajectory_id").to_pylist():
+            if (old := newest.pop(row["key"], None)) is not None:
+                self.table.delete(self.table.find(policy_version=0, sample_ids=[old[0]]), force=True)
+            newest[row["key"]] = (row["sample_id"], row["item"])
+        for key, (sample, _) in newest.items():
+            self.rows[key] = self.table.find(policy_version=0, sample_ids=[sample])
+        return [item_type.model_validate_json(item) for _, item in newest.values()]
+
+
+class _Collection(ListBasedCollection[Any]):
+    """A collection in memory of which every change is written down."""
+
+    def __init__(self, like: ListBasedCollection[Any], journal: _Journal[Any], store: Store) -> None:
+        keys, item_type = like.primary_keys(), like.item_type()
+        items = journal.read(store, item_type)
+        super().__init__(items, item_type, keys, id=like.collection_name, tracker=like.tracker)
+        self.journal = journal
+
+    async def insert(self, items: Sequence[Any]) -> None:
+        await self._written(items, super().insert(items))
+
+    async def update(self, items: Sequence[Any], update_fields: Sequence[str] | None = None) -> Sequence[Any]:
+        return await self._written(items, super().update(items, update_fields))
+
+    async def upsert(self, items: Sequence[Any], update_fields: Sequence[str] | None = None) -> Sequence[Any]:
+        return await self._written(items, super().upsert(items, update_fields))
+
+    async def delete(self, items: Sequence[Any]) -> None:
+        await self._written(items, super().delete(items))
+
+    async def _written(self, items: Sequence[Any], change: Any) -> Any:
+        """Makes a change and writes it down, both or neither."""
+        before = [(item, self._there(item)) for item in items]
+        try:
+            outcome = await change
+            self.journal.write({self._key(item): self._there(item) for item in items})
+        except BaseException:
+            for item, old in before:
+                if old is not None:
+                    self._mutate_single(old, mode="upsert")
+                elif self._there(item) is not None:
+                    self._mutate_single(item, mode="delete")
+            raise
+        return outcome
+
+    def _there(self, item: Any) -> Any:
+        self._ensure_item_type(item)
+        node: Any = self._items
+        for value in self._extract_primary_key_values(item):
+            node = node.get(value) if node is not None else None
+        return node
+
+    def _key(self, item: Any) -> str:
+        return json.dumps(self._extract_primary_key_values(item))
+
+
+def _columns_of_span(span: Span) -> dict[str, Any]:
+    reward = span.attributes.get(_REWARD)
+    return {
+        "rollout_id": span.rollout_id,
+        "attempt_id": span.attempt_id,
+        "name": span.name,
+        "sequence_id": span.sequence_id,
+        "reward": float(reward) if isinstance(reward, (int, float)) else None,
+        "prompt_token_ids": _tokens(span.attributes.get("prompt_token_ids")),
+        "response_token_ids": _tokens(span.attributes.get("response_token_ids")),
+    }
+
+
+def _tokens(given: Any) -> list[int] | None:
+    is_tokens = isinstance(given, (list, tuple)) and all(type(token) is int for token in given)
+    return list(given) if is_tokens else None
+
+
+class LightningStore(InMemoryLightningStore):
+    """The ``LightningStore`` of agent-lightning 0.3, over a store that is open for writing.
+
+    options: as for ``agentlightning.InMemoryLightningStore``. Spans that it evicts from memory stay in the table.
+    """
+
+    def __init__(self, store: Store, **options: Any) -> None:
+        super().__init__(**options)
+        self.store = store
+        there = set(store.tables())
+        items = store.table("lightning") if "lightning" in there else store.create_table("lightning", _ITEMS)
+        spans = (
+            store.table("lightning_spans")
+            if "lightning_spans" in there
+            else store.create_table("lightning_spans", _SPANS)
+        )
+        if list(items.columns) != list(_ITEMS) or list(spans.columns) != list(_SPANS):
+            raise InputError("the tables lightning and lightning_spans are there and are not agent-lightning's")
+        collections: InMemoryLightningCollections = self.collections
+        for name in ("rollouts", "attempts", "resources", "workers"):
+            like = getattr(collections, f"_{name}")
+            journal = _Journal(items, name, lambda _, name=name: {"collection": name})
+            setattr(collections, f"_{name}", _Collection(like, journal, store))
+        journal = _Journal(spans, "spans", _columns_of_span)
+        collections._spans = _Collection(collections._spans, journal, store)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """What agent-lightning keeps in memory beside its collections, as the rows say."""
+        collections = self.collections
+        rollouts: list[Rollout] = list(collections.rollouts._iter_items())  # in the order of their last changes
+        for rollout in rollouts:
+            event = self._completion_events.setdefault(rollout.rollout_id, aiologic.Event())
+            self._start_time_by_rollout[rollout.rollout_id] = rollout.start_time
+            if is_finished(rollout):
+                event.set()
+            elif is_running(rollout):
+                self._running_rollout_ids.add(rollout.rollout_id)
+            if rollout.status in ("queuing", "requeuing"):
+                collections.rollout_queue._items.append(rollout.rollout_id)
+        numbers = collections.span_sequence_ids._values
+        for span in collections.spans._iter_items():
+            numbers[span.rollout_id] = max(numbers.get(span.rollout_id, 0), span.sequence_id)
+            size = (self._custom_span_size_estimator or estimate_model_size)(span)
+            self._span_bytes_by_rollout[span.rollout_id] += size
+            self._total_span_bytes += size
+
