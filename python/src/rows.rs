@@ -54,6 +54,16 @@ impl Rows {
         &self.table
     }
 
+    /// Rows of one table, one after the other.
+    #[staticmethod]
+    fn concat(parts: Vec<PyRef<'_, Rows>>) -> Result<Rows> {
+        let Some(first) = parts.first() else {
+            return Err(input("there are no rows to put one after the other; give at least one"));
+        };
+        let rows = parts.iter().map(|part| part.of(&first.table)).collect::<Result<Vec<_>>>()?;
+        Ok(Rows { table: first.table.clone(), rows: rows.concat() })
+    }
+
     fn __len__(&self) -> usize {
         self.rows.len()
     }

@@ -262,6 +262,9 @@ class Rows:
 
     @property
     def table(self) -> str: ...
+    @staticmethod
+    def concat(parts: Sequence[Rows]) -> Rows:
+        """Rows of one table, one after the other."""
     def __len__(self) -> int: ...
     def __getitem__(self, position: int | slice) -> Rows: ...
 

@@ -1,0 +1,54 @@
+"""Copies of a queue: a directory with ``metadata.json`` and the store."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import forebay
+
+from .._forebay import Store
+from ._partitions import Partitions, Sample
+
+
+def save(store: Store, directory: pathlib.Path, metadata: dict[str, Any] | None) -> None:
+    """Writes beside the directory, then puts it into its place."""
+    new, old = directory.with_name(f"{directory.name}.tmp"), directory.with_name(f"{directory.name}.old")
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+    new.mkdir(parents=True)
+    store.backup(new / "store")
+    (new / "metadata.json").write_text(json.dumps({"storage_saved": True, "user_metadata": metadata or {}}, indent=2))
+    if directory.exists():
+        directory.rename(old)
+    new.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load(partitions: Partitions, directory: pathlib.Path) -> None:
+    """Takes everything out of the queue, and puts in what the copy has. The indexes are new."""
+    old = directory.with_name(f"{directory.name}.old")
+    if not directory.exists() and old.exists():
+        old.rename(directory)  # the process ended between the two renames of a save
+    for needed in (directory, directory / "metadata.json", directory / "store"):
+        if not needed.exists():
+            raise FileNotFoundError(f"{needed} not found: {directory} is no checkpoint of a queue")
+    with forebay.open(directory / "store", read_only=True) as store, partitions.lock:
+        saved = Partitions(store)
+        partitions.remove([sample for there in partitions.samples.values() for sample in there.values()])
+        for partition, there in saved.samples.items():
+            samples = sorted(there.values(), key=lambda sample: sample.number)
+            begun = partitions.begin(partition, [sample.key for sample in samples])
+            for sample, new in zip(samples, begun):
+                _copy(saved, sample, partitions, new)
+            for (name, task), numbers in saved.consumed.items():
+                taken = [new for sample, new in zip(samples, begun) if sample.number in numbers]
+                if name == partition and taken:
+                    partitions.consume(partition, task, taken)
+
+
+def _copy(saved: Partitions, sample: Sample, partitions: Partitions, new: Sample) -> None:
+    fields = {name: saved.values([sample], name) for name in sample.fields}
+    partitions.put([new], fields, [sample.tag])

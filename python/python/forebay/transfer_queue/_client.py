@@ -1,0 +1,244 @@
+"""The client: what TransferQueue's own sends to its controller and storage units, done here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from ..errors import InputError
+from ._meta import BatchMeta, KVBatchMeta
+from ._partitions import Partitions, Sample
+from ._values import packed, rows_of
+
+
+class TransferQueueClient:
+    """TransferQueue's client; each method also as ``async_NAME``, which runs on a thread."""
+
+    def __init__(self, partitions: Partitions, timeout: float) -> None:
+        self._partitions, self._timeout = partitions, timeout
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(type(self), name.removeprefix("async_"), None) if name.startswith("async_") else None
+        if call is None:
+            raise AttributeError(f"TransferQueueClient has no {name!r}")
+
+        async def awaited(*arguments: Any, **keywords: Any) -> Any:
+            return await asyncio.to_thread(call, self, *arguments, **keywords)
+
+        return awaited
+
+    # Metadata
+
+    def get_meta(
+        self,
+        data_fields: list[str],
+        batch_size: int,
+        partition_id: str,
+        mode: str = "fetch",
+        task_name: str | None = None,
+        sampling_config: dict[str, Any] | None = None,
+    ) -> BatchMeta:
+        """A batch of samples: new ones (``insert``), all that have the fields (``force_fetch``), or ready ones that the task
+        has not had, in the order of their indexes (``fetch``; TimeoutError when there are not enough in time)."""
+        if sampling_config:
+            raise InputError(f"batches are taken in order here; there is no sampler for {sampling_config!r}")
+        partitions = self._partitions
+        with partitions.lock:
+            if mode == "insert":
+                samples = partitions.begin(partition_id, [None] * batch_size)
+                partitions.put(samples, {}, None)
+                return _meta(samples, data_fields, produced=0)
+            if mode == "force_fetch":
+                return _meta(self._ready(partition_id, data_fields), data_fields)
+            if mode != "fetch" or task_name is None:
+                raise InputError(f'mode is "fetch" (with task_name), "force_fetch" or "insert", not {mode!r}')
+            end = time.monotonic() + self._timeout
+            while len(samples := self._fresh(partition_id, data_fields, task_name)) < batch_size:
+                if not partitions.changed.wait(end - time.monotonic()):
+                    raise TimeoutError(
+                        f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
+                        f"{task_name!r} in {self._timeout} s"
+                    )
+            partitions.consume(partition_id, task_name, samples[:batch_size])
+            return _meta(samples[:batch_size], data_fields)
+
+    def _ready(self, partition: str, fields: list[str]) -> list[Sample]:
+        samples = sorted(self._partitions.samples.get(partition, {}).values(), key=lambda sample: sample.number)
+        return [sample for sample in samples if all(name in sample.fields for name in fields)]
+
+    def _fresh(self, partition: str, fields: list[str], task: str) -> list[Sample]:
+        consumed = self._partitions.consumed.get((partition, task), set())
+        return [sample for sample in self._ready(partition, fields) if sample.number not in consumed]
+
+    def set_custom_meta(self, metadata: BatchMeta) -> None:
+        with self._partitions.lock:
+            self._partitions.put(self._samples(metadata), {}, metadata.custom_meta)
+
+    # Data
+
+    def put(
+        self,
+        data: TensorDict,
+        metadata: BatchMeta | None = None,
+        partition_id: str | None = None,
+        data_parser: Callable[[Any], Any] | None = None,
+    ) -> BatchMeta:
+        partitions, fields = self._partitions, _parsed(data, data_parser)
+        with partitions.lock:
+            if metadata is None:
+                if partition_id is None:
+                    raise ValueError("partition_id must be provided if metadata is not given")
+                samples, tags = partitions.begin(partition_id, [None] * data.batch_size[0]), None
+            else:
+                samples, tags = self._samples(metadata), metadata.custom_meta
+            if not samples:
+                raise ValueError("metadata cannot be none or empty")
+            partitions.put(samples, fields, tags)
+            return _meta(samples, [*(metadata.field_names if metadata else ()), *fields], metadata)
+
+    def get_data(self, metadata: BatchMeta) -> TensorDict:
+        if not metadata or metadata.size == 0 or not metadata.field_names:
+            return TensorDict({}, batch_size=0)
+        partitions = self._partitions
+        with partitions.lock:
+            samples = self._samples(metadata)
+            for name in metadata.field_names:
+                missing = [sample.number for sample in samples if name not in sample.fields]
+                if missing:
+                    raise RuntimeError(f"field {name!r} has no value for the samples {missing}")
+            values = {name: partitions.values(samples, name) for name in metadata.field_names}
+        return TensorDict({name: packed(rows) for name, rows in values.items()}, batch_size=len(samples))
+
+    def _samples(self, metadata: BatchMeta) -> list[Sample]:
+        samples = []
+        for partition, number in zip(metadata.partition_ids, metadata.global_indexes):
+            there = self._partitions.of(partition, [number])
+            if not there:
+                raise RuntimeError(f"there is no sample {number} in partition {partition!r}; it was cleared")
+            samples += there
+        return samples
+
+    # Clearing and status
+
+    def clear_samples(self, metadata: BatchMeta) -> None:
+        with self._partitions.lock:
+            pairs = zip(metadata.partition_ids, metadata.global_indexes)
+            self._partitions.remove([s for partition, number in pairs for s in self._partitions.of(partition, [number])])
+
+    def clear_partition(self, partition_id: str) -> None:
+        with self._partitions.lock:
+            self._partitions.remove(list(self._partitions.samples.get(partition_id, {}).values()))
+
+    def get_partition_list(self) -> list[str]:
+        with self._partitions.lock:
+            return list(self._partitions.samples)
+
+    def get_consumption_status(self, task_name: str, partition_id: str) -> tuple[Any, Any]:
+        with self._partitions.lock:
+            numbers = sorted(self._partitions.samples.get(partition_id, {}))
+            consumed = self._partitions.consumed.get((partition_id, task_name), set())
+        if not numbers:
+            return None, None
+        return torch.tensor(numbers), torch.tensor([number in consumed for number in numbers], dtype=torch.int8)
+
+    def get_production_status(self, data_fields: list[str], partition_id: str) -> tuple[Any, Any]:
+        with self._partitions.lock:
+            samples = sorted(self._partitions.samples.get(partition_id, {}).items())
+            status = [[name in sample.fields for name in data_fields] for _, sample in samples]
+        if not samples:
+            return None, None
+        return torch.tensor([number for number, _ in samples]), torch.tensor(status, dtype=torch.int8)
+
+    def check_consumption_status(self, task_name: str, partition_id: str) -> bool:
+        status = self.get_consumption_status(task_name, partition_id)[1]
+        return status is not None and bool(status.all())
+
+    def check_production_status(self, data_fields: list[str], partition_id: str) -> bool:
+        status = self.get_production_status(data_fields, partition_id)[1]
+        return status is not None and bool(status.all())
+
+    def reset_consumption(self, partition_id: str, task_name: str | None = None) -> bool:
+        with self._partitions.lock:
+            self._partitions.reset(partition_id, task_name)
+        return True
+
+    # Keys
+
+    def kv_retrieve_meta(self, keys: list[str] | str, partition_id: str, create: bool = False) -> BatchMeta:
+        keys = [keys] if isinstance(keys, str) else list(keys)
+        partitions = self._partitions
+        with partitions.lock:
+            there = partitions.keys.get(partition_id, {})
+            if create and (new := [key for key in keys if key not in there]):
+                partitions.put(partitions.begin(partition_id, list(new)), {}, None)
+                there = partitions.keys[partition_id]
+            samples = [there[key] for key in keys if key in there]
+            return _meta(samples, _common(samples))
+
+    def kv_retrieve_keys(self, global_indexes: list[int], partition_id: str) -> list[str]:
+        with self._partitions.lock:
+            samples = self._partitions.of(partition_id, global_indexes)
+            return [sample.key for sample in samples if sample.key is not None]
+
+    def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, Any]]:
+        with self._partitions.lock:
+            return {
+                partition: {key: dict(sample.tag) for key, sample in there.items()}
+                for partition, there in self._partitions.keys.items()
+                if partition_id in (None, partition) and there
+            }
+
+    def _kv_put(
+        self, keys: list[str], partition: str, fields: Any, tags: Any, parser: Callable[[Any], Any] | None
+    ) -> KVBatchMeta:
+        """One record: the samples that are new, their fields and their tags."""
+        partitions, rows = self._partitions, {} if fields is None else _parsed(fields, parser)
+        with partitions.lock:
+            there = partitions.keys.get(partition, {})
+            new = iter(partitions.begin(partition, [key for key in keys if key not in there]))
+            samples = [there[key] if key in there else next(new) for key in keys]
+            partitions.put(samples, rows, tags)
+            tags = [sample.tag for sample in samples]
+            return KVBatchMeta(keys=keys, tags=tags, partition_id=partition, fields=sorted(_common(samples)))
+
+    def close(self) -> None:
+        """Nothing to let go of; ``transfer_queue.close`` closes the store."""
+
+
+def _parsed(data: Any, parser: Callable[[Any], Any] | None) -> dict[str, list[Any]]:
+    if parser is not None:
+        plain = {name: v if isinstance(v, torch.Tensor) and not v.is_nested else None for name, v in data.items()}
+        listed = rows_of({name: data.get(name) for name, value in plain.items() if value is None})
+        data = {**plain, **listed}
+        parser(data)
+    return rows_of(data)
+
+
+def _common(samples: list[Sample]) -> list[str]:
+    """The fields that all of them have."""
+    if not samples:
+        return []
+    return [name for name in samples[0].fields if all(name in sample.fields for sample in samples)]
+
+
+def _meta(
+    samples: list[Sample], fields: list[str], like: BatchMeta | None = None, produced: int = 1
+) -> BatchMeta:
+    schema = {}
+    for name in dict.fromkeys(fields):
+        there = [sample.fields[name].fields[name] for sample in samples if name in sample.fields]
+        is_tensor = bool(there) and all(description is not None for description in there)
+        schema[name] = {"is_non_tensor": not is_tensor, "dtype": there[0][0] if is_tensor else None}
+    return BatchMeta(
+        [sample.number for sample in samples],
+        [sample.partition for sample in samples],
+        schema,
+        [produced] * len(samples),
+        like.extra_info if like else None,
+        [sample.tag for sample in samples],
+    )

@@ -1,0 +1,219 @@
+"""TransferQueue's calls over a store: the same script of calls gives what the original gives, and outlives the process."""
+
+import asyncio
+import importlib.util
+import json
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import forebay
+
+torch = pytest.importorskip("torch")
+tensordict = pytest.importorskip("tensordict")
+
+import transfer_queue_script  # noqa: E402
+
+import forebay.transfer_queue as tq  # noqa: E402
+from transfer_queue_script import batch, ragged  # noqa: E402
+
+SCRIPT = pathlib.Path(transfer_queue_script.__file__)
+
+
+def settings(path):
+    return {"backend": {"Forebay": {"path": str(path)}}}
+
+
+@pytest.fixture
+def queue(path):
+    tq.init(settings(path))
+    yield tq
+    tq.close()
+
+
+def answers(module: str) -> list:
+    result = subprocess.run([sys.executable, str(SCRIPT), module], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return json.loads(result.stdout.partition("\nANSWERS ")[2].splitlines()[0])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transfer_queue") is None, reason="needs TransferQueue and ray")
+def test_a_script_of_calls_gives_what_transfer_queue_gives():
+    theirs, ours = answers("transfer_queue"), answers("forebay.transfer_queue")
+    assert len(ours) == len(theirs) > 40
+    for number, (our, their) in enumerate(zip(ours, theirs)):
+        assert our == their, number
+
+
+def test_the_queue_is_there_again_after_a_restart(path):
+    tq.init(settings(path))
+    transfer_queue_script.keys_and_tags(tq, transfer_queue_script.Notes())
+    client = tq.get_client()
+    client.put(batch(x=torch.arange(3).view(3, 1)), partition_id="val")
+    client.get_meta(["x"], 1, "val", task_name="t")
+
+    def seen():
+        note, client = transfer_queue_script.Notes(), tq.get_client()
+        note(tq.kv_list())
+        for keys in (["a", "b"], ["c"]):
+            note(tq.kv_batch_get(keys, "train"))
+        note(client.kv_retrieve_meta(["a", "b", "c"], "train").global_indexes)
+        note(client.get_consumption_status("t", "val"))
+        note(client.get_partition_list())
+        return note.lines
+
+    before = seen()
+    tq.close()
+    tq.init(settings(path))
+    try:
+        assert seen() == before
+        tq.kv_put("a", "train", tag={"n": 9})
+        assert tq.kv_list("train")["train"]["a"] == {"status": "finished", "is_prompt": True, "n": 9}
+        assert tq.get_client().get_meta(["x"], 2, "val", task_name="t").size == 2
+    finally:
+        tq.close()
+
+
+def test_without_a_path_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    tq.init()
+    tq.init()
+    tq.kv_put("a", "train", tag={"n": 1})
+    assert list(tmp_path.iterdir())
+    tq.close()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(AssertionError, match="tq.init"):
+        tq.get_client()
+
+
+def test_rows_that_say_nothing_any_more_are_deleted(queue):
+    for number in range(20):
+        queue.kv_put("a", "train", fields={"x": torch.tensor([number])}, tag={"n": number})
+        queue.kv_put("a", "train", tag={"m": number})
+    store = forebay.transfer_queue._queue.store
+    assert store.sql("select count(*) as rows from transfer_queue").to_pylist() == [{"rows": 2}]
+    queue.kv_clear("a", "train")
+    assert store.sql("select count(*) as rows from transfer_queue").to_pylist() == [{"rows": 0}]
+
+
+def test_fields_are_columns_for_sql_and_for_consumers(queue):
+    store = forebay.transfer_queue._queue.store
+    queue.kv_batch_put(["a", "b"], "train", fields=batch(responses=ragged(3, 1), reward=torch.tensor([0.5, 1.0])))
+    assert store.table("transfer_queue").columns["responses"] == "list<int64>"
+    read = store.create_consumer("read", tables=["transfer_queue"], kind="task", ready=["responses"])
+    with read.claim(size=2, timeout=0) as claim:
+        assert [row.tolist() for row in claim["responses"]] == [[0, 1, 2], [0]] and claim.copied_bytes == 0
+        claim.finish()
+
+
+def test_fields_of_changing_types_and_of_any_name_are_kept(queue):
+    tensors = {"x": torch.tensor([1, 2]), "sample_id": torch.tensor([3]), "timeout": torch.tensor([4.0])}
+    queue.kv_put("a", "train", fields={**tensors, "a b/c": "text", "none": None})
+    queue.kv_put("b", "train", fields={"x": torch.tensor([0.5])})
+    got = queue.kv_batch_get("a", "train")
+    assert {name: got[name].unbind()[0].tolist() for name in tensors} == {
+        name: value.tolist() for name, value in tensors.items()
+    }
+    assert got.get("a b/c").tolist() == ["text"] and got.get("none").tolist() == [None]
+    assert [queue.kv_batch_get(key, "train", "x")["x"].dtype for key in "ab"] == [torch.int64, torch.float32]
+    many = {f"field_{number}": torch.tensor([number]) for number in range(80)}
+    queue.kv_put("d", "train", fields=many)
+    got = queue.kv_batch_get("d", "train")
+    assert {name: got[name].unbind()[0] for name in many} == many
+
+
+def test_a_fetch_waits_for_its_batch(queue):
+    client = queue.get_client()
+    fetched = []
+    waiting = threading.Thread(target=lambda: fetched.append(client.get_meta(["x"], 2, "train", task_name="t")))
+    waiting.start()
+    for key in "abc":
+        queue.kv_put(key, "train", fields={"x": torch.tensor([1])})
+    waiting.join()
+    assert client.kv_retrieve_keys(fetched[0].global_indexes, "train") == ["a", "b"]
+    client._timeout = 0.01
+    with pytest.raises(TimeoutError, match="1 of 2"):
+        client.get_meta(["x"], 2, "train", task_name="t")
+
+
+def test_every_call_has_a_coroutine(queue):
+    async def main():
+        await queue.async_kv_batch_put(keys=["a"], partition_id="train", fields=batch(x=torch.ones(1, 2)))
+        await queue.async_kv_put("b", "train", tag={"n": 1})
+        client = queue.get_client()
+        meta = await client.async_kv_retrieve_meta(keys=["a"], partition_id="train")
+        assert (await client.async_get_data(meta))["x"].unbind()[0].tolist() == [1.0, 1.0]
+        meta = await client.async_put(batch(y=torch.zeros(1, 1)), meta)
+        assert meta.field_names == ["x", "y"]
+        assert await queue.async_kv_list("train") == {"train": {"a": {}, "b": {"n": 1}}}
+        await queue.async_kv_clear(["a", "b"], "train")
+        assert await queue.async_kv_list() == {}
+
+    asyncio.run(main())
+
+
+def test_a_parser_sees_plain_values_before_they_are_stored(queue):
+    def parser(data):
+        data["x"] = data["x"] + 1
+        data["urls"][:] = [url.upper() for url in data["urls"]]
+
+    fields = tensordict.TensorDict(
+        {"x": torch.tensor([[1], [2]]), "urls": tensordict.NonTensorStack("a", "b")}, batch_size=2
+    )
+    queue.kv_batch_put(["a", "b"], "train", fields=fields, data_parser=parser)
+    got = queue.kv_batch_get(["a", "b"], "train")
+    assert [row.tolist() for row in got["x"].unbind()] == [[2], [3]] and got.get("urls").tolist() == ["A", "B"]
+
+
+def test_a_checkpoint_brings_the_queue_back(queue, tmp_path):
+    where = tmp_path / "checkpoints" / "step_3"
+    with pytest.raises(FileNotFoundError):
+        queue.load_checkpoint(where)
+    queue.kv_batch_put(["a", "b"], "train", fields=batch(x=ragged(2, 1)), tags=[{"n": 1}, {"n": 2}])
+    queue.get_client().get_meta(["x"], 1, "train", task_name="t")
+    queue.save_checkpoint(where, metadata={"step": 3})
+    queue.save_checkpoint(where, metadata={"step": 3})
+    assert json.loads((where / "metadata.json").read_text()) == {"storage_saved": True, "user_metadata": {"step": 3}}
+    queue.kv_clear("a", "train")
+    queue.kv_put("later", "train", tag={})
+    queue.load_checkpoint(where)
+    assert queue.kv_list() == {"train": {"a": {"n": 1}, "b": {"n": 2}}}
+    assert [row.tolist() for row in queue.kv_batch_get(["a", "b"], "train")["x"].unbind()] == [[0, 1], [0]]
+    assert queue.get_client().get_consumption_status("t", "train")[1].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("sampler", ["GRPOGroupNSampler", type("RankAwareSampler", (), {})])
+def test_samplers_are_refused_with_their_name(sampler):
+    with pytest.raises(forebay.InputError, match="Sampler"):
+        tq.init({"controller": {"sampler": sampler}})
+
+
+def test_meta_objects_are_cut_joined_and_pickled():
+    meta = tq.KVBatchMeta(keys=list("abc"), tags=[{"n": n} for n in range(3)], partition_id="p", fields=["x"])
+    chunks = meta.chunk(2)
+    assert [chunk.keys for chunk in chunks] == [["a", "b"], ["c"]]
+    assert tq.KVBatchMeta.concat(chunks) == tq.KVBatchMeta(
+        keys=meta.keys, tags=meta.tags, partition_id="p", fields=["x"], extra_info=None
+    )
+    assert meta.select_keys(["c", "a"]).tags == [{"n": 2}, {"n": 0}]
+    meta.reorder([2, 0, 1])
+    assert pickle.loads(pickle.dumps(meta)).keys == ["c", "a", "b"]
+    for wrong in ({"keys": ["a"], "tags": []}, {"keys": ["a", "a"], "tags": [{}, {}]}):
+        with pytest.raises(ValueError):
+            tq.KVBatchMeta(**wrong)
+    conflicting = [tq.KVBatchMeta(["a"], [{}], "p", None, {"t": 1}), tq.KVBatchMeta(["b"], [{}], "p", None, {"t": 2})]
+    with pytest.raises(ValueError, match="'t'"):
+        tq.KVBatchMeta.concat(conflicting)
+    batches = tq.BatchMeta([4, 5, 6], ["p", "q", "p"], {"x": {}, "y": {}}, [1, 1, 1], {"e": 1}, [{}, {"n": 5}, {}])
+    assert [part.global_indexes for part in batches.chunk_by_partition()] == [[4, 6], [5]]
+    assert batches[1].custom_meta == [{"n": 5}] and batches.select_fields(["y", "z"]).field_names == ["y"]
+    assert tq.BatchMeta.concat(batches.chunk(3)).global_indexes == [4, 5, 6]
+    assert batches[:2].union(batches[1:]).global_indexes == [4, 5, 6]
+    batches.reorder([2, 1, 0])
+    assert pickle.loads(pickle.dumps(batches)).global_indexes == [6, 5, 4] and batches.is_ready
+    assert tq.BatchMeta().size == 0 and not tq.BatchMeta.empty().is_ready
