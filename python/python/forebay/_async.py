@@ -82,7 +82,7 @@ async def wait(pending: Pending) -> Any:
                 found = pending.poll(waits.bell, number)  # what came while the alarm was on its way
                 break
         if found is None:
-            pending.expire()
+            return pending.expire()
         return found[0]
     finally:
         waits.end(loop)

@@ -8,8 +8,8 @@
 What the methods do is agent-lightning's own code (its in-memory store, of release 0.3); this module writes every change down
 before the call returns, and reads them back when it is opened again. There are two tables:
 
-- ``lightning``: resources, rollouts, attempts and workers as JSON (``item``), by ``collection`` and ``key``. A change is a new
-  row, and the row that it replaces is deleted.
+- ``lightning``: resources, rollouts, attempts and workers as JSON (``item``), by ``key``; ``input_id`` says which of the four. A
+  change is a new row, and the row that it replaces is deleted.
 - ``lightning_spans``: a row a span, with what a trainer wants as columns of their own: ``rollout_id``, ``attempt_id``, ``name``,
   ``sequence_id``, ``reward``, ``prompt_token_ids``, ``response_token_ids``, and the whole of it as JSON. Declare a consumer on
   it, or ask in SQL.
@@ -39,7 +39,7 @@ __all__ = ["LightningStore"]
 
 T = TypeVar("T", bound=BaseModel)
 
-_ITEMS = {"collection": "utf8", "key": "utf8", "item": "utf8"}
+_ITEMS = {"key": "utf8", "item": "utf8"}
 _SPANS = {
     "rollout_id": "utf8",
     "attempt_id": "utf8",
@@ -68,7 +68,7 @@ class _Journal(Generic[T]):
             columns = [
                 {"key": key, "item": item.model_dump_json(), **self.columns(item)} for key, item in there.items()
             ]
-            by_name = {name: [row[name] for row in columns] for name in columns[0]}
+            by_name: dict[str, Any] = {name: [row[name] for row in columns] for name in columns[0]}
             samples = [f"{self.collection}_0_?"] * len(there)
             rows = self.table.insert(policy_version=0, sample_ids=samples, timeout=0, **by_name)
             new = {key: rows[at] for at, key in enumerate(there)}
@@ -139,6 +139,10 @@ class _Collection(ListBasedCollection[Any]):
         return json.dumps(self._extract_primary_key_values(item))
 
 
+def _no_columns(_: Any) -> dict[str, Any]:
+    return {}
+
+
 def _columns_of_span(span: Span) -> dict[str, Any]:
     reward = span.attributes.get(_REWARD)
     return {
@@ -178,10 +182,8 @@ class LightningStore(InMemoryLightningStore):
         collections: InMemoryLightningCollections = self.collections
         for name in ("rollouts", "attempts", "resources", "workers"):
             like = getattr(collections, f"_{name}")
-            journal = _Journal(items, name, lambda _, name=name: {"collection": name})
-            setattr(collections, f"_{name}", _Collection(like, journal, store))
-        journal = _Journal(spans, "spans", _columns_of_span)
-        collections._spans = _Collection(collections._spans, journal, store)
+            setattr(collections, f"_{name}", _Collection(like, _Journal(items, name, _no_columns), store))
+        collections._spans = _Collection(collections._spans, _Journal(spans, "spans", _columns_of_span), store)
         self._go_on()
 
     def _go_on(self) -> None:

@@ -14,7 +14,7 @@ loop does. Leaving the loop before gives the last one back, and leaving the step
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -23,6 +23,8 @@ from ._torch import Packed
 from .errors import StateError
 
 __all__ = ["IterableDataset", "Packed"]
+
+Layout: TypeAlias = Literal["padded", "packed", "nested"]
 
 
 class IterableDataset(torch.utils.data.IterableDataset):
@@ -42,8 +44,8 @@ class IterableDataset(torch.utils.data.IterableDataset):
         step: Step,
         consumer: Consumer | str,
         *,
-        columns: Sequence[str] | Mapping[str, str],
-        layout: str = "padded",
+        columns: Sequence[str] | Mapping[str, Layout],
+        layout: Layout = "padded",
         pad: float = 0.0,
         device: Any = None,
         **options: Any,

@@ -70,7 +70,7 @@ class RolloutSource:
         self._tables: set[str] = set()
         self._trainer: Any = None
 
-    def rollouts(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+    def rollouts(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any] | None]:
         """As many completions as there are prompts: ``GRPOTrainer``'s ``rollout_func``."""
         if not trainer.model.training:
             raise StateError('the store has rollouts to train on, none to evaluate; take eval_strategy="no"')
@@ -82,14 +82,14 @@ class RolloutSource:
         self.commit()
         self._trainer = trainer
         self._step = self.store.step(rows={self.consumer: len(prompts)}, log=self.log)
-        taken: dict[str, list[Any]] = {name: [] for name in (*self.fields, "sample_ids")}
+        taken: dict[str, Any] = {name: [] for name in (*self.fields, "sample_ids")}
         for batch in self._step.micro_batches(self.consumer, self.size, timeout=self.timeout):
             self._tables.add(batch.table)
             for name, column in self.fields.items():
                 taken[name] += [_plain(value) for value in batch[column]]
             taken["sample_ids"] += batch.sample_ids
             batch.accumulated()  # without a lease: the trainer may take its time, and its end gives the rows back
-        return {"logprobs": None, **taken}
+        return taken if "logprobs" in taken else {**taken, "logprobs": None}
 
     def rewards(self, completions: list[Any], reward: list[float | None], **_: Any) -> list[float | None]:
         """The rewards that the rows have: ``GRPOTrainer``'s ``reward_funcs``."""

@@ -49,9 +49,12 @@ class _Queue:
     """The store that is open, and its client."""
 
     def __init__(self, path: str | None, timeout: float) -> None:
-        self.scratch = None if path else tempfile.mkdtemp(prefix="forebay-transfer-queue-")
-        where = pathlib.Path(path or self.scratch, "" if path else "store")
-        self.store = forebay.open(where, durability="logged" if path else "memory")
+        self.scratch: pathlib.Path | None = None
+        if path:
+            self.store = forebay.open(path, durability="logged")
+        else:
+            self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-transfer-queue-"))
+            self.store = forebay.open(self.scratch / "store", durability="memory")
         self.client = TransferQueueClient(Partitions(self.store), timeout)
 
     def close(self) -> None:

@@ -232,8 +232,9 @@ def _meta(
     schema = {}
     for name in dict.fromkeys(fields):
         there = [sample.fields[name].fields[name] for sample in samples if name in sample.fields]
-        is_tensor = bool(there) and all(description is not None for description in there)
-        schema[name] = {"is_non_tensor": not is_tensor, "dtype": there[0][0] if is_tensor else None}
+        types = {None if described is None else described[0] for described in there}
+        dtype = types.pop() if len(types) == 1 else None
+        schema[name] = {"is_non_tensor": dtype is None, "dtype": dtype}
     return BatchMeta(
         [sample.number for sample in samples],
         [sample.partition for sample in samples],

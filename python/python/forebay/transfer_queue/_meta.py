@@ -114,9 +114,9 @@ class BatchMeta:
         self.custom_meta = [dict(tag) for tag in custom_meta or [{}] * len(self.global_indexes)]
         status = [0] * self.size if production_status is None else production_status
         self.production_status = numpy().array(status, dtype="int8")
-        for name, parts in [("partition_ids", self.partition_ids), ("custom_meta", self.custom_meta)]:
-            if len(parts) != self.size:
-                raise ValueError(f"Length mismatch: {self.size} global_indexes and {len(parts)} {name}")
+        for name, count in [("partition_ids", len(self.partition_ids)), ("custom_meta", len(self.custom_meta))]:
+            if count != self.size:
+                raise ValueError(f"Length mismatch: {self.size} global_indexes and {count} {name}")
         if len(self.production_status) != self.size:
             raise ValueError(f"production_status length {len(self.production_status)} != batch_size {self.size}")
 

@@ -79,12 +79,12 @@ class Partitions:
     def values(self, samples: list[Sample], name: str) -> list[Any]:
         """The values of a field that all these samples have."""
         puts = [sample.fields[name] for sample in samples]
-        typed = [put for put in puts if put.fields[name] is not None]
+        typed = [(put, described) for put in puts if (described := put.fields[name]) is not None]
         pickled = [put for put in puts if put.fields[name] is None]
         values: dict[int, Any] = {}
         if typed:
-            numbers = self.table.cells(Rows.concat([put.row for put in typed]), name)
-            values |= {id(put): tensor_of(array, put.fields[name]) for put, array in zip(typed, numbers)}
+            numbers = self.table.cells(Rows.concat([put.row for put, _ in typed]), name)
+            values |= {id(put): tensor_of(array, described) for (put, described), array in zip(typed, numbers)}
         if pickled:
             blobs = self.table.cells(Rows.concat([put.row for put in pickled]), "other")
             values |= {id(put): pickle.loads(blob)[name] for put, blob in zip(pickled, blobs)}
@@ -158,9 +158,9 @@ class Partitions:
         self.keys.pop(partition, None)
         self.reset(partition, None)
 
-    def _columns(self, fields: dict[str, list[Any]], count: int) -> tuple[dict[str, list[Any]], list, list]:
+    def _columns(self, fields: dict[str, list[Any]], count: int) -> tuple[dict[str, Any], list, list]:
         """The fields that have a column of their own, and for each row: what its fields are, and those that have none."""
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, Any] = {}
         described: list[dict[str, Description | None]] = [{} for _ in range(count)]
         others: list[dict[str, Any]] = [{} for _ in range(count)]
         for name, values in fields.items():

@@ -39,7 +39,9 @@ def _rows(value: Any) -> list[Any]:
 def column_type(values: list[Any]) -> str | None:
     """The type of the column for these values; None where they need none or more than one."""
     types = {value.dtype if isinstance(value, torch.Tensor) else None for value in values}
-    (dtype,) = types if len(types) == 1 else (None,)
+    dtype = types.pop() if len(types) == 1 else None
+    if dtype is None:
+        return None
     element = _ELEMENTS.get(_AS_NUMBERS.get(dtype, dtype))
     return element and f"list<{element}>"
 
