@@ -85,7 +85,7 @@ impl ClientArguments {
                 .with_context(|| format!("cannot take a PEM from {}", file.display()))
         };
         builder = self.grpc.into_iter().fold(builder, Builder::grpc);
-        builder = self.socket.iter().fold(builder, |builder, path| builder.grpc_socket(path));
+        builder = self.socket.iter().fold(builder, Builder::grpc_socket);
         for grant in self.grants.as_deref().map(grants::read).transpose()?.into_iter().flatten() {
             builder = builder.grant(grant);
         }

@@ -1,0 +1,224 @@
+//! What it costs that a store is in another process: the same calls embedded, over a Unix socket and over TCP on loopback,
+//! beside bare sockets that carry as much.
+//!
+//! The process that measures is the server; each client is a process of its own, this program again (`--child`), which prints
+//! its numbers as one line. A row and its limit are of one run.
+
+mod bare;
+mod client;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use forebay_benches::{Goal, Outcome, Row};
+use forebay_client::{Client, ConnectOptions};
+use forebay_server::Server;
+use forebay_store::{Consumer, DataType, Element, Options, Schema, Store};
+
+pub use client::child;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Round trips and hand-overs.
+    pub rounds: usize,
+    /// Samples that are written and claimed.
+    pub samples: usize,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Scale { rounds: 5_000, samples: 64 * 400 }
+    }
+}
+
+impl Scale {
+    /// Only to see that it works.
+    pub fn quick() -> Self {
+        Scale { rounds: 50, samples: 64 * 4 }
+    }
+}
+
+/// A store with the usual tables, and a server in front of it.
+struct World {
+    dir: tempfile::TempDir,
+    store: Store,
+    server: Server,
+}
+
+impl World {
+    fn new() -> Outcome<Self> {
+        let dir = tempfile::tempdir()?;
+        let store = Store::open(dir.path().join("store"), Options::default())?;
+        let list = |element| DataType::list(element);
+        let schema = Schema::new()
+            .data("prompt", list(Element::Int32))
+            .data("response", list(Element::Int32))
+            .data("logprobs", list(Element::Float32))
+            .data("reward", DataType::Float32);
+        store.create_table("solver", schema)?;
+        store.create_consumer("train", Consumer::task(["solver"]).ready(["response", "reward"]))?;
+        store.create_table(
+            "ping",
+            Schema::new().data("sent", DataType::Int64).data("heard", DataType::Int64),
+        )?;
+        store.create_consumer("hear", Consumer::task(["ping"]).ready(["sent"]))?;
+        store.create_consumer("answer", Consumer::task(["ping"]).ready(["heard"]))?;
+        let builder =
+            Server::builder().grpc_socket(dir.path().join("grpc.sock")).grpc("127.0.0.1:0".parse()?);
+        let server = builder.bind(store.clone(), "127.0.0.1:0".parse()?)?;
+        Ok(World { dir, store, server })
+    }
+
+    fn socket(&self) -> String {
+        format!("unix://{}", self.dir.path().join("grpc.sock").display())
+    }
+
+    fn tcp(&self) -> String {
+        format!(
+            "grpc://{}",
+            self.server.grpc_address().map(|address| address.to_string()).unwrap_or_default()
+        )
+    }
+}
+
+/// Measures every row, and gives it to `print` as soon as it is known.
+///
+/// # Errors
+/// When a store, a socket or a process fails.
+pub fn run(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    round_trips(scale, print)?;
+    handovers(scale, print)?;
+    let embedded = embedded(scale)?;
+    for (way, of, goal) in
+        [("a Unix socket", World::socket as fn(&World) -> String, 0.4), ("TCP on loopback", World::tcp, 0.0)]
+    {
+        let world = World::new()?;
+        let [ingest, p50, p99] = numbers(spawn("samples", &of(&world), scale.samples)?)?;
+        let kind = "the same calls of a store in the same process";
+        let goal = if goal > 0.0 { Goal::RatioAtLeast(goal) } else { Goal::None };
+        print(Row::new(
+            format!("ingest of 10 KB samples over {way}, batches of 64"),
+            (ingest, "MB/s"),
+            (embedded[0], kind),
+            goal,
+        ));
+        print(Row::new(
+            format!("claim 16 + Arrow over {way}, p50"),
+            (p50, "us"),
+            (embedded[1], kind),
+            Goal::None,
+        ));
+        print(Row::new(
+            format!("claim 16 + Arrow over {way}, p99"),
+            (p99, "us"),
+            (embedded[2], kind),
+            Goal::None,
+        ));
+        if way.starts_with("TCP") {
+            let bare = bare::tcp_copy(scale.samples * client::SAMPLE_BYTES)?;
+            let goal = Goal::RatioAtLeast(0.6);
+            print(Row::new(
+                "the same ingest, beside bare bytes".to_owned(),
+                (ingest, "MB/s"),
+                (bare, "a bare TCP copy on loopback"),
+                goal,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn round_trips(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    let world = World::new()?;
+    let echo = bare::Echo::new(&world.dir.path().join("echo.sock"))?;
+    let [bare_p50, bare_p99] = numbers(spawn("echo", &echo.path(), scale.rounds)?)?;
+    let [p50, p99] = numbers(spawn("trips", &world.socket(), scale.rounds)?)?;
+    let kind = "a bare round trip of a byte over a Unix socket";
+    print(Row::new(
+        "a call for metadata over a Unix socket, p50".to_owned(),
+        (p50, "us"),
+        (bare_p50, kind),
+        Goal::AtMost(150.0),
+    ));
+    print(Row::new(
+        "a call for metadata over a Unix socket, p99".to_owned(),
+        (p99, "us"),
+        (bare_p99, kind),
+        Goal::None,
+    ));
+    Ok(())
+}
+
+fn handovers(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    let world = World::new()?;
+    let echo = bare::Echo::new(&world.dir.path().join("echo.sock"))?;
+    let [bare_p50, bare_p99] = numbers(spawn("echo", &echo.path(), scale.rounds)?)?;
+    let hears = spawn("hear", &world.socket(), scale.rounds)?;
+    let [] = numbers(spawn("send", &world.socket(), scale.rounds)?)?;
+    let [p50, p99] = numbers(hears)?;
+    let kind = "a bare round trip of a byte over a Unix socket";
+    let name = |which| format!("last cell written by one process to claim held by another, {which}");
+    print(Row::new(name("p50"), (p50, "us"), (bare_p50, kind), Goal::AtMost(400.0)));
+    print(Row::new(name("p99"), (p99, "us"), (bare_p99, kind), Goal::AtMost(2000.0)));
+    Ok(())
+}
+
+/// The same calls of a store in this process.
+fn embedded(scale: &Scale) -> Outcome<[f64; 3]> {
+    let world = World::new()?;
+    client::samples(&Client::embedded(world.store.clone()), scale.samples)
+}
+
+/// This program again, as a client.
+fn spawn(what: &str, address: &str, count: usize) -> Outcome<Child> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new(program);
+    command.args(["--child", what, address, &count.to_string()]).stdout(Stdio::piped());
+    Ok(command.spawn()?)
+}
+
+/// What a client printed.
+fn numbers<const N: usize>(child: Child) -> Outcome<[f64; N]> {
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        return Err(format!("a client ended with {}", output.status).into());
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+    numbers.try_into().map_err(|_| format!("a client printed {text:?}, not {N} numbers").into())
+}
+
+fn connect(address: &str) -> Outcome<Client> {
+    Ok(Client::connect(address, &ConnectOptions::default())?)
+}
+
+fn is_path(address: &str) -> &Path {
+    Path::new(address)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops where its benchmark fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_does_what_it_is_there_for() {
+        let (scale, world) = (Scale::quick(), World::new().unwrap());
+        let echo = bare::Echo::new(&world.dir.path().join("echo.sock")).unwrap();
+        let count = scale.rounds.to_string();
+        let run =
+            |what: &str, address: &str| child(&[what.to_owned(), address.to_owned(), count.clone()]).unwrap();
+        run("echo", &echo.path());
+        run("trips", &world.socket());
+        std::thread::scope(|scope| {
+            scope.spawn(|| run("hear", &world.socket()));
+            scope.spawn(|| run("send", &world.tcp()));
+        });
+        let [written, p50, p99] = client::samples(&connect(&world.tcp()).unwrap(), scale.samples).unwrap();
+        assert!(written > 0.0 && p50 > 0.0 && p99 >= p50);
+        assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0);
+        assert!(child(&["dance".to_owned(), world.tcp(), "1".to_owned()]).is_err());
+        assert_eq!(world.store.table("solver").unwrap().counts().written, scale.samples as u64);
+    }
+}
