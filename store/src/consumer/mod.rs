@@ -48,6 +48,7 @@ pub(crate) use image::{ConsumerStateImage, PartitionImage, PartitionPages};
 pub use limiter::{RateLimiter, RateLimiterInfo};
 pub(crate) use members::{GroupChange, GroupInfo};
 pub use micro_batch::MicroBatch;
+pub(crate) use rows::number_out;
 pub(crate) use select::{Choice, Selection, Shortage, length};
 pub(crate) use signal::Readiness;
 pub(crate) use signals::Signals;

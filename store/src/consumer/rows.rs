@@ -16,7 +16,7 @@ pub(super) const MEMBER: u64 = 1;
 pub(super) const DONE: u64 = 2;
 
 /// The number of a row that leaves: what a task has done stays known, should the row come back.
-pub(super) fn number_out(progress: Progress, number: u64) -> u64 {
+pub(crate) fn number_out(progress: Progress, number: u64) -> u64 {
     if progress == Progress::Done { number << 2 | DONE | MEMBER } else { MEMBER }
 }
 

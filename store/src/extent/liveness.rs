@@ -81,10 +81,30 @@ impl Liveness {
             }
             self.contents.by_view.remove(&view);
         }
+        self.let_go(view, (view.length() as u64, 1), commit)
+    }
+
+    /// As [`remove`](Self::remove), for many: a generation is looked up once for views of it that follow on each other.
+    ///
+    /// # Errors
+    /// As for one; nothing follows on the state then.
+    pub(crate) fn remove_all(&mut self, views: &[View], commit: u64) -> Result<(), String> {
+        if !self.contents.by_view.is_empty() {
+            return views.iter().try_for_each(|view| self.remove(*view, commit));
+        }
+        for together in views.chunk_by(|a, b| a.place() == b.place()) {
+            let bytes: u64 = together.iter().map(|view| view.length() as u64).sum();
+            self.let_go(together[0], (bytes, together.len() as u64), commit)?;
+        }
+        Ok(())
+    }
+
+    /// Takes bytes and values off the generation of a view.
+    fn let_go(&mut self, view: View, (bytes, values): (u64, u64), commit: u64) -> Result<(), String> {
         let gone = || format!("{view:?} is let go, but nothing is live there");
         let life = self.lives.get_mut(&view.place()).ok_or_else(gone)?;
-        life.bytes = life.bytes.checked_sub(view.length() as u64).ok_or_else(gone)?;
-        life.values = life.values.checked_sub(1).ok_or_else(gone)?;
+        life.bytes = life.bytes.checked_sub(bytes).ok_or_else(gone)?;
+        life.values = life.values.checked_sub(values).ok_or_else(gone)?;
         life.last_left = commit;
         Ok(())
     }

@@ -17,6 +17,7 @@ mod run;
 pub(crate) use memo::Memo;
 pub(crate) use run::Run;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -126,6 +127,17 @@ impl IdIndex {
         }
     }
 
+    /// As [`remove`](Self::remove), for all of a range, by one look through the tables that may hold one of them.
+    pub(crate) fn remove_all(&mut self, numbers: RangeInclusive<u32>) {
+        let mut end = u32::MAX;
+        for (first, table) in self.recent.iter_mut().rev() {
+            if *first <= *numbers.end() && end > *numbers.start() {
+                table.retain(|entry| !numbers.contains(&number_of(*entry)));
+            }
+            end = *first;
+        }
+    }
+
     /// Bytes of memory, other than mapped files'.
     pub(crate) fn heap_bytes(&self) -> usize {
         let tables: usize = self.recent.iter().map(|(_, table)| table.allocation_size()).sum();
@@ -180,6 +192,21 @@ mod tests {
         let asked_of = std::cell::RefCell::new(&mut asked);
         assert_eq!(index.find(7 << 32, |number| !asked_of.borrow_mut().insert(number)), None);
         assert_eq!((asked.into_iter().collect::<Vec<_>>(), index.recent_len()), (vec![0, 2, 3, 5], 4));
+    }
+
+    #[test]
+    fn a_range_is_taken_out_of_every_table_that_holds_some_of_it() {
+        let mut index = IdIndex::default();
+        for number in 0..9 {
+            if [3, 6].contains(&number) {
+                index.begin_generation(number);
+            }
+            index.insert(u64::from(number) << 32, number);
+        }
+        index.remove_all(2..=3);
+        let left: Vec<u32> =
+            (0..9).filter(|n| index.find(u64::from(*n) << 32, |found| found == *n).is_some()).collect();
+        assert_eq!((left, index.recent_len()), (vec![0, 1, 4, 5, 6, 7, 8], 7));
     }
 
     proptest! {

@@ -1,10 +1,17 @@
 //! Rows that go for good.
+//!
+//! A version that retention takes may have a hundred thousand rows, and everybody waits while its record is applied. Rows
+//! of versions that are over for every consumer go a chunk at a time: pages are changed once, counts once, what lives in
+//! an extent once for each run of values that lie together. Any other row goes alone, for its groups and queues have to know.
+
+use std::ops::Range;
 
 use super::{Effects, State};
 use crate::error::{Cause, Result};
+use crate::extent::View;
 use crate::log::record::DeleteRecord;
 use crate::state::apply::{DELETED, STALE};
-use crate::table::{Delete, Deleted, Identity, Progress};
+use crate::table::{CHUNK_ROWS, Delete, Deleted, Identity, Progress};
 
 impl State {
     /// The rows that a rule deletes and the versions that it retires.
@@ -71,13 +78,61 @@ impl State {
             self.tables[table as usize].rare.retire(first, last);
         }
         self.tables[table as usize].rare.note_consumed_deleted(consumed_up_to);
-        for row in rows.into_iter().flat_map(|(first, last)| first..=last) {
-            self.delete_row(table, row, effects)?;
+        for (first, last) in rows {
+            for part in parts_by_chunk(first, last) {
+                if self.is_nobodys(table, part.clone(), retired) {
+                    self.delete_rows(table, part, effects)?;
+                } else {
+                    part.into_iter().try_for_each(|row| self.delete_row(table, row, effects))?;
+                }
+            }
+            self.tables[table as usize].index.remove_all(first..=last);
         }
         if let Some(versions) = retired {
             self.tables[table as usize].forget_tallies(versions);
         }
         Ok(())
+    }
+
+    /// Whether rows are all of versions that are deleted with them and that are over for every consumer: then nobody counts
+    /// them, waits for them or has them in a queue, and they may go all at once.
+    fn is_nobodys(&self, table: u32, rows: Range<u32>, retired: Option<(u64, u64)>) -> bool {
+        let (of, Some((first, last))) = (&self.tables[table as usize], retired) else { return false };
+        let there = rows.filter(|&row| !of.is_removed(row)).map(|row| of.meta(row).lane());
+        let Some((oldest, newest)) = there.fold(None, |known, lane| {
+            let (oldest, newest) = known.unwrap_or((lane, lane));
+            Some((lane.min(oldest), lane.max(newest)))
+        }) else {
+            return true;
+        };
+        let is_over = |consumer: &usize| self.consumers[*consumer].is_over(table, newest);
+        (first..=last).contains(&oldest) && newest <= last && of.consumers.iter().all(is_over)
+    }
+
+    /// Deletes rows of one chunk that are [nobody's](Self::is_nobodys): what [`delete_row`](Self::delete_row) does to each,
+    /// without asking anybody. The index is left to the caller.
+    fn delete_rows(&mut self, table: u32, rows: Range<u32>, effects: &mut Effects) -> Result<(), String> {
+        let reason = self.texts.intern(DELETED);
+        let state = &mut self.tables[table as usize];
+        let there: Vec<u32> = rows.filter(|&row| !state.is_removed(row)).collect();
+        let steps: Vec<u32> =
+            there.iter().map(|&row| state.status(row).step).filter(|step| *step != 0).collect();
+        for &row in &there {
+            let meta = state.meta(row);
+            state.rare.row_deleted(row, &meta, false);
+        }
+        if state.leave_out_all(&there, reason, &self.texts) {
+            effects.wake.extend(&state.consumers);
+        }
+        for (slot, consumer) in state.consumers.clone().into_iter().enumerate() {
+            effects.touch(consumer);
+            state.all_out(slot, &there);
+        }
+        let freed = state.remove_all(&there);
+        steps.into_iter().for_each(|step| self.count_deleted(step));
+        let freed = freed.into_iter().filter(|(column, view)| self.lies_in_extent(table, *column, *view));
+        let freed: Vec<View> = freed.map(|(_, view)| view).collect();
+        self.liveness.remove_all(&freed, self.commits)
     }
 
     fn delete_row(&mut self, table: u32, row: u32, effects: &mut Effects) -> Result<(), String> {
@@ -134,6 +189,15 @@ impl NeededByRewind {
     }
 }
 
+/// The rows from `first` to `last`, apart for each chunk that they lie in.
+fn parts_by_chunk(first: u32, last: u32) -> impl Iterator<Item = Range<u32>> {
+    let of_chunk = CHUNK_ROWS as u32;
+    (first / of_chunk..=last / of_chunk).map(move |chunk| {
+        let start = chunk * of_chunk;
+        start.max(first)..start.saturating_add(of_chunk).min(last.saturating_add(1))
+    })
+}
+
 /// Rows in their order as runs, first and last of each.
 pub(crate) fn runs_of(rows: &[u32]) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -149,6 +213,15 @@ pub(crate) fn runs_of(rows: &[u32]) -> Vec<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_cover_the_rows_and_none_lies_in_two_chunks() {
+        let parts =
+            |first, last| parts_by_chunk(first, last).map(|part| (part.start, part.end)).collect::<Vec<_>>();
+        assert_eq!(parts(3, 3), [(3, 4)]);
+        assert_eq!(parts(4000, 8192), [(4000, 4096), (4096, 8192), (8192, 8193)]);
+        assert_eq!(parts(u32::MAX - 1, u32::MAX - 1), [(u32::MAX - 1, u32::MAX)]);
+    }
 
     #[test]
     fn rows_that_follow_on_each_other_are_one_run() {

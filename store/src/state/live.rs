@@ -56,7 +56,7 @@ impl State {
         freed.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))
     }
 
-    fn lies_in_extent(&self, table: u32, column: u16, view: View) -> bool {
+    pub(super) fn lies_in_extent(&self, table: u32, column: u16, view: View) -> bool {
         let columns = self.tables.get(table as usize).map(|table| table.schema.data_columns());
         let class = columns
             .and_then(|columns| columns.get(column as usize))

@@ -16,7 +16,7 @@ use super::record::{Purpose, RowMeta, RowStatus};
 use super::tally::{Tallies, Tally};
 use super::word::{ConsumerWord, Progress};
 use crate::clock::Timestamp;
-use crate::consumer::GroupBy;
+use crate::consumer::{GroupBy, number_out};
 use crate::extent::View;
 use crate::heap::HeapBytes;
 use crate::index::IdIndex;
@@ -376,6 +376,55 @@ impl TableState {
         chunk.remove(at(row));
         if chunk.is_gone() {
             self.chunks[row as usize / CHUNK_ROWS] = self.gone.clone();
+            self.pass_gone();
+        }
+        freed
+    }
+
+    /// Leaves out those of some rows of one chunk that may still be trained on. True when there were any.
+    pub(crate) fn leave_out_all(&mut self, rows: &[u32], reason: TextId, texts: &Texts) -> bool {
+        let open: Vec<u32> = rows.iter().copied().filter(|&row| self.status(row).is_open()).collect();
+        let train = open.iter().filter(|&&row| self.meta(row).purpose() == Purpose::Train).count() as u64;
+        if train > 0 {
+            *self.counts.excluded.entry(texts.get(reason).to_owned()).or_default() += train;
+        }
+        let Some(&first) = open.first() else { return false };
+        let chunk = self.chunk_mut(first);
+        open.iter().for_each(|&row| chunk.change_status(at(row), |status| status.excluded = reason));
+        true
+    }
+
+    /// Says of rows of versions that are over that a consumer has nothing more to do with them, but of those it has done.
+    pub(crate) fn all_out(&mut self, slot: usize, rows: &[u32]) {
+        for &row in rows {
+            let word = self.word(slot, row);
+            if !matches!(word.progress, Progress::Done | Progress::Out) {
+                self.set_word(slot, row, Progress::Out, number_out(word.progress, word.ticket_or_claim));
+            }
+        }
+    }
+
+    /// As [`remove`](Self::remove), for rows of one chunk, in their order, that nobody has in a queue any more. Their
+    /// identities are left in the index, where they match nothing.
+    pub(crate) fn remove_all(&mut self, rows: &[u32]) -> Vec<(u16, View)> {
+        let mut freed = Vec::with_capacity(rows.len());
+        for column in 0..self.schema.data_columns().len() as u16 {
+            for &row in rows {
+                match self.cell(usize::from(column), row) {
+                    Some(StoredValue::View(view)) => freed.push((column, View(view))),
+                    Some(_) => {}
+                    None => {
+                        let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
+                        freed.extend(fragments.map(|fragment| (column, fragment)));
+                    }
+                }
+            }
+        }
+        let Some(&first) = rows.first() else { return freed };
+        let chunk = self.chunk_mut(first);
+        rows.iter().for_each(|&row| chunk.remove(at(row)));
+        if chunk.is_gone() {
+            self.chunks[first as usize / CHUNK_ROWS] = self.gone.clone();
             self.pass_gone();
         }
         freed

@@ -69,6 +69,41 @@ fn many_old_rows_go_at_once_when_nobody_holds_one() {
     assert_eq!(run.store.stats().commits, commits, "nothing more to do");
 }
 
+// FX-95, FX-B10
+#[test]
+fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
+    let left_by = |rule: &dyn Fn(Vec<Row>) -> Delete| {
+        let world = World::new();
+        let run = Run::open(world.options());
+        let rows = run.write(0);
+        run.train();
+        run.write(1);
+        let deleted = run.table.delete(&rule(rows)).unwrap();
+        let live = run
+            .store
+            .extents()
+            .iter()
+            .map(|extent| (extent.live_bytes, extent.live_values))
+            .fold((0, 0), |(bytes, values), (more_bytes, more_values)| {
+                (bytes + more_bytes, values + more_values)
+            });
+        let (counts, seen) = (run.table.counts(), scan_content(&run.store));
+        let ready = run.score.claim(MicroBatch::of(ROWS), "scorer", Wait::No).unwrap().unwrap();
+        assert_eq!(ready.rows().len(), ROWS);
+        drop(ready);
+        let again = world.reopen(run.store);
+        assert_eq!(
+            (scan_content(&again), again.table("solver").unwrap().counts()),
+            (seen.clone(), counts.clone())
+        );
+        (deleted, live, counts, seen)
+    };
+    let together = left_by(&|_| Delete::version(0).force());
+    let alone = left_by(&|rows| Delete::rows(rows).force());
+    assert_eq!(together, alone);
+    assert_eq!(together.0, Deleted { rows: ROWS as u64, open: 0 });
+}
+
 // FX-95, FX-14
 #[test]
 fn chunks_that_are_gone_stay_gone_over_checkpoints() {
