@@ -68,6 +68,16 @@ impl Holder {
         lock(&self.inner).claims.len()
     }
 
+    /// Gives everything back at once: claims, steps, places in gangs. What comes later is kept as before.
+    pub fn give_back(&self) {
+        let all = {
+            let mut inner = lock(&self.inner);
+            let sweep_at = inner.sweep_at;
+            std::mem::replace(&mut *inner, Inner { sweep_at, ..Inner::default() })
+        };
+        drop(all); // with nothing locked: it waits for the store
+    }
+
     /// A step that it began.
     fn step(&self, number: u64) -> Result<Arc<Step>> {
         lock(&self.inner).steps.get(&number).cloned().ok_or_else(|| closed(number))

@@ -53,6 +53,8 @@ fn grant(name: &str, entry: &Entry) -> Result<Grant> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     #[test]

@@ -222,7 +222,8 @@ pub(super) async fn sweep(sessions: Sessions) {
         let gone = sessions.sweep();
         if !gone.is_empty() {
             tracing::info!(sessions = gone.len(), "sessions ended whose clients are gone");
-            let _ = tokio::task::spawn_blocking(move || drop(gone)).await; // gives back what they held
+            let give_back = move || gone.iter().for_each(|session| session.holder.give_back());
+            let _ = tokio::task::spawn_blocking(give_back).await;
         }
     }
 }
@@ -286,7 +287,7 @@ impl Protocol for Service {
         let ended = self.sessions.close(&binary(request.metadata(), SESSION));
         drop(call);
         blocking(move || {
-            drop(ended); // gives back what it held
+            ended.iter().for_each(|session| session.holder.give_back());
             Ok(())
         })
         .await?;

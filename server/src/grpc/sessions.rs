@@ -106,7 +106,7 @@ impl Sessions {
         })
     }
 
-    /// Ends a session; what it holds goes back with the last of its calls.
+    /// Ends a session; what it holds is the caller's to give back.
     pub(super) fn close(&self, id: &[u8]) -> Option<Arc<Session>> {
         lock(&self.open).remove(&SessionId::try_from(id).ok()?)
     }
@@ -114,10 +114,10 @@ impl Sessions {
     /// Ends all sessions: the server does.
     pub(super) fn close_all(&self) {
         let all: Vec<Arc<Session>> = lock(&self.open).drain().map(|(_, session)| session).collect();
-        drop(all); // gives back what they held, with nothing locked
+        all.iter().for_each(|session| session.holder.give_back()); // with nothing locked
     }
 
-    /// Ends the sessions whose clients have been gone for too long.
+    /// Ends the sessions whose clients have been gone for too long; what they hold is the caller's to give back.
     pub(super) fn sweep(&self) -> Vec<Arc<Session>> {
         let mut open = lock(&self.open);
         let late = |session: &Session| {

@@ -1,5 +1,6 @@
 //! Queries.
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use forebay_store::Kind;
@@ -23,12 +24,12 @@ fn a_query_sees_every_row_that_was_written_before_it() {
         let (schema, rows) =
             client.query("SELECT sample_id, prompt FROM solver WHERE prompt IS NOT NULL").unwrap();
         assert_eq!(schema.fields().len(), 2);
-        assert_eq!(rows.iter().map(|batch| batch.num_rows()).sum::<usize>(), 100);
+        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 100);
         let texts = rows.iter().flat_map(|batch| batch.column(1).as_string_view().iter());
         assert!(texts.flatten().all(|text| text == long), "several megabytes, in pieces");
         let (schema, none) = client.query("SELECT reward FROM solver WHERE false").unwrap();
         assert_eq!(
-            (schema.field(0).name().as_str(), none.iter().map(|batch| batch.num_rows()).sum()),
+            (schema.field(0).name().as_str(), none.iter().map(RecordBatch::num_rows).sum()),
             ("reward", 0)
         );
     });

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use forebay_client::{Client, ConnectOptions, Error, Plan};
-use forebay_server::{Grant, Scope, Server, Token};
+use forebay_server::{Builder, Grant, Scope, Server, Token};
 use forebay_store::{DataType, Delete, Kind, NewRow, Options, Rewind, Schema, Store, Wait};
 
 use crate::conformance::*;
@@ -23,13 +23,14 @@ fn granted() -> (World, String) {
         Grant::new("trainer", token("trainer-token")).scopes([Scope::Train]),
     ];
     let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
-    let builder = grants.into_iter().fold(builder, |builder, grant| builder.grant(grant));
+    let builder = grants.into_iter().fold(builder, Builder::grant);
     let server = builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
     let address = format!("grpc://{}", server.grpc_address().unwrap());
     world.server = Some(server);
     let local = Client::embedded(world.store.clone());
     let table = solver(&local);
-    (judge(&local), trainer(&local));
+    judge(&local);
+    trainer(&local);
     local.create_table("checker", Schema::new().data("verdict", DataType::Utf8)).unwrap();
     row(&table, 0, "q_0_0", Some(1.0));
     (world, address)
@@ -103,7 +104,7 @@ fn who_shows_no_token_or_a_wrong_one_is_not_let_in() {
 fn an_address_that_others_reach_is_served_with_tokens_only() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
-    let bind = |builder: forebay_server::Builder| builder.bind(store.clone(), "127.0.0.1:0".parse().unwrap());
+    let bind = |builder: Builder| builder.bind(store.clone(), "127.0.0.1:0".parse().unwrap());
     let open = Server::builder().grpc("0.0.0.0:0".parse().unwrap());
     let error = bind(open.clone()).unwrap_err();
     assert!(error.to_string().contains("0.0.0.0"), "{error}");

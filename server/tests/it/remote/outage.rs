@@ -146,7 +146,8 @@ fn a_client_that_goes_gives_everything_back_at_once() {
     let (world, proxy) = behind_a_proxy(HOUR);
     let client = connect(&proxy, HOUR);
     let table = solver(&client);
-    (judge(&client), trainer(&client));
+    judge(&client);
+    trainer(&client);
     row(&table, 0, "q_0_0", Some(1.0));
     // At the seam, where nothing is given back by a drop of its own.
     let ask = |consumer, role| Ask { consumer, rule: up_to(1), role, columns: &[] };
