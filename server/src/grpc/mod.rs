@@ -12,7 +12,9 @@
 //! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`). All are bounded, and end
 //! with the session.
 
+mod call;
 mod connections;
+mod granting;
 mod replies;
 mod service;
 mod sessions;
@@ -100,11 +102,11 @@ pub(crate) fn start(
         .build()?;
     let connections = Connections::new(settings.connections_max.unwrap_or(connections::MAX));
     let tls = settings.tls.clone();
-    let service = service::Service::new(settings, store, queryable, queries, stopper.clone());
+    let service = call::Service::new(settings, store, queryable, queries, stopper.clone());
     let mut serving = Vec::new();
     {
         let _inside = runtime.enter();
-        runtime.spawn(service::sweep(service.sessions.clone()));
+        runtime.spawn(sessions::sweep(service.sessions.clone()));
         if let Some((listener, path)) = listeners.unix {
             let incoming = connections.of(tokio::net::UnixListener::from_std(listener)?);
             let served =
@@ -125,7 +127,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("forebay-grpc".to_owned()).spawn(serve)
 }
 
-fn router(tls: Option<&Tls>, service: service::Service) -> io::Result<Router> {
+fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     let service = StoreServer::new(service)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
@@ -155,7 +157,7 @@ fn fresh_name() -> u128 {
 
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;
 
-fn serve(runtime: Runtime, serving: Serving, service: &service::Service, stopper: &Stopper) {
+fn serve(runtime: Runtime, serving: Serving, service: &call::Service, stopper: &Stopper) {
     let all = async {
         for one in serving {
             if let Ok(Err(error)) = one.await {
@@ -170,5 +172,6 @@ fn serve(runtime: Runtime, serving: Serving, service: &service::Service, stopper
         }
     });
     service.sessions.close_all();
-    runtime.shutdown_background(); // what still runs belongs to clients that were given time
+    // Whoever waits for the server's end may want to open the store again, so every handle on it has to be gone by then.
+    runtime.shutdown_timeout(GRACE);
 }

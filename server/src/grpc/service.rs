@@ -1,232 +1,25 @@
-//! The calls of the protocol: who asks, whether they may, and what is done.
+//! The calls of the protocol, each turned into what is done.
 //!
 //! A call that changes something runs to its end once it has begun, whoever is still there to hear of it, and its answer is
 //! kept under its name. A wait for rows ends with its client.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{self, CALL, MESSAGE_BYTES_MAX, SESSION, from_error, malformed};
-use forebay_client::{Ask, Commit, Declaration, Error, Holder, Plan, Role, declare, grow};
-use forebay_query::Session as Queryable;
-use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Store};
+use forebay_client::wire::{self, MESSAGE_BYTES_MAX, SESSION, from_error, malformed};
+use forebay_client::{Commit, Declaration, Error, Holder, Plan, declare, grow};
+use forebay_store::{ConsumerKind, Delete, Kind, Rewind};
 use futures_util::{StreamExt, stream};
-use tokio::sync::Semaphore;
-use tonic::metadata::MetadataMap;
-use tonic::transport::server::UdsConnectInfo;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Streaming};
 
-use super::sessions::{Session, Sessions};
+use super::call::{ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking};
 use super::streams::{self, Answers};
-use super::{BLOCKING_MAX, Settings};
-use crate::access::{Access, Caller, Scope};
+use crate::access::Scope;
 use crate::asked::failure;
-use crate::queries::Queries;
-use crate::server::Stopper;
 
-/// How long a session whose client is gone is kept, unless it is said otherwise.
-const GRACE: Duration = Duration::from_secs(10);
-/// How often is looked for sessions that are over.
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
-/// How often a subscription that has as many claims as it may looks whether leases have ended.
-const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The most threads that writers may take.
-const WRITERS_MAX: usize = BLOCKING_MAX / 2;
-/// How many queries run at the same time; others wait for their turn.
-const QUERIES_AT_ONCE: usize = 16;
 /// The largest object that is taken, in bytes.
 const OBJECT_BYTES_MAX: u64 = 16 << 30;
-/// The largest columns that come along with a claim, in bytes.
-const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
-
-type Reply<T> = Result<Response<T>, Status>;
-
-/// What all calls share. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Service {
-    store: Store,
-    queryable: Queryable,
-    queries: Queries,
-    access: Access,
-    pub(super) sessions: Sessions,
-    writers: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
-    stopper: Stopper,
-}
-
-/// A call of somebody who may make it.
-struct Call {
-    session: Arc<Session>,
-    caller: Caller,
-    name: u128,
-}
-
-/// Which of the scopes a call needs.
-const READ: &[Scope] = &[Scope::Read, Scope::Write, Scope::Train];
-const WRITE: &[Scope] = &[Scope::Write];
-const WORK: &[Scope] = &[Scope::Write, Scope::Train];
-const TRAIN: &[Scope] = &[Scope::Train];
-const ADMIN: &[Scope] = &[Scope::Admin];
-
-impl Service {
-    pub(super) fn new(
-        settings: Settings,
-        store: Store,
-        queryable: Queryable,
-        queries: Queries,
-        stopper: Stopper,
-    ) -> Self {
-        let sessions = Sessions::new(store.clone(), settings.grace.unwrap_or(GRACE));
-        let writers = Arc::new(Semaphore::new(WRITERS_MAX));
-        let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
-        Service { store, queryable, queries, access: settings.access, sessions, writers, turns, stopper }
-    }
-
-    /// Who asks: by token, or as the user that this process runs as, over a socket that says so.
-    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
-        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-        if peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
-            return Ok(Caller::trusted());
-        }
-        let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
-        self.access.caller(header.unwrap_or_default())
-    }
-
-    /// Lets a call in, if it may be made.
-    fn enter<T>(&self, request: &Request<T>, scopes: &[Scope]) -> Result<Call, Status> {
-        let enter = || -> Result<Call, Error> {
-            let caller = self.caller(request)?;
-            caller.check(scopes)?;
-            let id = binary(request.metadata(), SESSION);
-            let session = self.sessions.find(&caller.name, &id)?;
-            let name = <[u8; 16]>::try_from(&*binary(request.metadata(), CALL));
-            let name = name.map_err(|_| malformed("a call without a name of 16 bytes"))?;
-            Ok(Call { session, caller, name: u128::from_le_bytes(name) })
-        };
-        enter().map_err(|error| from_error(&error))
-    }
-
-    /// Does something that may wait for a disk, once under the name of the call.
-    async fn once<T, F>(&self, call: Call, work: F) -> Reply<T>
-    where
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
-    {
-        let session = call.session.clone();
-        let pending =
-            call.session.replies.once(call.name, 1, move || blocking(move || work(&session.holder)))?;
-        pending.await.map(Response::new)
-    }
-
-    /// The same for what may wait for room, too.
-    async fn once_written<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
-    where
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
-    {
-        let (session, writers) = (call.session.clone(), self.writers.clone());
-        let pending = call.session.replies.once(call.name, rows, move || async move {
-            let _turn = writers.acquire_owned().await; // never closed
-            blocking(move || work(&session.holder)).await
-        })?;
-        pending.await.map(Response::new)
-    }
-
-    /// A consumer that the caller may work for.
-    fn check_consumer(&self, caller: &Caller, name: &str) -> Result<(), Error> {
-        let kind = self.store.consumer(name)?.kind();
-        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })?;
-        if caller.sees_all_tables() {
-            return Ok(());
-        }
-        let places = self.store.consumers().into_iter().filter(|place| place.name == name);
-        places.into_iter().try_for_each(|place| caller.check_table(&place.table))
-    }
-
-    /// Waits for rows, for as long as the client does.
-    async fn granted(&self, call: &Call, request: &ClaimRequest) -> Result<ClaimReply, Status> {
-        type Noted = (u64, u64);
-        let fail = |error: Error| from_error(&error);
-        let (session, columns) = (&call.session, &request.columns);
-        if let Some(epoch) = session.replies.noted::<Noted>(call.name) {
-            return again(&session.holder, epoch).map_err(fail);
-        }
-        let role = match (request.step, request.member) {
-            (_, Some(member)) => Role::Member(member),
-            (Some(step), None) => Role::Step(step),
-            (None, None) => Role::Task,
-        };
-        let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
-        let ask = Ask { consumer: &request.consumer, rule, role, columns: &[] };
-        let rows = session.holder.claim_async(&ask).map_err(fail)?;
-        let claim = match request.wait_ms {
-            None => rows.await,
-            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), rows).await {
-                Ok(claim) => claim,
-                Err(_) => return Ok(ClaimReply::default()),
-            },
-        };
-        let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
-            return Ok(ClaimReply { granted: None, complete: true });
-        };
-        if let Some(epoch) = session.replies.note::<Noted>(call.name, claim.epoch()) {
-            drop(claim); // the same call was answered meanwhile: these rows are for others
-            return again(&session.holder, epoch).map_err(fail);
-        }
-        let mut granted = wire::from_granted(&claim, Vec::new());
-        let epoch = session.holder.keep(claim, forebay_store::Claim::epoch);
-        if !columns.is_empty() {
-            let (session, names) = (session.clone(), columns.clone());
-            let along = blocking(move || along(&session.holder, epoch, &names)).await;
-            granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
-        }
-        Ok(ClaimReply { granted: Some(granted), complete: false })
-    }
-}
-
-/// What a call is answered that was answered before.
-fn again(holder: &Holder, epoch: (u64, u64)) -> Result<ClaimReply, Error> {
-    let granted = holder.look(epoch, |claim| wire::from_granted(claim, Vec::new()))?;
-    Ok(ClaimReply { granted: Some(granted), complete: false })
-}
-
-fn along(holder: &Holder, epoch: (u64, u64), names: &[String]) -> Result<Vec<u8>, Error> {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let stream = streams::written(&holder.columns(epoch, &names)?)?;
-    Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
-}
-
-/// Runs what may block on a thread for that.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Status> {
-    let done = tokio::task::spawn_blocking(work).await;
-    let done = done.map_err(|error| {
-        tracing::error!(%error, "a call panicked");
-        Status::internal("the call panicked; look into the server's log")
-    })?;
-    done.map_err(|error| from_error(&error))
-}
-
-fn binary(metadata: &MetadataMap, key: &str) -> Vec<u8> {
-    let value = metadata.get_bin(key).and_then(|value| value.to_bytes().ok());
-    value.map_or_else(Vec::new, |bytes| bytes.to_vec())
-}
-
-/// Ends sessions whose clients are gone, for as long as the server runs.
-pub(super) async fn sweep(sessions: Sessions) {
-    loop {
-        tokio::time::sleep(SWEEP_EVERY).await;
-        let gone = sessions.sweep();
-        if !gone.is_empty() {
-            tracing::info!(sessions = gone.len(), "sessions ended whose clients are gone");
-            let give_back = move || gone.iter().for_each(|session| session.holder.give_back());
-            let _ = tokio::task::spawn_blocking(give_back).await;
-        }
-    }
-}
 
 fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
@@ -453,34 +246,9 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let SubscribeRequest { consumer, rule, outstanding, columns } = request.into_inner();
         self.check_consumer(&call.caller, &consumer).map_err(|error| from_error(&error))?;
-        let outstanding = outstanding.max(1) as usize;
         let ask = ClaimRequest { consumer, rule, wait_ms: None, step: None, member: None, columns };
-        let (service, stop) = (self.clone(), self.stopper.told());
-        let pushed = stream::unfold(Some((service, call, ask, Vec::new())), move |state| async move {
-            let (service, mut call, ask, mut unsettled) = state?;
-            loop {
-                let mut settled = std::pin::pin!(call.session.settled.notified());
-                settled.as_mut().enable(); // listen first, then look
-                let live =
-                    |epoch: &(u64, u64)| call.session.holder.look(*epoch, forebay_store::Claim::is_live);
-                unsettled.retain(|epoch| live(epoch).unwrap_or(false));
-                if unsettled.len() < outstanding {
-                    break;
-                }
-                // A lease that ends tells nobody here, so it is looked for.
-                let _ = tokio::time::timeout(EXPIRY_LOOK_EVERY, settled).await;
-            }
-            call.name = super::fresh_name();
-            match service.granted(&call, &ask).await {
-                Ok(ClaimReply { granted: Some(granted), .. }) => {
-                    unsettled.push((granted.incarnation, granted.claim));
-                    Some((Ok(granted), Some((service, call, ask, unsettled))))
-                }
-                Ok(ClaimReply { granted: None, .. }) => None,
-                Err(status) => Some((Err(status), None)),
-            }
-        });
-        Ok(Response::new(pushed.take_until(stop).boxed()))
+        let pushed = self.clone().pushed(call, ask, outstanding.max(1) as usize);
+        Ok(Response::new(pushed.take_until(self.stopper.told()).boxed()))
     }
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {

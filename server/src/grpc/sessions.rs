@@ -16,6 +16,8 @@ use super::replies::Replies;
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
 
+/// How often is looked for sessions that are over.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// The most sessions at the same time.
 const SESSIONS_MAX: usize = 20_000;
 
@@ -132,6 +134,19 @@ impl Sessions {
     #[cfg(test)]
     fn count(&self) -> usize {
         lock(&self.open).len()
+    }
+}
+
+/// Ends sessions whose clients are gone, for as long as the server runs.
+pub(super) async fn sweep(sessions: Sessions) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let gone = sessions.sweep();
+        if !gone.is_empty() {
+            tracing::info!(sessions = gone.len(), "sessions ended whose clients are gone");
+            let give_back = move || gone.iter().for_each(|session| session.holder.give_back());
+            let _ = tokio::task::spawn_blocking(give_back).await;
+        }
     }
 }
 

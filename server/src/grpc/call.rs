@@ -1,0 +1,148 @@
+//! A call, from the moment that it comes: who makes it, whether they may, and that it is made once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::wire::{CALL, SESSION, from_error, malformed};
+use forebay_client::{Error, Holder};
+use forebay_query::Session as Queryable;
+use forebay_store::{ConsumerKind, Store};
+use tokio::sync::Semaphore;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status};
+
+use super::sessions::{Session, Sessions};
+use super::{BLOCKING_MAX, Settings};
+use crate::access::{Access, Caller, Scope};
+use crate::queries::Queries;
+use crate::server::Stopper;
+
+/// How long a session whose client is gone is kept, unless it is said otherwise.
+const GRACE: Duration = Duration::from_secs(10);
+/// The most threads that writers may take.
+const WRITERS_MAX: usize = BLOCKING_MAX / 2;
+/// How many queries run at the same time; others wait for their turn.
+const QUERIES_AT_ONCE: usize = 16;
+
+pub(super) type Reply<T> = Result<Response<T>, Status>;
+
+/// What all calls share. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) store: Store,
+    pub(super) queryable: Queryable,
+    pub(super) queries: Queries,
+    access: Access,
+    pub(super) sessions: Sessions,
+    writers: Arc<Semaphore>,
+    pub(super) turns: Arc<Semaphore>,
+    pub(super) stopper: Stopper,
+}
+
+/// A call of somebody who may make it.
+pub(super) struct Call {
+    pub(super) session: Arc<Session>,
+    pub(super) caller: Caller,
+    pub(super) name: u128,
+}
+
+/// Which of the scopes a call needs.
+pub(super) const READ: &[Scope] = &[Scope::Read, Scope::Write, Scope::Train];
+pub(super) const WRITE: &[Scope] = &[Scope::Write];
+pub(super) const WORK: &[Scope] = &[Scope::Write, Scope::Train];
+pub(super) const TRAIN: &[Scope] = &[Scope::Train];
+pub(super) const ADMIN: &[Scope] = &[Scope::Admin];
+
+impl Service {
+    pub(super) fn new(
+        settings: Settings,
+        store: Store,
+        queryable: Queryable,
+        queries: Queries,
+        stopper: Stopper,
+    ) -> Self {
+        let sessions = Sessions::new(store.clone(), settings.grace.unwrap_or(GRACE));
+        let writers = Arc::new(Semaphore::new(WRITERS_MAX));
+        let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
+        Service { store, queryable, queries, access: settings.access, sessions, writers, turns, stopper }
+    }
+
+    /// Who asks: by token, or as the user that this process runs as, over a socket that says so.
+    pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
+        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+        if peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
+            return Ok(Caller::trusted());
+        }
+        let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
+        self.access.caller(header.unwrap_or_default())
+    }
+
+    /// Lets a call in, if it may be made.
+    pub(super) fn enter<T>(&self, request: &Request<T>, scopes: &[Scope]) -> Result<Call, Status> {
+        let enter = || -> Result<Call, Error> {
+            let caller = self.caller(request)?;
+            caller.check(scopes)?;
+            let id = binary(request.metadata(), SESSION);
+            let session = self.sessions.find(&caller.name, &id)?;
+            let name = <[u8; 16]>::try_from(&*binary(request.metadata(), CALL));
+            let name = name.map_err(|_| malformed("a call without a name of 16 bytes"))?;
+            Ok(Call { session, caller, name: u128::from_le_bytes(name) })
+        };
+        enter().map_err(|error| from_error(&error))
+    }
+
+    /// Does something that may wait for a disk, once under the name of the call.
+    pub(super) async fn once<T, F>(&self, call: Call, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    {
+        let session = call.session.clone();
+        let pending =
+            call.session.replies.once(call.name, 1, move || blocking(move || work(&session.holder)))?;
+        pending.await.map(Response::new)
+    }
+
+    /// The same for what may wait for room, too.
+    pub(super) async fn once_written<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    {
+        let (session, writers) = (call.session.clone(), self.writers.clone());
+        let pending = call.session.replies.once(call.name, rows, move || async move {
+            let _turn = writers.acquire_owned().await; // never closed
+            blocking(move || work(&session.holder)).await
+        })?;
+        pending.await.map(Response::new)
+    }
+
+    /// A consumer that the caller may work for.
+    pub(super) fn check_consumer(&self, caller: &Caller, name: &str) -> Result<(), Error> {
+        let kind = self.store.consumer(name)?.kind();
+        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })?;
+        if caller.sees_all_tables() {
+            return Ok(());
+        }
+        let places = self.store.consumers().into_iter().filter(|place| place.name == name);
+        places.into_iter().try_for_each(|place| caller.check_table(&place.table))
+    }
+}
+
+/// Runs what may block on a thread for that.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| {
+        tracing::error!(%error, "a call panicked");
+        Status::internal("the call panicked; look into the server's log")
+    })?;
+    done.map_err(|error| from_error(&error))
+}
+
+pub(super) fn binary(metadata: &MetadataMap, key: &str) -> Vec<u8> {
+    let value = metadata.get_bin(key).and_then(|value| value.to_bytes().ok());
+    value.map_or_else(Vec::new, |bytes| bytes.to_vec())
+}

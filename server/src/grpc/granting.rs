@@ -1,0 +1,104 @@
+//! Rows that are granted: to whoever asks, and to whoever has subscribed.
+
+use std::time::Duration;
+
+use forebay_client::wire::proto::{ClaimReply, ClaimRequest, Granted};
+use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
+use forebay_client::{Ask, Error, Holder, Role};
+use futures_util::{Stream, stream};
+use tonic::Status;
+
+use super::call::{Call, Service, blocking};
+use super::{fresh_name, streams};
+
+/// How often a subscription that has as many claims as it may looks whether leases have ended.
+const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The largest columns that come along with a claim, in bytes.
+const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
+
+impl Service {
+    /// Waits for rows, for as long as the client does.
+    pub(super) async fn granted(&self, call: &Call, request: &ClaimRequest) -> Result<ClaimReply, Status> {
+        type Noted = (u64, u64);
+        let fail = |error: Error| from_error(&error);
+        let (session, columns) = (&call.session, &request.columns);
+        if let Some(epoch) = session.replies.noted::<Noted>(call.name) {
+            return again(&session.holder, epoch).map_err(fail);
+        }
+        let role = match (request.step, request.member) {
+            (_, Some(member)) => Role::Member(member),
+            (Some(step), None) => Role::Step(step),
+            (None, None) => Role::Task,
+        };
+        let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
+        let ask = Ask { consumer: &request.consumer, rule, role, columns: &[] };
+        let rows = session.holder.claim_async(&ask).map_err(fail)?;
+        let claim = match request.wait_ms {
+            None => rows.await,
+            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), rows).await {
+                Ok(claim) => claim,
+                Err(_) => return Ok(ClaimReply::default()),
+            },
+        };
+        let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
+            return Ok(ClaimReply { granted: None, complete: true });
+        };
+        if let Some(epoch) = session.replies.note::<Noted>(call.name, claim.epoch()) {
+            drop(claim); // the same call was answered meanwhile: these rows are for others
+            return again(&session.holder, epoch).map_err(fail);
+        }
+        let mut granted = wire::from_granted(&claim, Vec::new());
+        let epoch = session.holder.keep(claim, forebay_store::Claim::epoch);
+        if !columns.is_empty() {
+            let (session, names) = (session.clone(), columns.clone());
+            let along = blocking(move || along(&session.holder, epoch, &names)).await;
+            granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
+        }
+        Ok(ClaimReply { granted: Some(granted), complete: false })
+    }
+
+    /// Claims as they can be had, for as long as fewer than `outstanding` of them are unsettled.
+    pub(super) fn pushed(
+        self,
+        call: Call,
+        ask: ClaimRequest,
+        outstanding: usize,
+    ) -> impl Stream<Item = Result<Granted, Status>> + Send {
+        stream::unfold(Some((self, call, ask, Vec::new())), move |state| async move {
+            let (service, mut call, ask, mut unsettled) = state?;
+            loop {
+                let mut settled = std::pin::pin!(call.session.settled.notified());
+                settled.as_mut().enable(); // listen first, then look
+                let live =
+                    |epoch: &(u64, u64)| call.session.holder.look(*epoch, forebay_store::Claim::is_live);
+                unsettled.retain(|epoch| live(epoch).unwrap_or(false));
+                if unsettled.len() < outstanding {
+                    break;
+                }
+                // A lease that ends tells nobody here, so it is looked for.
+                let _ = tokio::time::timeout(EXPIRY_LOOK_EVERY, settled).await;
+            }
+            call.name = fresh_name();
+            match service.granted(&call, &ask).await {
+                Ok(ClaimReply { granted: Some(granted), .. }) => {
+                    unsettled.push((granted.incarnation, granted.claim));
+                    Some((Ok(granted), Some((service, call, ask, unsettled))))
+                }
+                Ok(ClaimReply { granted: None, .. }) => None,
+                Err(status) => Some((Err(status), None)),
+            }
+        })
+    }
+}
+
+/// What a call is answered that was answered before.
+fn again(holder: &Holder, epoch: (u64, u64)) -> Result<ClaimReply, Error> {
+    let granted = holder.look(epoch, |claim| wire::from_granted(claim, Vec::new()))?;
+    Ok(ClaimReply { granted: Some(granted), complete: false })
+}
+
+fn along(holder: &Holder, epoch: (u64, u64), names: &[String]) -> Result<Vec<u8>, Error> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let stream = streams::written(&holder.columns(epoch, &names)?)?;
+    Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
+}
