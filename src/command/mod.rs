@@ -34,7 +34,7 @@ enum Command {
     Run(run::RunArguments),
     /// Ask a store, with SQL
     Sql(sql::SqlArguments),
-    /// Serve a store over HTTP and Arrow Flight SQL, for reading only
+    /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
     Serve(serve::ServeArguments),
     /// Check every byte that a store stands on
     Verify(verify::VerifyArguments),

@@ -160,7 +160,9 @@ impl dyn Disk + '_ {
 
     /// Creates a directory and its parents, with their names on stable storage.
     pub fn create_directory_durably(&self, path: &Path) -> io::Result<()> {
-        let made: Vec<&Path> = path.ancestors().take_while(|directory| !self.exists(directory)).collect();
+        // The last ancestor of a relative path is empty: the working directory, which is there.
+        let named = path.ancestors().take_while(|directory| !directory.as_os_str().is_empty());
+        let made: Vec<&Path> = named.take_while(|directory| !self.exists(directory)).collect();
         self.create_directory(path)?;
         made.into_iter().rev().try_for_each(|directory| self.sync_directory(parent_of(directory)))
     }
@@ -182,5 +184,23 @@ fn parent_of(path: &Path) -> &Path {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
         None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_wherever_its_name_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let unique = format!("made-by-process-{}", std::process::id());
+        let relative = Path::new(&unique); // in the working directory
+        for path in [relative.to_owned(), relative.join("a/b"), dir.path().join("c/d"), dir.path().to_owned()]
+        {
+            let made = (&LocalDisk as &dyn Disk).create_directory_durably(&path);
+            assert!(made.is_ok() && path.is_dir(), "{}: {made:?}", path.display());
+        }
+        std::fs::remove_dir_all(relative).unwrap();
     }
 }
