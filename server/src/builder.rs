@@ -223,7 +223,9 @@ fn listen_at(path: &Path) -> Result<(UnixListener, PathBuf)> {
         let _ = std::fs::remove_file(&hidden);
         let listener = UnixListener::bind(&hidden)?;
         std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
-        std::fs::hard_link(&hidden, path).and_then(|()| std::fs::remove_file(&hidden))?;
+        let shown = std::fs::hard_link(&hidden, path);
+        std::fs::remove_file(&hidden)?;
+        shown?; // there already where another server answers
         listener.set_nonblocking(true)?;
         Ok((listener, path.to_owned()))
     };

@@ -122,6 +122,12 @@ fn a_socket_is_its_user_s_alone_and_replaces_only_one_that_is_dead() {
     };
     let error = again().unwrap_err();
     assert!(error.to_string().contains("grpc.sock"), "{error}");
+    let files = std::fs::read_dir(world.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(
+        files.filter(|name| name.to_string_lossy().contains("sock")).count(),
+        1,
+        "nothing is left of the second"
+    );
     assert!(world.client().tables().unwrap().is_empty(), "the first serves on");
     let dead = world.dir.path().join("dead.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
