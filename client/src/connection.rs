@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema as ArrowSchema;
 use forebay_store::{
-    CommittedStep, Consumer, ConsumerKind, DataColumn, Delete, Deleted, Durability, Gang, GradientId,
+    Claim, CommittedStep, Consumer, ConsumerKind, DataColumn, Delete, Deleted, Durability, Gang, GradientId,
     MicroBatch, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, SampleId, Schema, TableCounts,
     Timestamp, Value, Wait,
 };
@@ -79,6 +79,23 @@ pub struct Granted {
     pub tokens_in_gang: u64,
     /// The name of the gradient of these rows, for a trainer's.
     pub gradient: Option<GradientId>,
+}
+
+impl Granted {
+    /// A claim in plain words.
+    pub fn of(claim: &Claim) -> Self {
+        Granted {
+            epoch: claim.epoch(),
+            table: claim.table().to_owned(),
+            step: claim.step(),
+            sequence_in_step: claim.sequence_in_step(),
+            rows: claim.rows().to_vec(),
+            samples: claim.sample_ids().to_vec(),
+            rows_in_gang: claim.rows_in_gang(),
+            tokens_in_gang: claim.tokens_in_gang(),
+            gradient: claim.gradient_id(),
+        }
+    }
 }
 
 /// What a step is to take: for each trainer, groups by key or, where none are named, a number of rows.

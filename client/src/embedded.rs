@@ -77,21 +77,6 @@ pub fn grow(store: &Store, table: &str, row: Row, column: &str, value: Option<Va
     Ok(())
 }
 
-/// A claim in plain words.
-pub(crate) fn granted(claim: &forebay_store::Claim) -> Granted {
-    Granted {
-        epoch: claim.epoch(),
-        table: claim.table().to_owned(),
-        step: claim.step(),
-        sequence_in_step: claim.sequence_in_step(),
-        rows: claim.rows().to_vec(),
-        samples: claim.sample_ids().to_vec(),
-        rows_in_gang: claim.rows_in_gang(),
-        tokens_in_gang: claim.tokens_in_gang(),
-        gradient: claim.gradient_id(),
-    }
-}
-
 impl Connection for Embedded {
     fn declare(&self, name: &str, declaration: Declaration) -> Result<()> {
         declare(self.store(), name, declaration)
@@ -148,7 +133,7 @@ impl Connection for Embedded {
     }
 
     fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>> {
-        self.holder.claim(ask, wait, granted)
+        self.holder.claim(ask, wait, Granted::of)
     }
 
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {

@@ -78,9 +78,8 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<(Options, boo
 
 /// One of the levels, by its word.
 pub(crate) fn durability(value: &Bound<'_, PyAny>) -> Result<Durability> {
-    let levels = [Durability::Memory, Durability::Logged, Durability::Synced];
     let word = value.extract::<String>().ok();
-    let level = levels.into_iter().find(|level| word.as_deref() == Some(level.as_str()));
+    let level = Durability::ALL.into_iter().find(|level| word.as_deref() == Some(level.as_str()));
     level.ok_or_else(|| wrong("durability", "\"memory\", \"logged\" or \"synced\"", value))
 }
 

@@ -9,11 +9,11 @@ use crate::token::Token;
 pub enum Scope {
     /// Ask: what there is, cells, queries, objects.
     Read,
-    /// Declare tables and consumers, write, and do the work of tasks.
+    /// Declare tables and consumers, write, and do the work of tasks; make what was written stable.
     Write,
-    /// Take a trainer's micro-batches, commit steps, store objects; and do the work of tasks.
+    /// Take a trainer's micro-batches, commit steps, store objects, and do the work of tasks; make what was written stable.
     Train,
-    /// Delete, rewind, take checkpoints, and all else.
+    /// Delete, rewind, and all else.
     Admin,
 }
 

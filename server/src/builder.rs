@@ -174,17 +174,15 @@ impl Builder {
     /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken;
     /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks.
     pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
-        for address in [Some(address), self.flight].into_iter().flatten() {
-            if !self.allow_remote && self.token.is_none() && !address.ip().is_loopback() {
+        let (reads_open, clients_open) = (self.token.is_none(), self.clients.access.is_open());
+        for (address, is_open) in
+            [(Some(address), reads_open), (self.flight, reads_open), (self.grpc, clients_open)]
+        {
+            if let Some(address) = address.filter(|address| is_open && !address.ip().is_loopback())
+                && !self.allow_remote
+            {
                 return Err(Error::Remote { address });
             }
-        }
-        if let Some(address) = self.grpc
-            && !self.allow_remote
-            && self.clients.access.is_open()
-            && !address.ip().is_loopback()
-        {
-            return Err(Error::Remote { address });
         }
         let session = self.session(&store)?;
         let http = listen(address)?;

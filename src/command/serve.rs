@@ -74,8 +74,7 @@ impl ClientArguments {
 
     /// The store, open for writing.
     fn open(&self, dir: &Path) -> Result<Store> {
-        let levels = [Durability::Memory, Durability::Logged, Durability::Synced];
-        let level = levels.into_iter().find(|level| level.as_str() == self.durability);
+        let level = Durability::ALL.into_iter().find(|level| level.as_str() == self.durability);
         Ok(Store::open(dir, Options::default().durability(level.unwrap_or_default()))?)
     }
 

@@ -35,6 +35,9 @@ pub enum Durability {
 }
 
 impl Durability {
+    /// Every level, from the weakest on.
+    pub const ALL: [Durability; 3] = [Durability::Memory, Durability::Logged, Durability::Synced];
+
     /// The word that stands for this level in messages, metrics and benchmarks.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! What clients do, each in a process of its own.
 
+use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow_array::cast::AsArray;
@@ -8,7 +9,7 @@ use forebay_benches::{Outcome, Random};
 use forebay_client::{Changes, Client};
 use forebay_store::{MicroBatch, NewRow, Row, Wait};
 
-use crate::{bare, connect, is_path};
+use crate::{bare, connect};
 
 /// How many samples are written at once.
 const BATCH: usize = 64;
@@ -28,7 +29,7 @@ pub fn child(words: &[String]) -> Outcome<()> {
     };
     let count: usize = count.parse()?;
     let numbers = match what.as_str() {
-        "echo" => ends(bare::round_trips(is_path(address), count)?).to_vec(),
+        "echo" => percentiles(bare::round_trips(Path::new(address), count)?).to_vec(),
         "trips" => trips(&connect(address)?, count)?.to_vec(),
         "send" => send(&connect(address)?, count).map(|()| Vec::new())?,
         "hear" => hear(&connect(address)?, count)?.to_vec(),
@@ -40,7 +41,7 @@ pub fn child(words: &[String]) -> Outcome<()> {
 }
 
 /// The median and the 99th percentile.
-fn ends(mut times: Vec<f64>) -> [f64; 2] {
+fn percentiles(mut times: Vec<f64>) -> [f64; 2] {
     times.sort_by(f64::total_cmp);
     let at =
         |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1)));
@@ -54,7 +55,7 @@ fn trips(client: &Client, rounds: usize) -> Outcome<[f64; 2]> {
         client.consumer("train")?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    Ok(ends(times))
+    Ok(percentiles(times))
 }
 
 /// Nanoseconds of a clock that all processes share.
@@ -88,7 +89,7 @@ fn hear(client: &Client, rounds: usize) -> Outcome<[f64; 2]> {
         changes.write("ping", claim.rows()[0], [("heard", held.into())]);
         claim.finish(&changes)?;
     }
-    Ok(ends(times))
+    Ok(percentiles(times))
 }
 
 /// Writes samples in batches, in two stages, then claims them: MB/s, and the median and 99th percentile of a claim in
@@ -127,6 +128,6 @@ pub(crate) fn samples(client: &Client, count: usize) -> Outcome<[f64; 3]> {
         }
         claim.finish(&Changes::new())?;
     }
-    let [p50, p99] = ends(times);
+    let [p50, p99] = percentiles(times);
     Ok([written, p50, p99])
 }

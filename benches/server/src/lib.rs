@@ -7,7 +7,6 @@
 mod bare;
 mod client;
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use forebay_benches::{Goal, Outcome, Row};
@@ -191,10 +190,6 @@ fn numbers<const N: usize>(child: Child) -> Outcome<[f64; N]> {
 
 fn connect(address: &str) -> Outcome<Client> {
     Ok(Client::connect(address, &ConnectOptions::default())?)
-}
-
-fn is_path(address: &str) -> &Path {
-    Path::new(address)
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use forebay_store::{
 use futures_util::stream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Remote, new_call};
+use super::Remote;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan, Role};
 use crate::error::{Error, Result};
-use crate::wire::{self, Assembler, PIECE_BYTES, malformed, proto, read_stream, to_error};
+use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
 
 /// How long the server waits in one call, so that a connection that is dead without a word is noticed.
 const WAIT_AT_ONCE: Duration = Duration::from_secs(20);

@@ -35,7 +35,7 @@ use crate::connection::Epoch;
 use crate::error::{Error, Result};
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::{CloseRequest, Opened};
-use crate::wire::{self, CALL, SESSION, failure_of, to_error};
+use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
 use session::{PAUSE_MAX, PAUSE_MIN, Standing};
 
 /// How long the server has to hear that this client goes.
@@ -132,19 +132,6 @@ fn wait<T: Send + 'static>(
 
 fn gone() -> Error {
     Error::new(Kind::Closed, "Closed", "the client is closed; connect again")
-}
-
-/// A name for a call that nobody else has, and nobody can guess.
-pub(super) fn new_call() -> u128 {
-    let mut bytes = [0; 16];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => u128::from_le_bytes(bytes),
-        // Names only have to differ within a session; the seed of the standard library's maps does for that.
-        Err(_) => {
-            let random = || forebay_store::Randomness::next_u64(&forebay_store::SystemRandomness);
-            u128::from(random()) << 64 | u128::from(random())
-        }
-    }
 }
 
 impl Link {

@@ -1,6 +1,6 @@
 //! Micro-batch rules, gangs, and what was granted.
 
-use forebay_store::{Claim, Gang, GradientId, MicroBatch, Split};
+use forebay_store::{Gang, GradientId, MicroBatch, Split};
 
 use super::value::{from_row, to_rows};
 use super::{malformed, proto};
@@ -47,25 +47,25 @@ pub fn to_gang(wire: &proto::JoinStepRequest) -> Gang {
     Gang::new(&wire.gang, wire.rank, wire.world).split(split)
 }
 
-/// A claim on the wire, with an Arrow stream of its columns.
-pub fn from_granted(claim: &Claim, columns: Vec<u8>) -> proto::Granted {
-    let (incarnation, number) = claim.epoch();
+/// What was granted, on the wire, without columns.
+pub fn from_granted(granted: Granted) -> proto::Granted {
+    let (incarnation, claim) = granted.epoch;
     let gradient = |id: GradientId| {
         let GradientId { policy, step, consumer, sequence, cache_epoch } = id;
         proto::Gradient { policy, step, consumer, sequence, cache_epoch }
     };
     proto::Granted {
         incarnation,
-        claim: number,
-        table: claim.table().to_owned(),
-        step: claim.step(),
-        sequence_in_step: claim.sequence_in_step(),
-        rows: claim.rows().iter().map(|row| from_row(*row)).collect(),
-        sample_ids: claim.sample_ids().iter().map(ToString::to_string).collect(),
-        rows_in_gang: claim.rows_in_gang(),
-        tokens_in_gang: claim.tokens_in_gang(),
-        gradient: claim.gradient_id().map(gradient),
-        columns: columns.into(),
+        claim,
+        table: granted.table,
+        step: granted.step,
+        sequence_in_step: granted.sequence_in_step,
+        rows: granted.rows.into_iter().map(from_row).collect(),
+        sample_ids: granted.samples.iter().map(ToString::to_string).collect(),
+        rows_in_gang: granted.rows_in_gang,
+        tokens_in_gang: granted.tokens_in_gang,
+        gradient: granted.gradient.map(gradient),
+        columns: Default::default(),
     }
 }
 
@@ -113,6 +113,39 @@ mod tests {
         for split in [Split::Same, Split::Balanced] {
             let gang = Gang::new("actors", 1, 4).split(split);
             assert_eq!(to_gang(&from_gang(3, "train", &gang)), gang);
+        }
+    }
+
+    #[test]
+    fn what_was_granted_comes_back_as_it_went() {
+        let gradient = GradientId {
+            policy: "solver".to_owned(),
+            step: 3,
+            consumer: "train".to_owned(),
+            sequence: 1,
+            cache_epoch: 2,
+        };
+        let task = Granted {
+            epoch: (4, 17),
+            table: "solver".to_owned(),
+            step: None,
+            sequence_in_step: 0,
+            rows: vec![forebay_store::Row::from_bytes([7; 24])],
+            samples: vec!["q_1_2".parse().unwrap()],
+            rows_in_gang: 1,
+            tokens_in_gang: 0,
+            gradient: None,
+        };
+        let trainer = Granted {
+            step: Some(3),
+            sequence_in_step: 1,
+            rows_in_gang: 8,
+            tokens_in_gang: 99,
+            gradient: Some(gradient),
+            ..task.clone()
+        };
+        for granted in [task, trainer] {
+            assert_eq!(to_granted(from_granted(granted.clone())).unwrap(), granted);
         }
     }
 

@@ -43,6 +43,19 @@ pub const CALL: &str = "forebay-call-bin";
 /// The largest message either side takes, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
+/// A name for a call that no other call of its session has.
+pub fn new_call() -> u128 {
+    let mut bytes = [0; 16];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u128::from_le_bytes(bytes),
+        // Names only have to differ within a session; the seed of the standard library's maps does for that.
+        Err(_) => {
+            let random = || forebay_store::Randomness::next_u64(&forebay_store::SystemRandomness);
+            u128::from(random()) << 64 | u128::from(random())
+        }
+    }
+}
+
 /// What a peer sent is none of the protocol's.
 pub fn malformed(what: &str) -> Error {
     Error::input(
@@ -56,8 +69,7 @@ pub fn malformed(what: &str) -> Error {
 /// # Errors
 /// `input` for another name.
 pub fn to_durability(word: &str) -> Result<Option<Durability>> {
-    const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Logged, Durability::Synced];
-    match LEVELS.into_iter().find(|level| level.as_str() == word) {
+    match Durability::ALL.into_iter().find(|level| level.as_str() == word) {
         None if !word.is_empty() => Err(malformed(&format!("{word:?} is no durability"))),
         level => Ok(level),
     }

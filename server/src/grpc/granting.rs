@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use forebay_client::wire::proto::{ClaimReply, ClaimRequest, Granted};
+use forebay_client::wire::proto::{self, ClaimReply, ClaimRequest};
 use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
-use forebay_client::{Ask, Error, Holder, Role};
+use forebay_client::{Ask, Error, Granted, Holder, Role};
 use futures_util::{Stream, stream};
 use tonic::Status;
 
 use super::call::{Call, Service, blocking};
-use super::{fresh_name, streams};
+use super::streams;
 
 /// How often a subscription that has as many claims as it may looks whether leases have ended.
 const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ impl Service {
             drop(claim); // the same call was answered meanwhile: these rows are for others
             return again(&session.holder, epoch).map_err(fail);
         }
-        let mut granted = wire::from_granted(&claim, Vec::new());
+        let mut granted = wire::from_granted(Granted::of(&claim));
         let epoch = session.holder.keep(claim, forebay_store::Claim::epoch);
         if !columns.is_empty() {
             let (session, names) = (session.clone(), columns.clone());
@@ -63,7 +63,7 @@ impl Service {
         call: Call,
         ask: ClaimRequest,
         outstanding: usize,
-    ) -> impl Stream<Item = Result<Granted, Status>> + Send {
+    ) -> impl Stream<Item = Result<proto::Granted, Status>> + Send {
         stream::unfold(Some((self, call, ask, Vec::new())), move |state| async move {
             let (service, mut call, ask, mut unsettled) = state?;
             loop {
@@ -78,7 +78,7 @@ impl Service {
                 // A lease that ends tells nobody here, so it is looked for.
                 let _ = tokio::time::timeout(EXPIRY_LOOK_EVERY, settled).await;
             }
-            call.name = fresh_name();
+            call.name = wire::new_call();
             match service.granted(&call, &ask).await {
                 Ok(ClaimReply { granted: Some(granted), .. }) => {
                     unsettled.push((granted.incarnation, granted.claim));
@@ -93,7 +93,7 @@ impl Service {
 
 /// What a call is answered that was answered before.
 fn again(holder: &Holder, epoch: (u64, u64)) -> Result<ClaimReply, Error> {
-    let granted = holder.look(epoch, |claim| wire::from_granted(claim, Vec::new()))?;
+    let granted = holder.look(epoch, |claim| wire::from_granted(Granted::of(claim)))?;
     Ok(ClaimReply { granted: Some(granted), complete: false })
 }
 

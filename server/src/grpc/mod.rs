@@ -149,12 +149,6 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     Ok(server.add_service(service))
 }
 
-/// A name for a call that nobody else has.
-fn fresh_name() -> u128 {
-    let random = || forebay_store::Randomness::next_u64(&forebay_store::SystemRandomness);
-    u128::from(random()) << 64 | u128::from(random())
-}
-
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;
 
 fn serve(runtime: Runtime, serving: Serving, service: &call::Service, stopper: &Stopper) {

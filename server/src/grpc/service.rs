@@ -402,7 +402,7 @@ impl Protocol for Service {
 
     async fn maintain(&self, request: Request<MaintainRequest>) -> Reply<MaintainReply> {
         use maintain_request::What;
-        let call = self.enter(&request, &[Scope::Write, Scope::Train])?;
+        let call = self.enter(&request, WORK)?;
         let what = request.into_inner().what;
         self.once(call, move |holder| {
             match what.ok_or_else(|| malformed("nothing to do"))? {

@@ -362,14 +362,7 @@ impl TableState {
         let columns = 0..self.schema.data_columns().len() as u16;
         let mut freed = Vec::with_capacity(columns.len());
         for column in columns {
-            match self.cell(usize::from(column), row) {
-                Some(StoredValue::View(view)) => freed.push((column, View(view))),
-                Some(_) => {}
-                None => {
-                    let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
-                    freed.extend(fragments.map(|fragment| (column, fragment)));
-                }
-            }
+            self.free_cell(column, row, &mut freed);
         }
         self.index.remove(Identity::of(&self.meta(row)).hash(), row);
         let chunk = self.chunk_mut(row);
@@ -379,6 +372,18 @@ impl TableState {
             self.pass_gone();
         }
         freed
+    }
+
+    /// Adds the views of a cell, or of the fragments that it grows by, to those that are freed.
+    fn free_cell(&mut self, column: u16, row: u32, freed: &mut Vec<(u16, View)>) {
+        match self.cell(usize::from(column), row) {
+            Some(StoredValue::View(view)) => freed.push((column, View(view))),
+            Some(_) => {}
+            None => {
+                let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
+                freed.extend(fragments.map(|fragment| (column, fragment)));
+            }
+        }
     }
 
     /// Leaves out those of some rows of one chunk that may still be trained on. True when there were any.
@@ -404,20 +409,13 @@ impl TableState {
         }
     }
 
-    /// As [`remove`](Self::remove), for rows of one chunk, in their order, that nobody has in a queue any more. Their
-    /// identities are left in the index, where they match nothing.
+    /// As [`remove`](Self::remove), for rows of one chunk, in their order, that nobody has in a queue any more. The
+    /// index is the caller's to clear.
     pub(crate) fn remove_all(&mut self, rows: &[u32]) -> Vec<(u16, View)> {
         let mut freed = Vec::with_capacity(rows.len());
         for column in 0..self.schema.data_columns().len() as u16 {
             for &row in rows {
-                match self.cell(usize::from(column), row) {
-                    Some(StoredValue::View(view)) => freed.push((column, View(view))),
-                    Some(_) => {}
-                    None => {
-                        let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
-                        freed.extend(fragments.map(|fragment| (column, fragment)));
-                    }
-                }
+                self.free_cell(column, row, &mut freed);
             }
         }
         let Some(&first) = rows.first() else { return freed };

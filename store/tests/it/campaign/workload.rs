@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-pub(crate) const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Logged, Durability::Synced];
+pub(crate) const LEVELS: [Durability; 3] = Durability::ALL;
 
 pub(crate) struct Workload<'a> {
     world: &'a World,
