@@ -4,6 +4,7 @@ use crate::consumer::{ConsumerHandle, Wait};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Lifetime, NewContents, ValueOwner, ValueWriter, View};
+use crate::local::Placed;
 use crate::log::record::{CellRecord, Event, GroupChangeRecord, Operation, StoredValue};
 use crate::origin::Origin;
 use crate::sample_id::SampleId;
@@ -454,6 +455,10 @@ impl<'a> WriteBatch<'a> {
                     let owner = ValueOwner { column: index as u32, ..owner };
                     StoredValue::View(self.store_value(&bytes, column, lifetime, owner)?.0)
                 }
+                Encoded::Placed(placed) => {
+                    let owner = ValueOwner { column: index as u32, ..owner };
+                    StoredValue::View(self.store_placed(&placed, column, lifetime, owner)?.0)
+                }
             };
             records.push(CellRecord { column: index as u16, value });
         }
@@ -472,6 +477,21 @@ impl<'a> WriteBatch<'a> {
             return self.contents.store(&self.store.0, &mut self.values, bytes, class, owner);
         }
         self.values.write(&[bytes], class, lifetime, owner)
+    }
+
+    /// A value that lies in an extent already, and stays there unless its column shares values.
+    fn store_placed(
+        &mut self,
+        placed: &Placed<'_>,
+        column: &DataColumn,
+        lifetime: Lifetime,
+        owner: ValueOwner,
+    ) -> Result<View> {
+        placed.check_store(self.store)?;
+        if column.shared {
+            return self.store_value(&placed.read()?, column, lifetime, owner);
+        }
+        placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner)
     }
 }
 

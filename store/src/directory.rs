@@ -4,6 +4,7 @@
 //! FOREBAY      identity: 64 bytes, written once, at once
 //! LOCK         flock of the writer; holds its pid as text
 //! readers/     00000001.slot, ...                     who reads beside the writer, and what may not be given away
+//! fillers/     00000012.filler, ...                   which extents other processes fill
 //! log/         00000001.log, 00000002.log, ...      the order of events
 //! extents/     00000001.extent, ...                 values
 //! objects/     KEY/00000000000000000007.safetensors  large state, by version
@@ -86,6 +87,28 @@ impl Directory {
         let access = take_access(&disk, path, &Options::default())?;
         write_identity(&*disk, path, &path.join("FOREBAY"), store_id)?;
         Ok(Directory { path: path.to_owned(), store_id, disk, maps: true, access })
+    }
+
+    /// The directory of a store that another process has open, for who fills extents of it.
+    ///
+    /// # Errors
+    /// `state` when it is not the store with that identity.
+    pub(crate) fn of_neighbour(disk: Arc<dyn Disk>, path: &Path, store_id: u64) -> Result<Self> {
+        if read_identity(&*disk, &path.join("FOREBAY"))? != store_id {
+            return Err(Cause::NotAStore { path: path.to_owned() }.into());
+        }
+        Ok(Directory { path: path.to_owned(), store_id, disk, maps: true, access: Access::Unlocked })
+    }
+
+    /// As [`of_neighbour`](Self::of_neighbour), for who reads values of it: with a reader's slot.
+    ///
+    /// # Errors
+    /// `state` when it is not the store with that identity, or this process may not take a slot.
+    pub(crate) fn of_reading_neighbour(disk: Arc<dyn Disk>, path: &Path, store_id: u64) -> Result<Self> {
+        let directory = Directory::of_neighbour(disk, path, store_id)?;
+        let denied = || Cause::io("take a reader's slot in", path, io::ErrorKind::PermissionDenied.into());
+        let slot = ReaderSlot::take(&directory.disk, path)?.ok_or_else(denied)?;
+        Ok(Directory { access: Access::Slot(slot), ..directory })
     }
 
     /// Looks at a directory that may be damaged. What is in it stays there meanwhile: writers are kept from giving it

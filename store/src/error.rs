@@ -143,6 +143,11 @@ pub enum Cause {
          a token have the same length"
     )]
     LengthMismatch { column: String, length: usize, other: String, other_length: usize },
+    #[error(
+        "a value of {bytes} bytes was said to lie in extent {extent} at {offset}, but {reason}; write it into the extent again, \
+         to a place of its own, or send it"
+    )]
+    Misplaced { extent: u32, offset: u32, bytes: u32, reason: &'static str },
     #[error("{what}: {reason}")]
     Argument { what: &'static str, reason: String },
 
@@ -184,6 +189,8 @@ pub enum Cause {
     ColumnRetired { table: String, column: String },
     #[error("column {column:?} cannot be retired: consumer {consumer:?} waits for it")]
     ColumnRequired { column: String, consumer: String },
+    #[error("generation {generation} of extent {extent} is not lent any more; ask the store for another")]
+    LoanOver { extent: u32, generation: u32 },
     #[error("cell {column:?} of row {row} is final and holds other bytes; a final cell never changes")]
     CellFinal { column: String, row: u64 },
     #[error("cell {column:?} of row {row} is partial; close it with finalize, or append to it")]
@@ -304,14 +311,14 @@ impl Cause {
                 Kind::Input
             }
             ColumnTwice { .. } | ColumnReserved { .. } | TooMany { .. } | ValueTooLarge { .. } => Kind::Input,
-            Argument { .. } | RoleMismatch { .. } | LengthMismatch { .. } => Kind::Input,
+            Argument { .. } | RoleMismatch { .. } | LengthMismatch { .. } | Misplaced { .. } => Kind::Input,
             DuplicateRow { .. } | Stale { .. } | CellFinal { .. } | CellPartial { .. } => Kind::State,
             CellNotPartial { .. } | RowExcluded { .. } | RowConsumed { .. } | ClaimFenced { .. } => {
                 Kind::State
             }
             StepOpen { .. } | StepClosed { .. } | StepUnfinished { .. } | PolicyIdle { .. } => Kind::State,
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
-            Group { .. } => Kind::State,
+            Group { .. } | LoanOver { .. } => Kind::State,
             RowDeleted { .. } | RowHeld { .. } | RowNeeded { .. } | VersionCurrent { .. } => Kind::State,
             VersionChanged { .. } => Kind::State,
             Retired { .. } | ColumnRetired { .. } | ColumnRequired { .. } => Kind::State,

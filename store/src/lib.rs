@@ -49,6 +49,7 @@ mod golden_coverage;
 mod header;
 mod heap;
 mod index;
+mod local;
 mod log;
 mod maps;
 mod memory;
@@ -96,6 +97,7 @@ pub use disk::{
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::{ExtentInfo, PinInfo, ValueBytes};
+pub use local::{ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Spot, ValueReader};
 pub use object::ObjectRef;
 pub use options::{Options, ValuePath};
 pub use origin::{Origin, Origins};

@@ -13,6 +13,7 @@ pub(crate) enum Numbered {
     Extent,
     Pages,
     Slot,
+    Filler,
 }
 
 impl Numbered {
@@ -22,6 +23,7 @@ impl Numbered {
             Numbered::Extent => "extent",
             Numbered::Pages => "pages",
             Numbered::Slot => "slot",
+            Numbered::Filler => "filler",
         }
     }
 
@@ -53,7 +55,7 @@ mod tests {
     #[test]
     fn a_number_is_read_from_the_name_that_was_made_of_it() {
         let folder = Path::new("store/folder");
-        for kind in [Numbered::Segment, Numbered::Extent, Numbered::Pages, Numbered::Slot] {
+        for kind in [Numbered::Segment, Numbered::Extent, Numbered::Pages, Numbered::Slot, Numbered::Filler] {
             for number in [1, 99_999_999, u32::MAX] {
                 assert_eq!(kind.number(&kind.path(folder, number)), Some(number), "{kind:?}");
             }

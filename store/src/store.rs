@@ -15,6 +15,7 @@ use crate::consumer::{Consumer, ConsumerHandle};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
+use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, ObjectRef};
 use crate::options::Options;
@@ -240,6 +241,36 @@ impl Store {
             true => Ok(Step::of_another(self.clone(), number)),
             false => Err(Cause::StepClosed { step: number }.into()),
         }
+    }
+
+    /// Lends an extent with room for `bytes` of values of rows of a policy version, or for as many as the largest extent has,
+    /// to another process of this machine, which fills it with an [`ExtentFiller`](crate::ExtentFiller).
+    ///
+    /// ```
+    /// use forebay_store::{DataType, ExtentFiller, Options, PlacedKind, Schema, Store};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("prompt", DataType::Utf8))?;
+    /// let lent = store.lend_extent(3, 1000)?;
+    /// // In the other process:
+    /// let mut filler = ExtentFiller::open(store.path(), store.id(), lent.loan())?;
+    /// let spot = filler.place(b"what is two and two?")?.expect("there is room");
+    /// filler.flush()?;
+    /// // And in this one again:
+    /// solver.insert(3, "q17_0_0", [("prompt", lent.value(PlacedKind::Utf8, spot))])?;
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `capacity` when there is no room in time; `state` when the store cannot be written.
+    pub fn lend_extent(&self, policy_version: u64, bytes: usize) -> Result<LentExtent> {
+        LentExtent::lend(self, policy_version, bytes)
+    }
+
+    /// How many records were written since the store was created: what
+    /// [`ValueReader::knows`](crate::ValueReader::knows) is told.
+    pub fn commits(&self) -> u64 {
+        self.0.state.lock().commits
     }
 
     /// Starts a batch of changes, over any tables, that happen all or not at all.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Cause, Result};
+use crate::local::{Placed, PlacedKind};
 use crate::schema::{DataColumn, DataType, Element};
 
 /// A value for one cell. Borrowed where it can be: bytes are copied once, into their extent.
@@ -25,6 +26,8 @@ pub enum Value<'a> {
     Binary(Cow<'a, [u8]>),
     /// Raw little-endian numbers, for a list or tensor column.
     Numbers(Element, Cow<'a, [u8]>),
+    /// A value that another process has put into an extent that it was lent.
+    Placed(Placed<'a>),
 }
 
 /// A value in the form that it is stored in.
@@ -35,6 +38,8 @@ pub(crate) enum Encoded<'a> {
     Inline(u64),
     /// Bytes for an extent, or for the view itself when they are few.
     Bytes(Cow<'a, [u8]>),
+    /// Bytes that lie in an extent.
+    Placed(Placed<'a>),
 }
 
 impl<'a> Value<'a> {
@@ -47,6 +52,13 @@ impl<'a> Value<'a> {
             Value::Utf8(text) => format!("text of {} bytes", text.len()),
             Value::Binary(bytes) => format!("binary of {} bytes", bytes.len()),
             Value::Numbers(element, bytes) => format!("{} x {element}", bytes.len() / element.width_bytes()),
+            Value::Placed(placed) => match placed.kind {
+                PlacedKind::Utf8 => format!("text of {} bytes", placed.bytes()),
+                PlacedKind::Binary => format!("binary of {} bytes", placed.bytes()),
+                PlacedKind::Numbers(element) => {
+                    format!("{} x {element}", placed.bytes() / element.width_bytes())
+                }
+            },
         }
     }
 
@@ -77,12 +89,13 @@ impl<'a> Value<'a> {
             {
                 Encoded::Bytes(bytes)
             }
+            (Value::Placed(placed), data_type) if placed.fits(data_type) => Encoded::Placed(placed),
             (value, _) => return Err(mismatch(&value)),
         })
     }
 }
 
-fn tensor_bytes(element: Element, shape: &[u32]) -> usize {
+pub(crate) fn tensor_bytes(element: Element, shape: &[u32]) -> usize {
     shape.iter().fold(element.width_bytes(), |bytes, &side| bytes.saturating_mul(side as usize))
 }
 

@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::consumer::ConsumerKind;
 use crate::error::{Cause, Result};
 use crate::extent::View;
+use crate::local::Places;
 use crate::log::record::{ClaimRecord, Event, ReturnReason, StoredValue};
 use crate::sample_id::SampleId;
 use crate::snapshot::{ColumnSet, gather_rows};
@@ -149,6 +150,22 @@ impl Claim {
             (rows, self.store.0.pin_reader(&state))
         };
         rows.into_batch(&self.store.0.extents)
+    }
+
+    /// As [`columns`](Claim::columns), with texts, bytes, lists and tensors left where they lie: for a process of this machine
+    /// that reads them itself, with a [`Hold`](crate::Hold) that it had before it asked.
+    ///
+    /// # Errors
+    /// `input` when a column is unknown.
+    pub fn places<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Places> {
+        self.store.0.check_process()?;
+        let (rows, commits) = {
+            let state = self.store.0.state.lock();
+            let table = &state.tables[self.table_id as usize];
+            let columns = ColumnSet::named(&table.schema, &table.arrow_schema, names)?;
+            (gather_rows(table, state.texts.pages(), &self.indexes, columns), state.commits)
+        };
+        rows.into_places(commits)
     }
 
     /// What the cells of a data column hold, row by row: bytes where they lie, not copied, and alive for as long as they

@@ -171,6 +171,15 @@ impl ExtentFile {
         Ok(())
     }
 
+    /// Fills `buffer` by a call to the kernel, which never fails by a signal.
+    fn read_at(&self, buffer: &mut [u8], offset: usize) -> io::Result<()> {
+        let file = match self.handle() {
+            Some(file) => file,
+            None => Arc::from(self._locked.disk.open(&self.path)?),
+        };
+        file.read_at(buffer, offset as u64)
+    }
+
     /// Stores through the mapping.
     pub(super) fn store(&self, offset: usize, bytes: &[u8]) {
         self.mapping.write(offset, bytes);
@@ -211,7 +220,12 @@ pub(crate) struct Extent {
     sealed: AtomicBool,
     /// Up to where it was written, once it is sealed.
     filled: AtomicU64,
+    /// What else is kept by whoever may read it.
+    _kept: Option<Arc<dyn Kept>>,
 }
+
+/// Something that lives for as long as a reader's values do.
+pub(crate) trait Kept: std::fmt::Debug + Send + Sync {}
 
 /// A panic while values are written leaves bytes that no record names; nothing that a reader sees is half done.
 impl std::panic::RefUnwindSafe for Extent {}
@@ -220,13 +234,22 @@ impl Extent {
     /// A generation that a writer begins.
     pub(super) fn begun(file: Arc<ExtentFile>, generation: u32) -> Self {
         let filled = AtomicU64::new(file.reserved());
-        Extent { file, generation, sealed: AtomicBool::new(false), filled }
+        Extent { file, generation, sealed: AtomicBool::new(false), filled, _kept: None }
     }
 
     /// A generation that was there when the store was opened.
     pub(super) fn found(file: ExtentFile, generation: u32) -> Self {
+        Extent::sealed(Arc::new(file), generation, None)
+    }
+
+    /// A generation that is read for an answer, which keeps what it was given for it.
+    pub(super) fn shown(file: Arc<ExtentFile>, generation: u32, kept: Arc<dyn Kept>) -> Self {
+        Extent::sealed(file, generation, Some(kept))
+    }
+
+    fn sealed(file: Arc<ExtentFile>, generation: u32, kept: Option<Arc<dyn Kept>>) -> Self {
         let filled = AtomicU64::new(file.reserved());
-        Extent { file: Arc::new(file), generation, sealed: AtomicBool::new(true), filled }
+        Extent { file, generation, sealed: AtomicBool::new(true), filled, _kept: kept }
     }
 
     pub(super) fn file(&self) -> &Arc<ExtentFile> {
@@ -241,7 +264,7 @@ impl Extent {
         self.generation
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.file.capacity()
     }
 
@@ -271,6 +294,21 @@ impl Extent {
     /// Makes what was written before the call stable.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync(self.is_sealed())
+    }
+
+    /// Where its file is.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.file.path
+    }
+
+    /// Reads what another process may be writing.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: usize) -> io::Result<()> {
+        self.file.read_at(buffer, offset)
+    }
+
+    /// Writes beside another process that does.
+    pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)
     }
 
     /// The bytes of a range that was written before, and does not change while this generation is held.

@@ -49,12 +49,12 @@ mod writer;
 
 pub use bytes::ValueBytes;
 pub(crate) use contents::NewContents;
-pub(crate) use file::Extent;
+pub(crate) use file::{Extent, Kept};
 pub(crate) use layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, ValueOwner};
 pub(crate) use liveness::Liveness;
 pub(crate) use pins::Pin;
 pub use reclaim::PinInfo;
-pub(crate) use registry::Extents;
+pub(crate) use registry::{Extents, MappedFile};
 pub use show::ExtentInfo;
 pub(crate) use source::{ValueSource, ValueWriter};
 pub(crate) use stored::{StoredValues, stored_bytes};

@@ -12,6 +12,7 @@ use super::liveness::{Life, Place};
 use super::source::Room;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
+use crate::local;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -109,10 +110,12 @@ impl Shared {
         // records that emptied them.
         let readers = self.directory.readers_hold();
         let read = |life: &Life| readers.is_some_and(|seen| life.last_left >= seen);
+        let filled = |(number, _): Place| !local::may_give_away(&self.directory, number);
+        let dead: Vec<_> = dead.iter().filter(|(place, life)| !read(life) && !filled(*place)).collect();
         let mut state = self.state.lock();
         let pins = self.extents.pins().held();
         let mut over = Vec::new();
-        for (place, life) in dead.iter().filter(|(_, life)| !read(life)) {
+        for (place, life) in dead {
             let pinned = pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
             if pinned || self.life_of(&state, *place) != *life {
                 continue;

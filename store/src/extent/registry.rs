@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bytes::ValueBytes;
-use super::file::{Extent, ExtentFile};
+use super::file::{Extent, ExtentFile, Kept};
 use super::layout::{ExtentHeader, HEADER_BYTES};
 use super::liveness::{Liveness, Place};
 use super::pins::Pins;
@@ -31,16 +31,27 @@ pub(crate) struct Extents {
     value_reads: AtomicU64,
 }
 
+/// A mapped file of some extent, whatever generation of it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct MappedFile(Arc<ExtentFile>);
+
+impl MappedFile {
+    /// Maps the file of an extent for reading.
+    pub(crate) fn open(directory: &Arc<Directory>, number: u32) -> Result<Self> {
+        let (extent, error) = open_extent(directory, &directory.extent_path(number), number, false)?;
+        error.map_or_else(|| Ok(MappedFile(extent.file().clone())), Err)
+    }
+
+    /// Whether something of it is held elsewhere.
+    pub(crate) fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
 impl Extents {
     /// Finds and maps the extents of a directory.
     pub(crate) fn open(directory: &Arc<Directory>, writable: bool) -> Result<Self> {
-        let extents = Extents {
-            directory: directory.extents(),
-            by_number: RwLock::default(),
-            unreadable: RwLock::default(),
-            pins: Arc::default(),
-            value_reads: AtomicU64::new(0),
-        };
+        let extents = Extents::none(directory.extents());
         let path = directory.extents();
         for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
             let Some(number) = Numbered::Extent.number(&file) else { continue };
@@ -51,6 +62,22 @@ impl Extents {
             }
         }
         Ok(extents)
+    }
+
+    /// No extent yet: for who is told which there are.
+    pub(crate) fn none(directory: PathBuf) -> Self {
+        Extents {
+            directory,
+            by_number: RwLock::default(),
+            unreadable: RwLock::default(),
+            pins: Arc::default(),
+            value_reads: AtomicU64::new(0),
+        }
+    }
+
+    /// Shows a generation of a mapped file; whoever gets a value of it keeps `kept`.
+    pub(crate) fn show(&self, file: &MappedFile, generation: u32, kept: Arc<dyn Kept>) {
+        self.add(Arc::new(Extent::shown(file.0.clone(), generation, kept)));
     }
 
     /// Maps the extents, and the generations of extents, that have come since, for a reader beside the writer.

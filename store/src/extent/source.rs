@@ -151,6 +151,17 @@ impl ValueSource {
         ValueWriter { source: self, room, writers: Vec::new(), held: Vec::new() }
     }
 
+    /// A new extent with room for `length` bytes of values, or as many as the largest has, for another process to fill.
+    pub(crate) fn lend(&self, lifetime: Lifetime, length: usize, room: &dyn Room) -> Result<Arc<Extent>> {
+        let length = length.min(self.bytes_max.saturating_sub(HEADER_BYTES + 64 + TRAILER_BYTES));
+        Ok(self.begin(lifetime, 0, length, Vec::new(), room)?.extent)
+    }
+
+    /// Ends the writing to an extent that was lent, which was filled up to `end`.
+    pub(crate) fn take_back(&self, extent: &Extent, end: usize) {
+        extent.seal(end, self.tails_stay);
+    }
+
     /// Seals the open extents of versions below `version`: what is still written to them gets extents of its own.
     pub(crate) fn seal_below(&self, version: u64) {
         let over = |writer: &Writer| match writer.lifetime {
@@ -375,6 +386,11 @@ impl ValueWriter<'_> {
             self.source.check_in(writer);
         }
         outcome
+    }
+
+    /// Counts bytes that came to lie in an extent in another way.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.source.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Holds an extent, that its bytes are there when the call's record is.

@@ -16,7 +16,7 @@ use crate::log::record::StoredValue;
 use crate::schema::{DataType, Element, StorageClass};
 
 /// The Arrow type that a data column is shown as. Arrow has no bfloat16: it is shown as float32, exactly.
-pub(super) fn arrow_type(data_type: &DataType) -> ArrowType {
+pub(crate) fn arrow_type(data_type: &DataType) -> ArrowType {
     match data_type {
         DataType::Bool => ArrowType::Boolean,
         DataType::Number(element) => element_type(*element),
@@ -54,7 +54,7 @@ fn element_type(element: Element) -> ArrowType {
 }
 
 /// The array of a data column; cells that are not final or are null are null in it.
-pub(super) fn data_array(
+pub(crate) fn data_array(
     data_type: &DataType,
     values: &[Option<StoredValue>],
     extents: &Extents,

@@ -20,6 +20,7 @@ use super::text_array::{repeated, written};
 use crate::consumer::{GroupBy, GroupName};
 use crate::error::{Cause, Result};
 use crate::extent::{Extents, View};
+use crate::local::Places;
 use crate::log::record::StoredValue;
 use crate::origin;
 use crate::schema::{DataType, Element, META_COLUMNS, Schema};
@@ -52,7 +53,8 @@ pub(crate) struct Gathered {
     columns: Vec<GatheredColumn>,
 }
 
-enum GatheredColumn {
+/// One column on its way: finished, or values with their type.
+pub(crate) enum GatheredColumn {
     Array(ArrayRef),
     Values(DataType, Vec<Option<StoredValue>>),
 }
@@ -77,6 +79,11 @@ pub(super) fn gather(source: &Source<'_>, rows: &[u32], columns: ColumnSet) -> G
 }
 
 impl Gathered {
+    /// The other second half: says where the values lie. `commits` is how many records there were.
+    pub(crate) fn into_places(self, commits: u64) -> Result<Places> {
+        Places::new(&self.schema, self.rows, self.columns, commits)
+    }
+
     /// The second half: finds the values and makes the batch.
     pub(crate) fn into_batch(self, extents: &Extents) -> Result<RecordBatch> {
         let mut arrays = Vec::with_capacity(self.columns.len());

@@ -21,9 +21,10 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
+pub(crate) use array::{arrow_type, data_array};
 pub(crate) use columns::{ColumnSet, arrow_schema};
 pub use compact::compact;
-pub(crate) use gather::gather_rows;
+pub(crate) use gather::{GatheredColumn, gather_rows};
 use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
 pub use parts::{Part, ScanColumn};

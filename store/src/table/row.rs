@@ -24,6 +24,11 @@ impl Row {
         Row { table, index, key: Row::key(policy_version, sample.key()), version: policy_version }
     }
 
+    /// The policy version that its rollout started under.
+    pub fn policy_version(self) -> u64 {
+        self.version
+    }
+
     /// The name of the row for another process: 24 bytes that [`from_bytes`](Row::from_bytes) reads.
     pub fn to_bytes(self) -> [u8; 24] {
         let mut bytes = [0; 24];

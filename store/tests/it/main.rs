@@ -27,6 +27,7 @@ mod groups;
 mod hostile;
 mod killed;
 mod limiter;
+mod local;
 mod memory;
 mod model;
 mod over;

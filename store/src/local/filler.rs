@@ -1,0 +1,97 @@
+//! The other end of a lent extent: the process that fills it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::lent::{ALIGN_BYTES, Spot};
+use super::loan::Loan;
+use super::lock::FillerLock;
+use crate::directory::Directory;
+use crate::disk::{Disk, DiskFile, LocalDisk};
+use crate::error::{Cause, Result};
+use crate::extent::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES};
+
+/// Bytes that are gathered before the kernel is called: what the cache holds.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
+
+/// Fills an extent that a store of another process has lent to this one. Values lie behind each other; none is read or
+/// moved again. Dropping it lets go of the extent.
+#[derive(Debug)]
+pub struct ExtentFiller {
+    loan: Loan,
+    file: Box<dyn DiskFile>,
+    next: usize,
+    gathered: Vec<u8>,
+    gathered_from: usize,
+    _lock: FillerLock,
+}
+
+impl ExtentFiller {
+    /// Opens an extent that was lent by the store at `path` with that identity.
+    ///
+    /// # Errors
+    /// `state` when it is not lent any more, is another store's, or this process may not write it.
+    pub fn open(path: &Path, store_id: u64, loan: Loan) -> Result<Self> {
+        Self::open_on(Arc::new(LocalDisk), path, store_id, loan)
+    }
+
+    /// As [`open`](Self::open), on a disk of the caller's.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: &Path, store_id: u64, loan: Loan) -> Result<Self> {
+        let directory = Directory::of_neighbour(disk, path, store_id)?;
+        let lock = FillerLock::take(&directory, &loan)?;
+        let path = directory.extent_path(loan.extent);
+        let io = |e| Cause::io("open", &path, e);
+        let file = directory.disk.open_writable(&path).map_err(io)?;
+        let mut header = [0; HEADER_BYTES];
+        file.read_at(&mut header, 0).map_err(io)?;
+        let fits = |header: ExtentHeader| {
+            header.generation == loan.generation && header.capacity >= u64::from(loan.capacity)
+        };
+        if !ExtentHeader::decode(&header).is_ok_and(fits) {
+            return Err(Cause::LoanOver { extent: loan.extent, generation: loan.generation }.into());
+        }
+        let next = HEADER_BYTES.next_multiple_of(ALIGN_BYTES);
+        Ok(ExtentFiller { loan, file, next, gathered: Vec::new(), gathered_from: next, _lock: lock })
+    }
+
+    /// What was lent.
+    pub fn loan(&self) -> Loan {
+        self.loan
+    }
+
+    /// Puts a value behind the others; none where there is no room. It is there after [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// `capacity` and `state` as the disk has them.
+    pub fn place(&mut self, bytes: &[u8]) -> Result<Option<Spot>> {
+        let end = (self.next + bytes.len()).next_multiple_of(8) + TRAILER_BYTES;
+        if end > self.loan.capacity as usize {
+            return Ok(None);
+        }
+        let spot =
+            Spot { offset: self.next as u32, length: bytes.len() as u32, crc32c: crc32c::crc32c(bytes) };
+        self.gathered.extend_from_slice(bytes);
+        self.next = end.next_multiple_of(ALIGN_BYTES);
+        // The trailer's place among them: the store writes it when it takes the value.
+        self.gathered.resize(self.next - self.gathered_from, 0);
+        if self.gathered.len() >= GATHERED_BYTES_MAX {
+            self.flush()?;
+        }
+        Ok(Some(spot))
+    }
+
+    /// Hands everything to the kernel. After an error nothing that was placed since the last time may be named.
+    ///
+    /// # Errors
+    /// `capacity` and `state` as the disk has them.
+    pub fn flush(&mut self) -> Result<()> {
+        let end = self.gathered.len().min(self.loan.capacity as usize - self.gathered_from);
+        let written = self.file.write_at(self.gathered_from as u64, &self.gathered[..end]);
+        self.gathered.clear();
+        self.gathered_from = self.next;
+        written.map_err(|e| Cause::io("write to", format!("extent {}", self.loan.extent), e).into())
+    }
+}

@@ -1,0 +1,172 @@
+//! Values of a store that another process writes, read where they lie.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::places::Places;
+use crate::directory::Directory;
+use crate::disk::{Disk, LocalDisk};
+use crate::error::Result;
+use crate::extent::{Extents, Kept, MappedFile, View};
+use crate::sync::Mutex;
+use crate::table::Cell;
+
+/// Mapped files of which nothing is held are let go when there are more than this.
+const FILES_MAX: usize = 256;
+
+/// Reads values of a store that another process writes, for who is told where they lie. It holds back what may still be read:
+/// ask for a [`Hold`] before every question whose answer names places.
+#[derive(Debug)]
+pub struct ValueReader {
+    directory: Arc<Directory>,
+    files: Mutex<HashMap<u32, MappedFile>>,
+    needs: Mutex<Needs>,
+}
+
+/// Which records are needed.
+#[derive(Debug, Default)]
+struct Needs {
+    /// The latest that is known.
+    latest: u64,
+    /// How many holds there are that began with so many records.
+    held: BTreeMap<u64, usize>,
+    /// What the slot says.
+    said: u64,
+}
+
+/// Holds back, for as long as it or a value that it gave lives, what the answer may name.
+#[derive(Debug)]
+pub struct Hold(Arc<Held>);
+
+/// What is kept by whoever holds a value.
+#[derive(Debug)]
+struct Held {
+    reader: Arc<ValueReader>,
+    from: u64,
+}
+
+impl ValueReader {
+    /// Begins to read values of the store at `path` with that identity.
+    ///
+    /// # Errors
+    /// `state` when it is another store, or this process may not read it.
+    pub fn open(path: &Path, store_id: u64) -> Result<Arc<Self>> {
+        Self::open_on(Arc::new(LocalDisk), path, store_id)
+    }
+
+    /// As [`open`](Self::open), on a disk of the caller's.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: &Path, store_id: u64) -> Result<Arc<Self>> {
+        let directory = Directory::of_reading_neighbour(disk, path, store_id)?;
+        directory.reads_from(u64::MAX)?; // nothing was asked for yet
+        let needs = Needs { said: u64::MAX, ..Needs::default() };
+        Ok(Arc::new(ValueReader {
+            directory: Arc::new(directory),
+            files: Mutex::default(),
+            needs: Mutex::new(needs),
+        }))
+    }
+
+    /// Says that the store has so many records: the more is known, the less is held back.
+    pub fn knows(&self, commits: u64) {
+        let mut needs = self.needs.lock();
+        needs.latest = needs.latest.max(commits);
+    }
+
+    /// To be had before a question is asked.
+    ///
+    /// # Errors
+    /// When what is needed cannot be said; then nothing may be read.
+    pub fn hold(self: &Arc<Self>) -> Result<Hold> {
+        let mut needs = self.needs.lock();
+        let from = needs.latest;
+        *needs.held.entry(from).or_default() += 1;
+        let hold = Hold(Arc::new(Held { reader: self.clone(), from }));
+        let said = self.say(&mut needs);
+        drop(needs); // before the hold is, should that have failed
+        said.map(|()| hold)
+    }
+
+    /// Lets the slot say what is needed now.
+    fn say(&self, needs: &mut Needs) -> Result<()> {
+        let needed = needs.held.first_key_value().map_or(u64::MAX, |(from, _)| *from);
+        if needed != needs.said {
+            self.directory.reads_from(needed)?;
+            needs.said = needed;
+        }
+        Ok(())
+    }
+
+    fn let_go(&self, from: u64) {
+        let mut needs = self.needs.lock();
+        if let Some(holds) = needs.held.get_mut(&from) {
+            *holds -= 1;
+            if *holds == 0 {
+                needs.held.remove(&from);
+            }
+        }
+        if let Err(error) = self.say(&mut needs) {
+            tracing::warn!(%error, "a reader's slot could not be moved on; it holds back space until it can");
+        }
+    }
+
+    /// The mapped file of an extent.
+    fn file(&self, number: u32) -> Result<MappedFile> {
+        let mut files = self.files.lock();
+        if let Some(file) = files.get(&number) {
+            return Ok(file.clone());
+        }
+        if files.len() >= FILES_MAX {
+            files.retain(|_, file| file.is_held());
+        }
+        let file = MappedFile::open(&self.directory, number)?;
+        files.insert(number, file.clone());
+        Ok(file)
+    }
+}
+
+impl Kept for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.reader.let_go(self.from);
+    }
+}
+
+impl Hold {
+    /// Columns with their values. Texts and bytes are not copied; lists and tensors are gathered once.
+    ///
+    /// # Errors
+    /// `corrupt` when a place is none.
+    pub fn columns(&self, places: &Places) -> Result<RecordBatch> {
+        places.fill(&self.extents(places)?)
+    }
+
+    /// What the cells of a column hold, row by row, not copied; `None` for a column that came as it is. Cells that are not
+    /// final are null.
+    ///
+    /// # Errors
+    /// `corrupt` when a place is none.
+    pub fn cells(&self, places: &Places, column: &str) -> Result<Option<Vec<Cell>>> {
+        places.cells(column, &self.extents(places)?)
+    }
+
+    /// The extents that an answer names, each of which keeps the hold.
+    fn extents(&self, places: &Places) -> Result<Extents> {
+        self.0.reader.knows(places.commits());
+        let extents = Extents::none(self.0.reader.directory.extents());
+        let mut named: Vec<(u32, u32)> = places.views()?.into_iter().map(View::place).collect();
+        named.sort_unstable();
+        named.dedup();
+        for (number, generation) in named {
+            let file = self.0.reader.file(number)?;
+            extents.show(&file, generation, self.0.clone());
+        }
+        Ok(extents)
+    }
+}

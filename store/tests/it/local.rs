@@ -1,0 +1,289 @@
+//! Processes of the same machine that write and read values where the store keeps them.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use forebay_store::*;
+
+use crate::support::*;
+
+fn disk(world: &World) -> Arc<dyn Disk> {
+    Arc::new(world.disk.clone())
+}
+
+fn filler(world: &World, store: &Store, lent: &LentExtent) -> ExtentFiller {
+    ExtentFiller::open_on(disk(world), ROOT.as_ref(), store.id(), lent.loan()).unwrap()
+}
+
+fn reader(world: &World, store: &Store) -> Arc<ValueReader> {
+    let reader = ValueReader::open_on(disk(world), ROOT.as_ref(), store.id()).unwrap();
+    reader.knows(store.commits());
+    reader
+}
+
+fn schema() -> Schema {
+    Schema::new()
+        .data("prompt", DataType::Utf8)
+        .data("image", DataType::Binary)
+        .data("response", DataType::list(Element::Int32))
+        .data("matrix", DataType::tensor(Element::Float32, [2, 2]))
+        .data_shared("system", DataType::Utf8)
+        .data("reward", DataType::Float32)
+}
+
+fn long(i: usize) -> String {
+    format!("prompt {i}: {}", "what is two and two? ".repeat(30))
+}
+
+const NUMBERS: PlacedKind = PlacedKind::Numbers(Element::Int32);
+
+/// A table, a task over its prompts and the rows that a neighbour has filled, one batch.
+fn filled(world: &World, store: &Store, rows: usize) -> (Table, ConsumerHandle) {
+    let table = store.create_table("solver", schema()).unwrap();
+    let task = store.create_consumer("read", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+    insert(world, store, &table, 0, 0..rows);
+    (table, task)
+}
+
+fn insert(world: &World, store: &Store, table: &Table, version: u64, rows: std::ops::Range<usize>) {
+    let lent = store.lend_extent(version, 64 << 10).unwrap();
+    let mut filler = filler(world, store, &lent);
+    let mut batch = store.batch();
+    for i in rows {
+        let mut place = |bytes: &[u8]| filler.place(bytes).unwrap().unwrap();
+        let response: Vec<u8> = (0..200_i32).flat_map(|n| (n + i as i32).to_le_bytes()).collect();
+        let cells = [
+            ("prompt", lent.value(PlacedKind::Utf8, place(long(i).as_bytes()))),
+            ("image", lent.value(PlacedKind::Binary, place(&[i as u8; 100]))),
+            ("response", lent.value(NUMBERS, place(&response))),
+            ("matrix", lent.value(PlacedKind::Numbers(Element::Float32), place(&[i as u8; 16]))),
+            ("system", lent.value(PlacedKind::Utf8, place(b"you are one who counts things"))),
+        ];
+        filler.flush().unwrap(); // before a batch may look
+        batch.insert(table, NewRow::new(version, &format!("q{i}_0_0")).unwrap(), cells).unwrap();
+    }
+    batch.commit().unwrap();
+}
+
+/// What a task's claim shows in every way there is: the same.
+fn check(world: &World, store: &Store, task: &ConsumerHandle, rows: usize) {
+    let names = ["sample_id", "prompt", "image", "response", "matrix", "system", "reward"];
+    let reader = reader(world, store);
+    let claim = task.claim(MicroBatch::of(rows), "me", Wait::No).unwrap().unwrap();
+    let hold = reader.hold().unwrap();
+    let places = claim.places(names).unwrap();
+    let (direct, read) = (claim.columns(names).unwrap(), hold.columns(&places).unwrap());
+    assert_eq!(direct, read);
+    let prompts = read.column(1).as_string_view();
+    assert!(prompts.iter().enumerate().all(|(i, text)| text == Some(&*long(i))), "{prompts:?}");
+    for name in ["prompt", "image", "response", "matrix", "system"] {
+        let there = claim.cells(name).unwrap();
+        let here = hold.cells(&places, name).unwrap().unwrap();
+        for (there, here) in there.iter().zip(&here) {
+            let (Cell::Bytes(there), Cell::Bytes(here)) = (there, here) else { panic!("{there:?} {here:?}") };
+            assert_eq!(there[..], here[..], "{name}");
+        }
+    }
+    assert!(hold.cells(&places, "reward").unwrap().is_none(), "a column of numbers comes as it is");
+    claim.release().unwrap();
+}
+
+#[test]
+fn what_a_neighbour_puts_into_its_extent_is_read_from_there_by_the_store_and_by_neighbours() {
+    let world = World::new();
+    let store = world.open();
+    let (table, task) = filled(&world, &store, 8);
+    check(&world, &store, &task, 8);
+    let row = table.find(0, &"q3_0_0".parse().unwrap()).unwrap();
+    assert!(matches!(table.cell(row, "image").unwrap(), Cell::Bytes(bytes) if *bytes == [3; 100]));
+    assert_eq!(
+        store.extents().len(),
+        2,
+        "the neighbour's, and one for the shared column: {:?}",
+        store.extents()
+    );
+    let store = world.reopen(store);
+    check(&world, &store, &store.consumer("read").unwrap(), 8);
+    drop(store);
+    let report = verify(ROOT, &world.options(), &mut |_| {}).unwrap();
+    assert!(report.faults.is_empty(), "{report:?}");
+}
+
+#[test]
+fn what_is_said_to_lie_in_an_extent_and_does_not_is_refused_by_name() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", schema()).unwrap();
+    let lent = store.lend_extent(0, 4096).unwrap();
+    let mut filler = filler(&world, &store, &lent);
+    let first = filler.place(&[7; 100]).unwrap().unwrap();
+    let (text, capacity) = (filler.place(&[0xFF; 80]).unwrap().unwrap(), lent.loan().capacity);
+    filler.flush().unwrap();
+    let try_insert = |id: &str, column: &'static str, kind, spot| {
+        table.insert(0, id, [(column, lent.value(kind, spot))]).map_err(|error| error.to_string())
+    };
+    let image = |id: &str, spot| try_insert(id, "image", PlacedKind::Binary, spot);
+    let sum = crc32c::crc32c;
+    for (spot, reason) in [
+        (Spot { crc32c: first.crc32c ^ 1, ..first }, "other bytes lie there"),
+        (Spot { length: 99, ..first }, "other bytes lie there"),
+        (Spot { offset: first.offset + 8, ..first }, "no value can lie there"),
+        (Spot { offset: 0, ..first }, "no value can lie there"),
+        (Spot { offset: capacity - 64, ..first }, "no value can lie there"),
+        (Spot { offset: u32::MAX - 63, length: 1000, crc32c: 0 }, "no value can lie there"),
+        (Spot { length: u32::MAX, ..first }, "no value can lie there"),
+    ] {
+        let refused = image("a_0_0", spot).unwrap_err();
+        assert!(
+            refused.contains(reason) && refused.contains(&spot.offset.to_string()),
+            "{spot:?}: {refused}"
+        );
+    }
+    let refused = try_insert("a_0_0", "prompt", PlacedKind::Utf8, text).unwrap_err();
+    assert!(refused.contains("no UTF-8"), "{refused}");
+    for (column, kind) in [
+        ("prompt", PlacedKind::Binary),
+        ("response", PlacedKind::Numbers(Element::Int8)),
+        ("matrix", NUMBERS),
+    ] {
+        let refused = try_insert("a_0_0", column, kind, first).unwrap_err();
+        assert!(refused.contains(column), "{refused}");
+    }
+    image("a_0_0", first).unwrap();
+    let inner = Spot { offset: first.offset + 64, length: 36, crc32c: sum(&[7; 36]) };
+    for spot in [first, inner] {
+        let refused = image("b_0_0", spot).unwrap_err();
+        assert!(refused.contains("another value lies there"), "{refused}");
+    }
+    let other = World::new();
+    let stranger = other.open();
+    let theirs = stranger.create_table("solver", schema()).unwrap();
+    let refused = theirs.insert(0, "a_0_0", [("image", lent.value(PlacedKind::Binary, first))]).unwrap_err();
+    assert!(refused.to_string().contains("another store's"), "{refused}");
+    assert_eq!(pick(&store, "solver", &["sample_id"]).len(), 1, "nothing else came in");
+}
+
+#[test]
+fn values_of_another_version_and_short_ones_are_copied_out_of_the_extent() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", schema()).unwrap();
+    let lent = store.lend_extent(0, 4096).unwrap();
+    let mut filler = filler(&world, &store, &lent);
+    let (short, long) =
+        (filler.place(b"twelve bytes").unwrap().unwrap(), filler.place(&[9; 400]).unwrap().unwrap());
+    let none = filler.place(b"").unwrap().unwrap();
+    filler.flush().unwrap();
+    let kind = PlacedKind::Binary;
+    table.insert(0, "a_0_0", [("image", lent.value(kind, short))]).unwrap();
+    table.insert(0, "b_0_0", [("image", lent.value(kind, none))]).unwrap();
+    let later = table.insert(1, "c_0_0", [("image", lent.value(kind, long))]);
+    assert!(
+        later.is_ok_and(
+            |row| matches!(table.cell(row, "image"), Ok(Cell::Bytes(bytes)) if *bytes == [9; 400])
+        )
+    );
+    let lives = |extent: &ExtentInfo| extent.number == lent.loan().extent && extent.live_bytes > 0;
+    assert!(!store.extents().iter().any(|extent| lives(extent)), "{:?}", store.extents());
+}
+
+// What was acknowledged as synced is there after the power failed, wherever its values were put by whom.
+#[test]
+fn values_of_neighbours_survive_a_power_failure_as_all_others_do() {
+    for seed in 0..40 {
+        let world = World::on(SimulatedDisk::seeded(seed));
+        let store = world.open();
+        filled(&world, &store, 8);
+        store.sync().unwrap();
+        std::mem::forget(store);
+        world.disk.cut_power();
+        world.disk.restart();
+        world.disk.reboot();
+        let store = world.open();
+        assert_eq!(store.recovery().rows_lost, 0, "seed {seed}");
+        check(&world, &store, &store.consumer("read").unwrap(), 8);
+    }
+}
+
+/// Lets everything of a version go, and the space of it be used again if nobody holds it.
+fn retire(store: &Store, table: &Table, version: u64) {
+    table.delete(&Delete::version(version).force()).unwrap();
+    store.sync().unwrap();
+    store.checkpoint().unwrap();
+    store.run_once().unwrap();
+}
+
+fn is_there(store: &Store, loan: Loan) -> bool {
+    store.extents().iter().any(|extent| (extent.number, extent.generation) == (loan.extent, loan.generation))
+}
+
+#[test]
+fn an_extent_that_may_still_be_filled_is_not_used_again_whatever_became_of_the_store_meanwhile() {
+    let world = World::new();
+    let store = world.open();
+    let (table, _) = filled(&world, &store, 1);
+    let lent = store.lend_extent(1, 4096).unwrap();
+    let loan = lent.loan();
+    let filler = filler(&world, &store, &lent);
+    drop(lent);
+    retire(&store, &table, 0);
+    assert!(is_there(&store, loan), "its filler is there");
+    drop((table, store)); // the store's process ends, and another begins
+    let store = world.open();
+    let table = store.table("solver").unwrap();
+    retire(&store, &table, 0);
+    assert!(is_there(&store, loan), "its filler is there still");
+    drop(filler);
+    table.insert(1, "a_0_0", []).unwrap();
+    retire(&store, &table, 1);
+    assert!(!is_there(&store, loan), "{:?}", store.extents());
+    let late = ExtentFiller::open_on(disk(&world), ROOT.as_ref(), store.id(), loan).unwrap_err();
+    assert_eq!((late.kind(), late.to_string().contains("not lent any more")), (Kind::State, true), "{late}");
+}
+
+#[test]
+fn what_an_answer_named_is_not_used_again_while_a_value_of_it_is_held() {
+    let world = World::new();
+    let store = world.open();
+    let (table, task) = filled(&world, &store, 4);
+    let reader = reader(&world, &store);
+    let hold = reader.hold().unwrap();
+    let claim = task.claim(MicroBatch::of(4), "me", Wait::No).unwrap().unwrap();
+    let places = claim.places(["image"]).unwrap();
+    let cells = hold.cells(&places, "image").unwrap().unwrap();
+    drop((hold, claim));
+    let free = |store: &Store| store.stats().free_extent_bytes > 0;
+    retire(&store, &table, 0);
+    assert!(!free(&store), "a value is held");
+    drop((table, task, store)); // the store's process ends, and another begins
+    let store = world.open();
+    let table = store.table("solver").unwrap();
+    retire(&store, &table, 0);
+    assert!(!free(&store), "a value is held still");
+    assert!(cells.iter().all(|cell| matches!(cell, Cell::Bytes(bytes) if bytes.len() == 100)));
+    drop(cells);
+    table.insert(1, "a_0_0", []).unwrap();
+    retire(&store, &table, 1);
+    assert!(free(&store) || store.stats().extents_recycled > 0, "{:?}", store.extents());
+}
+
+#[test]
+fn who_reads_another_store_or_none_is_told_so() {
+    let world = World::new();
+    let store = world.open();
+    let refused = ValueReader::open_on(disk(&world), ROOT.as_ref(), store.id() ^ 1).unwrap_err();
+    assert_eq!(refused.kind(), Kind::State);
+    assert!(ValueReader::open_on(disk(&world), "/nowhere".as_ref(), store.id()).is_err());
+    let table = store.create_table("solver", schema()).unwrap();
+    let task = store.create_consumer("read", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+    table.insert(0, "q_0_0", [("prompt", long(1).into())]).unwrap();
+    let reader = reader(&world, &store);
+    let hold = reader.hold().unwrap();
+    let claim = task.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
+    let mut places = claim.places(["prompt"]).unwrap().batch().clone();
+    let hostile = arrow_array::FixedSizeBinaryArray::try_from_iter([[0xFF_u8; 16]].into_iter()).unwrap();
+    places = RecordBatch::try_new(places.schema(), vec![Arc::new(hostile)]).unwrap();
+    let refused = hold.columns(&Places::of_batch(places)).unwrap_err();
+    assert!(!refused.to_string().is_empty());
+}
