@@ -5,6 +5,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use forebay_store::{GradientId, Row, SampleId, Timestamp, Wait};
 
+use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::client::Client;
 use crate::connection::{Ask, Epoch, Granted};
@@ -86,6 +87,13 @@ impl Claim {
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
         let names: Vec<&str> = names.into_iter().collect();
         self.client.connection.columns(self.epoch(), &names)
+    }
+
+    /// What the cells of data columns hold, a list a column with a value a row. Bytes of a store in this process are where
+    /// they lie, not copied, and outlive the claim and the client. Cells that are not final are [`CellValue::Empty`].
+    pub fn cells<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Vec<CellValue>>> {
+        let names: Vec<&str> = names.into_iter().collect();
+        self.client.connection.cells(self.epoch(), &names)
     }
 
     /// Completes a task: the changes and the end of the claim are one record. After an error the rows go back.

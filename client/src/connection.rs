@@ -162,6 +162,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
 
     fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>>;
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch>;
+    /// What the cells of data columns hold, a list a column with a value a row: as [`forebay_store::Claim::cells`].
+    fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>>;
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>>;
     fn release(&self, claim: Epoch) -> Result<()>;
     fn accumulated(&self, claim: Epoch) -> Result<()>;

@@ -140,6 +140,10 @@ impl Connection for Embedded {
         self.holder.columns(claim, names)
     }
 
+    fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {
+        self.holder.cells(claim, names)
+    }
+
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
         self.holder.finish(claim, changes)
     }

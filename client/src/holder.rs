@@ -16,6 +16,7 @@ use forebay_store::{
     Timestamp, Wait,
 };
 
+use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{Ask, Commit, Epoch, Plan, Role};
 use crate::error::{Error, Result};
@@ -162,6 +163,17 @@ impl Holder {
     /// `state` when the claim is not this holder's; `input` when a column is unknown.
     pub fn columns(&self, epoch: Epoch, names: &[&str]) -> Result<RecordBatch> {
         self.with(epoch, |claim| claim.columns(names.iter().copied()))
+    }
+
+    /// What the cells of data columns of a claim's rows hold, a list a column. Bytes are where they lie.
+    ///
+    /// # Errors
+    /// `state` when the claim is not this holder's; `input` when there is no data column of a name.
+    pub fn cells(&self, epoch: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {
+        self.with(epoch, |claim| {
+            let column = |name: &&str| Ok(claim.cells(name)?.into_iter().map(CellValue::from).collect());
+            names.iter().map(column).collect()
+        })
     }
 
     /// Completes a task's claim with what it wrote. After an error the rows go back.

@@ -231,11 +231,18 @@ impl Connection for Remote {
             Some(stream) => assembler.push(&stream),
             None => {
                 let columns = names.iter().map(|name| (*name).to_owned()).collect();
-                let request = proto::ColumnsRequest { incarnation: claim.0, claim: claim.1, columns };
+                let request =
+                    proto::ColumnsRequest { incarnation: claim.0, claim: claim.1, columns, cells: false };
                 assembler = Assembler::of(self.assemble(request, by!(columns))?);
             }
         }
         assembler.into_batch()
+    }
+
+    fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {
+        let columns = names.iter().map(|name| (*name).to_owned()).collect();
+        let request = proto::ColumnsRequest { incarnation: claim.0, claim: claim.1, columns, cells: true };
+        wire::to_cells(&Assembler::of(self.assemble(request, by!(columns))?).into_batch()?)
     }
 
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {

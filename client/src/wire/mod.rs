@@ -5,6 +5,7 @@
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
 mod arrow;
+mod cells;
 mod changes;
 mod claims;
 mod consumer;
@@ -13,6 +14,7 @@ mod status;
 mod value;
 
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
+pub use cells::{from_cells, to_cells};
 pub use changes::{from_changes, to_changes};
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, to_consumer};

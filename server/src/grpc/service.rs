@@ -253,10 +253,14 @@ impl Protocol for Service {
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {
         let call = self.enter(&request, WORK)?;
-        let ColumnsRequest { incarnation, claim, columns } = request.into_inner();
+        let ColumnsRequest { incarnation, claim, columns, cells } = request.into_inner();
         let stream = blocking(move || {
             let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-            streams::written(&call.session.holder.columns((incarnation, claim), &names)?)
+            let (holder, epoch) = (&call.session.holder, (incarnation, claim));
+            match cells {
+                true => streams::whole(&wire::from_cells(&holder.cells(epoch, &names)?)?),
+                false => streams::written(&holder.columns(epoch, &names)?),
+            }
         });
         Ok(Response::new(streams::pieces(stream.await?)))
     }

@@ -91,5 +91,10 @@ pub(super) fn presence<T: Send + 'static>(
 pub(super) fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
     let compacted =
         forebay_store::compact(batch).map_err(|error| Error::new(Kind::State, "Bug", error.to_string()))?;
-    wire::write_stream(&compacted.schema(), &[compacted])
+    whole(&compacted)
+}
+
+/// A batch as a stream of its own.
+pub(super) fn whole(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
+    wire::write_stream(&batch.schema(), std::slice::from_ref(batch))
 }

@@ -6,7 +6,7 @@ use std::thread;
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type};
-use forebay_client::Changes;
+use forebay_client::{CellValue, Changes};
 use forebay_store::{Kind, NewRow, SimulatedClock, Timestamp};
 
 use super::*;
@@ -35,7 +35,7 @@ fn a_row_is_ready_with_its_last_cell_and_handed_out_once() {
         let rows = claim.finish(&verdict).unwrap();
         assert!(rows.is_empty() && rival.claim(up_to(4), Wait::No).unwrap().is_none());
         let reward = table.cell(row, "reward").unwrap();
-        assert_eq!(reward, forebay_client::CellValue::Inline(0.25_f32.to_bits().into()));
+        assert_eq!(reward, CellValue::Inline(0.25_f32.to_bits().into()));
     });
 }
 
@@ -89,6 +89,7 @@ fn what_one_holds_another_cannot_end() {
             thief.release(claim.epoch()),
             thief.accumulated(claim.epoch()),
             thief.columns(claim.epoch(), &["reward"]).map(drop),
+            thief.cells(claim.epoch(), &["reward"]).map(drop),
             thief.extend(claim.epoch(), Duration::from_secs(1)).map(drop),
         ];
         for refused in refused {
@@ -163,8 +164,24 @@ fn a_lease_ends_unless_it_is_extended() {
         next.finish(&verdict).unwrap();
         let stored = table.find(0, &"q_0_0".parse().unwrap()).unwrap().unwrap();
         let batch = table.cell(stored, "reward").unwrap();
-        assert_eq!(batch, forebay_client::CellValue::Inline(0.5_f32.to_bits().into()));
+        assert_eq!(batch, CellValue::Inline(0.5_f32.to_bits().into()));
     }
+}
+
+#[test]
+fn values_outlive_their_claim_and_their_client() {
+    on_every_way(|world| {
+        let client = world.client();
+        let (table, judge) = (solver(&client), judge(&client));
+        row(&table, 0, "q_0_0", None);
+        let claim = judge.claim(up_to(1), Wait::No).unwrap().unwrap();
+        let mut cells = claim.cells(["prompt", "response"]).unwrap();
+        claim.release().unwrap();
+        drop((table, judge, client));
+        let responses = cells.pop().unwrap();
+        assert_eq!(cells, [[CellValue::Bytes("q_0_0".into())]], "who keeps one keeps what it stands on");
+        assert_eq!(responses, [CellValue::Bytes(vec![1, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0].into())]);
+    });
 }
 
 #[test]

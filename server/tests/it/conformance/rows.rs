@@ -75,17 +75,35 @@ fn cells_hold_what_was_written_of_every_type() {
                 tensor,
                 CellValue::Bytes(vec![1, 2, 3, 4].into()),
             ),
+            ("half", DataType::BFloat16, Value::Float(1.5), CellValue::Inline(0x3FC0)),
+            (
+                "halves",
+                DataType::list(Element::BFloat16),
+                Value::Numbers(Element::BFloat16, raw(&[0xC0, 0x3F, 0, 0])),
+                CellValue::Bytes(vec![0xC0, 0x3F, 0, 0].into()),
+            ),
             ("nothing", DataType::Utf8, Value::Null, CellValue::Null),
         ];
         let schema =
             columns.iter().fold(Schema::new(), |schema, (name, of, ..)| schema.data(name, of.clone()));
         let table = client.create_table("solver", schema.data("later", DataType::Utf8)).unwrap();
+        let read = client.create_consumer("read", Consumer::task(["solver"]).ready(["nothing"])).unwrap();
         let cells = columns.iter().map(|(name, _, value, _)| (*name, value.clone()));
         let row = table.insert(NewRow::new(0, "q_0_0").unwrap(), cells).unwrap();
         for (name, _, _, stored) in &columns {
             assert_eq!(table.cell(row, name).unwrap(), *stored, "{name}");
         }
         assert_eq!(table.cell(row, "later").unwrap(), CellValue::Empty);
+        let claim = read.claim(up_to(1), Wait::No).unwrap().unwrap();
+        let all = || columns.iter().map(|(name, ..)| *name).chain(["later"]);
+        let claimed = claim.cells(all()).unwrap();
+        let stored = columns.iter().map(|(.., stored)| vec![stored.clone()]);
+        assert_eq!(claimed, stored.chain([vec![CellValue::Empty]]).collect::<Vec<_>>());
+        assert!(claim.cells([]).unwrap().is_empty());
+        for unknown in ["txt", "sample_id", "text_status"] {
+            let error = claim.cells(["text", unknown]).unwrap_err();
+            assert_eq!((error.kind(), error.cause()), (Kind::Input, "Unknown"), "{unknown}");
+        }
         assert_eq!(table.find(0, &"q_0_0".parse().unwrap()).unwrap(), Some(row));
         assert_eq!(table.find(1, &"q_0_0".parse().unwrap()).unwrap(), None);
     });
