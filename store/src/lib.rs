@@ -97,7 +97,9 @@ pub use disk::{
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::{ExtentInfo, PinInfo, ValueBytes};
-pub use local::{ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Spot, ValueReader};
+pub use local::{
+    ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Spot, ValuePlace, ValueReader,
+};
 pub use object::ObjectRef;
 pub use options::{Options, ValuePath};
 pub use origin::{Origin, Origins};

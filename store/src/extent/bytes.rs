@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::file::Extent;
 use super::view::View;
+use crate::local::ValuePlace;
 
 /// The bytes of one value, kept alive by whoever holds them: across retention, evacuation and recycling.
 #[derive(Clone)]
@@ -23,8 +24,15 @@ impl ValueBytes {
     }
 
     /// A range of an extent that was checked to lie inside it.
-    pub(super) fn located(extent: Arc<Extent>, offset: usize, length: usize) -> Self {
+    pub(crate) fn located(extent: Arc<Extent>, offset: usize, length: usize) -> Self {
         ValueBytes(Held::Extent { extent, offset, length })
+    }
+
+    /// Where they lie, for a process that can read the store's files; `None` for a few that lie in no file.
+    pub fn place(&self) -> Option<ValuePlace> {
+        let Held::Extent { extent, offset, length } = &self.0 else { return None };
+        let (number, generation) = (extent.number(), extent.generation());
+        Some(ValuePlace::of_view(View::located(*length as u32, number, generation, *offset as u32)))
     }
 
     /// The extent that holds them, to be held longer than the bytes are.

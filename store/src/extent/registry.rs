@@ -75,6 +75,11 @@ impl Extents {
         }
     }
 
+    /// Whether a generation of an extent is among them.
+    pub(crate) fn knows(&self, (number, generation): Place) -> bool {
+        self.by_number.read().get(&number).is_some_and(|extent| extent.generation() == generation)
+    }
+
     /// Shows a generation of a mapped file; whoever gets a value of it keeps `kept`.
     pub(crate) fn show(&self, file: &MappedFile, generation: u32, kept: Arc<dyn Kept>) {
         self.add(Arc::new(Extent::shown(file.0.clone(), generation, kept)));

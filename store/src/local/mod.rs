@@ -33,6 +33,6 @@ pub use filler::ExtentFiller;
 pub use lent::{LentExtent, Placed, PlacedKind, Spot};
 pub use loan::Loan;
 pub use places::Places;
-pub use reader::{Hold, ValueReader};
+pub use reader::{Hold, ValuePlace, ValueReader};
 
 pub(crate) use lock::may_give_away;

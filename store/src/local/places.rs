@@ -18,7 +18,6 @@ use crate::extent::{Extents, View};
 use crate::log::record::StoredValue;
 use crate::schema::{DataType, StorageClass};
 use crate::snapshot::{GatheredColumn, arrow_type, data_array};
-use crate::table::Cell;
 
 const TYPE: &str = "forebay.placed";
 const COMMITS: &str = "forebay.commits";
@@ -93,16 +92,6 @@ impl Places {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.0.num_rows()));
         RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(unfit)
-    }
-
-    /// What the cells of a column hold, without copying; `None` for a column that came as it is.
-    pub(super) fn cells(&self, column: &str, extents: &Extents) -> Result<Option<Vec<Cell>>> {
-        let Ok(at) = self.0.schema_ref().index_of(column) else { return Ok(None) };
-        let Some(data_type) = placed_type(self.0.schema_ref().field(at))? else { return Ok(None) };
-        let values: Vec<_> = values_of(self.0.column(at))?.collect();
-        let views = values.iter().map(|value| view_of(*value));
-        let bytes = extents.resolve_all(views, data_type.storage_class())?;
-        Ok(Some(bytes.into_iter().map(|bytes| bytes.map_or(Cell::Null, Cell::Bytes)).collect()))
     }
 }
 

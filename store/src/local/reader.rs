@@ -10,9 +10,8 @@ use super::places::Places;
 use crate::directory::Directory;
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Result;
-use crate::extent::{Extents, Kept, MappedFile, View};
+use crate::extent::{Extents, Kept, MappedFile, ValueBytes, View};
 use crate::sync::Mutex;
-use crate::table::Cell;
 
 /// Mapped files of which nothing is held are let go when there are more than this.
 const FILES_MAX: usize = 256;
@@ -39,7 +38,11 @@ struct Needs {
 
 /// Holds back, for as long as it or a value that it gave lives, what the answer may name.
 #[derive(Debug)]
-pub struct Hold(Arc<Held>);
+pub struct Hold {
+    held: Arc<Held>,
+    /// The extents that the answer named so far, each of which keeps `held`.
+    extents: Extents,
+}
 
 /// What is kept by whoever holds a value.
 #[derive(Debug)]
@@ -86,10 +89,10 @@ impl ValueReader {
         let mut needs = self.needs.lock();
         let from = needs.latest;
         *needs.held.entry(from).or_default() += 1;
-        let hold = Hold(Arc::new(Held { reader: self.clone(), from }));
+        let held = Arc::new(Held { reader: self.clone(), from });
         let said = self.say(&mut needs);
-        drop(needs); // before the hold is, should that have failed
-        said.map(|()| hold)
+        drop(needs); // before what is held is, should that have failed
+        said.map(|()| Hold { held, extents: Extents::none(self.directory.extents()) })
     }
 
     /// Lets the slot say what is needed now.
@@ -144,29 +147,50 @@ impl Hold {
     /// # Errors
     /// `corrupt` when a place is none.
     pub fn columns(&self, places: &Places) -> Result<RecordBatch> {
-        places.fill(&self.extents(places)?)
+        self.held.reader.knows(places.commits());
+        places.views()?.into_iter().try_for_each(|view| self.find(view))?;
+        places.fill(&self.extents)
     }
 
-    /// What the cells of a column hold, row by row, not copied; `None` for a column that came as it is. Cells that are not
-    /// final are null.
+    /// The bytes of a value, where they lie.
     ///
     /// # Errors
-    /// `corrupt` when a place is none.
-    pub fn cells(&self, places: &Places, column: &str) -> Result<Option<Vec<Cell>>> {
-        places.cells(column, &self.extents(places)?)
+    /// `corrupt` when the place is none.
+    pub fn value(&self, place: ValuePlace) -> Result<ValueBytes> {
+        self.find(place.0)?;
+        let (extent, offset) = self.extents.locate(place.0)?;
+        Ok(ValueBytes::located(extent, offset, place.0.length()))
     }
 
-    /// The extents that an answer names, each of which keeps the hold.
-    fn extents(&self, places: &Places) -> Result<Extents> {
-        self.0.reader.knows(places.commits());
-        let extents = Extents::none(self.0.reader.directory.extents());
-        let mut named: Vec<(u32, u32)> = places.views()?.into_iter().map(View::place).collect();
-        named.sort_unstable();
-        named.dedup();
-        for (number, generation) in named {
-            let file = self.0.reader.file(number)?;
-            extents.show(&file, generation, self.0.clone());
+    /// Finds the extent that a value lies in, so that it is known here.
+    fn find(&self, view: View) -> Result<()> {
+        if !self.extents.knows(view.place()) {
+            let file = self.held.reader.file(view.extent())?;
+            self.extents.show(&file, view.generation(), self.held.clone());
         }
-        Ok(extents)
+        Ok(())
+    }
+}
+
+/// Where a value lies, for a process that reads it there: see [`ValueBytes::place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValuePlace(View);
+
+impl ValuePlace {
+    /// How many bytes it takes to say so.
+    pub const BYTES: usize = 16;
+
+    pub(crate) fn of_view(view: View) -> Self {
+        ValuePlace(view)
+    }
+
+    /// As another process is told.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        self.0.0
+    }
+
+    /// As it was told. Whether it is a place at all, [`Hold::value`] finds out.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        ValuePlace(View(bytes))
     }
 }
