@@ -229,6 +229,7 @@ fn borrowed<'v>(value: &'v Value<'_>) -> Value<'v> {
         Value::Utf8(text) => Value::Utf8(Cow::Borrowed(text)),
         Value::Binary(bytes) => Value::Binary(Cow::Borrowed(bytes)),
         Value::Numbers(element, bytes) => Value::Numbers(*element, Cow::Borrowed(bytes)),
+        Value::Placed(placed) => Value::Placed(*placed),
     }
 }
 

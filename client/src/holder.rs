@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    Cause, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Row, Step, StepPlan, Store,
-    Timestamp, Wait,
+    Cause, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Places, Row, Step, StepPlan,
+    Store, Timestamp, Wait,
 };
 
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{Ask, Commit, Epoch, Plan, Role};
 use crate::error::{Error, Result};
+use crate::wire::SentCell;
 
 /// How many claims may lie there before those that have ended by themselves are looked for.
 const CLAIMS_BEFORE_SWEEP: usize = 256;
@@ -173,6 +174,28 @@ impl Holder {
         self.with(epoch, |claim| {
             let column = |name: &&str| Ok(claim.cells(name)?.into_iter().map(CellValue::from).collect());
             names.iter().map(column).collect()
+        })
+    }
+
+    /// Columns of a claim's rows, for a neighbour.
+    ///
+    /// # Errors
+    /// As for [`columns`](Holder::columns).
+    pub fn places(&self, epoch: Epoch, names: &[&str]) -> Result<Places> {
+        self.with(epoch, |claim| claim.places(names.iter().copied()))
+    }
+
+    /// Cells of a claim's rows as they are sent, to a neighbour where it is one.
+    ///
+    /// # Errors
+    /// As for [`cells`](Holder::cells).
+    pub fn sent_cells(&self, epoch: Epoch, names: &[&str], neighbour: bool) -> Result<Vec<Vec<SentCell>>> {
+        let sent = |cell| match neighbour {
+            true => SentCell::for_neighbour(cell),
+            false => SentCell::Held(CellValue::from(cell)),
+        };
+        self.with(epoch, |claim| {
+            names.iter().map(|name| Ok(claim.cells(name)?.into_iter().map(sent).collect())).collect()
         })
     }
 

@@ -40,6 +40,7 @@ mod consumer;
 mod embedded;
 mod error;
 mod holder;
+mod neighbour;
 mod remote;
 mod step;
 mod table;

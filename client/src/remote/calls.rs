@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    CommittedStep, ConsumerKind, Delete, Deleted, Gang, ObjectRef, PolicyInfo, Rewind, RewoundTo, Row,
-    SampleId, Schema, TableCounts, Timestamp, Value, Wait,
+    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, Loan, ObjectRef, PolicyInfo, Rewind, RewoundTo,
+    Row, SampleId, Schema, TableCounts, Timestamp, Value, Wait,
 };
 use futures_util::stream;
 use tonic::{Response, Status, Streaming};
@@ -16,10 +16,13 @@ use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan, Role};
 use crate::error::{Error, Result};
+use crate::neighbour::{self, Neighbour};
 use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
 
 /// How long the server waits in one call, so that a connection that is dead without a word is noticed.
 const WAIT_AT_ONCE: Duration = Duration::from_secs(20);
+/// The same while space is held back meanwhile, for an answer that may name values in files.
+const WAIT_HOLDING: Duration = Duration::from_secs(2);
 
 /// A call by the method of that name.
 macro_rules! by {
@@ -49,11 +52,33 @@ impl Remote {
         self.call(settle(claim, how), by!(settle))
     }
 
-    /// Changes that may be sent again, and that are no larger than a message.
-    fn message(&self, changes: &Changes<'_>) -> Result<proto::Changes> {
+    /// Makes changes by a call: with larger values in the store's files where that can be, else sent.
+    fn change<A>(&self, changes: &Changes<'_>, call: impl Fn(proto::Changes) -> Result<A>) -> Result<A> {
         let mut named = changes.clone();
-        named.name_inserts(new_call());
-        let message = wire::from_changes(&named);
+        named.name_inserts(new_call()); // once, however often they are sent
+        if let Some(neighbour) = &self.neighbour {
+            let session = self.link.session();
+            let lender = |version, bytes, back| self.lend(version, bytes, back);
+            let mut filling = neighbour.fillers.begin(&session, &lender);
+            let message = self.sized(filling.message(&named))?;
+            match call(message) {
+                // The session was lost on the way, and with it what it was lent.
+                Err(error) if error.cause() == wire::NOT_LENT => {}
+                answer => return answer,
+            }
+        }
+        call(self.sized(wire::from_changes(&named))?)
+    }
+
+    /// Has the server lend an extent.
+    fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan> {
+        let back = back.into_iter().map(wire::from_loan).collect();
+        let request = proto::LendRequest { policy_version, bytes, back };
+        Ok(wire::to_loan(&self.call(request, by!(lend))?))
+    }
+
+    /// A message that is no larger than the server takes.
+    fn sized(&self, message: proto::Changes) -> Result<proto::Changes> {
         let bytes = prost::Message::encoded_len(&message) as u64;
         let most = self.link.message_bytes_max;
         if bytes > most {
@@ -91,6 +116,21 @@ impl Remote {
             };
             link.call(new_call(), message, time, &whole).await
         })
+    }
+}
+
+impl Remote {
+    /// What is to be had before a question is asked whose answer names places, for a neighbour.
+    fn hold(&self) -> Option<Hold> {
+        self.neighbour.as_ref().and_then(Neighbour::hold)
+    }
+
+    /// Columns or cells of a claim as they are sent, with what holds values that are in files.
+    fn stream(&self, claim: Epoch, names: &[&str], cells: bool) -> Result<(Vec<u8>, Option<Hold>)> {
+        let (hold, columns) = (self.hold(), names.iter().map(|name| (*name).to_owned()).collect());
+        let (incarnation, claim, placed) = (claim.0, claim.1, hold.is_some());
+        let request = proto::ColumnsRequest { incarnation, claim, columns, cells, placed };
+        Ok((self.assemble(request, by!(columns))?, hold))
     }
 }
 
@@ -143,8 +183,10 @@ impl Connection for Remote {
     }
 
     fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
-        let request = proto::WriteRequest { changes: Some(self.message(changes)?) };
-        wire::to_rows(&self.call(request, by!(write))?.rows)
+        self.change(changes, |message| {
+            let request = proto::WriteRequest { changes: Some(message) };
+            wire::to_rows(&self.call(request, by!(write))?.rows)
+        })
     }
 
     fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {
@@ -200,7 +242,9 @@ impl Connection for Remote {
         let columns: Vec<String> = ask.columns.iter().map(|name| (*name).to_owned()).collect();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let now = left.unwrap_or(WAIT_AT_ONCE).min(WAIT_AT_ONCE);
+            let hold = if columns.is_empty() { None } else { self.hold() };
+            let at_once = if hold.is_some() { WAIT_HOLDING } else { WAIT_AT_ONCE };
+            let now = left.unwrap_or(at_once).min(at_once);
             let request = proto::ClaimRequest {
                 consumer: ask.consumer.to_owned(),
                 rule: Some(wire::from_micro_batch(&ask.rule)),
@@ -208,6 +252,7 @@ impl Connection for Remote {
                 step,
                 member,
                 columns: columns.clone(),
+                placed: hold.is_some(),
             };
             let (link, time) = (self.link.clone(), self.link.options.call_time_max.saturating_add(now));
             let reply = self.wait(async move { link.call(new_call(), request, time, &by!(claim)).await })?;
@@ -215,7 +260,7 @@ impl Connection for Remote {
                 let along = std::mem::take(&mut granted.columns);
                 let granted = wire::to_granted(granted)?;
                 if !along.is_empty() {
-                    self.keep_along(granted.epoch, (columns, along));
+                    self.keep_along(granted.epoch, (columns, along, hold));
                 }
                 return Ok(Some(granted));
             }
@@ -226,28 +271,27 @@ impl Connection for Remote {
     }
 
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
-        let mut assembler = Assembler::default();
-        match self.take_along(claim, names) {
-            Some(stream) => assembler.push(&stream),
-            None => {
-                let columns = names.iter().map(|name| (*name).to_owned()).collect();
-                let request =
-                    proto::ColumnsRequest { incarnation: claim.0, claim: claim.1, columns, cells: false };
-                assembler = Assembler::of(self.assemble(request, by!(columns))?);
-            }
-        }
-        assembler.into_batch()
+        let (stream, hold) = match self.take_along(claim, names) {
+            Some((stream, hold)) => (stream.into(), hold),
+            None => self.stream(claim, names, false)?,
+        };
+        neighbour::columns(hold.as_ref(), Assembler::of(stream).into_batch()?)
     }
 
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {
-        let columns = names.iter().map(|name| (*name).to_owned()).collect();
-        let request = proto::ColumnsRequest { incarnation: claim.0, claim: claim.1, columns, cells: true };
-        wire::to_cells(&Assembler::of(self.assemble(request, by!(columns))?).into_batch()?)
+        let (stream, hold) = self.stream(claim, names, true)?;
+        let find = |place| match &hold {
+            Some(hold) => neighbour::value(hold, place),
+            None => Err(malformed("a place, for who asked for values")),
+        };
+        wire::to_cells(&Assembler::of(stream).into_batch()?, &find)
     }
 
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
-        let how = proto::settle_request::How::Finish(self.message(changes)?);
-        wire::to_rows(&self.settle(claim, how)?.rows)
+        self.change(changes, |message| {
+            let how = proto::settle_request::How::Finish(message);
+            wire::to_rows(&self.settle(claim, how)?.rows)
+        })
     }
 
     fn release(&self, claim: Epoch) -> Result<()> {

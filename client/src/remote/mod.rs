@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_store::Kind;
+use forebay_store::{Hold, Kind};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::metadata::MetadataValue;
@@ -33,6 +33,7 @@ pub use options::ConnectOptions;
 
 use crate::connection::Epoch;
 use crate::error::{Error, Result};
+use crate::neighbour::Neighbour;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::{CloseRequest, Opened};
 use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
@@ -48,10 +49,12 @@ pub struct Remote {
     link: Link,
     /// Columns that came along with a claim, until they are asked for.
     along: Mutex<HashMap<Epoch, Along>>,
+    /// For a client that may use the store's files.
+    neighbour: Option<Neighbour>,
 }
 
-/// The columns that came along with a claim: their names, and their stream.
-type Along = (Vec<String>, Bytes);
+/// The columns that came along with a claim: their names, their stream, and what holds their values if those are in files.
+type Along = (Vec<String>, Bytes, Option<Hold>);
 
 /// What a call needs; cheap to clone.
 #[derive(Clone, Debug)]
@@ -86,11 +89,12 @@ impl Remote {
             let presence = wait(&runtime, async move { session::open(opening, &with, None).await })?;
             (client, presence)
         };
-        let Opened { message_bytes_max, session, .. } = presence.opened.clone();
+        let Opened { message_bytes_max, session, store_id, neighbourhood, .. } = presence.opened.clone();
+        let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found));
         let (says, standing) = watch::channel(Standing::Open(session));
         runtime.spawn(session::hold(client.clone(), options.clone(), presence, says));
         let link = Link { client, options: options.clone(), standing, message_bytes_max };
-        Ok(Remote { runtime: Some(runtime), link, along: Mutex::default() })
+        Ok(Remote { runtime: Some(runtime), link, along: Mutex::default(), neighbour })
     }
 
     /// Waits for what a future gives, on the caller's thread.
@@ -232,10 +236,10 @@ impl Drop for Remote {
 }
 
 impl Remote {
-    fn take_along(&self, claim: Epoch, names: &[&str]) -> Option<Bytes> {
+    fn take_along(&self, claim: Epoch, names: &[&str]) -> Option<(Bytes, Option<Hold>)> {
         let mut along = self.along.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = along.get(&claim).is_some_and(|(columns, _)| columns == names);
-        fits.then(|| along.remove(&claim).map(|(_, stream)| stream)).flatten()
+        let fits = along.get(&claim).is_some_and(|(columns, ..)| columns == names);
+        fits.then(|| along.remove(&claim).map(|(_, stream, hold)| (stream, hold))).flatten()
     }
 
     fn keep_along(&self, claim: Epoch, columns: Along) {

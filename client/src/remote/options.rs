@@ -14,6 +14,7 @@ pub struct ConnectOptions {
     pub(crate) outage_time_max: Duration,
     pub(crate) authority_certificate: Option<String>,
     pub(crate) identity: Option<(String, String)>,
+    pub(crate) neighbour: bool,
 }
 
 impl Default for ConnectOptions {
@@ -26,6 +27,7 @@ impl Default for ConnectOptions {
             outage_time_max: Duration::from_secs(30),
             authority_certificate: None,
             identity: None,
+            neighbour: true,
         }
     }
 }
@@ -53,6 +55,13 @@ impl ConnectOptions {
     /// What `system.claims` shows as the holder. Default: `process PID`.
     pub fn owner(mut self, owner: &str) -> Self {
         self.owner = owner.to_owned();
+        self
+    }
+
+    /// Whether values are written and read in the store's own files where the server is on this machine and this process may
+    /// open them. Default: they are; else, and everywhere else, they are sent.
+    pub fn neighbour(mut self, neighbour: bool) -> Self {
+        self.neighbour = neighbour;
         self
     }
 

@@ -58,7 +58,8 @@ pub(super) async fn open(
     options: &ConnectOptions,
     resume: Option<Bytes>,
 ) -> Result<Presence> {
-    let mut request = Request::new(OpenRequest { owner: options.owner.clone(), resume });
+    let (owner, neighbour) = (options.owner.clone(), options.neighbour);
+    let mut request = Request::new(OpenRequest { owner, resume, neighbour });
     authorize(&mut request, options)?;
     let opening = async {
         let mut stream = client.open(request).await.map_err(to_error)?.into_inner();
@@ -78,7 +79,7 @@ pub(super) async fn hold(
     mut presence: Presence,
     standing: watch::Sender<Standing>,
 ) {
-    let mut pause = PAUSE_MIN;
+    let (mut pause, store_id) = (PAUSE_MIN, presence.opened.store_id);
     loop {
         let session = presence.opened.session.clone();
         standing.send_replace(Standing::Open(session.clone()));
@@ -89,7 +90,8 @@ pub(super) async fn hold(
         standing.send_replace(Standing::Away(session.clone()));
         presence = loop {
             match open(client.clone(), &options, Some(session.clone())).await {
-                Ok(presence) => break presence,
+                Ok(presence) if presence.opened.store_id == store_id => break presence,
+                Ok(_) => tracing::warn!("the server has another store now; connect again to use it"),
                 Err(error) => tracing::debug!(%error, "the session is not there again yet"),
             }
             tokio::select! {

@@ -13,6 +13,7 @@ use arrow_array::{Array, ArrayRef, LargeBinaryArray, RecordBatch, RecordBatchOpt
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
+use forebay_store::{Cell, ValuePlace};
 
 use super::malformed;
 use crate::cell::CellValue;
@@ -23,12 +24,35 @@ const NULL: u8 = 1;
 const INLINE: u8 = 2;
 const BYTES: u8 = 3;
 const PARTIAL: u8 = 4;
+const PLACED: u8 = 5;
+
+/// A cell on its way.
+#[derive(Clone, Debug)]
+pub enum SentCell {
+    /// What it holds.
+    Held(CellValue),
+    /// Where a neighbour finds what it holds.
+    Placed([u8; ValuePlace::BYTES]),
+}
+
+impl SentCell {
+    /// A cell for a neighbour: bytes that lie in a file stay there.
+    pub fn for_neighbour(cell: Cell) -> Self {
+        match &cell {
+            Cell::Bytes(bytes) => bytes.place().map_or_else(
+                || SentCell::Held(cell.clone().into()),
+                |place| SentCell::Placed(place.to_bytes()),
+            ),
+            _ => SentCell::Held(cell.into()),
+        }
+    }
+}
 
 /// Columns of cells as a batch.
 ///
 /// # Errors
 /// `input` when the columns are not of one length: nobody's but a program's fault.
-pub fn from_cells(columns: &[Vec<CellValue>]) -> Result<RecordBatch> {
+pub fn from_cells(columns: &[Vec<SentCell>]) -> Result<RecordBatch> {
     let rows = columns.first().map_or(0, Vec::len);
     let arrays: Vec<ArrayRef> = columns.iter().flat_map(|cells| from_column(cells)).collect();
     let fields = arrays.iter().zip(["kind", "content"].into_iter().cycle());
@@ -39,40 +63,48 @@ pub fn from_cells(columns: &[Vec<CellValue>]) -> Result<RecordBatch> {
         .map_err(|error| malformed(&format!("columns of several lengths ({error})")).because(error))
 }
 
-fn from_column(cells: &[CellValue]) -> [ArrayRef; 2] {
+fn from_column(cells: &[SentCell]) -> [ArrayRef; 2] {
     let mut bits = Vec::with_capacity(cells.len()); // what an inline cell has as its content
-    let kind = |cell: &CellValue| match cell {
-        CellValue::Empty => EMPTY,
-        CellValue::Null => NULL,
-        CellValue::Inline(_) => INLINE,
-        CellValue::Bytes(_) => BYTES,
-        CellValue::Partial(_) => PARTIAL,
+    let kind = |cell: &SentCell| match cell {
+        SentCell::Held(CellValue::Empty) => EMPTY,
+        SentCell::Held(CellValue::Null) => NULL,
+        SentCell::Held(CellValue::Inline(_)) => INLINE,
+        SentCell::Held(CellValue::Bytes(_)) => BYTES,
+        SentCell::Held(CellValue::Partial(_)) => PARTIAL,
+        SentCell::Placed(_) => PLACED,
     };
     let kinds = UInt8Array::from_iter_values(cells.iter().map(kind));
     bits.extend(cells.iter().map(|cell| match cell {
-        CellValue::Inline(bits) => bits.to_le_bytes(),
+        SentCell::Held(CellValue::Inline(bits)) => bits.to_le_bytes(),
         _ => [0; 8],
     }));
     let contents = cells.iter().zip(&bits).map(|(cell, bits)| match cell {
-        CellValue::Empty | CellValue::Null => &[][..],
-        CellValue::Inline(_) => &bits[..],
-        CellValue::Bytes(bytes) | CellValue::Partial(bytes) => &bytes[..],
+        SentCell::Held(CellValue::Empty | CellValue::Null) => &[][..],
+        SentCell::Held(CellValue::Inline(_)) => &bits[..],
+        SentCell::Held(CellValue::Bytes(bytes) | CellValue::Partial(bytes)) => &bytes[..],
+        SentCell::Placed(place) => &place[..],
     });
     [Arc::new(kinds), Arc::new(LargeBinaryArray::from_iter_values(contents))]
 }
 
-/// The cells that a batch stands for. Bytes are slices of the batch.
+/// The cells that a batch stands for. Bytes are slices of the batch, or what `find` finds at their place.
 ///
 /// # Errors
-/// `input` for a batch that stands for none.
-pub fn to_cells(batch: &RecordBatch) -> Result<Vec<Vec<CellValue>>> {
+/// `input` for a batch that stands for none; what `find` says.
+pub fn to_cells(
+    batch: &RecordBatch,
+    find: &dyn Fn(ValuePlace) -> Result<Bytes>,
+) -> Result<Vec<Vec<CellValue>>> {
     let (pairs, []) = batch.columns().as_chunks::<2>() else {
         return Err(malformed("cells without contents"));
     };
-    pairs.iter().map(to_column).collect()
+    pairs.iter().map(|pair| to_column(pair, find)).collect()
 }
 
-fn to_column([kinds, contents]: &[ArrayRef; 2]) -> Result<Vec<CellValue>> {
+fn to_column(
+    [kinds, contents]: &[ArrayRef; 2],
+    find: &dyn Fn(ValuePlace) -> Result<Bytes>,
+) -> Result<Vec<CellValue>> {
     let types = (kinds.data_type(), contents.data_type());
     if types != (&DataType::UInt8, &DataType::LargeBinary) || kinds.null_count() + contents.null_count() > 0 {
         return Err(malformed("cells in columns of other types"));
@@ -90,6 +122,11 @@ fn to_column([kinds, contents]: &[ArrayRef; 2]) -> Result<Vec<CellValue>> {
             }
             BYTES => CellValue::Bytes(all.slice(span)),
             PARTIAL => CellValue::Partial(all.slice(span)),
+            PLACED => {
+                let place = all.get(span).and_then(|place| place.try_into().ok());
+                let place = place.ok_or_else(|| malformed("a place has 16 bytes"))?;
+                CellValue::Bytes(find(ValuePlace::from_bytes(place))?)
+            }
             other => return Err(malformed(&format!("{other} is no kind of cell"))),
         })
     };
@@ -106,6 +143,14 @@ mod tests {
         Assembler::of(stream).into_batch().unwrap()
     }
 
+    fn nowhere(_: ValuePlace) -> Result<Bytes> {
+        Err(malformed("a place where none is due"))
+    }
+
+    fn held(columns: &[Vec<CellValue>]) -> Vec<Vec<SentCell>> {
+        columns.iter().map(|cells| cells.iter().cloned().map(SentCell::Held).collect()).collect()
+    }
+
     fn cells() -> Vec<Vec<CellValue>> {
         let bytes = |length: usize| CellValue::Bytes(Bytes::from(vec![7; length]));
         let partial = CellValue::Partial(Bytes::from_static(b"so far"));
@@ -119,7 +164,8 @@ mod tests {
     #[test]
     fn cells_come_back_as_they_went() {
         for columns in [cells(), vec![], vec![vec![], vec![]]] {
-            assert_eq!(to_cells(&sent(from_cells(&columns).unwrap())).unwrap(), columns);
+            let back = to_cells(&sent(from_cells(&held(&columns)).unwrap()), &nowhere);
+            assert_eq!(back.unwrap(), columns);
         }
     }
 
@@ -127,8 +173,8 @@ mod tests {
     fn values_begin_where_their_elements_want_it() {
         let column: Vec<CellValue> =
             [8, 0, 24, 16].map(|length| CellValue::Bytes(Bytes::from(vec![1; length]))).into();
-        let back = sent(from_cells(&[column]).unwrap());
-        for cell in to_cells(&back).unwrap().into_iter().flatten() {
+        let back = sent(from_cells(&held(&[column])).unwrap());
+        for cell in to_cells(&back, &nowhere).unwrap().into_iter().flatten() {
             let CellValue::Bytes(bytes) = cell else { panic!("{cell:?}") };
             assert_eq!(bytes.as_ptr().addr() % 8, 0);
         }
@@ -136,16 +182,21 @@ mod tests {
 
     #[test]
     fn what_is_no_cell_is_refused() {
-        let good = from_cells(&cells()).unwrap();
+        let read = |batch: &RecordBatch| to_cells(batch, &nowhere);
+        let good = from_cells(&held(&cells())).unwrap();
         let kinds = |kinds: [u8; 4]| Arc::new(UInt8Array::from_iter_values(kinds)) as ArrayRef;
         let texts: ArrayRef = Arc::new(LargeBinaryArray::from_iter_values([b"a", b"b", b"c", b"d"]));
         let batch = |columns: Vec<ArrayRef>| {
             RecordBatch::try_from_iter(columns.into_iter().enumerate().map(|(at, a)| (at.to_string(), a)))
         };
-        assert!(to_cells(&good.project(&[0, 1, 2]).unwrap()).is_err(), "a kind without its content");
-        assert!(to_cells(&good.project(&[1, 0]).unwrap()).is_err(), "the other way round");
-        assert!(to_cells(&batch(vec![kinds([0, 1, 9, 0]), texts.clone()]).unwrap()).is_err(), "no kind");
-        assert!(to_cells(&batch(vec![kinds([0, 1, 2, 0]), texts]).unwrap()).is_err(), "a number of one byte");
-        assert!(from_cells(&[vec![CellValue::Null], vec![]]).is_err(), "columns of several lengths");
+        assert!(read(&good.project(&[0, 1, 2]).unwrap()).is_err(), "a kind without its content");
+        assert!(read(&good.project(&[1, 0]).unwrap()).is_err(), "the other way round");
+        assert!(read(&batch(vec![kinds([0, 1, 9, 0]), texts.clone()]).unwrap()).is_err(), "no kind");
+        assert!(read(&batch(vec![kinds([0, 1, 2, 0]), texts]).unwrap()).is_err(), "a number of one byte");
+        let placed = from_cells(&[vec![SentCell::Placed([7; ValuePlace::BYTES])]]).unwrap();
+        assert!(read(&placed).is_err(), "a place, for who is no neighbour");
+        let found = to_cells(&placed, &|place| Ok(Bytes::copy_from_slice(&place.to_bytes()))).unwrap();
+        assert_eq!(found, [[CellValue::Bytes(Bytes::from_static(&[7; 16]))]]);
+        assert!(from_cells(&held(&[vec![CellValue::Null], vec![]])).is_err(), "columns of several lengths");
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_store::{NewRow, Origin, Purpose, Wait};
+use forebay_store::{LentExtent, NewRow, Origin, Purpose, Value, Wait};
 
 use super::value::{from_row, from_value, to_row, to_value};
 use super::{malformed, proto, to_durability};
@@ -14,28 +14,38 @@ use crate::error::{Error, Result};
 /// The most rows that one call may insert: a short message can ask for many.
 pub(super) const ROWS_MAX: u64 = 1 << 20;
 
+/// Puts a value of a row of a policy version where its receiver finds it, and says where; none to have it sent.
+pub type Place<'p> = dyn FnMut(u64, &Value<'_>) -> Option<proto::Value> + 'p;
+
 /// Changes on the wire. They borrow nothing: values are copied once.
 pub fn from_changes(changes: &Changes<'_>) -> proto::Changes {
+    from_changes_placed(changes, &mut |_, _| None)
+}
+
+/// The same, with the values that `place` takes where it puts them.
+pub fn from_changes_placed(changes: &Changes<'_>, place: &mut Place<'_>) -> proto::Changes {
     let durability = changes.durability.map_or(String::new(), |level| level.as_str().to_owned());
     let wait_ms = changes.wait.map(|wait| match wait {
         Wait::No => 0,
         Wait::For(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         Wait::Forever => u64::MAX,
     });
-    proto::Changes { changes: changes.list.iter().map(from_change).collect(), durability, wait_ms }
+    let list = changes.list.iter().map(|change| from_change(change, place)).collect();
+    proto::Changes { changes: list, durability, wait_ms }
 }
 
-/// The changes that are meant, with values borrowed from the message.
+/// The changes that are meant, with values borrowed from the message, or lying in the extents that were `lent` to its sender.
 ///
 /// # Errors
-/// `input` for what is no change.
-pub fn to_changes(wire: &proto::Changes) -> Result<Changes<'_>> {
+/// `input` for what is no change; `state` for values that lie in extents of others.
+pub fn to_changes<'v>(wire: &'v proto::Changes, lent: &'v [Arc<LentExtent>]) -> Result<Changes<'v>> {
     let wait = wire.wait_ms.map(|ms| match ms {
         0 => Wait::No,
         u64::MAX => Wait::Forever,
         ms => Wait::For(Duration::from_millis(ms)),
     });
-    let list: Vec<Change<'_>> = wire.changes.iter().map(to_change).collect::<Result<_>>()?;
+    let list: Vec<Change<'_>> =
+        wire.changes.iter().map(|change| to_change(change, lent)).collect::<Result<_>>()?;
     let rollouts = |change: &Change<'_>| match change.what {
         What::Insert { rollouts, .. } => u64::from(rollouts),
         _ => 0,
@@ -50,16 +60,17 @@ pub fn to_changes(wire: &proto::Changes) -> Result<Changes<'_>> {
     Ok(Changes { list, durability: to_durability(&wire.durability)?, wait })
 }
 
-fn from_change(change: &Change<'_>) -> proto::Change {
+fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
     use proto::change::Change as Wire;
     let wire = match &change.what {
         What::Insert { row, rollouts, cells } => Wire::Insert(proto::Insert {
             row: Some(from_new_row(row)),
             rollouts: *rollouts,
-            cells: from_cells(cells),
+            cells: from_cells(cells, row.policy_version, place),
         }),
         What::Write { row, cells } => {
-            Wire::Write(proto::WriteCells { row: from_row(*row), cells: from_cells(cells) })
+            let cells = from_cells(cells, row.policy_version(), place);
+            Wire::Write(proto::WriteCells { row: from_row(*row), cells })
         }
         What::Span { row, start, version } => {
             Wire::Span(proto::Span { row: from_row(*row), start: *start, version: *version })
@@ -88,16 +99,16 @@ fn from_change(change: &Change<'_>) -> proto::Change {
     proto::Change { table: change.table.to_string(), change: Some(wire) }
 }
 
-fn to_change(wire: &proto::Change) -> Result<Change<'_>> {
+fn to_change<'v>(wire: &'v proto::Change, lent: &'v [Arc<LentExtent>]) -> Result<Change<'v>> {
     use proto::change::Change as Wire;
     let none = || malformed("a change that changes nothing");
     let what = match wire.change.as_ref().ok_or_else(none)? {
         Wire::Insert(insert) => What::Insert {
             row: Box::new(to_new_row(insert.row.as_ref().ok_or_else(none)?)?),
             rollouts: insert.rollouts.max(1),
-            cells: to_cells(&insert.cells)?,
+            cells: to_cells(&insert.cells, lent)?,
         },
-        Wire::Write(write) => What::Write { row: to_row(&write.row)?, cells: to_cells(&write.cells)? },
+        Wire::Write(write) => What::Write { row: to_row(&write.row)?, cells: to_cells(&write.cells, lent)? },
         Wire::Span(span) => What::Span { row: to_row(&span.row)?, start: span.start, version: span.version },
         Wire::TrainableFrom(mask) => What::TrainableFrom { row: to_row(&mask.row)?, start: mask.start },
         Wire::Exclude(exclude) => {
@@ -117,16 +128,16 @@ fn to_change(wire: &proto::Change) -> Result<Change<'_>> {
     Ok(Change { table: Arc::from(&*wire.table), what })
 }
 
-fn from_cells(cells: &Cells<'_>) -> Vec<proto::Cell> {
-    let cell = |(column, value): &(&str, forebay_store::Value<'_>)| proto::Cell {
+fn from_cells(cells: &Cells<'_>, policy_version: u64, place: &mut Place<'_>) -> Vec<proto::Cell> {
+    let cell = |(column, value): &(&str, Value<'_>)| proto::Cell {
         column: column.to_string(),
-        value: Some(from_value(value)),
+        value: Some(place(policy_version, value).unwrap_or_else(|| from_value(value))),
     };
     cells.iter().map(cell).collect()
 }
 
-fn to_cells(cells: &[proto::Cell]) -> Result<Cells<'_>> {
-    cells.iter().map(|cell| Ok((&*cell.column, to_value(cell.value.as_ref())?))).collect()
+fn to_cells<'v>(cells: &'v [proto::Cell], lent: &'v [Arc<LentExtent>]) -> Result<Cells<'v>> {
+    cells.iter().map(|cell| Ok((&*cell.column, to_value(cell.value.as_ref(), lent)?))).collect()
 }
 
 fn from_new_row(row: &NewRow) -> proto::NewRow {
@@ -197,10 +208,10 @@ mod tests {
         changes.expect_group("train", "solver", 1, "q", 4).close_group("train", "solver", 1, "q");
         changes.close_trajectory("train", "solver", 1, "q", 2);
         let wire = from_changes(&changes);
-        assert_eq!(to_changes(&wire).unwrap(), changes);
+        assert_eq!(to_changes(&wire, &[]).unwrap(), changes);
         for wait in [Wait::No, Wait::Forever] {
             changes.wait(wait);
-            assert_eq!(to_changes(&from_changes(&changes)).unwrap().wait, Some(wait));
+            assert_eq!(to_changes(&from_changes(&changes), &[]).unwrap().wait, Some(wait));
         }
     }
 
@@ -232,8 +243,8 @@ mod tests {
         for _ in 0..2 {
             many.insert_rollouts("solver", NewRow::new(0, "q_0_?").unwrap(), u32::MAX, []);
         }
-        assert_eq!(to_changes(&from_changes(&many)).unwrap_err().cause(), "TooLarge");
+        assert_eq!(to_changes(&from_changes(&many), &[]).unwrap_err().cause(), "TooLarge");
         let wire = proto::Changes { durability: "forever".to_owned(), ..Default::default() };
-        assert!(to_changes(&wire).is_err());
+        assert!(to_changes(&wire, &[]).is_err());
     }
 }

@@ -14,13 +14,16 @@ mod status;
 mod value;
 
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
-pub use cells::{from_cells, to_cells};
-pub use changes::{from_changes, to_changes};
+pub use cells::{SentCell, from_cells, to_cells};
+pub use changes::{Place, from_changes, from_changes_placed, to_changes};
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, to_consumer};
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
-pub use value::{from_cell, from_row, from_value, to_cell, to_row, to_rows, to_value};
+pub use value::{
+    NOT_LENT, from_cell, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,
+    to_value,
+};
 
 use forebay_store::{Durability, ObjectRef};
 

@@ -1,13 +1,17 @@
 //! Values, cells and names of rows.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::{Element, Row, Value};
+use forebay_store::{Element, LentExtent, Loan, PlacedKind, Row, Spot, Value};
 
 use super::{malformed, proto};
 use crate::cell::CellValue;
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Why a value is refused that lies in an extent which is not its sender's.
+pub const NOT_LENT: &str = "NotLent";
 
 /// Every element with its number on the wire, which is its place.
 const ELEMENTS: [Element; 12] = [
@@ -54,15 +58,68 @@ pub fn from_value(value: &Value<'_>) -> proto::Value {
             element: from_element(*element),
             bytes: Bytes::copy_from_slice(bytes),
         }),
+        Value::Placed(placed) => return from_placed(placed.loan(), placed.kind(), placed.spot()),
     };
     proto::Value { value: Some(value) }
 }
 
-/// The value that is meant; bytes are borrowed from the message.
+/// A value on the wire that was put into a lent extent.
+pub fn from_placed(loan: Loan, kind: PlacedKind, spot: Spot) -> proto::Value {
+    use proto::placed::Kind;
+    let kind = match kind {
+        PlacedKind::Utf8 => Kind::Text(true),
+        PlacedKind::Binary => Kind::Binary(true),
+        PlacedKind::Numbers(element) => Kind::Numbers(from_element(element)),
+    };
+    let placed = proto::Placed {
+        extent: loan.extent,
+        generation: loan.generation,
+        offset: spot.offset,
+        length: spot.length,
+        crc32c: spot.crc32c,
+        kind: Some(kind),
+    };
+    proto::Value { value: Some(proto::value::Value::Placed(placed)) }
+}
+
+fn to_placed<'v>(placed: &proto::Placed, lent: &'v [Arc<LentExtent>]) -> Result<Value<'v>> {
+    use proto::placed::Kind;
+    let (extent, generation) = (placed.extent, placed.generation);
+    let found = lent.iter().find(|lent| {
+        let loan = lent.loan();
+        (loan.extent, loan.generation) == (extent, generation)
+    });
+    let lent = found.ok_or_else(|| {
+        let message = format!(
+            "generation {generation} of extent {extent} is not lent to this session; ask for another, or send the value"
+        );
+        Error::new(forebay_store::Kind::State, NOT_LENT, message)
+    })?;
+    let kind = match placed.kind.ok_or_else(|| malformed("a value of no kind"))? {
+        Kind::Text(_) => PlacedKind::Utf8,
+        Kind::Binary(_) => PlacedKind::Binary,
+        Kind::Numbers(element) => PlacedKind::Numbers(to_element(element)?),
+    };
+    let spot = Spot { offset: placed.offset, length: placed.length, crc32c: placed.crc32c };
+    Ok(lent.value(kind, spot))
+}
+
+/// What is said of an extent that is lent.
+pub fn from_loan(loan: Loan) -> proto::Loan {
+    let Loan { extent, generation, capacity } = loan;
+    proto::Loan { extent, generation, capacity }
+}
+
+/// The loan that is meant.
+pub fn to_loan(loan: &proto::Loan) -> Loan {
+    Loan { extent: loan.extent, generation: loan.generation, capacity: loan.capacity }
+}
+
+/// The value that is meant; bytes are borrowed from the message, or lie in one of the extents that were `lent` to its sender.
 ///
 /// # Errors
-/// `input` where there is none.
-pub fn to_value(value: Option<&proto::Value>) -> Result<Value<'_>> {
+/// `input` where there is none; `state` ([`NOT_LENT`]) where it is said to lie in another extent.
+pub fn to_value<'v>(value: Option<&'v proto::Value>, lent: &'v [Arc<LentExtent>]) -> Result<Value<'v>> {
     use proto::value::Value as Wire;
     let value =
         value.and_then(|value| value.value.as_ref()).ok_or_else(|| malformed("a cell has no value"))?;
@@ -75,6 +132,7 @@ pub fn to_value(value: Option<&proto::Value>) -> Result<Value<'_>> {
         Wire::Text(text) => Value::Utf8(Cow::Borrowed(text)),
         Wire::Binary(bytes) => Value::Binary(Cow::Borrowed(bytes)),
         Wire::Numbers(numbers) => Value::Numbers(to_element(numbers.element)?, Cow::Borrowed(&numbers.bytes)),
+        Wire::Placed(placed) => to_placed(placed, lent)?,
     })
 }
 
@@ -148,13 +206,17 @@ mod tests {
         let numbers =
             ELEMENTS.map(|element| Value::Numbers(element, Cow::Borrowed(&[1, 2, 3, 4, 5, 6, 7, 8])));
         for value in values.iter().chain(&numbers) {
-            assert_eq!(to_value(Some(&from_value(value))).unwrap(), *value);
+            assert_eq!(to_value(Some(&from_value(value)), &[]).unwrap(), *value);
         }
     }
 
     #[test]
     fn what_is_no_value_or_row_is_refused() {
-        assert!(to_value(None).is_err() && to_value(Some(&proto::Value::default())).is_err());
+        assert!(to_value(None, &[]).is_err() && to_value(Some(&proto::Value::default()), &[]).is_err());
+        let loan = Loan { extent: 1, generation: 2, capacity: 4096 };
+        let spot = Spot { offset: 64, length: 5, crc32c: 7 };
+        let stranger = from_placed(loan, PlacedKind::Numbers(Element::Int8), spot);
+        assert_eq!(to_value(Some(&stranger), &[]).unwrap_err().cause(), NOT_LENT);
         for number in [-1, 0, 13, i32::MAX] {
             assert!(to_element(number).is_err(), "{number}");
         }

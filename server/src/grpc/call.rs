@@ -70,8 +70,7 @@ impl Service {
 
     /// Who asks: by token, or as the user that this process runs as, over a socket that says so.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
-        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-        if peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
+        if is_own_user(request) {
             return Ok(Caller::trusted());
         }
         let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
@@ -128,6 +127,12 @@ impl Service {
         let places = self.store.consumers().into_iter().filter(|place| place.name == name);
         places.into_iter().try_for_each(|place| caller.check_table(&place.table))
     }
+}
+
+/// Whether a request comes from a process of this machine and of this process's own user.
+pub(super) fn is_own_user<T>(request: &Request<T>) -> bool {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// Runs what may block on a thread for that.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_client::wire::proto::{self, ClaimReply, ClaimRequest};
 use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
-use forebay_client::{Ask, Error, Granted, Holder, Role};
+use forebay_client::{Ask, Epoch, Error, Granted, Holder, Role};
 use futures_util::{Stream, stream};
 use tonic::Status;
 
@@ -51,7 +51,8 @@ impl Service {
         let epoch = session.holder.keep(claim, forebay_store::Claim::epoch);
         if !columns.is_empty() {
             let (session, names) = (session.clone(), columns.clone());
-            let along = blocking(move || along(&session.holder, epoch, &names)).await;
+            let placed = request.placed && session.loans.is_some();
+            let along = blocking(move || along(&session.holder, epoch, &names, placed)).await;
             granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
         }
         Ok(ClaimReply { granted: Some(granted), complete: false })
@@ -97,8 +98,8 @@ fn again(holder: &Holder, epoch: (u64, u64)) -> Result<ClaimReply, Error> {
     Ok(ClaimReply { granted: Some(granted), complete: false })
 }
 
-fn along(holder: &Holder, epoch: (u64, u64), names: &[String]) -> Result<Vec<u8>, Error> {
+fn along(holder: &Holder, epoch: Epoch, names: &[String], placed: bool) -> Result<Vec<u8>, Error> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let stream = streams::written(&holder.columns(epoch, &names)?)?;
+    let stream = streams::columns(holder, epoch, &names, placed)?;
     Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
 }

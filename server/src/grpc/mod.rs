@@ -15,6 +15,7 @@
 mod call;
 mod connections;
 mod granting;
+mod loans;
 mod replies;
 mod service;
 mod sessions;

@@ -3,17 +3,18 @@
 //! A call that changes something runs to its end once it has begun, whoever is still there to hear of it, and its answer is
 //! kept under its name. A wait for rows ends with its client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, MESSAGE_BYTES_MAX, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, declare, grow};
-use forebay_store::{ConsumerKind, Delete, Kind, Rewind};
+use forebay_store::{ConsumerKind, Delete, Kind, LentExtent, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
-use super::call::{ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking};
+use super::call::{ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_own_user};
 use super::streams::{self, Answers};
 use crate::access::Scope;
 use crate::asked::failure;
@@ -37,12 +38,22 @@ fn rows_in(change: &Change) -> usize {
 fn changed<T>(
     holder: &Holder,
     message: Option<&Changes>,
+    lent: &[Arc<LentExtent>],
     make: impl FnOnce(&forebay_client::Changes<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let changes = wire::to_changes(message.ok_or_else(|| malformed("no changes"))?)?;
+    let changes = wire::to_changes(message.ok_or_else(|| malformed("no changes"))?, lent)?;
     let named: Vec<_> = changes.rows().collect();
     holder.store().check_rows(&named)?;
     make(&changes)
+}
+
+impl Service {
+    /// How a neighbour finds the store's files.
+    fn neighbourhood(&self) -> Neighbourhood {
+        let directory =
+            std::path::absolute(self.store.path()).unwrap_or_else(|_| self.store.path().to_owned());
+        Neighbourhood { directory: directory.to_string_lossy().into_owned(), commits: self.store.commits() }
+    }
 }
 
 #[tonic::async_trait]
@@ -57,11 +68,12 @@ impl Protocol for Service {
         use open_event::Event;
         let open = || -> Result<_, Error> {
             let caller = self.caller(&request)?;
-            let OpenRequest { owner, resume } = request.get_ref();
+            let OpenRequest { owner, resume, neighbour } = request.get_ref();
+            let neighbour = *neighbour && is_own_user(&request);
             let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
-            self.sessions.enter(&caller.name, owner, resume)
+            Ok((self.sessions.enter(&caller.name, owner, resume, neighbour)?, neighbour))
         };
-        let (id, present, resumed) = open().map_err(|error| from_error(&error))?;
+        let ((id, present, resumed), neighbour) = open().map_err(|error| from_error(&error))?;
         let first = Opened {
             session: id.to_vec().into(),
             store_id: self.store.id(),
@@ -69,6 +81,7 @@ impl Protocol for Service {
             grace_ms: self.sessions.grace.as_millis() as u64,
             message_bytes_max: MESSAGE_BYTES_MAX as u64,
             resumed,
+            neighbourhood: neighbour.then(|| self.neighbourhood()),
         };
         let first = OpenEvent { event: Some(Event::Opened(first)) };
         let alive = || OpenEvent { event: Some(Event::Alive(true)) };
@@ -80,7 +93,7 @@ impl Protocol for Service {
         let ended = self.sessions.close(&binary(request.metadata(), SESSION));
         drop(call);
         blocking(move || {
-            ended.iter().for_each(|session| session.holder.give_back());
+            ended.iter().for_each(|session| session.give_back());
             Ok(())
         })
         .await?;
@@ -158,8 +171,10 @@ impl Protocol for Service {
         let allowed = all.try_for_each(|change| call.caller.check_table(&change.table));
         allowed.map_err(|error| from_error(&error))?;
         let rows = message.changes.iter().flat_map(|changes| &changes.changes).map(rows_in).sum();
+        let lent = call.session.lent();
         self.once_written(call, rows, move |holder| {
-            let rows = changed(holder, message.changes.as_ref(), |changes| changes.apply(holder.store()))?;
+            let changes = message.changes.as_ref();
+            let rows = changed(holder, changes, &lent, |changes| changes.apply(holder.store()))?;
             Ok(WriteReply { rows: rows_of(&rows) })
         })
         .await
@@ -172,9 +187,24 @@ impl Protocol for Service {
         self.once_written(call, 1, move |holder| {
             let row = wire::to_row(&row)?;
             holder.store().check_rows(&[row])?;
-            let value = value.as_ref().map(|value| wire::to_value(Some(value))).transpose()?;
+            let value = value.as_ref().map(|value| wire::to_value(Some(value), &[])).transpose()?;
             grow(holder.store(), &table, row, &column, value)?;
             Ok(GrowReply {})
+        })
+        .await
+    }
+
+    async fn lend(&self, request: Request<LendRequest>) -> Reply<Loan> {
+        let call = self.enter(&request, WORK)?;
+        let LendRequest { policy_version, bytes, back } = request.into_inner();
+        let session = call.session.clone();
+        self.once_written(call, 1, move |holder| {
+            let loans = session.loans.as_ref().ok_or_else(|| {
+                let message = "extents are lent to processes of the server's own user alone; send the values";
+                Error::new(Kind::State, "NotNeighbour", message)
+            })?;
+            let back: Vec<_> = back.iter().map(wire::to_loan).collect();
+            Ok(wire::from_loan(loans.lend(holder.store(), policy_version, bytes, &back)?))
         })
         .await
     }
@@ -244,22 +274,23 @@ impl Protocol for Service {
 
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Reply<Self::SubscribeStream> {
         let call = self.enter(&request, WORK)?;
-        let SubscribeRequest { consumer, rule, outstanding, columns } = request.into_inner();
+        let SubscribeRequest { consumer, rule, outstanding, columns, placed } = request.into_inner();
         self.check_consumer(&call.caller, &consumer).map_err(|error| from_error(&error))?;
-        let ask = ClaimRequest { consumer, rule, wait_ms: None, step: None, member: None, columns };
+        let ask = ClaimRequest { consumer, rule, wait_ms: None, step: None, member: None, columns, placed };
         let pushed = self.clone().pushed(call, ask, outstanding.max(1) as usize);
         Ok(Response::new(pushed.take_until(self.stopper.told()).boxed()))
     }
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {
         let call = self.enter(&request, WORK)?;
-        let ColumnsRequest { incarnation, claim, columns, cells } = request.into_inner();
+        let ColumnsRequest { incarnation, claim, columns, cells, placed } = request.into_inner();
+        let placed = placed && call.session.loans.is_some();
         let stream = blocking(move || {
             let names: Vec<&str> = columns.iter().map(String::as_str).collect();
             let (holder, epoch) = (&call.session.holder, (incarnation, claim));
             match cells {
-                true => streams::whole(&wire::from_cells(&holder.cells(epoch, &names)?)?),
-                false => streams::written(&holder.columns(epoch, &names)?),
+                true => streams::whole(&wire::from_cells(&holder.sent_cells(epoch, &names, placed)?)?),
+                false => streams::columns(holder, epoch, &names, placed),
             }
         });
         Ok(Response::new(streams::pieces(stream.await?)))
@@ -274,12 +305,13 @@ impl Protocol for Service {
                 changes.changes.iter().try_for_each(|change| call.caller.check_table(&change.table));
             allowed.map_err(|error| from_error(&error))?;
         }
-        let (session, epoch) = (call.session.clone(), (incarnation, claim));
+        let (session, epoch, lent) = (call.session.clone(), (incarnation, claim), call.session.lent());
         let reply = self.once(call, move |holder| {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
                 How::Finish(changes) => {
-                    let rows = changed(holder, Some(&changes), |changes| holder.finish(epoch, changes))?;
+                    let rows =
+                        changed(holder, Some(&changes), &lent, |changes| holder.finish(epoch, changes))?;
                     SettleReply { rows: rows_of(&rows), ..done }
                 }
                 How::Release(_) => holder.release(epoch).map(|()| done)?,

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{Error, Holder};
-use forebay_store::{Kind, Store};
+use forebay_store::{Kind, LentExtent, Store};
 use tokio::sync::Notify;
 
+use super::loans::Loans;
 use super::replies::Replies;
 
 /// A session's name, which is a secret of its client.
@@ -28,6 +29,8 @@ pub(super) struct Session {
     pub(super) replies: Replies,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
+    /// The extents that a neighbour was lent; none for anybody else.
+    pub(super) loans: Option<Loans>,
     /// Whose token began it: nobody else goes on with it.
     caller: String,
     presence: Mutex<Presence>,
@@ -66,6 +69,7 @@ impl Sessions {
         caller: &str,
         owner: &str,
         resume: Option<SessionId>,
+        neighbour: bool,
     ) -> Result<(SessionId, Present, bool), Error> {
         let mut open = lock(&self.open);
         if let Some(id) = resume
@@ -89,6 +93,7 @@ impl Sessions {
             holder: Holder::new(self.store.clone(), owner),
             replies: Replies::default(),
             settled: Notify::new(),
+            loans: neighbour.then(Loans::default),
             caller: caller.to_owned(),
             presence: Mutex::new(Presence { streams: 0, gone_since: Instant::now() }),
         };
@@ -116,7 +121,7 @@ impl Sessions {
     /// Ends all sessions: the server does.
     pub(super) fn close_all(&self) {
         let all: Vec<Arc<Session>> = lock(&self.open).drain().map(|(_, session)| session).collect();
-        all.iter().for_each(|session| session.holder.give_back()); // with nothing locked
+        all.iter().for_each(|session| session.give_back()); // with nothing locked
     }
 
     /// Ends the sessions whose clients have been gone for too long; what they hold is the caller's to give back.
@@ -144,9 +149,22 @@ pub(super) async fn sweep(sessions: Sessions) {
         let gone = sessions.sweep();
         if !gone.is_empty() {
             tracing::info!(sessions = gone.len(), "sessions ended whose clients are gone");
-            let give_back = move || gone.iter().for_each(|session| session.holder.give_back());
+            let give_back = move || gone.iter().for_each(|session| session.give_back());
             let _ = tokio::task::spawn_blocking(give_back).await;
         }
+    }
+}
+
+impl Session {
+    /// Gives everything back that its client has: claims, steps, places in gangs, extents.
+    pub(super) fn give_back(&self) {
+        self.holder.give_back();
+        self.loans.iter().for_each(Loans::take_back);
+    }
+
+    /// The extents that its client was lent.
+    pub(super) fn lent(&self) -> Vec<Arc<LentExtent>> {
+        self.loans.as_ref().map(Loans::all).unwrap_or_default()
     }
 }
 
@@ -180,24 +198,24 @@ mod tests {
     #[test]
     fn a_session_is_there_while_its_client_is_and_for_a_grace_after() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let (id, present, resumed) = sessions.enter("a", "rank 0", None).unwrap();
+        let (id, present, resumed) = sessions.enter("a", "rank 0", None, false).unwrap();
         assert!(!resumed && sessions.sweep().is_empty());
-        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id)).unwrap();
+        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id), false).unwrap();
         assert!(resumed && again == id);
         drop(present);
         assert!(sessions.sweep().is_empty(), "another stream is open");
         drop(second);
         assert_eq!((sessions.sweep().len(), sessions.count()), (1, 0));
         assert_eq!(sessions.find("a", &id).unwrap_err().cause(), "SessionLost");
-        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id)).unwrap();
+        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id), false).unwrap();
         assert!(!resumed, "it is gone for good");
     }
 
     #[test]
     fn nobody_goes_on_with_a_session_of_another() {
         let (_dir, sessions) = sessions(Duration::from_secs(3600));
-        let (id, present, _) = sessions.enter("a", "rank 0", None).unwrap();
-        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id)).unwrap();
+        let (id, present, _) = sessions.enter("a", "rank 0", None, false).unwrap();
+        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id), false).unwrap();
         assert!(!resumed && other != id);
         for (caller, name) in [("b", &id[..]), ("a", &id[..15]), ("a", &[])] {
             assert_eq!(sessions.find(caller, name).unwrap_err().cause(), "SessionLost");

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use forebay_client::wire::PIECE_BYTES;
 use forebay_client::wire::proto::ArrowPiece;
-use forebay_client::{Error, wire};
+use forebay_client::{Epoch, Error, Holder, wire};
 use forebay_query::RowStream;
 use forebay_store::Kind;
 use futures_util::stream::BoxStream;
@@ -87,8 +87,16 @@ pub(super) fn presence<T: Send + 'static>(
     stream::iter([Ok(first)]).chain(beats).take_until(stop).boxed()
 }
 
+/// Columns of a claim as they travel: with their values, or with the places of those.
+pub(super) fn columns(holder: &Holder, claim: Epoch, names: &[&str], placed: bool) -> Result<Vec<u8>, Error> {
+    match placed {
+        true => whole(holder.places(claim, names)?.batch()),
+        false => written(&holder.columns(claim, names)?),
+    }
+}
+
 /// A claim's columns as they travel: nothing of an extent beside the values.
-pub(super) fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
+fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
     let compacted =
         forebay_store::compact(batch).map_err(|error| Error::new(Kind::State, "Bug", error.to_string()))?;
     whole(&compacted)

@@ -144,7 +144,7 @@ fn a_wait_that_is_over_gives_nothing() {
 
 #[test]
 fn a_lease_ends_unless_it_is_extended() {
-    for way in [Way::Embedded, Way::Socket, Way::Tcp] {
+    for way in Way::ALL {
         let clock = Arc::new(SimulatedClock::new(Timestamp(1_000_000)));
         let lease = Duration::from_secs(60);
         let world = World::with(way, Options::default().lease(lease).clock(clock.clone()));

@@ -1,4 +1,5 @@
-//! What a store promises, asked of a client on every way that there is: in this process, over a socket, over TCP.
+//! What a store promises, asked of a client on every way that there is: in this process, as a neighbour that uses the
+//! store's files, over a socket, over TCP.
 //!
 //! A case is written once and run on all ways ([`on_every_way`]); whatever differs between them is a fault.
 
@@ -23,8 +24,13 @@ pub(crate) const LONG: Wait = Wait::For(Duration::from_secs(30));
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Embedded,
+    Neighbour,
     Socket,
     Tcp,
+}
+
+impl Way {
+    pub(crate) const ALL: [Way; 4] = [Way::Embedded, Way::Neighbour, Way::Socket, Way::Tcp];
 }
 
 /// A store and a server in front of it.
@@ -46,7 +52,7 @@ impl World {
         let builder = Server::builder();
         let builder = match way {
             Way::Embedded => None,
-            Way::Socket => Some(builder.grpc_socket(dir.path().join("grpc.sock"))),
+            Way::Neighbour | Way::Socket => Some(builder.grpc_socket(dir.path().join("grpc.sock"))),
             Way::Tcp => Some(builder.grpc("127.0.0.1:0".parse().unwrap())),
         };
         let server =
@@ -56,7 +62,7 @@ impl World {
 
     pub(crate) fn address(&self) -> String {
         match self.way {
-            Way::Socket => format!("unix://{}", self.dir.path().join("grpc.sock").display()),
+            Way::Neighbour | Way::Socket => format!("unix://{}", self.dir.path().join("grpc.sock").display()),
             _ => format!("grpc://{}", self.server.as_ref().unwrap().grpc_address().unwrap()),
         }
     }
@@ -69,14 +75,17 @@ impl World {
                 let embedded = Embedded::new(self.store.clone()).with_queries(Arc::new(asked));
                 Client::over(Arc::new(embedded))
             }
-            _ => Client::connect(&self.address(), &ConnectOptions::default()).unwrap(),
+            way => {
+                let options = ConnectOptions::default().neighbour(way == Way::Neighbour);
+                Client::connect(&self.address(), &options).unwrap()
+            }
         }
     }
 }
 
 /// Runs a case on every way, each with a store of its own.
 pub(crate) fn on_every_way(case: impl Fn(&World)) {
-    for way in [Way::Embedded, Way::Socket, Way::Tcp] {
+    for way in Way::ALL {
         eprintln!("on the way {way:?}"); // shown when the case fails
         case(&World::new(way));
     }

@@ -38,6 +38,70 @@ fn tables_are_described_as_they_were_declared() {
 }
 
 #[test]
+fn large_values_come_back_as_they_went_whoever_wrote_them_and_reads_them() {
+    on_every_way(|world| {
+        let schema = Schema::new()
+            .data("text", DataType::Utf8)
+            .data("bytes", DataType::Binary)
+            .data("list", DataType::list(Element::Int32))
+            .data("tensor", DataType::Tensor(Element::Float32, vec![32, 32]))
+            .data_shared("system", DataType::Utf8)
+            .data("verdict", DataType::Utf8);
+        let client = world.client();
+        let table = client.create_table("solver", schema).unwrap();
+        let read =
+            client.create_consumer("read", Consumer::task(["solver"]).ready(["text", "list"])).unwrap();
+        let text = |at: usize| format!("{at} ").repeat(500 << (at % 8));
+        let list = |at: usize| (0..5000).map(|number| number * at as i32).collect::<Vec<_>>();
+        let tensor = vec![0.5_f32; 32 * 32];
+        let system = "you are one who counts things ".repeat(100);
+        for round in 0..4 {
+            let mut changes = Changes::new(); // of two versions at once, more than the first extents hold
+            for at in round * 16..round * 16 + 16 {
+                let new = NewRow::new(at as u64 % 2, &format!("q{at:02}_0_0")).unwrap();
+                let bytes = Value::Binary(vec![at as u8; 20_000].into());
+                let cells = [("text", text(at).into()), ("bytes", bytes), ("tensor", tensor.clone().into())];
+                let cells = cells.into_iter().chain([("system", Value::from(&*system))]);
+                changes.insert("solver", new, cells.chain([("list", list(at).into())]));
+            }
+            client.write(&changes).unwrap();
+        }
+        let other = world.client();
+        let mut seen = 0;
+        while let Some(claim) = other.consumer("read").unwrap().claim(up_to(16), Wait::No).unwrap() {
+            let names = ["sample_id", "text", "bytes", "list", "tensor", "system"];
+            let columns = claim.columns(names).unwrap();
+            let cells = claim.cells(["text", "list"]).unwrap();
+            let mut verdicts = Changes::new();
+            for (at, id) in claim.sample_ids().iter().enumerate() {
+                let number: usize = id.input()[1..].parse().unwrap();
+                assert_eq!(columns.column(1).as_string_view().value(at), text(number));
+                assert_eq!(columns.column(2).as_binary_view().value(at), vec![number as u8; 20_000]);
+                let numbers = columns.column(3).as_list::<i32>().value(at);
+                assert_eq!(numbers.as_primitive::<Int32Type>().values().to_vec(), list(number));
+                let halves = columns.column(4).as_fixed_size_list().value(at);
+                assert_eq!(halves.as_primitive::<Float32Type>().values().to_vec(), tensor);
+                assert_eq!(columns.column(5).as_string_view().value(at), system);
+                assert_eq!(cells[0][at], CellValue::Bytes(text(number).into()));
+                let raw: Vec<u8> = list(number).into_iter().flat_map(i32::to_le_bytes).collect();
+                assert_eq!(cells[1][at], CellValue::Bytes(raw.into()));
+                let verdict = format!("{number} is right ").repeat(200);
+                verdicts.write("solver", claim.rows()[at], [("verdict", verdict.into())]);
+                seen += 1;
+            }
+            claim.finish(&verdicts).unwrap();
+        }
+        assert_eq!(seen, 32, "those of the version that the policy stands at");
+        let row = read.claim(up_to(1), Wait::No).unwrap();
+        assert!(row.is_none(), "all are done");
+        let row = table.find(0, &"q32_0_0".parse().unwrap()).unwrap().unwrap();
+        assert_eq!(table.cell(row, "verdict").unwrap(), CellValue::Bytes("32 is right ".repeat(200).into()));
+        let faults = forebay_store::verify(world.store.path(), &Options::default(), &mut |_| {});
+        assert!(faults.unwrap().faults.is_empty());
+    });
+}
+
+#[test]
 fn cells_hold_what_was_written_of_every_type() {
     on_every_way(|world| {
         let client = world.client();

@@ -57,7 +57,7 @@ fn a_message_that_is_too_large_is_refused_before_it_is_sent() {
 }
 
 /// The protocol itself, without a client that minds it.
-struct Raw {
+pub(super) struct Raw {
     runtime: tokio::runtime::Runtime,
     client: StoreClient<tonic::transport::Channel>,
     session: Vec<u8>,
@@ -65,7 +65,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn connect(world: &World) -> Self {
+    pub(super) fn connect(world: &World) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address = world.address().replace("grpc://", "http://");
@@ -86,6 +86,19 @@ impl Raw {
         request
     }
 
+    pub(super) fn lend(&self, message: LendRequest) -> Result<Loan, tonic::Status> {
+        let (mut client, request) = (self.client.clone(), self.request(message, &self.session, &[1; 16]));
+        let reply = self.runtime.block_on(async move { client.lend(request).await });
+        reply.map(tonic::Response::into_inner)
+    }
+
+    pub(super) fn try_write(&self, message: WriteRequest) -> Result<WriteReply, tonic::Status> {
+        let name = wire::new_call().to_le_bytes();
+        let (mut client, request) = (self.client.clone(), self.request(message, &self.session, &name));
+        let reply = self.runtime.block_on(async move { client.write(request).await });
+        reply.map(tonic::Response::into_inner)
+    }
+
     fn write(&self, message: WriteRequest, session: &[u8], name: &[u8]) -> Result<WriteReply, Code> {
         let (mut client, request) = (self.client.clone(), self.request(message, session, name));
         let reply = self.runtime.block_on(async move { client.write(request).await });
@@ -93,7 +106,7 @@ impl Raw {
     }
 }
 
-fn insert(id: &str) -> WriteRequest {
+pub(super) fn insert(id: &str) -> WriteRequest {
     let mut changes = Changes::new();
     changes.insert("solver", NewRow::new(0, id).unwrap(), [("prompt", "?".into())]);
     WriteRequest { changes: Some(wire::from_changes(&changes)) }

@@ -2,6 +2,7 @@
 
 mod access;
 mod hostile;
+mod neighbour;
 mod outage;
 mod proxy;
 mod pushed;
