@@ -46,7 +46,7 @@ impl Error {
     }
 
     /// The precise cause in one word: that of a [`forebay_store::Cause`], or, of what only a server can cause,
-    /// `Connection`, `Deadline`, `SessionLost`, `Unauthenticated`, `Forbidden`, `TooLarge` or `Protocol`.
+    /// `Connection`, `Deadline`, `SessionLost`, `Uncertain`, `Unauthenticated`, `Forbidden`, `TooLarge` or `Protocol`.
     pub fn cause(&self) -> &str {
         &self.cause
     }

@@ -193,7 +193,7 @@ impl Connection for Remote {
         let (table, column) = (table.to_owned(), column.to_owned());
         let value = value.map(|value| wire::from_value(&value));
         let request = proto::GrowRequest { table, row: wire::from_row(row), column, value };
-        self.call(request, by!(grow)).map(drop)
+        self.call_once(request, by!(grow)).map(drop)
     }
 
     fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted> {

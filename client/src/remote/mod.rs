@@ -7,7 +7,8 @@
 //! # Calls that are cut off
 //! Every call has a name, and is sent again under it while the server cannot be reached, for as long as
 //! [`ConnectOptions::outage_time_max`] says: the server answers a name once. Inserts carry a token besides, made of the
-//! name, so that they are safe to repeat even where the server was restarted in between.
+//! name, so that they are safe to repeat even where the server was restarted in between. What is not (an append to a cell that
+//! grows) is sent again within its session only: where that was lost meanwhile, the caller hears that nobody can tell.
 
 mod address;
 mod calls;
@@ -119,6 +120,22 @@ impl Remote {
         let (link, time) = (self.link.clone(), self.link.options.call_time_max);
         self.wait(async move { link.call(new_call(), message, time, &call).await })
     }
+
+    /// The same for what must not be done twice.
+    fn call_once<Q, A, F>(
+        &self,
+        message: Q,
+        call: impl Fn(StoreClient<Channel>, Request<Q>) -> F + Send + Sync + 'static,
+    ) -> Result<A>
+    where
+        Q: Clone + Send + Sync + 'static,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+    {
+        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
+        let again = Again::WithinASession;
+        self.wait(async move { link.call_again(new_call(), message, time, again, &call).await })
+    }
 }
 
 /// Waits for a future that runs on a runtime, from a thread of any kind.
@@ -151,9 +168,29 @@ impl Link {
         Q: Clone,
         F: Future<Output = Result<Response<A>, Status>>,
     {
+        self.call_again(name, message, time, Again::Always, call).await
+    }
+
+    async fn call_again<Q, A, F>(
+        &self,
+        name: u128,
+        message: Q,
+        time: Duration,
+        again: Again,
+        call: &(impl Fn(StoreClient<Channel>, Request<Q>) -> F + Sync),
+    ) -> Result<A>
+    where
+        Q: Clone,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
         let (mut away_since, mut pause) = (None, PAUSE_MIN);
+        let mut maybe_done = None; // in which session
         loop {
             let session = self.session();
+            if again == Again::WithinASession && maybe_done.as_ref().is_some_and(|in_one| *in_one != session)
+            {
+                return Err(uncertain());
+            }
             let request = self.request(name, message.clone(), &session, time)?;
             let late = |_| Status::deadline_exceeded("no answer");
             let answer = tokio::time::timeout(time, call(self.client.clone(), request)).await;
@@ -161,14 +198,23 @@ impl Link {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => status,
             };
-            match hitch(&status) {
-                None => return Err(to_error(status)),
+            let hitch = hitch(&status);
+            if matches!(hitch, Some(Hitch::Away)) || wire::is_late(&status) {
+                maybe_done = Some(session.clone());
+            }
+            let answered = hitch.is_none() && failure_of(&status).is_some();
+            let over = || match (again, &maybe_done) {
+                (Again::WithinASession, Some(_)) if !answered => uncertain(),
+                _ => to_error(status.clone()),
+            };
+            match hitch {
+                None => return Err(over()),
                 Some(Hitch::Away) => {}
                 Some(Hitch::SessionLost) => self.until_another_session(&session).await,
             }
             let since = *away_since.get_or_insert_with(Instant::now);
             if since.elapsed() + pause > self.options.outage_time_max {
-                return Err(to_error(status));
+                return Err(over());
             }
             tokio::time::sleep(pause).await;
             pause = PAUSE_MAX.min(pause * 2);
@@ -200,6 +246,19 @@ impl Link {
         request.set_timeout(time);
         Ok(request)
     }
+}
+
+/// Whether a call may be sent again where its session was lost after it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    Always,
+    WithinASession,
+}
+
+fn uncertain() -> Error {
+    let message = "the session was lost while this was under way, and nobody can tell whether it was done; look at the cell \
+                   before you go on";
+    Error::new(Kind::State, "Uncertain", message)
 }
 
 /// Why a call has to be sent again.

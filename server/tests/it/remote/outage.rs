@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_client::{Ask, Client, ConnectOptions, Plan, Role};
+use forebay_client::{Ask, CellValue, Client, ConnectOptions, Plan, Role};
 use forebay_server::Server;
 use forebay_store::{Kind, NewRow, Options, Store, Wait};
 
@@ -139,6 +139,40 @@ fn a_client_goes_on_with_a_server_that_was_restarted() {
     let error = claim.finish(&verdict).unwrap_err();
     assert_eq!(error.kind(), Kind::State, "the claim ended with the process that held it: {error}");
     assert_eq!(ids(&judge.claim(up_to(1), LONG).unwrap().unwrap()), ["q_0_0"]);
+}
+
+#[test]
+fn an_append_that_may_have_been_made_is_not_made_again_in_another_session() {
+    let (world, proxy) = behind_a_proxy(Duration::ZERO);
+    let client = connect(&proxy, HOUR);
+    let (table, judge) = (solver(&client), judge(&client));
+    let local = Client::embedded(world.store.clone());
+    row(&table, 0, "held_0_0", None);
+    let held = judge.claim(up_to(1), Wait::No).unwrap().unwrap();
+    let asked = table.insert(NewRow::new(0, "q_0_0").unwrap(), [("prompt", "?".into())]).unwrap();
+    // Nothing that the server says comes through, and then the session is gone.
+    proxy.set_deaf(true);
+    let cell = std::thread::scope(|scope| {
+        let append = scope.spawn(|| table.append(asked, "response", vec![1_i32, 2].into()));
+        let solver = local.table("solver").unwrap();
+        let cell = loop {
+            match solver.cell(asked, "response").unwrap() {
+                CellValue::Empty => std::thread::yield_now(),
+                cell => break cell,
+            }
+        };
+        proxy.set_down(true);
+        let taken = local.consumer("judge").unwrap().claim(up_to(1), LONG).unwrap();
+        assert!(taken.is_some(), "the session is over, and what it held came back");
+        proxy.set_deaf(false);
+        proxy.set_down(false);
+        let error = append.join().unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::State, "Uncertain"), "{error}");
+        cell
+    });
+    assert_eq!(table.cell(asked, "response").unwrap(), cell, "once");
+    drop(held);
+    table.append(asked, "response", vec![3_i32].into()).unwrap(); // in the new session
 }
 
 #[test]
