@@ -7,6 +7,7 @@ mod archived;
 mod client;
 mod conformance;
 mod flight;
+mod killed;
 mod life;
 mod observed;
 mod queried;
