@@ -9,7 +9,7 @@ use forebay_benches::{Outcome, Random};
 use forebay_client::{Changes, Client};
 use forebay_store::{MicroBatch, NewRow, Row, Wait};
 
-use crate::{bare, connect};
+use crate::{bare, connect, connect_to_send};
 
 /// How many samples are written at once.
 const BATCH: usize = 64;
@@ -34,6 +34,7 @@ pub fn child(words: &[String]) -> Outcome<()> {
         "send" => send(&connect(address)?, count).map(|()| Vec::new())?,
         "hear" => hear(&connect(address)?, count)?.to_vec(),
         "samples" => samples(&connect(address)?, count)?.to_vec(),
+        "samples-sent" => samples(&connect_to_send(address)?, count)?.to_vec(),
         other => return Err(format!("{other:?} is nothing that a client does").into()),
     };
     println!("{}", numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));

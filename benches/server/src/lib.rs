@@ -1,5 +1,5 @@
-//! What it costs that a store is in another process: the same calls embedded, over a Unix socket and over TCP on loopback,
-//! beside bare sockets that carry as much.
+//! What it costs that a store is in another process: the same calls embedded, as a neighbour that uses the store's files, over
+//! a Unix socket and over TCP on loopback, beside bare sockets that carry as much.
 //!
 //! The process that measures is the server; each client is a process of its own, this program again (`--child`), which prints
 //! its numbers as one line. A row and its limit are of one run.
@@ -89,32 +89,25 @@ pub fn run(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     round_trips(scale, print)?;
     handovers(scale, print)?;
     let embedded = embedded(scale)?;
-    for (way, of, goal) in
-        [("a Unix socket", World::socket as fn(&World) -> String, 0.4), ("TCP on loopback", World::tcp, 0.0)]
-    {
+    let ways = [
+        ("as a neighbour", "samples", World::socket as fn(&World) -> String, 0.6),
+        ("over a Unix socket, values sent", "samples-sent", World::socket, 0.4),
+        ("over TCP on loopback", "samples", World::tcp, 0.0),
+    ];
+    for (way, what, of, goal) in ways {
         let world = World::new()?;
-        let [ingest, p50, p99] = numbers(spawn("samples", &of(&world), scale.samples)?)?;
+        let [ingest, p50, p99] = numbers(spawn(what, &of(&world), scale.samples)?)?;
         let kind = "the same calls of a store in the same process";
         let goal = if goal > 0.0 { Goal::RatioAtLeast(goal) } else { Goal::None };
         print(Row::new(
-            format!("ingest of 10 KB samples over {way}, batches of 64"),
+            format!("ingest of 10 KB samples {way}, batches of 64"),
             (ingest, "MB/s"),
             (embedded[0], kind),
             goal,
         ));
-        print(Row::new(
-            format!("claim 16 + Arrow over {way}, p50"),
-            (p50, "us"),
-            (embedded[1], kind),
-            Goal::None,
-        ));
-        print(Row::new(
-            format!("claim 16 + Arrow over {way}, p99"),
-            (p99, "us"),
-            (embedded[2], kind),
-            Goal::None,
-        ));
-        if way.starts_with("TCP") {
+        print(Row::new(format!("claim 16 + Arrow {way}, p50"), (p50, "us"), (embedded[1], kind), Goal::None));
+        print(Row::new(format!("claim 16 + Arrow {way}, p99"), (p99, "us"), (embedded[2], kind), Goal::None));
+        if way.ends_with("loopback") {
             let bare = bare::tcp_copy(scale.samples * client::SAMPLE_BYTES)?;
             let goal = Goal::RatioAtLeast(0.6);
             print(Row::new(
@@ -190,6 +183,11 @@ fn numbers<const N: usize>(child: Child) -> Outcome<[f64; N]> {
 
 fn connect(address: &str) -> Outcome<Client> {
     Ok(Client::connect(address, &ConnectOptions::default())?)
+}
+
+/// As one who may not use the store's files.
+fn connect_to_send(address: &str) -> Outcome<Client> {
+    Ok(Client::connect(address, &ConnectOptions::default().neighbour(false))?)
 }
 
 #[cfg(test)]

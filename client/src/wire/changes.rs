@@ -201,7 +201,7 @@ mod tests {
         let mut changes = Changes::new();
         changes.durability(Durability::Synced).wait(Wait::For(Duration::from_millis(17)));
         changes.insert("solver", new, [("reward", 1.0.into()), ("text", "t".into())]);
-        changes.insert_rollouts("solver", full, 8, [("reward", forebay_store::Value::Null)]);
+        changes.insert_rollouts("solver", full, 8, [("reward", Value::Null)]);
         changes.insert("solver", NewRow::new(0, "in_put_0_?").unwrap(), [("reward", 1_i64.into())]);
         changes.write("solver", row, [("reward", 0.5.into())]).span("solver", row, 4, 2);
         changes.trainable_from("solver", row, 9).exclude("solver", row, "bad");
@@ -235,7 +235,8 @@ mod tests {
         ] {
             let wire = proto::Change { table: "solver".to_owned(), change };
             assert!(
-                to_changes(&proto::Changes { changes: vec![wire.clone()], ..Default::default() }).is_err(),
+                to_changes(&proto::Changes { changes: vec![wire.clone()], ..Default::default() }, &[])
+                    .is_err(),
                 "{wire:?}"
             );
         }

@@ -183,7 +183,7 @@ fn values_of_another_version_and_short_ones_are_copied_out_of_the_extent() {
         )
     );
     let lives = |extent: &ExtentInfo| extent.number == lent.loan().extent && extent.live_bytes > 0;
-    assert!(!store.extents().iter().any(|extent| lives(extent)), "{:?}", store.extents());
+    assert!(!store.extents().iter().any(lives), "{:?}", store.extents());
 }
 
 // What was acknowledged as synced is there after the power failed, wherever its values were put by whom.
