@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
 use super::address::Address;
@@ -37,7 +38,11 @@ pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<StoreC
             endpoint.tls_config(tls(options)?).map_err(not_an_endpoint)?.connect_lazy()
         }
     };
-    let client = StoreClient::new(channel);
+    let mut client = StoreClient::new(channel);
+    if options.compress {
+        client =
+            client.send_compressed(CompressionEncoding::Zstd).accept_compressed(CompressionEncoding::Zstd);
+    }
     Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
 }
 

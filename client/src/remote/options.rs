@@ -15,6 +15,7 @@ pub struct ConnectOptions {
     pub(crate) authority_certificate: Option<String>,
     pub(crate) identity: Option<(String, String)>,
     pub(crate) neighbour: bool,
+    pub(crate) compress: bool,
 }
 
 impl Default for ConnectOptions {
@@ -28,6 +29,7 @@ impl Default for ConnectOptions {
             authority_certificate: None,
             identity: None,
             neighbour: true,
+            compress: false,
         }
     }
 }
@@ -62,6 +64,13 @@ impl ConnectOptions {
     /// open them. Default: they are; else, and everywhere else, they are sent.
     pub fn neighbour(mut self, neighbour: bool) -> Self {
         self.neighbour = neighbour;
+        self
+    }
+
+    /// Whether what goes over the wire is compressed (zstd), both ways. Default: it is not, for a network of a gigabyte a
+    /// second carries values faster than they are compressed; over a slow one it pays.
+    pub fn compress(mut self, compress: bool) -> Self {
+        self.compress = compress;
         self
     }
 

@@ -33,6 +33,7 @@ use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_query::Session as Queryable;
 use forebay_store::Store;
 use tokio::runtime::Runtime;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
@@ -130,6 +131,9 @@ pub(crate) fn start(
 
 fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     let service = StoreServer::new(service)
+        // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
     let mut server = Server::builder()

@@ -27,10 +27,12 @@ pub(crate) enum Way {
     Neighbour,
     Socket,
     Tcp,
+    /// Over TCP, with everything packed.
+    Packed,
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 4] = [Way::Embedded, Way::Neighbour, Way::Socket, Way::Tcp];
+    pub(crate) const ALL: [Way; 5] = [Way::Embedded, Way::Neighbour, Way::Socket, Way::Tcp, Way::Packed];
 }
 
 /// A store and a server in front of it.
@@ -53,7 +55,7 @@ impl World {
         let builder = match way {
             Way::Embedded => None,
             Way::Neighbour | Way::Socket => Some(builder.grpc_socket(dir.path().join("grpc.sock"))),
-            Way::Tcp => Some(builder.grpc("127.0.0.1:0".parse().unwrap())),
+            Way::Tcp | Way::Packed => Some(builder.grpc("127.0.0.1:0".parse().unwrap())),
         };
         let server =
             builder.map(|builder| builder.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
@@ -76,7 +78,8 @@ impl World {
                 Client::over(Arc::new(embedded))
             }
             way => {
-                let options = ConnectOptions::default().neighbour(way == Way::Neighbour);
+                let options =
+                    ConnectOptions::default().neighbour(way == Way::Neighbour).compress(way == Way::Packed);
                 Client::connect(&self.address(), &options).unwrap()
             }
         }

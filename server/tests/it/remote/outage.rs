@@ -196,3 +196,18 @@ fn a_client_that_goes_gives_everything_back_at_once() {
     assert!(judge.claim(up_to(1), LONG).unwrap().is_some());
     assert_eq!(local.begin_step(&Plan::new().rows("train", 1)).unwrap().number(), 1);
 }
+
+#[test]
+fn what_is_packed_takes_less_of_the_wire_both_ways() {
+    const TEXT_BYTES: u64 = 1 << 20;
+    for (packs, bytes) in [(false, 2 * TEXT_BYTES..3 * TEXT_BYTES), (true, 0..TEXT_BYTES / 4)] {
+        let (_world, proxy) = behind_a_proxy(HOUR);
+        let options = ConnectOptions::default().compress(packs);
+        let client = Client::connect(&proxy.address(), &options).unwrap();
+        let table = solver(&client);
+        let text = "again and again ".repeat(TEXT_BYTES as usize / 16);
+        let row = table.insert(NewRow::new(0, "q_0_0").unwrap(), [("prompt", (&*text).into())]).unwrap();
+        assert_eq!(table.cell(row, "prompt").unwrap(), CellValue::Bytes(text.into()));
+        assert!(bytes.contains(&proxy.carried()), "{packs}: {} bytes", proxy.carried());
+    }
+}

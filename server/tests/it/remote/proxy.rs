@@ -16,6 +16,8 @@ struct Weather {
     /// How many bytes of the server's are let through before the connection is cut; none when it is not to be.
     cut_after: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
+    /// How many bytes came by, of both.
+    carried: AtomicU64,
 }
 
 /// A proxy on a port of its own, until the process ends.
@@ -56,6 +58,11 @@ impl Proxy {
         format!("grpc://{}", self.address)
     }
 
+    /// How many bytes came by so far, both ways.
+    pub(crate) fn carried(&self) -> u64 {
+        self.weather.carried.load(Ordering::SeqCst)
+    }
+
     /// Cuts every connection; others may come.
     pub(crate) fn cut(&self) {
         for stream in self.weather.open.lock().unwrap().drain(..) {
@@ -86,6 +93,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: b
     let mut buffer = [0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         let mut let_through = read;
+        weather.carried.fetch_add(read as u64, Ordering::SeqCst);
         if of_server {
             if weather.deaf.load(Ordering::SeqCst) {
                 continue;
