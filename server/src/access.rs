@@ -1,5 +1,7 @@
 //! Who may do what: tokens with scopes, and the tables that they are for.
 
+use std::time::SystemTime;
+
 use forebay_client::Error;
 
 use crate::token::Token;
@@ -47,12 +49,13 @@ pub struct Grant {
     token: Token,
     scopes: Vec<Scope>,
     tables: Option<Vec<String>>,
+    until: Option<SystemTime>,
 }
 
 impl Grant {
     /// Everything, for whoever shows that token; `name` is what logs call them.
     pub fn new(name: &str, token: Token) -> Self {
-        Grant { name: name.to_owned(), token, scopes: vec![Scope::Admin], tables: None }
+        Grant { name: name.to_owned(), token, scopes: vec![Scope::Admin], tables: None, until: None }
     }
 
     /// Only this.
@@ -65,6 +68,23 @@ impl Grant {
     pub fn tables<'a>(mut self, tables: impl IntoIterator<Item = &'a str>) -> Self {
         self.tables = Some(tables.into_iter().map(str::to_owned).collect());
         self
+    }
+
+    /// Only until then: calls that come later are refused, also those of a client that was let in before. Default: for as long
+    /// as the server runs.
+    pub fn until(mut self, time: SystemTime) -> Self {
+        self.until = Some(time);
+        self
+    }
+}
+
+impl Grant {
+    fn is_shown(&self, header: &str) -> bool {
+        self.token.is_bearer(header)
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| SystemTime::now() >= until)
     }
 }
 
@@ -162,14 +182,12 @@ impl Access {
             let message = "show a token that the server knows: `authorization: Bearer TOKEN`";
             Error::new(forebay_store::Kind::Input, "Unauthenticated", message)
         })?;
+        if grant.is_over() {
+            let message = format!("the token of {:?} has expired; ask whoever gives tokens out", grant.name);
+            return Err(Error::new(forebay_store::Kind::Input, "Unauthenticated", message));
+        }
         let Grant { name, scopes, tables, .. } = grant.clone();
         Ok(Caller { name, scopes, tables })
-    }
-}
-
-impl Grant {
-    fn is_shown(&self, header: &str) -> bool {
-        self.token.is_bearer(header)
     }
 }
 
@@ -206,5 +224,19 @@ mod tests {
         let error = rollouts.check_table("checker").unwrap_err();
         assert!(error.cause() == "Forbidden" && error.to_string().contains("\"checker\""), "{error}");
         assert!(rollouts.check_all_tables().is_err());
+    }
+
+    #[test]
+    fn a_token_ends_when_it_was_said_to() {
+        let mut access = Access::default();
+        let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        access.add(Grant::new("old", token("o")).until(at(1)));
+        access.add(Grant::new("new", token("n")).until(at(1 << 40)));
+        let error = access.caller("Bearer o").unwrap_err();
+        assert!(
+            error.cause() == "Unauthenticated" && error.to_string().contains("\"old\" has expired"),
+            "{error}"
+        );
+        assert_eq!(access.caller("Bearer n").unwrap().name, "new");
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_client::wire::MESSAGE_BYTES_MAX;
 use forebay_query::{Archive, Options, Session};
 use forebay_store::Store;
 
@@ -158,13 +159,50 @@ impl Builder {
 
     /// How long what a gRPC client holds is kept for it after its connection broke. Default: 10 seconds.
     pub fn session_grace(mut self, time: Duration) -> Self {
-        self.clients.grace = Some(time);
+        self.clients.limits.grace = time;
         self
     }
 
     /// The most connections of gRPC at the same time; one more is closed at once. Default: 20,000.
     pub fn connections_max(mut self, connections: usize) -> Self {
-        self.clients.connections_max = Some(connections);
+        self.clients.limits.connections_max = connections;
+        self
+    }
+
+    /// The most connections of gRPC over TCP from one host; one more is closed at once. Default: as many as there may be.
+    pub fn connections_per_host_max(mut self, connections: usize) -> Self {
+        self.clients.limits.connections_per_host_max = Some(connections);
+        self
+    }
+
+    /// The most gRPC clients at the same time; one more is told so (`capacity`) when it connects. Default: 20,000.
+    pub fn sessions_max(mut self, sessions: usize) -> Self {
+        self.clients.limits.sessions_max = sessions;
+        self
+    }
+
+    /// The most calls under way on one connection of gRPC; more of them wait at the client. Default: 1,024.
+    pub fn calls_per_connection_max(mut self, calls: u32) -> Self {
+        self.clients.limits.calls_per_connection_max = calls;
+        self
+    }
+
+    /// The largest message that a gRPC client may send, in bytes: one batch of changes. Default, and the most: 64 MiB.
+    pub fn message_bytes_max(mut self, bytes: usize) -> Self {
+        self.clients.limits.message_bytes_max = bytes.min(MESSAGE_BYTES_MAX);
+        self
+    }
+
+    /// How long a connection of gRPC may be there before somebody was let in over it; then it is closed. Default: 10 seconds.
+    pub fn first_call_time_max(mut self, time: Duration) -> Self {
+        self.clients.limits.first_call_time_max = time;
+        self
+    }
+
+    /// How long a gRPC client may take to send a mebibyte of a message, or to take one of an answer; then the call is ended.
+    /// Default: 30 seconds.
+    pub fn piece_time_max(mut self, time: Duration) -> Self {
+        self.clients.limits.piece_time_max = time;
         self
     }
 

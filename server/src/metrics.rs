@@ -8,18 +8,22 @@ use std::fmt::{Display, Write as _};
 
 use forebay_store::{ClaimProgress, StepProgress, Store, TableCounts};
 
+use crate::grpc::Tally;
 use crate::queries::Counts;
+
+mod clients;
 
 /// The format's media type.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics of a store.
-pub(crate) fn text(store: &Store, queries: &Counts) -> String {
+pub(crate) fn text(store: &Store, queries: &Counts, served: &Tally) -> String {
     let mut page = Page::default();
     rows(&mut page, store);
     training(&mut page, store);
     storage(&mut page, store);
     asked(&mut page, queries);
+    clients::served(&mut page, served);
     page.0
 }
 
@@ -99,15 +103,19 @@ fn asked(page: &mut Page, queries: &Counts) {
 
 /// A page of metrics as it grows: a family's head, then its samples.
 #[derive(Default)]
-struct Page(String, &'static str);
+pub(crate) struct Page(String, &'static str);
 
 impl Page {
-    fn counter(&mut self, name: &'static str, help: &str) {
+    pub(crate) fn counter(&mut self, name: &'static str, help: &str) {
         self.family(name, "counter", help);
     }
 
-    fn gauge(&mut self, name: &'static str, help: &str) {
+    pub(crate) fn gauge(&mut self, name: &'static str, help: &str) {
         self.family(name, "gauge", help);
+    }
+
+    pub(crate) fn histogram(&mut self, name: &'static str, help: &str) {
+        self.family(name, "histogram", help);
     }
 
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
@@ -117,13 +125,18 @@ impl Page {
     }
 
     /// A sample of the family begun last.
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.part("", labels, value);
+    }
+
+    /// A sample of a part of the family begun last, such as one bucket of a histogram.
+    pub(crate) fn part(&mut self, part: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> =
             labels.iter().map(|(name, text)| format!("{name}=\"{}\"", escaped(text))).collect();
         let (name, labels) = (self.1, labels.join(","));
         match labels.is_empty() {
-            true => self.line(format_args!("{name} {value}")),
-            false => self.line(format_args!("{name}{{{labels}}} {value}")),
+            true => self.line(format_args!("{name}{part} {value}")),
+            false => self.line(format_args!("{name}{part}{{{labels}}} {value}")),
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::builder::Builder;
 use crate::failure::Failure;
+use crate::grpc::Tally;
 use crate::queries::Queries;
 use crate::server::QUERIES_AT_ONCE;
 use crate::token::Token;
@@ -30,6 +31,7 @@ pub(crate) struct App {
     pub(crate) any_host: bool,
     pub(crate) token: Option<Token>,
     pub(crate) queries: Queries,
+    pub(crate) clients: Tally,
     body_bytes_max: usize,
 }
 
@@ -37,8 +39,9 @@ impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session) -> Self {
         let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
         let (turns, queries) = (Arc::new(Semaphore::new(QUERIES_AT_ONCE)), Queries::default());
+        let clients = Tally::default();
         let any_host = allow_remote || token.is_some(); // a web page knows no token
-        App { store, session, turns, query_time_max, any_host, token, queries, body_bytes_max }
+        App { store, session, turns, query_time_max, any_host, token, queries, clients, body_bytes_max }
     }
 }
 
@@ -73,8 +76,8 @@ async fn ready(State(app): State<App>) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&app.store, &app.queries.counts()))
-        .into_response()
+    let page = metrics::text(&app.store, &app.queries.counts(), &app.clients);
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 
 async fn unknown() -> Failure {

@@ -132,8 +132,16 @@ impl Server {
                 let listeners =
                     grpc::Listeners { tcp: grpc.map(|listening| listening.listener), unix: socket };
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
-                let thread = grpc::start(listeners, clients, everything, streams.clone(), queries, stopper)?;
-                threads.push(thread);
+                let streams = streams.clone();
+                threads.push(grpc::start(
+                    listeners,
+                    clients,
+                    everything,
+                    streams,
+                    queries,
+                    &app.clients,
+                    stopper,
+                )?);
                 tracing::info!(address = ?grpc_address, "serving gRPC");
             }
             if let Some(Listening { address, listener }) = flight {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use forebay::server::{Grant, Scope, Token};
@@ -14,6 +15,8 @@ struct Entry {
     token: String,
     scopes: Vec<String>,
     tables: Option<Vec<String>>,
+    /// When the token ends, in UTC.
+    expires: Option<toml::value::Datetime>,
 }
 
 /// The grants in a file, each under the name that logs call it by.
@@ -45,10 +48,39 @@ fn grant(name: &str, entry: &Entry) -> Result<Grant> {
     let scopes = entry.scopes.iter().map(scope).collect::<Result<Vec<_>>>()?;
     let token = Token::new(&entry.token).with_context(|| format!("[{name}]"))?;
     let granted = Grant::new(name, token).scopes(scopes);
-    Ok(match &entry.tables {
+    let granted = match &entry.tables {
         None => granted,
         Some(tables) => granted.tables(tables.iter().map(String::as_str)),
-    })
+    };
+    let until = entry.expires.as_ref().map(|expires| {
+        let wrong = || {
+            format!(
+                "[{name}] expires at {expires}, which is no time in UTC; give one as 2027-01-31T00:00:00Z"
+            )
+        };
+        time_of(expires).with_context(wrong)
+    });
+    Ok(until.transpose()?.into_iter().fold(granted, Grant::until))
+}
+
+/// The instant that a date and time in UTC names.
+fn time_of(text: &toml::value::Datetime) -> Option<SystemTime> {
+    let (date, time) = text.date.zip(text.time)?;
+    if text.offset != Some(toml::value::Offset::Z) {
+        return None;
+    }
+    let days = days_since_1970(date.year.into(), date.month.into(), date.day.into());
+    let of_day =
+        u64::from(time.hour) * 3600 + u64::from(time.minute) * 60 + u64::from(time.second.unwrap_or(0));
+    let seconds = u64::try_from(days).ok()? * 86_400 + of_day;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// Counts years from March on, so that the day that some years have comes last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    365 * year + year / 4 - year / 100 + year / 400 + of_year - 719_468
 }
 
 #[cfg(test)]
@@ -61,6 +93,24 @@ mod tests {
     fn each_table_of_the_file_is_a_grant() {
         let text = "[a]\ntoken = \"t\"\nscopes = [\"admin\"]\n[b]\ntoken = \"u\"\nscopes = [\"read\", \"write\"]\ntables = [\"solver\"]\n";
         assert_eq!(parse(text).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_token_may_end_at_a_time_in_utc() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2000-02-29T12:30:15Z", 951_827_415),
+            ("2027-01-31T00:00:00Z", 1_801_353_600),
+        ] {
+            let time = time_of(&text.parse().unwrap()).unwrap();
+            assert_eq!(time, SystemTime::UNIX_EPOCH + Duration::from_secs(seconds), "{text}");
+        }
+        for text in ["1969-12-31T23:59:59Z", "2027-01-31", "2027-01-31T00:00:00", "2027-01-31T00:00:00+01:00"]
+        {
+            assert_eq!(time_of(&text.parse().unwrap()), None, "{text}");
+        }
+        let entry = "[a]\ntoken = \"t\"\nscopes = []\nexpires = 2027-01-31";
+        assert!(format!("{:#}", parse(entry).unwrap_err()).contains("2027-01-31T00:00:00Z"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod archive;
 mod backup;
 mod grants;
+mod limits;
 mod repair;
 mod run;
 mod serve;
@@ -35,7 +36,7 @@ enum Command {
     /// Ask a store, with SQL
     Sql(sql::SqlArguments),
     /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
-    Serve(serve::ServeArguments),
+    Serve(Box<serve::ServeArguments>),
     /// Check every byte that a store stands on
     Verify(verify::VerifyArguments),
     /// Make a sound copy of a damaged store, and say what had to be given up

@@ -13,7 +13,7 @@ use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::{grants, token};
+use super::{grants, limits, token};
 
 /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
 ///
@@ -65,6 +65,8 @@ struct ClientArguments {
     /// When a write is acknowledged: before it is logged, once the kernel has it, or once it is on stable storage
     #[arg(long, value_name = "LEVEL", default_value = "logged", value_parser = ["memory", "logged", "synced"])]
     durability: String,
+    #[command(flatten)]
+    limits: limits::LimitArguments,
 }
 
 impl ClientArguments {
@@ -92,7 +94,7 @@ impl ClientArguments {
             let authority = self.tls_client_authority.as_ref().map(pem).transpose()?;
             builder = builder.tls(&pem(certificate)?, &pem(key)?, authority.as_deref());
         }
-        Ok(builder)
+        Ok(self.limits.apply(builder))
     }
 }
 

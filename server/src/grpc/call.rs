@@ -1,7 +1,6 @@
 //! A call, from the moment that it comes: who makes it, whether they may, and that it is made once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
@@ -12,14 +11,15 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
+use super::pace::taken_at_a_pace;
 use super::sessions::{Session, Sessions};
-use super::{BLOCKING_MAX, Settings};
+use super::streams::Answers;
+use super::tally::Tally;
+use super::{BLOCKING_MAX, Limits, Settings};
 use crate::access::{Access, Caller, Scope};
 use crate::queries::Queries;
 use crate::server::Stopper;
 
-/// How long a session whose client is gone is kept, unless it is said otherwise.
-const GRACE: Duration = Duration::from_secs(10);
 /// The most threads that writers may take.
 const WRITERS_MAX: usize = BLOCKING_MAX / 2;
 /// How many queries run at the same time; others wait for their turn.
@@ -37,6 +37,8 @@ pub(super) struct Service {
     pub(super) sessions: Sessions,
     writers: Arc<Semaphore>,
     pub(super) turns: Arc<Semaphore>,
+    pub(super) limits: Limits,
+    pub(super) tally: Tally,
     pub(super) stopper: Stopper,
 }
 
@@ -60,12 +62,14 @@ impl Service {
         store: Store,
         queryable: Queryable,
         queries: Queries,
+        tally: Tally,
         stopper: Stopper,
     ) -> Self {
-        let sessions = Sessions::new(store.clone(), settings.grace.unwrap_or(GRACE));
+        let Settings { access, limits, .. } = settings;
+        let sessions = Sessions::new(store.clone(), limits.grace, limits.sessions_max, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
-        Service { store, queryable, queries, access: settings.access, sessions, writers, turns, stopper }
+        Service { store, queryable, queries, access, sessions, writers, turns, limits, tally, stopper }
     }
 
     /// Who asks: by token, or as the user that this process runs as, over a socket that says so.
@@ -115,6 +119,11 @@ impl Service {
             blocking(move || work(&session.holder)).await
         })?;
         pending.await.map(Response::new)
+    }
+
+    /// An answer of many pieces, which its reader has to take at a pace.
+    pub(super) fn answer<T: Send + 'static>(&self, pieces: Answers<T>) -> Reply<Answers<T>> {
+        Ok(Response::new(taken_at_a_pace(pieces, self.limits.piece_time_max, self.tally.clone())))
     }
 
     /// A consumer that the caller may work for.

@@ -16,10 +16,13 @@ mod call;
 mod connections;
 mod granting;
 mod loans;
+mod observed;
+mod pace;
 mod replies;
 mod service;
 mod sessions;
 mod streams;
+mod tally;
 
 use std::io;
 use std::net::TcpListener;
@@ -41,6 +44,8 @@ use crate::access::Access;
 use crate::queries::Queries;
 use crate::server::Stopper;
 use connections::Connections;
+use observed::Observed;
+pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 
 const WORKERS: usize = 2;
 /// The most threads for what may wait.
@@ -48,8 +53,6 @@ const BLOCKING_MAX: usize = 64;
 /// How often a silent client is asked whether it is there, and how long it has to answer.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
-/// The most calls under way on one connection.
-const STREAMS_MAX: u32 = 1024;
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// How long calls go on after the word to stop.
@@ -59,9 +62,39 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) access: Access,
-    pub(crate) grace: Option<Duration>,
-    pub(crate) connections_max: Option<usize>,
+    pub(crate) limits: Limits,
     pub(crate) tls: Option<Tls>,
+}
+
+/// What clients may take, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// How long a session whose client is gone is kept.
+    pub(crate) grace: Duration,
+    pub(crate) connections_max: usize,
+    pub(crate) connections_per_host_max: Option<usize>,
+    pub(crate) sessions_max: usize,
+    pub(crate) calls_per_connection_max: u32,
+    pub(crate) message_bytes_max: usize,
+    /// How long a connection may be there before somebody is let in over it.
+    pub(crate) first_call_time_max: Duration,
+    /// How long a piece of a message may take to come, and a piece of an answer to be taken.
+    pub(crate) piece_time_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            grace: Duration::from_secs(10),
+            connections_max: 20_000,
+            connections_per_host_max: None,
+            sessions_max: 20_000,
+            calls_per_connection_max: 1024,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            first_call_time_max: Duration::from_secs(10),
+            piece_time_max: Duration::from_secs(30),
+        }
+    }
 }
 
 /// What TLS needs, as PEM.
@@ -94,6 +127,7 @@ pub(crate) fn start(
     store: Store,
     queryable: Queryable,
     queries: Queries,
+    tally: &Tally,
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -102,9 +136,9 @@ pub(crate) fn start(
         .thread_name("forebay-grpc-worker")
         .enable_all()
         .build()?;
-    let connections = Connections::new(settings.connections_max.unwrap_or(connections::MAX));
+    let connections = Connections::new(&settings.limits, tally);
     let tls = settings.tls.clone();
-    let service = call::Service::new(settings, store, queryable, queries, stopper.clone());
+    let service = call::Service::new(settings, store, queryable, queries, tally.clone(), stopper.clone());
     let mut serving = Vec::new();
     {
         let _inside = runtime.enter();
@@ -130,16 +164,18 @@ pub(crate) fn start(
 }
 
 fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
+    let (limits, tally) = (service.limits.clone(), service.tally.clone());
     let service = StoreServer::new(service)
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
+    let service = Observed::new(service, tally, limits.piece_time_max);
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(ALIVE_EVERY))
         .http2_keepalive_timeout(Some(ALIVE_WITHIN))
-        .max_concurrent_streams(Some(STREAMS_MAX))
+        .max_concurrent_streams(Some(limits.calls_per_connection_max))
         .initial_stream_window_size(Some(WINDOW_BYTES))
         .initial_connection_window_size(Some(4 * WINDOW_BYTES))
         .tcp_nodelay(true);

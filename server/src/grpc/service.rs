@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{self, MESSAGE_BYTES_MAX, SESSION, from_error, malformed};
+use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, declare, grow};
 use forebay_store::{ConsumerKind, Delete, Kind, LentExtent, Rewind};
 use futures_util::{StreamExt, stream};
@@ -79,7 +79,7 @@ impl Protocol for Service {
             store_id: self.store.id(),
             lease_ms: self.store.lease().as_millis() as u64,
             grace_ms: self.sessions.grace.as_millis() as u64,
-            message_bytes_max: MESSAGE_BYTES_MAX as u64,
+            message_bytes_max: self.limits.message_bytes_max as u64,
             resumed,
             neighbourhood: neighbour.then(|| self.neighbourhood()),
         };
@@ -257,7 +257,7 @@ impl Protocol for Service {
         match self.queryable.stream(&request.into_inner().statement).await {
             Ok(rows) => {
                 let rows = streams::rows(rows, query)?;
-                Ok(Response::new(rows.inspect(move |_| _ = &turn).boxed()))
+                self.answer(rows.inspect(move |_| _ = &turn).boxed())
             }
             Err(error) => {
                 query.failed(error.kind().as_str());
@@ -293,7 +293,7 @@ impl Protocol for Service {
                 false => streams::columns(holder, epoch, &names, placed),
             }
         });
-        Ok(Response::new(streams::pieces(stream.await?)))
+        self.answer(streams::pieces(stream.await?))
     }
 
     async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {
@@ -433,7 +433,7 @@ impl Protocol for Service {
         let (store, object) = (self.store.clone(), wire::to_object(request.into_inner()));
         let payload = blocking(move || Ok(store.object(&object)?)).await?;
         let pieces = wire::pieces(payload).map(|bytes| Ok(ObjectPiece { object: None, bytes }));
-        Ok(Response::new(stream::iter(pieces).boxed()))
+        self.answer(stream::iter(pieces).boxed())
     }
 
     async fn maintain(&self, request: Request<MaintainRequest>) -> Reply<MaintainReply> {

@@ -13,14 +13,13 @@ use tokio::sync::Notify;
 
 use super::loans::Loans;
 use super::replies::Replies;
+use super::tally::{Ended, Tally};
 
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
 
 /// How often is looked for sessions that are over.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
-/// The most sessions at the same time.
-const SESSIONS_MAX: usize = 20_000;
 
 /// One client.
 #[derive(Debug)]
@@ -47,6 +46,8 @@ struct Presence {
 pub(super) struct Sessions {
     store: Store,
     pub(super) grace: Duration,
+    most: usize,
+    tally: Tally,
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
 }
 
@@ -59,8 +60,11 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sessions {
-    pub(super) fn new(store: Store, grace: Duration) -> Self {
-        Sessions { store, grace, open: Arc::default() }
+    /// `most` at the same time, each kept for `grace` after its client was there last.
+    pub(super) fn new(store: Store, grace: Duration, most: usize, tally: &Tally) -> Self {
+        let open = Arc::default();
+        tally.watch(&open);
+        Sessions { store, grace, most, tally: tally.clone(), open }
     }
 
     /// Goes on with a session that is there and the caller's, or begins one. Gives its name and whether it went on.
@@ -75,10 +79,15 @@ impl Sessions {
         if let Some(id) = resume
             && let Some(session) = open.get(&id).filter(|session| session.caller == caller)
         {
+            self.tally.session_resumed();
             return Ok((id, Present::new(session.clone()), true));
         }
-        if open.len() >= SESSIONS_MAX {
-            let message = format!("{SESSIONS_MAX} clients are connected already; close some, or try later");
+        if open.len() >= self.most {
+            let message = format!(
+                "{} clients of at most {} are connected already; close some, or try later",
+                open.len(),
+                self.most
+            );
             return Err(Error::new(Kind::Capacity, "Sessions", message));
         }
         let mut id = SessionId::default();
@@ -99,6 +108,7 @@ impl Sessions {
         };
         let session = Arc::new(session);
         open.insert(id, session.clone());
+        self.tally.session_begun();
         Ok((id, Present::new(session), false))
     }
 
@@ -115,12 +125,15 @@ impl Sessions {
 
     /// Ends a session; what it holds is the caller's to give back.
     pub(super) fn close(&self, id: &[u8]) -> Option<Arc<Session>> {
-        lock(&self.open).remove(&SessionId::try_from(id).ok()?)
+        let ended = lock(&self.open).remove(&SessionId::try_from(id).ok()?)?;
+        self.tally.sessions_ended(Ended::Closed, 1);
+        Some(ended)
     }
 
     /// Ends all sessions: the server does.
     pub(super) fn close_all(&self) {
         let all: Vec<Arc<Session>> = lock(&self.open).drain().map(|(_, session)| session).collect();
+        self.tally.sessions_ended(Ended::Stopped, all.len());
         all.iter().for_each(|session| session.give_back()); // with nothing locked
     }
 
@@ -133,6 +146,7 @@ impl Sessions {
         };
         let gone: Vec<SessionId> =
             open.iter().filter(|(_, session)| late(session)).map(|(id, _)| *id).collect();
+        self.tally.sessions_ended(Ended::Gone, gone.len());
         gone.iter().filter_map(|id| open.remove(id)).collect()
     }
 
@@ -192,7 +206,7 @@ mod tests {
     fn sessions(grace: Duration) -> (tempfile::TempDir, Sessions) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
-        (dir, Sessions::new(store, grace))
+        (dir, Sessions::new(store, grace, 2, &Tally::default()))
     }
 
     #[test]
@@ -223,5 +237,44 @@ mod tests {
         drop(present);
         assert!(sessions.sweep().is_empty(), "the grace is not over");
         assert!(sessions.close(&id).is_some() && sessions.find("a", &id).is_err());
+    }
+
+    // AW-05, AW-15, AW-B06: who is refused is told how many there are, and holds no place.
+    #[test]
+    fn a_place_that_is_given_back_is_there_for_the_next() {
+        let (_dir, sessions) = sessions(Duration::ZERO);
+        let enter = || sessions.enter("a", "rank 0", None);
+        let (first, kept) = (enter().unwrap(), enter().unwrap());
+        for _ in 0..8 {
+            let error = enter().unwrap_err();
+            assert_eq!((error.kind(), error.cause()), (Kind::Capacity, "Sessions"));
+            assert!(error.to_string().contains("2 clients of at most 2"), "{error}");
+        }
+        assert!(sessions.close(&first.0).is_some());
+        drop(enter().unwrap()); // gone, and swept
+        assert_eq!(sessions.sweep().len(), 1);
+        let again = enter().unwrap();
+        assert!(enter().is_err());
+        drop((kept, again));
+    }
+
+    // AW-B08: whether a session is over is looked at again under the lock that a client comes back under.
+    #[test]
+    fn a_client_that_comes_back_while_sessions_are_swept_has_its_session_or_another() {
+        let (_dir, sessions) = sessions(Duration::ZERO);
+        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None).unwrap();
+        std::thread::scope(|scope| {
+            let sweeps = scope.spawn(|| (0..2_000).map(|_| sessions.sweep().len()).sum::<usize>());
+            let mut lost = 0;
+            while !sweeps.is_finished() {
+                drop(present);
+                let (next, here, resumed) = sessions.enter("a", "rank 0", Some(id)).unwrap();
+                assert!(resumed == (next == id) && sessions.find("a", &next).is_ok());
+                lost += usize::from(!resumed);
+                (id, present) = (next, here);
+            }
+            assert_eq!(sweeps.join().unwrap(), lost);
+            drop(present);
+        });
     }
 }

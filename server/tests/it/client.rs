@@ -1,5 +1,6 @@
 //! The smallest HTTP client that will do, and a store to look at.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -110,4 +111,32 @@ fn fill(store: &Store) {
     solver.insert(1, "q2_0_0", [("reward", 0.5.into())]).unwrap();
     let cut = solver.insert(1, "q3_0_0", []).unwrap();
     solver.exclude(cut, "too \"long\"").unwrap();
+}
+
+/// The metrics of a server by name and labels, after a check of the page's form.
+pub(crate) fn samples_at(server: SocketAddr) -> BTreeMap<String, f64> {
+    let reply = send(server, "GET", "/metrics", &[], b"");
+    assert_eq!(
+        (reply.status, reply.content_type.as_str()),
+        (200, "text/plain; version=0.0.4; charset=utf-8")
+    );
+    let (mut samples, mut family, mut histogram) = (BTreeMap::new(), String::new(), false);
+    for line in reply.body.lines() {
+        if let Some(head) = line.strip_prefix("# HELP ") {
+            family = head.split(' ').next().unwrap().to_owned();
+            assert!(family.starts_with("forebay_"), "{line}");
+        } else if let Some(head) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = head.split_once(' ').unwrap();
+            assert_eq!((name, kind == "counter"), (family.as_str(), family.ends_with("_total")), "{line}");
+            histogram = kind == "histogram";
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let of = name.split('{').next().unwrap();
+            let part = of.strip_prefix(family.as_str()).unwrap_or("another");
+            let parts: &[&str] = if histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(parts.contains(&part), "{line} of {family}");
+            assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "twice: {line}");
+        }
+    }
+    samples
 }

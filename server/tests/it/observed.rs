@@ -3,32 +3,13 @@
 use std::collections::BTreeMap;
 
 use forebay_server::Server;
-use forebay_store::{MicroBatch, StepPlan, Wait};
+use forebay_store::{MicroBatch, NewRow, StepPlan, Wait};
 
-use crate::client::Served;
+use crate::client::{Served, samples_at};
+use crate::conformance::*;
 
-/// Samples by name and labels, after a check of the page's form.
 fn samples(served: &Served) -> BTreeMap<String, f64> {
-    let reply = served.get("/metrics");
-    assert_eq!(
-        (reply.status, reply.content_type.as_str()),
-        (200, "text/plain; version=0.0.4; charset=utf-8")
-    );
-    let (mut samples, mut family) = (BTreeMap::new(), String::new());
-    for line in reply.body.lines() {
-        if let Some(head) = line.strip_prefix("# HELP ") {
-            family = head.split(' ').next().unwrap().to_owned();
-            assert!(family.starts_with("forebay_"), "{line}");
-        } else if let Some(head) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = head.split_once(' ').unwrap();
-            assert_eq!((name, kind == "counter"), (family.as_str(), family.ends_with("_total")), "{line}");
-        } else {
-            let (name, value) = line.rsplit_once(' ').unwrap();
-            assert_eq!(name.split('{').next(), Some(family.as_str()), "{line}");
-            assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "twice: {line}");
-        }
-    }
-    samples
+    samples_at(served.server.address())
 }
 
 // PL-21
@@ -106,4 +87,53 @@ fn the_numbers_of_the_page_are_those_of_sql() {
     step.commit([("solver", vec![])]).unwrap();
     served.store.table("solver").unwrap().insert(2, "q9_0_0", [("reward", 1.0.into())]).unwrap();
     compare("after the step");
+}
+
+#[test]
+fn what_clients_do_is_on_the_page() {
+    let mut world = World::new(Way::Embedded);
+    let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
+    world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+    world.way = Way::Tcp;
+    let page = || samples_at(world.server.as_ref().unwrap().address());
+    let of = |name: &str| page().get(name).copied().unwrap_or_default();
+    assert_eq!(
+        (of("forebay_connections"), of("forebay_sessions"), of("forebay_session_claims")),
+        (0.0, 0.0, 0.0)
+    );
+    let (one, other) = (world.client(), world.client());
+    let (table, judge) = (solver(&one), judge(&one));
+    row(&table, 0, "q_0_0", None);
+    let claim = judge.claim(up_to(1), Wait::No).unwrap().unwrap();
+    assert_eq!(
+        (of("forebay_connections"), of("forebay_sessions"), of("forebay_session_claims")),
+        (2.0, 2.0, 1.0)
+    );
+    one.table("nowhere").unwrap_err();
+    for (name, calls) in [
+        ("forebay_calls_total{method=\"Open\",outcome=\"ok\"}", 2.0),
+        ("forebay_calls_total{method=\"Write\",outcome=\"ok\"}", 2.0),
+        ("forebay_calls_total{method=\"Claim\",outcome=\"ok\"}", 1.0),
+        ("forebay_calls_total{method=\"Describe\",outcome=\"input\"}", 1.0),
+        ("forebay_calls_failed_total{cause=\"Unknown\"}", 1.0),
+        ("forebay_call_seconds_count{method=\"Write\"}", 2.0),
+        ("forebay_call_seconds_bucket{method=\"Write\",le=\"+Inf\"}", 2.0),
+        ("forebay_sessions_begun_total", 2.0),
+        ("forebay_connections_accepted_total", 2.0),
+    ] {
+        assert_eq!(of(name), calls, "{name}");
+    }
+    assert!(of("forebay_call_seconds_sum{method=\"Write\"}") > 0.0);
+    let before = of("forebay_connection_bytes_total{direction=\"in\"}");
+    let text = "x".repeat(100_000);
+    table.insert(NewRow::new(0, "r_0_0").unwrap(), [("prompt", (&*text).into())]).unwrap();
+    assert!(of("forebay_connection_bytes_total{direction=\"in\"}") >= before + 100_000.0);
+    assert!(of("forebay_connection_bytes_total{direction=\"out\"}") > 0.0);
+    drop((claim, judge, table, one));
+    assert_eq!((of("forebay_sessions"), of("forebay_session_claims")), (1.0, 0.0));
+    assert_eq!(of("forebay_sessions_ended_total{why=\"closed\"}"), 1.0);
+    drop(other);
+    while of("forebay_connections") > 0.0 {
+        std::thread::yield_now(); // until the server has read that they are closed
+    }
 }

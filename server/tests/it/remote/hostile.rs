@@ -4,15 +4,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use forebay_client::wire::proto::store_client::StoreClient;
+use forebay_client::wire;
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{self, CALL, SESSION};
 use forebay_client::{Changes, Client};
 use forebay_server::Server;
 use forebay_store::{Kind, NewRow, Row, Value, Wait};
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Request};
+use tonic::Code;
 
+use super::raw::{Raw, insert};
 use crate::conformance::*;
 
 #[test]
@@ -54,62 +53,6 @@ fn a_message_that_is_too_large_is_refused_before_it_is_sent() {
     assert_eq!((error.kind(), error.cause()), (Kind::Input, "TooLarge"), "{error}");
     assert!(error.to_string().contains(&wire::MESSAGE_BYTES_MAX.to_string()), "{error}");
     table.write(row, [("response", vec![1_i32].into())]).unwrap();
-}
-
-/// The protocol itself, without a client that minds it.
-pub(super) struct Raw {
-    runtime: tokio::runtime::Runtime,
-    client: StoreClient<tonic::transport::Channel>,
-    session: Vec<u8>,
-    _presence: tonic::Streaming<OpenEvent>,
-}
-
-impl Raw {
-    pub(super) fn connect(world: &World) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let address = world.address().replace("grpc://", "http://");
-        let (client, presence, session) = runtime.block_on(async {
-            let mut client = StoreClient::connect(address).await.unwrap();
-            let mut presence = client.open(OpenRequest::default()).await.unwrap().into_inner();
-            let first = presence.message().await.unwrap().unwrap().event.unwrap();
-            let open_event::Event::Opened(opened) = first else { panic!("{first:?}") };
-            (client, presence, opened.session.to_vec())
-        });
-        Raw { runtime, client, session, _presence: presence }
-    }
-
-    fn request<T>(&self, message: T, session: &[u8], name: &[u8]) -> Request<T> {
-        let mut request = Request::new(message);
-        request.metadata_mut().insert_bin(SESSION, MetadataValue::from_bytes(session));
-        request.metadata_mut().insert_bin(CALL, MetadataValue::from_bytes(name));
-        request
-    }
-
-    pub(super) fn lend(&self, message: LendRequest) -> Result<Loan, tonic::Status> {
-        let (mut client, request) = (self.client.clone(), self.request(message, &self.session, &[1; 16]));
-        let reply = self.runtime.block_on(async move { client.lend(request).await });
-        reply.map(tonic::Response::into_inner)
-    }
-
-    pub(super) fn try_write(&self, message: WriteRequest) -> Result<WriteReply, tonic::Status> {
-        let name = wire::new_call().to_le_bytes();
-        let (mut client, request) = (self.client.clone(), self.request(message, &self.session, &name));
-        let reply = self.runtime.block_on(async move { client.write(request).await });
-        reply.map(tonic::Response::into_inner)
-    }
-
-    fn write(&self, message: WriteRequest, session: &[u8], name: &[u8]) -> Result<WriteReply, Code> {
-        let (mut client, request) = (self.client.clone(), self.request(message, session, name));
-        let reply = self.runtime.block_on(async move { client.write(request).await });
-        reply.map(tonic::Response::into_inner).map_err(|status| status.code())
-    }
-}
-
-pub(super) fn insert(id: &str) -> WriteRequest {
-    let mut changes = Changes::new();
-    changes.insert("solver", NewRow::new(0, id).unwrap(), [("prompt", "?".into())]);
-    WriteRequest { changes: Some(wire::from_changes(&changes)) }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod access;
 mod hostile;
+mod limits;
 mod neighbour;
 mod outage;
 mod proxy;
 mod pushed;
+mod raw;

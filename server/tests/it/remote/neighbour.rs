@@ -124,7 +124,7 @@ fn who_is_no_neighbour_is_lent_nothing_and_who_is_has_only_his_own() {
     let world = World::new(Way::Tcp);
     let client = world.client();
     let table = solver(&client);
-    let raw = super::hostile::Raw::connect(&world);
+    let raw = super::raw::Raw::connect(&world);
     let status = raw.lend(LendRequest { policy_version: 0, bytes: 100, back: Vec::new() }).unwrap_err();
     let refused = failure_of(&status).unwrap();
     assert_eq!((refused.kind(), refused.cause()), (Kind::State, "NotNeighbour"));
@@ -133,7 +133,7 @@ fn who_is_no_neighbour_is_lent_nothing_and_who_is_has_only_his_own() {
     for loan in [theirs.loan(), Loan { extent, generation: generation + 1, capacity: 1 }] {
         let spot = Spot { offset: 64, length: 0, crc32c: 0 };
         let value = Some(from_placed(loan, PlacedKind::Utf8, spot));
-        let mut message = super::hostile::insert("q_0_0");
+        let mut message = super::raw::insert("q_0_0");
         let change = &mut message.changes.as_mut().unwrap().changes[0];
         let Some(change::Change::Insert(insert)) = &mut change.change else { panic!("{change:?}") };
         insert.cells[0].value = value;

@@ -1,0 +1,159 @@
+//! The pace at which a client has to send and to take: so much time for every piece.
+//!
+//! A call whose message comes a byte a second holds memory, and an answer that is taken a byte a second holds what a query
+//! holds, its turn among them. Both end once a piece took too long, however long the whole may take.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use forebay_client::Error;
+use forebay_client::wire::{PIECE_BYTES, from_error};
+use forebay_store::Kind;
+use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Bytes;
+
+use super::streams::Answers;
+use super::tally::Tally;
+
+/// What a client sends, which has to come at a pace.
+pub(super) struct Paced {
+    body: Body,
+    piece_time_max: Duration,
+    /// How much of the present piece has come, in bytes.
+    come: usize,
+    /// Since it is waited for the present piece.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl Paced {
+    pub(super) fn new(body: Body, piece_time_max: Duration) -> Self {
+        Paced { body, piece_time_max, come: 0, until: None }
+    }
+}
+
+fn late(what: &str, time: Duration) -> Status {
+    let message = format!(
+        "{what} of {PIECE_BYTES} bytes took longer than {time:?}, and the call was ended; make it again, in smaller parts where the line is slow"
+    );
+    from_error(&Error::new(Kind::Retry, "Deadline", message))
+}
+
+impl tonic::codegen::Body for Paced {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            let time = this.piece_time_max;
+            ready!(this.until.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(cx));
+            return Poll::Ready(Some(Err(late("a piece of the message", time))));
+        };
+        if let Some(Ok(frame)) = &frame {
+            this.come += frame.data_ref().map_or(0, Bytes::len);
+            if this.come >= PIECE_BYTES {
+                (this.come, this.until) = (0, None);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+/// An answer whose pieces have to be taken at a pace: else it is let go of, and the client is told when it reads on.
+pub(super) fn taken_at_a_pace<T: Send + 'static>(
+    mut answers: Answers<T>,
+    piece_time_max: Duration,
+    tally: Tally,
+) -> Answers<T> {
+    let (give, take) = mpsc::channel(1);
+    let was_late = Arc::new(AtomicBool::new(false));
+    let tells = was_late.clone();
+    tokio::spawn(async move {
+        loop {
+            let answer = tokio::select! {
+                answer = answers.next() => answer,
+                () = give.closed() => return,
+            };
+            let Some(answer) = answer else { return };
+            match tokio::time::timeout(piece_time_max, give.send(answer)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return, // nobody reads any more
+                Err(_) => {
+                    tells.store(true, Ordering::Release);
+                    return tally.answer_abandoned();
+                }
+            }
+        }
+    });
+    let taken = stream::unfold(Some(take), move |take| {
+        let was_late = was_late.clone();
+        async move {
+            let mut take = take?;
+            match take.recv().await {
+                Some(answer) => Some((answer, Some(take))),
+                None if was_late.load(Ordering::Acquire) => {
+                    Some((Err(late("a piece of the answer", piece_time_max)), None))
+                }
+                None => None,
+            }
+        }
+    });
+    taken.boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_takes_is_let_go_of_and_says_so() {
+        let tally = Tally::default();
+        let held = Arc::new(());
+        let kept = held.clone();
+        let pieces = stream::iter(0..5_u8).map(move |at| {
+            let _kept = &kept;
+            Ok(at)
+        });
+        let mut taken = taken_at_a_pace(pieces.boxed(), Duration::from_millis(1), tally.clone());
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await; // its producer is not gone yet
+        }
+        let mut got = Vec::new();
+        while let Some(piece) = taken.next().await {
+            got.push(piece.map_err(|status| status.code()));
+        }
+        assert_eq!(got.last(), Some(&Err(tonic::Code::DeadlineExceeded)), "{got:?}");
+        assert!(got.len() < 5 && tally.counts().answers_abandoned == 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_taken_comes_whole_and_one_that_is_dropped_ends() {
+        let whole = || stream::iter(0..100_u8).map(Ok).boxed();
+        let taken = taken_at_a_pace(whole(), Duration::from_secs(3600), Tally::default());
+        assert_eq!(taken.map(Result::unwrap).collect::<Vec<_>>().await, (0..100).collect::<Vec<_>>());
+        let held = Arc::new(());
+        let kept = held.clone();
+        let endless = stream::pending().map(move |()| {
+            let _kept = &kept;
+            Ok(())
+        });
+        drop(taken_at_a_pace(endless.boxed(), Duration::from_secs(3600), Tally::default()));
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
