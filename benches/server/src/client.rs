@@ -9,6 +9,8 @@ use forebay_benches::{Outcome, Random};
 use forebay_client::{Changes, Client};
 use forebay_store::{MicroBatch, NewRow, Row, Wait};
 
+use crate::crowd::raise_open_files;
+use crate::many::group;
 use crate::{bare, connect, connect_to_send};
 
 /// How many samples are written at once.
@@ -28,6 +30,10 @@ pub fn child(words: &[String]) -> Outcome<()> {
         return Err("a client wants to know what, where and how often".into());
     };
     let count: usize = count.parse()?;
+    if ["hold", "take"].contains(&what.as_str()) {
+        raise_open_files()?;
+        return group(what == "take", address, count);
+    }
     let numbers = match what.as_str() {
         "echo" => percentiles(bare::round_trips(Path::new(address), count)?).to_vec(),
         "trips" => trips(&connect(address)?, count)?.to_vec(),

@@ -6,6 +6,8 @@
 
 mod bare;
 mod client;
+mod crowd;
+mod many;
 
 use std::process::{Child, Command, Stdio};
 
@@ -15,6 +17,8 @@ use forebay_server::Server;
 use forebay_store::{Consumer, DataType, Element, Options, Schema, Store};
 
 pub use client::child;
+pub use crowd::raise_open_files;
+pub use many::{Size, many};
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -164,10 +168,18 @@ fn embedded(scale: &Scale) -> Outcome<[f64; 3]> {
 
 /// This program again, as a client.
 fn spawn(what: &str, address: &str, count: usize) -> Outcome<Child> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new(program);
+    Ok(child_of(what, address, count)?.spawn()?)
+}
+
+/// The same, for one that waits for words.
+fn spawn_with_words(what: &str, address: &str, count: usize) -> Outcome<Child> {
+    Ok(child_of(what, address, count)?.stdin(Stdio::piped()).spawn()?)
+}
+
+fn child_of(what: &str, address: &str, count: usize) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
     command.args(["--child", what, address, &count.to_string()]).stdout(Stdio::piped());
-    Ok(command.spawn()?)
+    Ok(command)
 }
 
 /// What a client printed.
@@ -213,5 +225,21 @@ mod tests {
         assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0);
         assert!(child(&["dance".to_owned(), world.tcp(), "1".to_owned()]).is_err());
         assert_eq!(world.store.table("solver").unwrap().counts().written, scale.samples as u64);
+    }
+
+    // Nobody starves: each has at least a fifth of a fair share, and at most five times it.
+    #[test]
+    fn many_subscribers_beside_many_idle_connections_each_get_their_share() {
+        let world = World::new().unwrap();
+        let mut idle = crowd::Crowd::enter(&world.tcp(), 200).unwrap();
+        let mut takers = crowd::Crowd::enter(&world.tcp(), 50).unwrap();
+        takers.subscribe();
+        crowd::feed(&world.store, 50, 20).unwrap();
+        while takers.took().iter().sum::<u64>() < 50 * 20 {
+            std::thread::yield_now(); // the last answers are on their way
+        }
+        let [fewest, most] = crowd::spread(&takers.took());
+        assert!(fewest >= many::FAIR[0] && most <= many::FAIR[1], "{:?}", takers.took());
+        idle.is_there().unwrap();
     }
 }
