@@ -160,4 +160,81 @@ mod tests {
             let _ = read_stream(&stream[..at]);
         }
     }
+
+    /// Streams with all that the protocol's columns can be: views, lists of lists, tensors, bits, nulls, several batches.
+    fn streams() -> Vec<Vec<u8>> {
+        use arrow_array::builder::*;
+        use arrow_array::types::Float32Type;
+        use arrow_array::{BooleanArray, FixedSizeListArray, ListArray};
+        let mut lists = ListViewBuilder::new(Int32Builder::new());
+        let mut bytes = BinaryViewBuilder::new();
+        for at in 0..20 {
+            lists.append_value((0..at).map(Some));
+            bytes.append_option((at % 3 > 0).then(|| vec![at as u8; at as usize * 4]));
+        }
+        let parts = || (0..20).map(|at| (at % 4 > 0).then(|| vec![Some(at as f32); 3]));
+        let columns: [(&str, arrow_array::ArrayRef); 6] = [
+            ("tokens", Arc::new(lists.finish())),
+            ("image", Arc::new(bytes.finish())),
+            ("tensor", Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(parts(), 3))),
+            ("parts", Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(parts()))),
+            (
+                "flag",
+                Arc::new((0..20).map(|at| (at % 5 > 0).then_some(at % 2 == 0)).collect::<BooleanArray>()),
+            ),
+            ("text", batch(20).column(0).clone()),
+        ];
+        let all =
+            RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
+                .unwrap();
+        let parted: Vec<RecordBatch> = (0..4).map(|at| all.slice(at * 5, 5)).collect();
+        vec![
+            write_stream(&all.schema(), std::slice::from_ref(&all)).unwrap(),
+            write_stream(&all.schema(), &parted).unwrap(),
+            write_stream(&batch(3).schema(), &[batch(3)]).unwrap(),
+        ]
+    }
+
+    /// `FOREBAY_ROUNDS=2000000 FOREBAY_SEED=7 cargo test -p forebay-client --lib streams_that_nobody_wrote` is the long form.
+    #[test]
+    fn streams_that_nobody_wrote_are_refused_or_hold_what_can_be_read() {
+        use forebay_store::{Randomness, SeededRandomness};
+        let from = |name: &str, otherwise| {
+            std::env::var(name).map_or(otherwise, |text| text.parse::<u64>().unwrap())
+        };
+        let (seed, rounds) = (from("FOREBAY_SEED", 51), from("FOREBAY_ROUNDS", 6_000));
+        let (dice, sound, mut read) = (SeededRandomness::new(seed), streams(), 0_u64);
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {})); // the library's own panics are caught, and are not to be seen
+        for round in 0..rounds {
+            let mut bytes = sound[dice.next_u64() as usize % sound.len()].clone();
+            for _ in 0..1 + dice.next_u64() % 3 {
+                let at = dice.next_u64() as usize % bytes.len();
+                match dice.next_u64() % 5 {
+                    0 => bytes[at] ^= 1 << (dice.next_u64() % 8),
+                    1 => bytes[at] = [0, 1, 0x7F, 0x80, 0xFF][dice.next_u64() as usize % 5],
+                    2 => bytes.truncate(at.max(8)),
+                    3 => {
+                        let end = bytes.len().min(at + 8);
+                        bytes[at..end].fill(0xFF);
+                    }
+                    _ => {
+                        let end = bytes.len().min(at + 4);
+                        let number = (dice.next_u64() as u32 % 64).to_le_bytes();
+                        bytes[at..end].copy_from_slice(&number[..end - at]);
+                    }
+                }
+            }
+            let Ok((_, batches)) = read_stream(&bytes) else { continue };
+            read += 1;
+            for batch in &batches {
+                for column in batch.columns() {
+                    let whole = column.to_data().validate_full();
+                    assert!(whole.is_ok(), "seed {seed}, round {round}: {whole:?}");
+                }
+            }
+        }
+        std::panic::set_hook(hook);
+        assert!(read > 0, "seed {seed}: nothing was read, so nothing was tried");
+    }
 }

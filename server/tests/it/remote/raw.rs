@@ -16,6 +16,7 @@ use crate::conformance::World;
 pub(crate) struct Raw {
     pub(crate) runtime: tokio::runtime::Runtime,
     pub(crate) client: StoreClient<Channel>,
+    pub(crate) channel: Channel,
     pub(crate) session: Vec<u8>,
     _presence: Streaming<OpenEvent>,
 }
@@ -25,14 +26,15 @@ impl Raw {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address = world.address().replace("grpc://", "http://");
-        let (client, presence, session) = runtime.block_on(async {
-            let mut client = StoreClient::connect(address).await.unwrap();
+        let (client, channel, presence, session) = runtime.block_on(async {
+            let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
+            let mut client = StoreClient::new(channel.clone());
             let mut presence = client.open(OpenRequest::default()).await.unwrap().into_inner();
             let first = presence.message().await.unwrap().unwrap().event.unwrap();
             let open_event::Event::Opened(opened) = first else { panic!("{first:?}") };
-            (client, presence, opened.session.to_vec())
+            (client, channel, presence, opened.session.to_vec())
         });
-        Raw { runtime, client, session, _presence: presence }
+        Raw { runtime, client, channel, session, _presence: presence }
     }
 
     pub(crate) fn request<T>(&self, message: T, session: &[u8], name: &[u8]) -> Request<T> {
@@ -68,6 +70,17 @@ impl Raw {
         let (mut client, request) = (self.client.clone(), self.request(message, &self.session, &name));
         let reply = self.runtime.block_on(async move { client.write(request).await });
         reply.map(tonic::Response::into_inner)
+    }
+
+    /// A claim of whatever is there; its name.
+    pub(crate) fn claim(&self, consumer: &str) -> Option<(u64, u64)> {
+        let rule = Some(wire::from_micro_batch(&forebay_store::MicroBatch::up_to(1)));
+        let message =
+            ClaimRequest { consumer: consumer.to_owned(), rule, wait_ms: Some(0), ..Default::default() };
+        let request = self.request(message, &self.session, &wire::new_call().to_le_bytes());
+        let mut client = self.client.clone();
+        let reply = self.runtime.block_on(async move { client.claim(request).await }).unwrap().into_inner();
+        reply.granted.map(|granted| (granted.incarnation, granted.claim))
     }
 
     /// Sends the first piece of an object, and then nothing more.
