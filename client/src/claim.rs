@@ -1,5 +1,7 @@
 //! A leased micro-batch of a store, wherever that is.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -8,7 +10,7 @@ use forebay_store::{GradientId, Row, SampleId, Timestamp, Wait};
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::client::Client;
-use crate::connection::{Ask, Epoch, Granted};
+use crate::connection::{Ask, Epoch, Granted, Waited};
 use crate::error::Result;
 
 /// A leased micro-batch: rows of one table, in sample-id order, that nobody else of its consumer can have. Dropping it gives
@@ -21,6 +23,9 @@ pub struct Claim {
     settled: bool,
 }
 
+/// A claim to come, on any async runtime. Where it is dropped no row is taken, or what was taken goes back.
+pub type ClaimFuture = Pin<Box<dyn Future<Output = Result<Waited<Claim>>> + Send>>;
+
 #[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
 impl Claim {
     pub(crate) fn ask(client: &Client, ask: &Ask<'_>, wait: Wait) -> Result<Option<Self>> {
@@ -28,7 +33,19 @@ impl Claim {
         Ok(granted.map(|granted| Claim { client: client.clone(), granted, settled: false }))
     }
 
-    /// The claim's epoch: incarnation of the store, and number in it.
+    /// The same without blocking: see [`Connection::claim_async`](crate::Connection::claim_async).
+    pub(crate) fn ask_async(client: &Client, ask: &Ask<'_>, wait: Wait) -> Result<ClaimFuture> {
+        let (granting, client) = (client.connection.claim_async(ask, wait)?, client.clone());
+        Ok(Box::pin(async move {
+            Ok(match granting.await? {
+                Waited::Claimed(granted) => Waited::Claimed(Claim { client, granted, settled: false }),
+                Waited::Complete => Waited::Complete,
+                Waited::TimedOut => Waited::TimedOut,
+            })
+        }))
+    }
+
+    /// What the claim is called: incarnation of the store, number in it, and the place in a gang that it was claimed from.
     pub fn epoch(&self) -> Epoch {
         self.granted.epoch
     }

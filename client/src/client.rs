@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use forebay_store::{Consumer, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, Schema, Store};
+use forebay_store::{Consumer, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, Schema, Store, Wait};
 
 use crate::changes::Changes;
-use crate::connection::{Answer, Connection, Declaration, Plan};
+use crate::claim::{Claim, ClaimFuture};
+use crate::connection::{Answer, Answering, Ask, Connection, Declaration, Declared, Plan};
 use crate::consumer::ConsumerHandle;
 use crate::embedded::Embedded;
 use crate::error::Result;
@@ -77,6 +78,11 @@ impl Client {
         Ok(Table::new(self.clone(), name))
     }
 
+    /// The same without a look whether there is one: the table's calls say so then.
+    pub fn table_named(&self, name: &str) -> Table {
+        Table::new(self.clone(), name)
+    }
+
     /// The names of all tables, in the order of their creation.
     ///
     /// # Errors
@@ -101,6 +107,22 @@ impl Client {
     /// `input` when there is none.
     pub fn consumer(&self, name: &str) -> Result<ConsumerHandle> {
         Ok(ConsumerHandle::new(self.clone(), name, self.connection.consumer(name)?))
+    }
+
+    /// Every consumer, in the order of their declaration.
+    ///
+    /// # Errors
+    /// `retry` when the server cannot be reached.
+    pub fn consumers(&self) -> Result<Vec<Declared>> {
+        self.connection.consumers()
+    }
+
+    /// Claims rows in any role: what [`ConsumerHandle::claim_async`] and its like are made of.
+    ///
+    /// # Errors
+    /// As theirs.
+    pub fn claim_async(&self, ask: &Ask<'_>, wait: Wait) -> Result<ClaimFuture> {
+        Claim::ask_async(self, ask, wait)
     }
 
     /// Makes changes over any tables, all or none. Gives the rows that were inserted, in the order of their insertion.
@@ -156,6 +178,14 @@ impl Client {
         self.connection.query(statement)
     }
 
+    /// The same without blocking a thread, on any async runtime. Dropping it gives the question up.
+    ///
+    /// # Errors
+    /// As for [`query`](Client::query).
+    pub fn query_async(&self, statement: &str) -> Result<Answering> {
+        self.connection.query_async(statement)
+    }
+
     /// Makes everything so far stable: a power failure takes nothing of it.
     ///
     /// # Errors
@@ -170,5 +200,14 @@ impl Client {
     /// As there.
     pub fn checkpoint(&self) -> Result<()> {
         self.connection.checkpoint()
+    }
+
+    /// Gives everything back that came of this client, ends all waits, and accepts nothing more, whatever handles are
+    /// left: a session at a server is over at once, a store in this process is stable and closed. A second call does nothing.
+    ///
+    /// # Errors
+    /// `closed` when the disk failed before everything was stable. It is closed all the same.
+    pub fn close(&self) -> Result<()> {
+        self.connection.close()
     }
 }

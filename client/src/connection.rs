@@ -1,6 +1,8 @@
 //! The seam between what callers hold and where the store is: plain calls, plain data.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +18,40 @@ use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::error::Result;
 
-/// A claim's name: incarnation of the store, and number in it.
-pub type Epoch = (u64, u64);
+/// What a claim is called by who holds it: incarnation of the store, number in it, and, for a rank's part of it, the place in
+/// the gang that it was claimed from ([`Role::Member`]), else 0. Ranks that share a holder have claims of one number.
+pub type Epoch = (u64, u64, u64);
 
 /// The answer of a query: its schema, and its rows.
 pub type Answer = (Arc<ArrowSchema>, Vec<RecordBatch>);
+
+/// A wait for rows: see [`Connection::claim_async`].
+pub type Granting = Pin<Box<dyn Future<Output = Result<Waited<Granted>>> + Send>>;
+
+/// A wait for the answer of a query: see [`Connection::query_async`].
+pub type Answering = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
+
+/// What a wait for rows came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Waited<T> {
+    /// Rows are claimed.
+    Claimed(T),
+    /// Nothing more can come: all that the step has planned was handed out.
+    Complete,
+    /// The wait is over, and there were not enough rows. Said by those ways to a store that have a clock for it.
+    TimedOut,
+}
+
+/// A consumer, as it was declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// What it does with its claims.
+    pub kind: ConsumerKind,
+    /// Whose rows it takes.
+    pub tables: Vec<String>,
+}
 
 /// What is declared by one call.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +74,8 @@ pub struct Ask<'a> {
     pub rule: MicroBatch,
     /// In which role.
     pub role: Role,
+    /// Whom `system.claims` shows as the holder of a task's claim; none for this client.
+    pub owner: Option<&'a str>,
     /// Columns that are read along with it, where that saves a round trip.
     pub columns: &'a [&'a str],
 }
@@ -56,6 +89,16 @@ pub enum Role {
     Step(u64),
     /// As a rank of a gang, by the number that [`Connection::join_step`] gave.
     Member(u64),
+}
+
+impl Role {
+    /// The place in a gang, or 0.
+    pub(crate) fn member(self) -> u64 {
+        match self {
+            Role::Member(member) => member,
+            Role::Task | Role::Step(_) => 0,
+        }
+    }
 }
 
 /// Rows that were granted to a holder.
@@ -82,10 +125,11 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// A claim in plain words.
-    pub fn of(claim: &Claim) -> Self {
+    /// A claim in plain words; `member` is the place in a gang that it was claimed from, or 0.
+    pub fn of(claim: &Claim, member: u64) -> Self {
+        let (incarnation, number) = claim.epoch();
         Granted {
-            epoch: claim.epoch(),
+            epoch: (incarnation, number, member),
             table: claim.table().to_owned(),
             step: claim.step(),
             sequence_in_step: claim.sequence_in_step(),
@@ -148,6 +192,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn tables(&self) -> Result<Vec<String>>;
     fn table(&self, name: &str) -> Result<(Schema, TableCounts)>;
     fn consumer(&self, name: &str) -> Result<ConsumerKind>;
+    /// Every consumer, in the order of their declaration.
+    fn consumers(&self) -> Result<Vec<Declared>>;
     fn open_groups(&self, consumer: &str) -> Result<Vec<String>>;
     fn policy(&self, name: &str) -> Result<PolicyInfo>;
 
@@ -157,10 +203,17 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted>;
     fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>>;
     fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue>;
+    /// What the cells of a data column hold, a value a row, whoever holds the rows.
+    fn read(&self, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>>;
     /// One SELECT over one snapshot.
     fn query(&self, statement: &str) -> Result<Answer>;
+    /// The same without blocking a thread, on any async runtime. Dropping it gives the question up.
+    fn query_async(&self, statement: &str) -> Result<Answering>;
 
     fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>>;
+    /// The same without blocking a thread, on any async runtime. Where it is dropped no row is taken, or what was taken goes
+    /// back. A store in this process has no clock for `wait`, and waits for ever: race it against a timer of the runtime.
+    fn claim_async(&self, ask: &Ask<'_>, wait: Wait) -> Result<Granting>;
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch>;
     /// What the cells of data columns hold, a list a column with a value a row: as [`forebay_store::Claim::cells`].
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>>;
@@ -183,4 +236,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// Makes everything so far stable.
     fn sync(&self) -> Result<()>;
     fn checkpoint(&self) -> Result<()>;
+
+    /// Gives everything back that is held, ends all waits, and accepts nothing more, whatever handles are left. A store in
+    /// this process is stable then. A second call does nothing.
+    fn close(&self) -> Result<()>;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_store::{ConsumerKind, MicroBatch, Wait};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimFuture};
 use crate::client::Client;
 use crate::connection::{Ask, Role};
 use crate::error::Result;
@@ -41,8 +41,18 @@ impl ConsumerHandle {
     /// The same, with columns that are read along with it where that saves a round trip; [`Claim::columns`] for the same
     /// columns has them at hand then.
     pub fn claim_with(&self, rule: MicroBatch, wait: Wait, columns: &[&str]) -> Result<Option<Claim>> {
-        let ask = Ask { consumer: &self.name, rule, role: Role::Task, columns };
+        let ask = Ask { columns, ..self.asking(rule) };
         Claim::ask(&self.client, &ask, wait)
+    }
+
+    /// The same without blocking a thread, on any async runtime. A store in this process has no clock for `wait`: race it
+    /// against a timer.
+    pub fn claim_async(&self, rule: MicroBatch, wait: Wait) -> Result<ClaimFuture> {
+        Claim::ask_async(&self.client, &self.asking(rule), wait)
+    }
+
+    fn asking(&self, rule: MicroBatch) -> Ask<'_> {
+        Ask { consumer: &self.name, rule, role: Role::Task, owner: None, columns: &[] }
     }
 
     /// The keys of the groups that there are and that have not been handed out.

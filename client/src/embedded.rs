@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Kind, ObjectRef, PolicyInfo, Rewind, RewoundTo, Row,
-    SampleId, Schema, Store, TableCounts, Timestamp, Value, Wait,
+    CommittedStep, ConsumerInfo, ConsumerKind, Delete, Deleted, Gang, Kind, ObjectRef, PolicyInfo, Rewind,
+    RewoundTo, Row, SampleId, Schema, Store, TableCounts, Timestamp, Value, Wait,
 };
 
 use crate::cell::CellValue;
 use crate::changes::Changes;
-use crate::connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan};
+use crate::connection::{
+    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Waited,
+};
 use crate::error::{Error, Result};
-use crate::holder::Holder;
+use crate::holder::{CLOSED_BY_OWNER, Holder};
 
 /// Whoever answers SELECTs over a store of this process: the engine for it is another crate's.
 pub trait Queries: std::fmt::Debug + Send + Sync {
@@ -22,12 +24,18 @@ pub trait Queries: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// As the engine says them.
     fn query(&self, statement: &str) -> Result<Answer>;
+
+    /// The same without blocking a thread, on any async runtime. Dropping it gives the question up.
+    ///
+    /// # Errors
+    /// As the engine says them.
+    fn query_async(&self, statement: &str) -> Result<Answering>;
 }
 
 /// A store in this process, behind the interface that a remote one has too. Nothing is copied for it.
 #[derive(Debug)]
 pub struct Embedded {
-    holder: Holder,
+    holder: Arc<Holder>,
     queries: Option<Arc<dyn Queries>>,
 }
 
@@ -35,7 +43,7 @@ impl Embedded {
     /// That store; its claims are shown as this process's.
     pub fn new(store: Store) -> Self {
         let owner = format!("process {}", std::process::id());
-        Embedded { holder: Holder::new(store, &owner), queries: None }
+        Embedded { holder: Arc::new(Holder::new(store, &owner)), queries: None }
     }
 
     /// The same, with somebody who answers SELECTs.
@@ -46,6 +54,40 @@ impl Embedded {
     fn store(&self) -> &Store {
         self.holder.store()
     }
+
+    fn queries(&self) -> Result<&Arc<dyn Queries>> {
+        self.queries.as_ref().ok_or_else(|| {
+            let message =
+                "nobody here answers queries; give the client an engine with `Embedded::with_queries`";
+            Error::new(Kind::Input, "Queries", message)
+        })
+    }
+}
+
+/// Every consumer of a store of this process.
+pub fn consumers(store: &Store) -> Vec<Declared> {
+    let mut all: Vec<Declared> = Vec::new();
+    for ConsumerInfo { name, kind, table, .. } in store.consumers() {
+        match all.last_mut().filter(|last| last.name == name) {
+            Some(last) => last.tables.push(table),
+            None => {
+                let is_trainer = kind == ConsumerKind::Trainer.as_str();
+                let kind = if is_trainer { ConsumerKind::Trainer } else { ConsumerKind::Task };
+                all.push(Declared { name, kind, tables: vec![table] });
+            }
+        }
+    }
+    all
+}
+
+/// What the cells of a column hold, in a store of this process.
+///
+/// # Errors
+/// As the store's own calls.
+pub fn read(store: &Store, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>> {
+    let table = store.table(table)?;
+    table.schema().index_of(column)?;
+    rows.iter().map(|row| Ok(table.cell(*row, column)?.into())).collect()
 }
 
 /// Declares something in a store of this process.
@@ -95,6 +137,10 @@ impl Connection for Embedded {
         Ok(self.store().consumer(name)?.kind())
     }
 
+    fn consumers(&self) -> Result<Vec<Declared>> {
+        Ok(consumers(self.store()))
+    }
+
     fn open_groups(&self, consumer: &str) -> Result<Vec<String>> {
         Ok(self.store().consumer(consumer)?.open_groups())
     }
@@ -123,17 +169,29 @@ impl Connection for Embedded {
         Ok(self.store().table(table)?.cell(row, column)?.into())
     }
 
+    fn read(&self, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>> {
+        read(self.store(), table, rows, column)
+    }
+
     fn query(&self, statement: &str) -> Result<Answer> {
-        let queries = self.queries.as_ref().ok_or_else(|| {
-            let message =
-                "nobody here answers queries; give the client an engine with `Embedded::with_queries`";
-            Error::new(Kind::Input, "Queries", message)
-        })?;
-        queries.query(statement)
+        self.queries()?.query(statement)
+    }
+
+    fn query_async(&self, statement: &str) -> Result<Answering> {
+        self.queries()?.query_async(statement)
     }
 
     fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>> {
-        self.holder.claim(ask, wait, Granted::of)
+        self.holder.claim(ask, wait)
+    }
+
+    fn claim_async(&self, ask: &Ask<'_>, _wait: Wait) -> Result<Granting> {
+        let (rows, holder, role) = (self.holder.claim_async(ask)?, self.holder.clone(), ask.role);
+        Ok(Box::pin(async move {
+            let claim = rows.await.map_err(|error| holder.closed_or(error.into()))?;
+            let Some(claim) = claim else { return Ok(Waited::Complete) };
+            Ok(Waited::Claimed(holder.keep_unless_closed(claim, role)?))
+        }))
     }
 
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
@@ -202,5 +260,13 @@ impl Connection for Embedded {
 
     fn checkpoint(&self) -> Result<()> {
         Ok(self.store().checkpoint().map(drop)?)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.holder.close();
+        let (store, is_over) = (self.store(), self.store().closed().is_some());
+        let synced = if is_over || store.is_read_only() { Ok(()) } else { store.sync() };
+        store.close(CLOSED_BY_OWNER);
+        Ok(synced?)
     }
 }

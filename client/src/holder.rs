@@ -7,6 +7,7 @@
 //! `inner` is held for a look-up; the lock of a claim while something is done with that claim, which may wait for a disk.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +19,12 @@ use forebay_store::{
 
 use crate::cell::CellValue;
 use crate::changes::Changes;
-use crate::connection::{Ask, Commit, Epoch, Plan, Role};
+use crate::connection::{Ask, Commit, Epoch, Granted, Plan, Role};
 use crate::error::{Error, Result};
 use crate::wire::SentCell;
+
+/// Why a store is closed that nothing else has closed.
+pub(crate) const CLOSED_BY_OWNER: &str = "it was closed by its owner";
 
 /// How many claims may lie there before those that have ended by themselves are looked for.
 const CLAIMS_BEFORE_SWEEP: usize = 256;
@@ -30,6 +34,8 @@ const CLAIMS_BEFORE_SWEEP: usize = 256;
 pub struct Holder {
     store: Store,
     owner: String,
+    /// Nobody claims any more: what goes back is not for this holder's own waits.
+    closed: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -37,7 +43,8 @@ pub struct Holder {
 struct Inner {
     claims: HashMap<Epoch, Held>,
     steps: HashMap<u64, Arc<Step>>,
-    members: HashMap<u64, Arc<GangMember>>,
+    /// With the step that each is of. Those of the step that was joined last: no other is open.
+    members: HashMap<u64, (u64, Arc<GangMember>)>,
     next_member: u64,
     sweep_at: usize,
 }
@@ -57,12 +64,18 @@ impl Holder {
     /// A holder of nothing yet. `owner` is what `system.claims` shows.
     pub fn new(store: Store, owner: &str) -> Self {
         let inner = Inner { sweep_at: CLAIMS_BEFORE_SWEEP, ..Inner::default() };
-        Holder { store, owner: owner.to_owned(), inner: Mutex::new(inner) }
+        Holder { store, owner: owner.to_owned(), closed: AtomicBool::new(false), inner: Mutex::new(inner) }
     }
 
     /// The store.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What it has, for a look-up. A forked child is refused before the lock is touched: nobody may be there to let it go.
+    fn inner(&self) -> Result<MutexGuard<'_, Inner>> {
+        self.store.check_process()?;
+        Ok(lock(&self.inner))
     }
 
     /// How many claims it holds.
@@ -73,7 +86,7 @@ impl Holder {
     /// Gives everything back at once: claims, steps, places in gangs. What comes later is kept as before.
     pub fn give_back(&self) {
         let all = {
-            let mut inner = lock(&self.inner);
+            let Ok(mut inner) = self.inner() else { return }; // a child holds nothing
             let sweep_at = inner.sweep_at;
             std::mem::replace(&mut *inner, Inner { sweep_at, ..Inner::default() })
         };
@@ -82,11 +95,11 @@ impl Holder {
 
     /// A step that it began.
     fn step(&self, number: u64) -> Result<Arc<Step>> {
-        lock(&self.inner).steps.get(&number).cloned().ok_or_else(|| closed(number))
+        self.inner()?.steps.get(&number).cloned().ok_or_else(|| closed(number))
     }
 
     fn member(&self, number: u64) -> Result<Arc<GangMember>> {
-        let found = lock(&self.inner).members.get(&number).cloned();
+        let found = self.inner()?.members.get(&number).map(|(_, member)| member.clone());
         found.ok_or_else(|| {
             Error::input(
                 "Unknown",
@@ -99,13 +112,20 @@ impl Holder {
     ///
     /// # Errors
     /// As the store's own claims; `state` for a step that is not this holder's.
-    pub fn claim<T>(&self, ask: &Ask<'_>, wait: Wait, see: impl FnOnce(&Claim) -> T) -> Result<Option<T>> {
-        let claim = match ask.role {
-            Role::Task => self.store.consumer(ask.consumer)?.claim(ask.rule, &self.owner, wait)?,
+    pub fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>> {
+        let claim = self.ask(ask, wait).map_err(|error| self.closed_or(error))?;
+        claim.map(|claim| self.keep_unless_closed(claim, ask.role)).transpose()
+    }
+
+    fn ask(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Claim>> {
+        Ok(match ask.role {
+            Role::Task => {
+                let owner = ask.owner.unwrap_or(&self.owner);
+                self.store.consumer(ask.consumer)?.claim(ask.rule, owner, wait)?
+            }
             Role::Step(step) => self.step(step)?.next(&self.store.consumer(ask.consumer)?, ask.rule, wait)?,
             Role::Member(member) => self.member(member)?.next(ask.rule, wait)?,
-        };
-        Ok(claim.map(|claim| self.keep(claim, see)))
+        })
     }
 
     /// The same without blocking; [`keep`](Holder::keep) what comes of it.
@@ -114,26 +134,49 @@ impl Holder {
     /// As for [`claim`](Holder::claim).
     pub fn claim_async(&self, ask: &Ask<'_>) -> Result<ClaimFuture> {
         Ok(match ask.role {
-            Role::Task => self.store.consumer(ask.consumer)?.claim_async(ask.rule, &self.owner)?,
+            Role::Task => {
+                let owner = ask.owner.unwrap_or(&self.owner);
+                self.store.consumer(ask.consumer)?.claim_async(ask.rule, owner)?
+            }
             Role::Step(step) => self.step(step)?.next_async(&self.store.consumer(ask.consumer)?, ask.rule)?,
             Role::Member(member) => self.member(member)?.next_async(ask.rule),
         })
     }
 
-    /// Keeps a claim until it is ended, after a look at it.
-    pub fn keep<T>(&self, claim: Claim, see: impl FnOnce(&Claim) -> T) -> T {
-        let (epoch, seen) = (claim.epoch(), see(&claim));
+    /// Gives everything back at once, and refuses claims that come later.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.give_back();
+    }
+
+    /// [`keep`](Holder::keep), for whoever may be closed meanwhile.
+    pub(crate) fn keep_unless_closed(&self, claim: Claim, role: Role) -> Result<Granted> {
+        if self.closed.load(Ordering::SeqCst) {
+            drop(claim);
+            return Err(closed_by_owner());
+        }
+        Ok(self.keep(claim, role))
+    }
+
+    /// That it is closed, if it is: a wait that ends then may end with its step, or with the store.
+    pub(crate) fn closed_or(&self, error: Error) -> Error {
+        if self.closed.load(Ordering::SeqCst) { closed_by_owner() } else { error }
+    }
+
+    /// Keeps a claim that was made in a role, until it is ended. Says what it is.
+    pub fn keep(&self, claim: Claim, role: Role) -> Granted {
+        let granted = Granted::of(&claim, role.member());
         let mut inner = lock(&self.inner);
         if inner.claims.len() >= inner.sweep_at {
             inner.claims.retain(|_, held| lock(held).as_ref().is_some_and(Claim::is_live));
             inner.sweep_at = CLAIMS_BEFORE_SWEEP.max(2 * inner.claims.len());
         }
-        inner.claims.insert(epoch, Arc::new(Mutex::new(Some(claim))));
-        seen
+        inner.claims.insert(granted.epoch, Arc::new(Mutex::new(Some(claim))));
+        granted
     }
 
     fn held(&self, epoch: Epoch) -> Result<Held> {
-        lock(&self.inner).claims.get(&epoch).cloned().ok_or_else(|| ended(epoch))
+        self.inner()?.claims.get(&epoch).cloned().ok_or_else(|| ended(epoch))
     }
 
     /// Looks at a claim.
@@ -154,7 +197,7 @@ impl Holder {
     fn take(&self, epoch: Epoch) -> Result<Claim> {
         let held = self.held(epoch)?;
         let claim = lock(&held).take();
-        lock(&self.inner).claims.remove(&epoch);
+        self.inner()?.claims.remove(&epoch);
         claim.ok_or_else(|| ended(epoch))
     }
 
@@ -258,12 +301,14 @@ impl Holder {
     /// # Errors
     /// As [`Step::join`]; `state` when no such step is open.
     pub fn join_step(&self, step: u64, consumer: &str, gang: Gang) -> Result<u64> {
-        let step = self.store.step(step)?;
-        let member = step.join(&self.store.consumer(consumer)?, gang)?;
+        let member = self.store.step(step)?.join(&self.store.consumer(consumer)?, gang)?;
         let mut inner = lock(&self.inner);
+        let over: Vec<_> = inner.members.extract_if(|_, (of, _)| *of != step).collect();
         inner.next_member += 1;
         let number = inner.next_member;
-        inner.members.insert(number, Arc::new(member));
+        inner.members.insert(number, (step, Arc::new(member)));
+        drop(inner);
+        drop(over); // with nothing locked
         Ok(number)
     }
 
@@ -316,7 +361,11 @@ impl Holder {
     }
 }
 
-fn ended((_, claim): Epoch) -> Error {
+fn closed_by_owner() -> Error {
+    forebay_store::Error::from(Cause::Closed { reason: CLOSED_BY_OWNER.to_owned() }).into()
+}
+
+fn ended((_, claim, _): Epoch) -> Error {
     forebay_store::Error::from(Cause::ClaimFenced { claim, found: "ended or another's", expected: "leased" })
         .into()
 }

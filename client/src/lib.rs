@@ -48,11 +48,14 @@ pub mod wire;
 
 pub use cell::CellValue;
 pub use changes::{Cells, Changes};
-pub use claim::Claim;
+pub use claim::{Claim, ClaimFuture};
 pub use client::Client;
-pub use connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan, Role};
+pub use connection::{
+    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Role,
+    Waited,
+};
 pub use consumer::ConsumerHandle;
-pub use embedded::{Embedded, Queries, declare, grow};
+pub use embedded::{Embedded, Queries, consumers, declare, grow, read};
 pub use error::{Error, Result};
 pub use holder::Holder;
 pub use remote::{Address, ConnectOptions, Remote};

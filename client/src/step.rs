@@ -2,7 +2,7 @@
 
 use forebay_store::{CommittedStep, Durability, Gang, MicroBatch, ObjectRef, Wait};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimFuture};
 use crate::client::Client;
 use crate::connection::{Ask, Commit, Role};
 use crate::consumer::ConsumerHandle;
@@ -55,8 +55,17 @@ impl Step {
         wait: Wait,
         columns: &[&str],
     ) -> Result<Option<Claim>> {
-        let ask = Ask { consumer: consumer.name(), rule, role: Role::Step(self.number), columns };
+        let role = Role::Step(self.number);
+        let ask = Ask { consumer: consumer.name(), rule, role, owner: None, columns };
         Claim::ask(&self.client, &ask, wait)
+    }
+
+    /// [`next`](Step::next) without blocking a thread, on any async runtime. A store in this process has no clock for `wait`:
+    /// race it against a timer.
+    pub fn next_async(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<ClaimFuture> {
+        let ask =
+            Ask { consumer: consumer.name(), rule, role: Role::Step(self.number), owner: None, columns: &[] };
+        Claim::ask_async(&self.client, &ask, wait)
     }
 
     /// Takes a rank's place in its gang, also in a step that another process began.
@@ -112,7 +121,24 @@ impl GangMember {
     /// # Errors
     /// As [`forebay_store::GangMember::next`].
     pub fn next(&self, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
-        let ask = Ask { consumer: self.consumer.name(), rule, role: Role::Member(self.member), columns: &[] };
-        Claim::ask(&self.client, &ask, wait)
+        Claim::ask(&self.client, &self.asking(rule), wait)
+    }
+
+    /// The same without blocking a thread, on any async runtime. A store in this process has no clock for `wait`: race it
+    /// against a timer.
+    ///
+    /// # Errors
+    /// As for [`next`](GangMember::next).
+    pub fn next_async(&self, rule: MicroBatch, wait: Wait) -> Result<ClaimFuture> {
+        Claim::ask_async(&self.client, &self.asking(rule), wait)
+    }
+
+    /// In which role this rank asks for rows.
+    pub fn role(&self) -> Role {
+        Role::Member(self.member)
+    }
+
+    fn asking(&self, rule: MicroBatch) -> Ask<'_> {
+        Ask { consumer: self.consumer.name(), rule, role: self.role(), owner: None, columns: &[] }
     }
 }

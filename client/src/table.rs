@@ -98,6 +98,11 @@ impl Table {
         self.client.connection.cell(&self.name, row, column)
     }
 
+    /// What the cells of a data column hold now, a value a row, whoever holds the rows.
+    pub fn cells(&self, rows: &[Row], column: &str) -> Result<Vec<CellValue>> {
+        self.client.connection.read(&self.name, rows, column)
+    }
+
     /// Deletes rows by a rule.
     pub fn delete(&self, rule: &Delete) -> Result<Deleted> {
         self.client.connection.delete(&self.name, rule)

@@ -1,7 +1,11 @@
 //! SQL for a client whose store is in this process.
+//!
+//! A question that is awaited runs on a thread of its own, for computing it seldom pauses and who asks may have other things to
+//! do. One that is given up ends at its next pause, or computes to its end for nobody; it holds the store until then.
 
-use forebay_client::{Answer, Error, Queries};
+use forebay_client::{Answer, Answering, Error, Queries};
 use forebay_query::{Cause, Kind, Session};
+use tokio::sync::oneshot;
 
 /// Answers the queries of an embedded client, which by itself compiles no SQL engine.
 ///
@@ -27,6 +31,11 @@ impl Asked {
     pub fn new(session: Session) -> Self {
         Asked(session)
     }
+
+    /// The failure of a query, in the store's kinds.
+    pub fn failure(error: &forebay_query::Error) -> Error {
+        failure(error)
+    }
 }
 
 impl Queries for Asked {
@@ -34,6 +43,50 @@ impl Queries for Asked {
         let answer = self.0.sql_blocking(statement).map_err(|error| failure(&error))?;
         Ok((answer.schema, answer.batches))
     }
+
+    fn query_async(&self, statement: &str) -> Result<Answering, Error> {
+        let (session, statement) = (self.0.clone(), statement.to_owned());
+        let (asking, given_up) = oneshot::channel::<()>();
+        let (give, given) = oneshot::channel();
+        let compute = move || {
+            // Nobody is there to take it when the question was given up.
+            let _ = give.send(answer(&session, &statement, given_up));
+        };
+        let thread =
+            std::thread::Builder::new().name("question".into()).stack_size(STACK_BYTES).spawn(compute);
+        thread.map_err(|error| no_room(&error))?;
+        Ok(Box::pin(async move {
+            let answer = given.await.unwrap_or_else(|_| Err(lost()));
+            drop(asking);
+            answer
+        }))
+    }
+}
+
+/// What the main thread of a process has: planning goes as deep as its statement.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Answers on this thread, unless the question is given up: that ends it at its next pause.
+fn answer(session: &Session, statement: &str, given_up: oneshot::Receiver<()>) -> Result<Answer, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| no_room(&error))?.block_on(async {
+        tokio::select! {
+            answer = session.sql(statement) => {
+                answer.map(|answer| (answer.schema, answer.batches)).map_err(|error| failure(&error))
+            }
+            _ = given_up => Err(Error::new(forebay_store::Kind::State, "GivenUp", "the question was given up")),
+        }
+    })
+}
+
+fn no_room(error: &std::io::Error) -> Error {
+    let message = format!("no thread for the question: {error}; raise the limit of the process");
+    Error::new(forebay_store::Kind::Capacity, "Threads", message)
+}
+
+fn lost() -> Error {
+    let message = "the question ended without an answer; this is a bug of forebay, please report it";
+    Error::new(forebay_store::Kind::State, "Bug", message)
 }
 
 /// The failure of a query, in the store's kinds.

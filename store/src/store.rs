@@ -416,6 +416,20 @@ impl Store {
         &self.0.recovery
     }
 
+    /// Refuses a child of the process that opened the store: another thread of the parent may have held any lock of it when it
+    /// forked. Every call asks; so does who has locks of his own before them.
+    ///
+    /// # Errors
+    /// `state` in a forked child.
+    pub fn check_process(&self) -> Result<()> {
+        self.0.check_process()
+    }
+
+    /// Whether it was opened to be read only.
+    pub fn is_read_only(&self) -> bool {
+        self.0.options.read_only
+    }
+
     /// Why the store accepts nothing more, if so.
     pub fn closed(&self) -> Option<String> {
         self.0.closed.get().cloned()

@@ -1,7 +1,7 @@
 //! Every call of the interface, as a message.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
@@ -12,17 +12,15 @@ use futures_util::stream;
 use tonic::{Response, Status, Streaming};
 
 use super::Remote;
+use super::waits::Waiting;
 use crate::cell::CellValue;
 use crate::changes::Changes;
-use crate::connection::{Answer, Ask, Commit, Connection, Declaration, Epoch, Granted, Plan, Role};
+use crate::connection::{
+    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Waited,
+};
 use crate::error::{Error, Result};
 use crate::neighbour::{self, Neighbour};
 use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
-
-/// How long the server waits in one call, so that a connection that is dead without a word is noticed.
-const WAIT_AT_ONCE: Duration = Duration::from_secs(20);
-/// The same while space is held back meanwhile, for an answer that may name values in files.
-const WAIT_HOLDING: Duration = Duration::from_secs(2);
 
 /// A call by the method of that name.
 macro_rules! by {
@@ -30,13 +28,19 @@ macro_rules! by {
         |mut client, request| async move { client.$method(request).await }
     };
 }
+pub(super) use by;
 
-fn milliseconds(time: Duration) -> u64 {
+pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::SettleRequest {
-    proto::SettleRequest { incarnation: claim.0, claim: claim.1, how: Some(how) }
+pub(super) fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::SettleRequest {
+    let (incarnation, claim, member) = claim;
+    proto::SettleRequest { incarnation, claim, member, how: Some(how) }
+}
+
+fn unasked() -> Error {
+    malformed("a place, for who asked for values")
 }
 
 impl Remote {
@@ -47,7 +51,7 @@ impl Remote {
     fn settle(&self, claim: Epoch, how: proto::settle_request::How) -> Result<proto::SettleReply> {
         let ends = !matches!(how, proto::settle_request::How::ExtendMs(_));
         if ends {
-            self.drop_along(claim);
+            self.along.drop(claim);
         }
         self.call(settle(claim, how), by!(settle))
     }
@@ -91,18 +95,27 @@ impl Remote {
     }
 
     /// The pieces of an answer, put together. Sent again as a whole where it breaks.
-    fn assemble<Q, F>(
+    fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Vec<u8>>
+    where
+        Q: Clone + Send + Sync + 'static,
+        F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
+    {
+        self.wait(self.assembling(message, call))
+    }
+
+    /// The same as a future.
+    pub(super) fn assembling<Q, F>(
         &self,
         message: Q,
-        call: impl Fn(super::StoreClient<super::Channel>, tonic::Request<Q>) -> F + Send + Sync + 'static,
-    ) -> Result<Vec<u8>>
+        call: impl Pieces<Q, F>,
+    ) -> impl Future<Output = Result<Vec<u8>>> + Send + 'static
     where
         Q: Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
     {
         let (link, time) = (self.link.clone(), self.link.options.call_time_max);
         let call = Arc::new(call);
-        self.wait(async move {
+        async move {
             let whole = |client, request| {
                 let call = call.clone();
                 async move {
@@ -115,23 +128,34 @@ impl Remote {
                 }
             };
             link.call(new_call(), message, time, &whole).await
-        })
+        }
     }
 }
 
 impl Remote {
     /// What is to be had before a question is asked whose answer names places, for a neighbour.
     fn hold(&self) -> Option<Hold> {
-        self.neighbour.as_ref().and_then(Neighbour::hold)
+        self.neighbour.as_deref().and_then(Neighbour::hold)
     }
 
     /// Columns or cells of a claim as they are sent, with what holds values that are in files.
     fn stream(&self, claim: Epoch, names: &[&str], cells: bool) -> Result<(Vec<u8>, Option<Hold>)> {
         let (hold, columns) = (self.hold(), names.iter().map(|name| (*name).to_owned()).collect());
-        let (incarnation, claim, placed) = (claim.0, claim.1, hold.is_some());
-        let request = proto::ColumnsRequest { incarnation, claim, columns, cells, placed };
+        let ((incarnation, claim, member), placed) = (claim, hold.is_some());
+        let request = proto::ColumnsRequest { incarnation, claim, member, columns, cells, placed };
         Ok((self.assemble(request, by!(columns))?, hold))
     }
+}
+
+/// A call that is answered in pieces.
+pub(super) trait Pieces<Q, F>:
+    Fn(super::StoreClient<super::Channel>, tonic::Request<Q>) -> F + Send + Sync + 'static
+{
+}
+
+impl<Q, F, C> Pieces<Q, F> for C where
+    C: Fn(super::StoreClient<super::Channel>, tonic::Request<Q>) -> F + Send + Sync + 'static
+{
 }
 
 impl Connection for Remote {
@@ -168,6 +192,11 @@ impl Connection for Remote {
     fn consumer(&self, name: &str) -> Result<ConsumerKind> {
         let reply = self.describe(proto::describe_request::What::Consumer(name.to_owned()))?;
         Ok(if reply.trainer { ConsumerKind::Trainer } else { ConsumerKind::Task })
+    }
+
+    fn consumers(&self) -> Result<Vec<Declared>> {
+        let reply = self.describe(proto::describe_request::What::Consumers(true))?;
+        Ok(reply.consumers.into_iter().map(wire::to_declared).collect())
     }
 
     fn open_groups(&self, consumer: &str) -> Result<Vec<String>> {
@@ -223,55 +252,37 @@ impl Connection for Remote {
         wire::to_cell(self.call(request, by!(read_cell))?)
     }
 
+    fn read(&self, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>> {
+        let (table, column) = (table.to_owned(), column.to_owned());
+        let rows = rows.iter().map(|row| wire::from_row(*row)).collect();
+        let request = proto::ReadCellsRequest { table, rows, column };
+        let batch = Assembler::of(self.assemble(request, by!(read_cells))?).into_batch()?;
+        wire::to_cells(&batch, &|_| Err(unasked()))?.pop().ok_or_else(|| malformed("no cells"))
+    }
+
     fn query(&self, statement: &str) -> Result<Answer> {
         let request = proto::QueryRequest { statement: statement.to_owned() };
         read_stream(&self.assemble(request, by!(query))?)
     }
 
+    fn query_async(&self, statement: &str) -> Result<Answering> {
+        self.answering(statement)
+    }
+
     fn claim(&self, ask: &Ask<'_>, wait: Wait) -> Result<Option<Granted>> {
-        let until = match wait {
-            Wait::No => Some(Instant::now()),
-            Wait::For(time) => Instant::now().checked_add(time),
-            Wait::Forever => None,
-        };
-        let (step, member) = match ask.role {
-            Role::Task => (None, None),
-            Role::Step(step) => (Some(step), None),
-            Role::Member(member) => (None, Some(member)),
-        };
-        let columns: Vec<String> = ask.columns.iter().map(|name| (*name).to_owned()).collect();
-        loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let hold = if columns.is_empty() { None } else { self.hold() };
-            let at_once = if hold.is_some() { WAIT_HOLDING } else { WAIT_AT_ONCE };
-            let now = left.unwrap_or(at_once).min(at_once);
-            let request = proto::ClaimRequest {
-                consumer: ask.consumer.to_owned(),
-                rule: Some(wire::from_micro_batch(&ask.rule)),
-                wait_ms: Some(milliseconds(now)),
-                step,
-                member,
-                columns: columns.clone(),
-                placed: hold.is_some(),
-            };
-            let (link, time) = (self.link.clone(), self.link.options.call_time_max.saturating_add(now));
-            let reply = self.wait(async move { link.call(new_call(), request, time, &by!(claim)).await })?;
-            if let Some(mut granted) = reply.granted {
-                let along = std::mem::take(&mut granted.columns);
-                let granted = wire::to_granted(granted)?;
-                if !along.is_empty() {
-                    self.keep_along(granted.epoch, (columns, along, hold));
-                }
-                return Ok(Some(granted));
-            }
-            if reply.complete || left.is_some_and(|left| left <= now) {
-                return Ok(None);
-            }
-        }
+        let waiting = Waiting::new(self, ask, wait);
+        Ok(match self.wait(async move { waiting.run().await })? {
+            Waited::Claimed(granted) => Some(granted),
+            Waited::Complete | Waited::TimedOut => None,
+        })
+    }
+
+    fn claim_async(&self, ask: &Ask<'_>, wait: Wait) -> Result<Granting> {
+        self.granting(ask, wait)
     }
 
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
-        let (stream, hold) = match self.take_along(claim, names) {
+        let (stream, hold) = match self.along.take(claim, names) {
             Some((stream, hold)) => (stream.into(), hold),
             None => self.stream(claim, names, false)?,
         };
@@ -282,7 +293,7 @@ impl Connection for Remote {
         let (stream, hold) = self.stream(claim, names, true)?;
         let find = |place| match &hold {
             Some(hold) => neighbour::value(hold, place),
-            None => Err(malformed("a place, for who asked for values")),
+            None => Err(unasked()),
         };
         wire::to_cells(&Assembler::of(stream).into_batch()?, &find)
     }
@@ -388,5 +399,11 @@ impl Connection for Remote {
     fn checkpoint(&self) -> Result<()> {
         let what = Some(proto::maintain_request::What::Checkpoint(true));
         self.call(proto::MaintainRequest { what }, by!(maintain)).map(drop)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.check_process()?;
+        self.end();
+        Ok(())
     }
 }

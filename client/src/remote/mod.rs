@@ -9,22 +9,28 @@
 //! [`ConnectOptions::outage_time_max`] says: the server answers a name once. Inserts carry a token besides, made of the
 //! name, so that they are safe to repeat even where the server was restarted in between. What is not (an append to a cell that
 //! grows) is sent again within its session only: where that was lost meanwhile, the caller hears that nobody can tell.
+//!
+//! # Closing
+//! [`closed`](Link::closed) turns true once, and every call that is under way ends then with `closed`. A forked child is
+//! refused: it has no thread that could answer.
 
 mod address;
+mod along;
 mod calls;
 mod channel;
 mod options;
 mod session;
+mod waits;
 
-use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_store::{Hold, Kind};
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use forebay_store::Kind;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::AbortHandle;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -32,13 +38,14 @@ use tonic::{Code, Request, Response, Status};
 pub use address::Address;
 pub use options::ConnectOptions;
 
-use crate::connection::Epoch;
 use crate::error::{Error, Result};
 use crate::neighbour::Neighbour;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::{CloseRequest, Opened};
 use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
+use along::Alongside;
 use session::{PAUSE_MAX, PAUSE_MIN, Standing};
+use waits::WAITS_AT_ONCE;
 
 /// How long the server has to hear that this client goes.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -48,14 +55,15 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub struct Remote {
     runtime: Option<Runtime>,
     link: Link,
-    /// Columns that came along with a claim, until they are asked for.
-    along: Mutex<HashMap<Epoch, Along>>,
+    along: Alongside,
     /// For a client that may use the store's files.
-    neighbour: Option<Neighbour>,
+    neighbour: Option<Arc<Neighbour>>,
+    closed: watch::Sender<bool>,
+    /// The task that holds the session.
+    presence: AbortHandle,
+    /// The process that it works in.
+    process: u32,
 }
-
-/// The columns that came along with a claim: their names, their stream, and what holds their values if those are in files.
-type Along = (Vec<String>, Bytes, Option<Hold>);
 
 /// What a call needs; cheap to clone.
 #[derive(Clone, Debug)]
@@ -63,6 +71,9 @@ pub(super) struct Link {
     client: StoreClient<Channel>,
     options: ConnectOptions,
     standing: watch::Receiver<Standing>,
+    closed: watch::Receiver<bool>,
+    waits: Arc<Semaphore>,
+    runtime: Handle,
     /// The largest message that the server takes.
     message_bytes_max: u64,
 }
@@ -93,13 +104,25 @@ impl Remote {
         let Opened { message_bytes_max, session, store_id, neighbourhood, .. } = presence.opened.clone();
         let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found));
         let (says, standing) = watch::channel(Standing::Open(session));
-        runtime.spawn(session::hold(client.clone(), options.clone(), presence, says));
-        let link = Link { client, options: options.clone(), standing, message_bytes_max };
-        Ok(Remote { runtime: Some(runtime), link, along: Mutex::default(), neighbour })
+        let holding = runtime.spawn(session::hold(client.clone(), options.clone(), presence, says));
+        let (closed, is_closed) = watch::channel(false);
+        let link = Link {
+            client,
+            options: options.clone(),
+            standing,
+            closed: is_closed,
+            waits: Arc::new(Semaphore::new(WAITS_AT_ONCE)),
+            runtime: runtime.handle().clone(),
+            message_bytes_max,
+        };
+        let (along, process) = (Alongside::default(), std::process::id());
+        let (neighbour, presence) = (neighbour.map(Arc::new), holding.abort_handle());
+        Ok(Remote { runtime: Some(runtime), link, along, neighbour, closed, presence, process })
     }
 
     /// Waits for what a future gives, on the caller's thread.
     fn wait<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        self.check_process()?;
         match &self.runtime {
             Some(runtime) => wait(runtime, future),
             None => Err(gone()), // taken by the drop alone
@@ -143,7 +166,7 @@ fn wait<T: Send + 'static>(
     runtime: &Runtime,
     future: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    if tokio::runtime::Handle::try_current().is_err() {
+    if Handle::try_current().is_err() {
         return runtime.block_on(future);
     }
     let (done, outcome) = std::sync::mpsc::sync_channel(1);
@@ -156,7 +179,8 @@ fn gone() -> Error {
 }
 
 impl Link {
-    /// Sends a call until it is answered, or the server was away for too long. `time` is how long one answer may take.
+    /// Sends a call until it is answered, the server was away for too long, or the client is closed. `time` is how long one
+    /// answer may take.
     pub(super) async fn call<Q, A, F>(
         &self,
         name: u128,
@@ -172,6 +196,30 @@ impl Link {
     }
 
     async fn call_again<Q, A, F>(
+        &self,
+        name: u128,
+        message: Q,
+        time: Duration,
+        again: Again,
+        call: &(impl Fn(StoreClient<Channel>, Request<Q>) -> F + Sync),
+    ) -> Result<A>
+    where
+        Q: Clone,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            answer = self.send(name, message, time, again, call) => answer,
+            _ = closed.wait_for(|is_closed| *is_closed) => Err(gone()),
+        }
+    }
+
+    /// Does something that nobody waits for.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    async fn send<Q, A, F>(
         &self,
         name: u128,
         message: Q,
@@ -273,14 +321,37 @@ fn hitch(status: &Status) -> Option<Hitch> {
         Some(failure) if failure.cause() == "SessionLost" => Some(Hitch::SessionLost),
         Some(_) => None,
         None if wire::is_late(status) => None,
+        // The connection broke under the call, whatever code the library has for that.
+        None if std::error::Error::source(status)
+            .is_some_and(<dyn std::error::Error>::is::<tonic::transport::Error>) =>
+        {
+            Some(Hitch::Away)
+        }
         None => matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown)
             .then_some(Hitch::Away),
     }
 }
 
-impl Drop for Remote {
-    fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else { return };
+impl Remote {
+    /// Refuses a forked child, which has this but not its threads.
+    fn check_process(&self) -> Result<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        let message = format!(
+            "the connection was made by process {} and this is process {}, its child; connect in the child itself",
+            self.process,
+            std::process::id()
+        );
+        Err(Error::new(Kind::State, "Forked", message))
+    }
+
+    /// Ends the session at once, and every call that is under way. The second time nothing happens.
+    fn end(&self) {
+        if self.closed.send_replace(true) {
+            return;
+        }
+        self.presence.abort(); // else it would begin another session
         let link = self.link.clone();
         let farewell = async move {
             let session = link.session();
@@ -289,23 +360,21 @@ impl Drop for Remote {
             let _ = tokio::time::timeout(FAREWELL, client.close(request)).await; // or the server notices by itself
             Ok(())
         };
-        let _ = wait(&runtime, farewell);
-        runtime.shutdown_background();
+        if let Err(error) = self.wait(farewell) {
+            tracing::debug!(%error, "a session was not ended; the server ends it when its grace is over");
+        }
     }
 }
 
-impl Remote {
-    fn take_along(&self, claim: Epoch, names: &[&str]) -> Option<(Bytes, Option<Hold>)> {
-        let mut along = self.along.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = along.get(&claim).is_some_and(|(columns, ..)| columns == names);
-        fits.then(|| along.remove(&claim).map(|(_, stream, hold)| (stream, hold))).flatten()
-    }
-
-    fn keep_along(&self, claim: Epoch, columns: Along) {
-        self.along.lock().unwrap_or_else(PoisonError::into_inner).insert(claim, columns);
-    }
-
-    fn drop_along(&self, claim: Epoch) {
-        self.along.lock().unwrap_or_else(PoisonError::into_inner).remove(&claim);
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if self.check_process().is_err() {
+            std::mem::forget((self.runtime.take(), self.neighbour.take())); // the parent's threads, and its place at the files
+            return;
+        }
+        self.end();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }

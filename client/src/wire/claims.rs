@@ -49,13 +49,14 @@ pub fn to_gang(wire: &proto::JoinStepRequest) -> Gang {
 
 /// What was granted, on the wire, without columns.
 pub fn from_granted(granted: Granted) -> proto::Granted {
-    let (incarnation, claim) = granted.epoch;
+    let (incarnation, claim, member) = granted.epoch;
     let gradient = |id: GradientId| {
         let GradientId { policy, step, consumer, sequence, cache_epoch } = id;
         proto::Gradient { policy, step, consumer, sequence, cache_epoch }
     };
     proto::Granted {
         incarnation,
+        member,
         claim,
         table: granted.table,
         step: granted.step,
@@ -82,7 +83,7 @@ pub fn to_granted(wire: proto::Granted) -> Result<Granted> {
         return Err(malformed("a claim with other rows than samples"));
     }
     Ok(Granted {
-        epoch: (wire.incarnation, wire.claim),
+        epoch: (wire.incarnation, wire.claim, wire.member),
         table: wire.table,
         step: wire.step,
         sequence_in_step: wire.sequence_in_step,
@@ -126,7 +127,7 @@ mod tests {
             cache_epoch: 2,
         };
         let task = Granted {
-            epoch: (4, 17),
+            epoch: (4, 17, 2),
             table: "solver".to_owned(),
             step: None,
             sequence_in_step: 0,

@@ -6,6 +6,7 @@ use forebay_store::{
 };
 
 use super::{malformed, proto};
+use crate::connection::Declared;
 use crate::error::Result;
 
 const COMPARISONS: [(Comparison, &str); 6] = [
@@ -130,6 +131,19 @@ fn to_grouping(consumer: Consumer, wire: &proto::Grouping) -> Result<Consumer> {
         true => consumer.trajectories(by, wire.members, end),
     };
     Ok(grouped.when_a_member_fails(rule))
+}
+
+/// A consumer's name, kind and tables on the wire.
+pub fn from_declared(consumer: Declared) -> proto::Declared {
+    let Declared { name, kind, tables } = consumer;
+    proto::Declared { name, trainer: kind == ConsumerKind::Trainer, tables }
+}
+
+/// The consumer that is meant.
+pub fn to_declared(wire: proto::Declared) -> Declared {
+    let proto::Declared { name, trainer, tables } = wire;
+    let kind = if trainer { ConsumerKind::Trainer } else { ConsumerKind::Task };
+    Declared { name, kind, tables }
 }
 
 #[cfg(test)]

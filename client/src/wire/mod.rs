@@ -17,7 +17,7 @@ pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use cells::{SentCell, from_cells, to_cells};
 pub use changes::{Place, from_changes, from_changes_placed, to_changes};
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
-pub use consumer::{from_consumer, to_consumer};
+pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{

@@ -19,11 +19,15 @@ const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 impl Service {
     /// Waits for rows, for as long as the client does.
     pub(super) async fn granted(&self, call: &Call, request: &ClaimRequest) -> Result<ClaimReply, Status> {
-        type Noted = (u64, u64);
         let fail = |error: Error| from_error(&error);
         let (session, columns) = (&call.session, &request.columns);
-        if let Some(epoch) = session.replies.noted::<Noted>(call.name) {
-            return again(&session.holder, epoch).map_err(fail);
+        if request.give_up {
+            self.give_up(call);
+            return Ok(ClaimReply::default());
+        }
+        let wait = session.waits.begin(call.name); // before the look whether it was given up
+        if let Some(noted) = session.replies.noted::<Noted>(call.name) {
+            return again(&session.holder, noted).map_err(fail);
         }
         let role = match (request.step, request.member) {
             (_, Some(member)) => Role::Member(member),
@@ -31,24 +35,28 @@ impl Service {
             (None, None) => Role::Task,
         };
         let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
-        let ask = Ask { consumer: &request.consumer, rule, role, columns: &[] };
+        let owner = request.owner.as_deref();
+        let ask = Ask { consumer: &request.consumer, rule, role, owner, columns: &[] };
         let rows = session.holder.claim_async(&ask).map_err(fail)?;
-        let claim = match request.wait_ms {
-            None => rows.await,
-            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), rows).await {
-                Ok(claim) => claim,
-                Err(_) => return Ok(ClaimReply::default()),
-            },
+        let time = request.wait_ms.map_or(Duration::MAX, Duration::from_millis);
+        let claim = tokio::select! {
+            biased; // rows that are there are had without a wait
+            claim = rows => claim,
+            () = tokio::time::sleep(time) => return Ok(ClaimReply::default()),
+            () = wait.given_up() => return Ok(ClaimReply::default()),
         };
         let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
             return Ok(ClaimReply { granted: None, complete: true });
         };
-        if let Some(epoch) = session.replies.note::<Noted>(call.name, claim.epoch()) {
-            drop(claim); // the same call was answered meanwhile: these rows are for others
-            return again(&session.holder, epoch).map_err(fail);
+        let granted = session.holder.keep(claim, role);
+        let epoch = granted.epoch;
+        let mut granted = wire::from_granted(granted);
+        // Kept first: who gives the wait up then finds the claim, or is found here.
+        if let Some(noted) = session.replies.note::<Noted>(call.name, Some(epoch)) {
+            // The same call was answered or given up meanwhile: these rows are for others.
+            session.holder.release(epoch).map_err(fail)?;
+            return again(&session.holder, noted).map_err(fail);
         }
-        let mut granted = wire::from_granted(Granted::of(&claim));
-        let epoch = session.holder.keep(claim, forebay_store::Claim::epoch);
         if !columns.is_empty() {
             let (session, names) = (session.clone(), columns.clone());
             let placed = request.placed && session.loans.is_some();
@@ -56,6 +64,18 @@ impl Service {
             granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
         }
         Ok(ClaimReply { granted: Some(granted), complete: false })
+    }
+
+    /// Ends a wait that nobody waits for any more, whether it has claimed rows or will.
+    fn give_up(&self, call: &Call) {
+        let noted = call.session.replies.note::<Noted>(call.name, None);
+        call.session.waits.give_up(call.name);
+        if let Some(Some(epoch)) = noted {
+            match call.session.holder.release(epoch) {
+                Ok(()) => call.session.settled.notify_waiters(),
+                Err(error) => tracing::debug!(%error, "a claim of a wait that was given up had ended before"),
+            }
+        }
     }
 
     /// Claims as they can be had, for as long as fewer than `outstanding` of them are unsettled.
@@ -70,8 +90,7 @@ impl Service {
             loop {
                 let mut settled = std::pin::pin!(call.session.settled.notified());
                 settled.as_mut().enable(); // listen first, then look
-                let live =
-                    |epoch: &(u64, u64)| call.session.holder.look(*epoch, forebay_store::Claim::is_live);
+                let live = |epoch: &Epoch| call.session.holder.look(*epoch, forebay_store::Claim::is_live);
                 unsettled.retain(|epoch| live(epoch).unwrap_or(false));
                 if unsettled.len() < outstanding {
                     break;
@@ -82,7 +101,7 @@ impl Service {
             call.name = wire::new_call();
             match service.granted(&call, &ask).await {
                 Ok(ClaimReply { granted: Some(granted), .. }) => {
-                    unsettled.push((granted.incarnation, granted.claim));
+                    unsettled.push((granted.incarnation, granted.claim, granted.member));
                     Some((Ok(granted), Some((service, call, ask, unsettled))))
                 }
                 Ok(ClaimReply { granted: None, .. }) => None,
@@ -92,9 +111,13 @@ impl Service {
     }
 }
 
+/// What a wait came to, under the name of its call: a claim, or nothing since it was given up.
+type Noted = Option<Epoch>;
+
 /// What a call is answered that was answered before.
-fn again(holder: &Holder, epoch: (u64, u64)) -> Result<ClaimReply, Error> {
-    let granted = holder.look(epoch, |claim| wire::from_granted(Granted::of(claim)))?;
+fn again(holder: &Holder, noted: Noted) -> Result<ClaimReply, Error> {
+    let Some(epoch) = noted else { return Ok(ClaimReply::default()) };
+    let granted = holder.look(epoch, |claim| wire::from_granted(Granted::of(claim, epoch.2)))?;
     Ok(ClaimReply { granted: Some(granted), complete: false })
 }
 

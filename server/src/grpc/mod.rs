@@ -23,6 +23,7 @@ mod service;
 mod sessions;
 mod streams;
 mod tally;
+mod waits;
 
 use std::io;
 use std::net::TcpListener;

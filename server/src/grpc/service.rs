@@ -9,7 +9,7 @@ use std::time::Duration;
 use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
-use forebay_client::{Commit, Declaration, Error, Holder, Plan, declare, grow};
+use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
 use forebay_store::{ConsumerKind, Delete, Kind, LentExtent, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
@@ -62,6 +62,7 @@ impl Protocol for Service {
     type QueryStream = Answers<ArrowPiece>;
     type SubscribeStream = Answers<Granted>;
     type ColumnsStream = Answers<ArrowPiece>;
+    type ReadCellsStream = Answers<ArrowPiece>;
     type GetObjectStream = Answers<ObjectPiece>;
 
     async fn open(&self, request: Request<OpenRequest>) -> Reply<Self::OpenStream> {
@@ -142,6 +143,10 @@ impl Protocol for Service {
                 }
                 What::Consumer(name) => {
                     DescribeReply { trainer: store.consumer(&name)?.kind() == ConsumerKind::Trainer, ..none }
+                }
+                What::Consumers(_) => {
+                    let consumers = consumers(&store).into_iter().map(wire::from_declared).collect();
+                    DescribeReply { consumers, ..none }
                 }
                 What::Table(name) => {
                     let table = store.table(&name)?;
@@ -249,6 +254,20 @@ impl Protocol for Service {
         reply.await.map(Response::new)
     }
 
+    async fn read_cells(&self, request: Request<ReadCellsRequest>) -> Reply<Self::ReadCellsStream> {
+        let call = self.enter(&request, READ)?;
+        let ReadCellsRequest { table, rows, column } = request.into_inner();
+        call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        let store = self.store.clone();
+        let stream = blocking(move || {
+            let rows = wire::to_rows(&rows)?;
+            store.check_rows(&rows)?;
+            let cells = read(&store, &table, &rows, &column)?.into_iter().map(wire::SentCell::Held);
+            streams::whole(&wire::from_cells(&[cells.collect()])?)
+        });
+        Ok(Response::new(streams::pieces(stream.await?)))
+    }
+
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
         let call = self.enter(&request, &[Scope::Read])?;
         call.caller.check_all_tables().map_err(|error| from_error(&error))?;
@@ -276,18 +295,18 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let SubscribeRequest { consumer, rule, outstanding, columns, placed } = request.into_inner();
         self.check_consumer(&call.caller, &consumer).map_err(|error| from_error(&error))?;
-        let ask = ClaimRequest { consumer, rule, wait_ms: None, step: None, member: None, columns, placed };
+        let ask = ClaimRequest { consumer, rule, columns, placed, ..ClaimRequest::default() };
         let pushed = self.clone().pushed(call, ask, outstanding.max(1) as usize);
         Ok(Response::new(pushed.take_until(self.stopper.told()).boxed()))
     }
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {
         let call = self.enter(&request, WORK)?;
-        let ColumnsRequest { incarnation, claim, columns, cells, placed } = request.into_inner();
+        let ColumnsRequest { incarnation, claim, columns, cells, placed, member } = request.into_inner();
         let placed = placed && call.session.loans.is_some();
         let stream = blocking(move || {
             let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-            let (holder, epoch) = (&call.session.holder, (incarnation, claim));
+            let (holder, epoch) = (&call.session.holder, (incarnation, claim, member));
             match cells {
                 true => streams::whole(&wire::from_cells(&holder.sent_cells(epoch, &names, placed)?)?),
                 false => streams::columns(holder, epoch, &names, placed),
@@ -299,13 +318,14 @@ impl Protocol for Service {
     async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {
         use settle_request::How;
         let call = self.enter(&request, WORK)?;
-        let SettleRequest { incarnation, claim, how } = request.into_inner();
+        let SettleRequest { incarnation, claim, how, member } = request.into_inner();
         if let Some(How::Finish(changes)) = &how {
             let allowed =
                 changes.changes.iter().try_for_each(|change| call.caller.check_table(&change.table));
             allowed.map_err(|error| from_error(&error))?;
         }
-        let (session, epoch, lent) = (call.session.clone(), (incarnation, claim), call.session.lent());
+        let (session, epoch, lent) =
+            (call.session.clone(), (incarnation, claim, member), call.session.lent());
         let reply = self.once(call, move |holder| {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::loans::Loans;
 use super::replies::Replies;
 use super::tally::{Ended, Tally};
+use super::waits::Waits;
 
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
@@ -26,6 +27,7 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Session {
     pub(super) holder: Holder,
     pub(super) replies: Replies,
+    pub(super) waits: Waits,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
@@ -101,6 +103,7 @@ impl Sessions {
         let session = Session {
             holder: Holder::new(self.store.clone(), owner),
             replies: Replies::default(),
+            waits: Waits::default(),
             settled: Notify::new(),
             loans: neighbour.then(Loans::default),
             caller: caller.to_owned(),

@@ -39,6 +39,13 @@ pub(crate) fn arrow_schema(schema: &Schema) -> SchemaRef {
     Arc::new(ArrowSchema::new(every_column(schema).map(|column| column.field(schema)).collect::<Vec<_>>()))
 }
 
+impl Schema {
+    /// The Arrow schema of all columns of such a table, as claims and snapshots show them: meta, data and status columns.
+    pub fn arrow_schema(&self) -> SchemaRef {
+        arrow_schema(self)
+    }
+}
+
 /// Columns in the order in which they are wanted, each with its field.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnSet(pub(super) Vec<(Column, FieldRef)>);

@@ -8,6 +8,7 @@ mod claims;
 mod refusals;
 mod rows;
 mod steps;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -160,6 +160,11 @@ fn cells_hold_what_was_written_of_every_type() {
         assert_eq!(table.cell(row, "later").unwrap(), CellValue::Empty);
         let claim = read.claim(up_to(1), Wait::No).unwrap().unwrap();
         let all = || columns.iter().map(|(name, ..)| *name).chain(["later"]);
+        for (name, _, _, stored) in &columns {
+            assert_eq!(table.cells(&[row, row], name).unwrap(), [stored.clone(), stored.clone()], "{name}");
+        }
+        assert!(table.cells(&[], "text").unwrap().is_empty());
+        assert_eq!(table.cells(&[], "txt").unwrap_err().cause(), "Unknown");
         let claimed = claim.cells(all()).unwrap();
         let stored = columns.iter().map(|(.., stored)| vec![stored.clone()]);
         assert_eq!(claimed, stored.chain([vec![CellValue::Empty]]).collect::<Vec<_>>());

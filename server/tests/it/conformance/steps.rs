@@ -95,6 +95,28 @@ fn ranks_of_other_processes_take_their_shares_of_one_step() {
 }
 
 #[test]
+fn ranks_of_one_client_hold_their_parts_of_one_claim_each() {
+    for split in [Split::Same, Split::Balanced] {
+        on_every_way(|world| {
+            let client = world.client();
+            let table = solver(&client);
+            let grouped = Consumer::trainer(["solver"]).ready(["reward"]).group(GroupBy::Input, 4);
+            let train = client.create_consumer("train", grouped).unwrap();
+            (0..4).for_each(|at| _ = row(&table, 0, &format!("q_0_{at}"), Some(1.0)));
+            let mut step = client.begin_step(&Plan::new().groups("train", ["q"])).unwrap();
+            let rank = |rank| step.join(&train, &Gang::new("ranks", rank, 2).split(split)).unwrap();
+            let parts = [rank(0), rank(1)].map(|member| member.next(up_to(8), LONG).unwrap().unwrap());
+            let share = if split == Split::Same { 4 } else { 2 };
+            for part in &parts {
+                assert_eq!(part.cells(["reward"]).unwrap()[0].len(), share);
+            }
+            parts.into_iter().for_each(|part| part.accumulated().unwrap());
+            assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 4);
+        });
+    }
+}
+
+#[test]
 fn a_cache_that_is_dropped_gives_its_rows_back() {
     on_every_way(|world| {
         let client = world.client();

@@ -184,7 +184,7 @@ fn a_client_that_goes_gives_everything_back_at_once() {
     trainer(&client);
     row(&table, 0, "q_0_0", Some(1.0));
     // At the seam, where nothing is given back by a drop of its own.
-    let ask = |consumer, role| Ask { consumer, rule: up_to(1), role, columns: &[] };
+    let ask = |consumer, role| Ask { consumer, rule: up_to(1), role, owner: None, columns: &[] };
     let held = client.connection().claim(&ask("judge", Role::Task), Wait::No).unwrap();
     let step = client.connection().begin_step(&Plan::new().rows("train", 1)).unwrap();
     let taken = client.connection().claim(&ask("train", Role::Step(step)), Wait::No).unwrap();

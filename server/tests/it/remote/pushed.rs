@@ -52,7 +52,7 @@ fn claims_come_by_themselves_and_never_more_than_are_taken() {
         for (name, granted) in held.drain(..).enumerate() {
             let how = settle_request::How::Finish(Changes::default());
             let (incarnation, claim) = (granted.incarnation, granted.claim);
-            let mut settle = Request::new(SettleRequest { incarnation, claim, how: Some(how) });
+            let mut settle = Request::new(SettleRequest { incarnation, claim, how: Some(how), member: 0 });
             named(name as u8 + 2)(settle.metadata_mut());
             client.settle(settle).await.unwrap();
             let next = pushed.message().await.unwrap().unwrap();
