@@ -1,8 +1,9 @@
 //! What a question in SQL answers.
 
-use arrow_array::RecordBatchIterator;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use forebay::query;
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::SchemaRef;
+use forebay::client;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -13,11 +14,14 @@ use crate::packages;
 /// The rows that a question gave. `pyarrow.table(x)`, `polars.from_arrow(x)` and DuckDB take it as it is.
 #[pyclass(frozen, module = "forebay")]
 #[derive(Debug)]
-pub(crate) struct Answer(query::Answer);
+pub(crate) struct Answer {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+}
 
 impl Answer {
-    pub(crate) fn new(answer: query::Answer) -> Self {
-        Answer(answer)
+    pub(crate) fn new((schema, batches): client::Answer) -> Self {
+        Answer { schema, batches }
     }
 }
 
@@ -26,11 +30,11 @@ impl Answer {
     /// The names of the columns.
     #[getter]
     fn columns(&self) -> Vec<String> {
-        self.0.schema.fields().iter().map(|field| field.name().clone()).collect()
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 
     fn __len__(&self) -> usize {
-        self.0.row_count()
+        self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
     /// The answer as a `pyarrow.Table`.
@@ -49,7 +53,7 @@ impl Answer {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>> {
-        schema_capsule(py, &self.0.schema)
+        schema_capsule(py, &self.schema)
     }
 
     /// The schema that is asked for is a wish, and is not heeded: whoever asks casts by himself.
@@ -60,13 +64,13 @@ impl Answer {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let batches = self.0.batches.clone().into_iter().map(Ok);
-        let reader = RecordBatchIterator::new(batches, self.0.schema.clone());
+        let batches = self.batches.clone().into_iter().map(Ok);
+        let reader = RecordBatchIterator::new(batches, self.schema.clone());
         let stream = FFI_ArrowArrayStream::new(Box::new(reader));
         Ok(PyCapsule::new_with_value(py, stream, c"arrow_array_stream")?)
     }
 
     fn __repr__(&self) -> String {
-        format!("<answer of {} rows: {}>", self.0.row_count(), self.columns().join(", "))
+        format!("<answer of {} rows: {}>", self.__len__(), self.columns().join(", "))
     }
 }

@@ -1,16 +1,17 @@
 //! A micro-batch: rows that were claimed, by a task or for a step.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use forebay::store::{Claim, MicroBatch, Row, SampleId, Table};
+use forebay::client::{Changes, Claim};
+use forebay::store::{MicroBatch, Row, SampleId, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::arrow::{RecordBatch, not_arrow, schema_capsule};
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
-use crate::input::columns;
+use crate::input::{columns, names};
 use crate::metrics::Share;
 use crate::output::{Fetched, copied_bytes};
 use crate::packages;
@@ -31,6 +32,8 @@ pub(crate) struct Batch {
     rows: Vec<Row>,
     samples: Vec<SampleId>,
     place: Place,
+    /// That of the table while the claim is held, once somebody looks at a column.
+    schema: OnceLock<Arc<Schema>>,
     copied_bytes: AtomicU64,
     share: Option<Share>,
 }
@@ -62,8 +65,8 @@ pub(crate) fn micro_batch(
 }
 
 /// The columns that are shown where none are named: all that are not lazy, with sample id and version.
-fn shown_columns(table: &Table) -> Vec<String> {
-    let data = table.schema().data_columns().iter().filter(|column| !column.lazy && !column.retired);
+fn shown_columns(schema: &Schema) -> Vec<String> {
+    let data = schema.data_columns().iter().filter(|column| !column.lazy && !column.retired);
     let data = data.map(|column| column.name.clone());
     ["sample_id", "policy_version"].into_iter().map(str::to_owned).chain(data).collect()
 }
@@ -71,7 +74,7 @@ fn shown_columns(table: &Table) -> Vec<String> {
 impl Batch {
     pub(crate) fn new(handle: &Arc<Handle>, open: &Open, consumer: &str, claim: Claim) -> Self {
         let place = Place {
-            epoch: claim.epoch(),
+            epoch: (claim.epoch().0, claim.epoch().1),
             step: claim.step(),
             sequence: claim.sequence_in_step(),
             rows_in_gang: claim.rows_in_gang(),
@@ -84,6 +87,7 @@ impl Batch {
             rows: claim.rows().to_vec(),
             samples: claim.sample_ids().to_vec(),
             place,
+            schema: OnceLock::new(),
             copied_bytes: AtomicU64::new(0),
             claim: open.hold(claim),
             share: None,
@@ -127,6 +131,15 @@ impl Batch {
         })
     }
 
+    /// The schema that the columns of this claim are read by.
+    fn schema(&self, open: &Open) -> Result<&Arc<Schema>> {
+        if let Some(schema) = self.schema.get() {
+            return Ok(schema);
+        }
+        let schema = open.schema_now(&self.table)?;
+        Ok(self.schema.get_or_init(|| schema))
+    }
+
     fn count_copied(&self, bytes: usize) {
         self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(share) = &self.share {
@@ -138,7 +151,10 @@ impl Batch {
         let batch = self.with_claim(py, |open, claim| {
             let names = match columns {
                 Some(names) => names,
-                None => shown_columns(&open.table(claim.table())?),
+                None => {
+                    let schema = open.schema_now(&self.table)?;
+                    shown_columns(&schema)
+                }
             };
             Ok(claim.columns(names.iter().map(String::as_str))?)
         })?;
@@ -221,7 +237,10 @@ impl Batch {
 
     /// A column of the rows, by name.
     fn __getitem__<'py>(&self, py: Python<'py>, column: &str) -> Result<Bound<'py, PyAny>> {
-        let fetched = self.with_claim(py, |open, claim| Fetched::of(open, claim, column))?;
+        let fetched = self.with_claim(py, |open, claim| Fetched::of(self.schema(open)?, claim, column))?;
+        if let (Fetched::Cells(_, cells), Some(share)) = (&fetched, &self.share) {
+            share.see(column, cells);
+        }
         self.count_copied(fetched.copied_bytes());
         fetched.show(py, column)
     }
@@ -247,8 +266,8 @@ impl Batch {
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>> {
         let schema = self.handle.run(py, |open| {
-            let names = shown_columns(&open.table(&self.table)?);
-            let all = open.store.snapshot().table(&self.table)?.arrow_schema();
+            let schema = open.schema_now(&self.table)?;
+            let (names, all) = (shown_columns(&schema), schema.arrow_schema());
             let columns =
                 names.iter().map(|name| all.index_of(name)).collect::<std::result::Result<Vec<_>, _>>();
             columns.and_then(|columns| all.project(&columns)).map_err(not_arrow)
@@ -274,12 +293,21 @@ impl Batch {
     /// error of the store the rows go back.
     #[pyo3(signature = (**columns))]
     fn finish(&self, py: Python<'_>, columns: Option<&Bound<'_, PyDict>>) -> Result<()> {
-        let schema = self.with_claim(py, |open, claim| Ok(open.table(claim.table())?.schema().clone()))?;
-        let columns = self::columns(&schema, columns, self.rows.len())?;
+        let names = names(columns)?;
+        let schema = self.with_claim(py, |open, _| open.schema(&self.table, &names))?;
+        let columns = self::columns(&schema, columns, self.rows.len());
+        if columns.is_err() {
+            self.handle.run(py, |open| {
+                open.forget_schema(&self.table);
+                Ok(())
+            })?;
+        }
+        let columns = columns?;
         self.end(py, |open, claim| {
-            let table = open.table(claim.table())?;
-            claim.finish(|batch| write_rows(batch, &table, &self.rows, &columns))?;
-            Ok(())
+            let mut changes = Changes::new();
+            write_rows(&mut changes, &self.table, &self.rows, &columns);
+            let finished = claim.finish(&changes).inspect_err(|_| open.forget_schema(&self.table));
+            Ok(finished.map(drop)?)
         })
     }
 
@@ -294,7 +322,10 @@ impl Batch {
 
     /// Says that the gradient of these rows is in the trainer's cache.
     fn accumulated(&self, py: Python<'_>) -> Result<()> {
-        self.end(py, |_, claim| Ok(claim.accumulated()?))?;
+        self.end(py, |_, claim| {
+            self.share.as_ref().map_or(Ok(()), |share| share.read(&claim))?;
+            Ok(claim.accumulated()?)
+        })?;
         if let Some(share) = &self.share {
             share.add();
         }

@@ -1,6 +1,7 @@
 //! Cells of rows that nobody has claimed, as Python sees them: one value a row.
 
-use forebay::store::{Cell, DataType, Element};
+use forebay::client::CellValue as Cell;
+use forebay::store::{DataType, Element};
 use half::{bf16, f16};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};

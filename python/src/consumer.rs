@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::store::ConsumerHandle;
+use forebay::client::{Ask, Changes, Role, Waited};
+use forebay::store::MicroBatch;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, micro_batch};
-use crate::failure::{Failure, Result, closed, timeout as timeout_error};
-use crate::handle::{Handle, Open};
+use crate::failure::{Failure, Result, timeout as timeout_error};
+use crate::handle::Handle;
 use crate::options;
 use crate::pending::{Pending, Waiter, claiming};
-use crate::wait::{Waited, wait_for};
+use crate::wait::wait_for;
 
 /// A declared class of readers.
 #[pyclass(frozen, module = "forebay")]
@@ -42,22 +43,19 @@ pub(crate) fn timed_out(consumer: &str, timeout: Duration) -> Failure {
     timeout_error(format!("nothing became ready for {consumer:?} in {} s", timeout.as_secs_f64()))
 }
 
-/// Who holds a claim of a caller who does not say.
-fn this_process() -> String {
-    format!("process {}", std::process::id())
-}
-
 impl Consumer {
     pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Self {
         Consumer { handle: handle.clone(), name: name.into() }
     }
 
-    fn run<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&Open, &ConsumerHandle) -> Result<T> + Send,
-    ) -> Result<T> {
-        self.handle.run(py, |open| call(open, &open.consumer(&self.name)?))
+    /// What a task asks for. Who does not say whose the claim is leaves it to this process.
+    fn asking<'a>(&'a self, rule: MicroBatch, owner: Option<&'a str>) -> Ask<'a> {
+        Ask { consumer: &self.name, rule, role: Role::Task, owner, columns: &[] }
+    }
+
+    /// Says something of a group.
+    fn say(&self, py: Python<'_>, changes: Changes<'_>) -> Result<()> {
+        self.handle.run(py, |open| Ok(open.client.write(&changes).map(drop)?))
     }
 }
 
@@ -81,10 +79,9 @@ impl Consumer {
         owner: Option<&str>,
     ) -> Result<Batch> {
         let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
-        let owner = owner.map_or_else(this_process, str::to_owned);
-        self.run(py, |open, consumer| match wait_for(consumer.claim_async(rule, &owner)?, timeout)? {
+        self.handle.run(py, |open| match wait_for(open, &self.asking(rule, owner), timeout)? {
             Waited::Claimed(claim) => Ok(Batch::new(&self.handle, open, &self.name, claim)),
-            Waited::Complete => Err(closed(self.handle.path())),
+            Waited::Complete => Err(self.handle.closed()),
             Waited::TimedOut => Err(timed_out(&self.name, timeout.unwrap_or_default())),
         })
     }
@@ -102,17 +99,16 @@ impl Consumer {
         owner: Option<&str>,
     ) -> Result<Bound<'py, PyAny>> {
         let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
-        let owner = owner.map_or_else(this_process, str::to_owned);
-        let pending = self.run(py, |open, consumer| {
-            let claim = consumer.claim_async(rule, &owner)?;
-            Ok(Pending::new(&self.handle, open, claiming(claim), Waiter::Task(self.name.clone()), timeout))
+        let pending = self.handle.run(py, |open| {
+            let (coming, alarm) = claiming(open, &self.asking(rule, owner), timeout)?;
+            Ok(Pending::new(&self.handle, open, coming, Waiter::Task(self.name.clone(), timeout), alarm))
         })?;
         pending.awaited(py, "wait")
     }
 
     /// The keys of the groups that there are and that have not been handed out.
     fn open_groups(&self, py: Python<'_>) -> Result<Vec<String>> {
-        self.run(py, |_, consumer| Ok(consumer.open_groups()))
+        self.handle.run(py, |open| Ok(open.client.connection().open_groups(&self.name)?))
     }
 
     /// Says that a group has exactly so many members.
@@ -125,15 +121,17 @@ impl Consumer {
         policy_version: u64,
         members: u32,
     ) -> Result<()> {
-        self.run(py, |open, consumer| {
-            Ok(consumer.expect_group(&open.table(table)?, policy_version, key, members)?)
-        })
+        let mut changes = Changes::new();
+        changes.expect_group(self.name.clone(), table, policy_version, key, members);
+        self.say(py, changes)
     }
 
     /// Says that nobody more will come to a group.
     #[pyo3(signature = (table, key, *, policy_version))]
     fn close_group(&self, py: Python<'_>, table: &str, key: &str, policy_version: u64) -> Result<()> {
-        self.run(py, |open, consumer| Ok(consumer.close_group(&open.table(table)?, policy_version, key)?))
+        let mut changes = Changes::new();
+        changes.close_group(self.name.clone(), table, policy_version, key);
+        self.say(py, changes)
     }
 
     /// Says that a trajectory of a group has all its rows.
@@ -146,12 +144,12 @@ impl Consumer {
         trajectory: u32,
         policy_version: u64,
     ) -> Result<()> {
-        self.run(py, |open, consumer| {
-            Ok(consumer.close_trajectory(&open.table(table)?, policy_version, key, trajectory)?)
-        })
+        let mut changes = Changes::new();
+        changes.close_trajectory(self.name.clone(), table, policy_version, key, trajectory);
+        self.say(py, changes)
     }
 
     fn __repr__(&self) -> String {
-        format!("<consumer {:?} of {}>", self.name, self.handle.path().display())
+        format!("<consumer {:?} of {}>", self.name, self.handle.place())
     }
 }

@@ -3,19 +3,15 @@
 //! The exceptions are classes of `forebay.errors`, written in Python so that they can have two parents (an input error is a
 //! `ValueError`, too). A kind that the Python side does not know becomes their common parent.
 
-use std::path::Path;
-
-use forebay::{query, store};
+use forebay::{client, store};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 /// Why a call fails.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The store said so.
-    Store(store::Error),
-    /// The query engine said so.
-    Query(query::Error),
+    /// The store said so, wherever it is.
+    Store(client::Error),
     /// Found here: the class of `forebay.errors`, and the message.
     Here(&'static str, String),
     /// Python said so.
@@ -41,19 +37,19 @@ pub(crate) fn timeout(message: impl Into<String>) -> Failure {
 }
 
 /// A store that was closed by its owner.
-pub(crate) fn closed(path: &Path) -> Failure {
-    Failure::Here("ClosedError", format!("the store at {} was closed; open it again", path.display()))
+pub(crate) fn closed(place: &str) -> Failure {
+    Failure::Here("ClosedError", format!("the store at {place} was closed; open it again"))
 }
 
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
-        Failure::Store(error)
+        Failure::Store(error.into())
     }
 }
 
-impl From<query::Error> for Failure {
-    fn from(error: query::Error) -> Self {
-        Failure::Query(error)
+impl From<client::Error> for Failure {
+    fn from(error: client::Error) -> Self {
+        Failure::Store(error)
     }
 }
 
@@ -72,15 +68,14 @@ impl<'a, 'py> From<pyo3::CastError<'a, 'py>> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Store(error) => raise(class_of_store(error.kind()), message(&error)),
-            Failure::Query(error) => raise(class_of_query(&error), message(&error)),
+            Failure::Store(error) => raise(class_of(error.kind()), message(&error)),
             Failure::Here(class, message) => raise(class, message),
             Failure::Python(error) => error,
         }
     }
 }
 
-fn class_of_store(kind: store::Kind) -> &'static str {
+fn class_of(kind: store::Kind) -> &'static str {
     match kind {
         store::Kind::Retry => "RetryError",
         store::Kind::Input => "InputError",
@@ -91,22 +86,15 @@ fn class_of_store(kind: store::Kind) -> &'static str {
     }
 }
 
-fn class_of_query(error: &query::Error) -> &'static str {
-    match (error.kind(), error.cause()) {
-        (_, query::Cause::Store { source }) => class_of_store(source.kind()),
-        (query::Kind::Input | query::Kind::ReadOnly, _) => "InputError",
-        (query::Kind::Capacity, _) => "CapacityError",
-        (query::Kind::Archive, _) => "StateError",
-        (query::Kind::Store | query::Kind::Bug, _) => "Error",
-    }
-}
-
-/// An error with the reasons that it came of.
+/// An error with the reasons that it came of, except one that only says it again.
 fn message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(reason) = source {
-        text.push_str(&format!(": {reason}"));
+        let said = reason.to_string();
+        if !text.ends_with(&said) {
+            text.push_str(&format!(": {said}"));
+        }
         source = reason.source();
     }
     text

@@ -1,45 +1,65 @@
-//! An opened store, as all Python objects that came of it share it.
+//! A store, here or behind a server, as all Python objects that came of it share it.
+//!
+//! Everything is asked of a [`Client`], which is the same over an opened directory and over a connection. [`Local`] is what only
+//! a store in this process has.
 //!
 //! # Closing
-//! Calls hold `open` for reading for as long as they are under way; closing first makes the store end their waits and then
+//! Calls hold `open` for reading for as long as they are under way; closing first makes the client end their waits and then
 //! takes `open` for writing, so when it returns nobody is in the store any more. Claims and steps lie in slots that are
-//! emptied. What is left are arrays and record batches; they keep the bytes that they show, and the store's lock.
+//! emptied. What is left are arrays and record batches; they keep the bytes that they show, and an opened store's lock.
 //!
 //! # Locks
-//! `open` before `held` before a slot before the store's own. None is waited for while the interpreter's lock is held, with
+//! `open` before `held` before a slot before the client's own. None is waited for while the interpreter's lock is held, with
 //! one exception: to see whether a slot is empty.
 //!
 //! # Forks
 //! A forked child has the handles but not the threads. It is refused before any lock is touched, since another thread of the
 //! parent may have held it; what is dropped there is leaked, for the parent's thread cannot be joined.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use forebay::Duties;
-use forebay::query::{self, Session};
-use forebay::store::{ConsumerHandle, Options, Store, Table};
+use forebay::client::{Changes, Client, ConnectOptions, Embedded, Table};
+use forebay::store::{Options, Row, Schema, Store, Wait};
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Result, closed, state};
+use crate::questions::Questions;
 use crate::slot::{EndsWithStore, Slot};
 
-/// One opening of a store.
+/// One opening of a store, or one connection to one.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    path: PathBuf,
+    place: Place,
     process: u32,
     open: RwLock<Option<Open>>,
+}
+
+/// Where the store is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Directory(PathBuf),
+    Address(String),
 }
 
 /// What there is of a store while it is open.
 #[derive(Debug)]
 pub(crate) struct Open {
-    pub(crate) store: Store,
-    read_only: bool,
-    session: OnceLock<Session>,
+    pub(crate) client: Client,
+    local: Option<Local>,
+    /// Schemas of tables that were written to, to make values of: see [`Open::schema`].
+    schemas: Mutex<HashMap<String, Arc<Schema>>>,
     held: Mutex<Held>,
+}
+
+/// What there is of a store in this process beside its client.
+#[derive(Debug)]
+struct Local {
+    store: Store,
     duties: Mutex<Option<Duties>>,
 }
 
@@ -54,23 +74,49 @@ struct Held {
 /// Fewer than this many are not worth sweeping.
 const SWEEP_SLOTS_MIN: usize = 64;
 
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Directory(path) => path.display().fmt(f),
+            Place::Address(address) => f.write_str(address),
+        }
+    }
+}
+
 impl Handle {
     /// Opens a store, and starts the thread of its duties where it can be written.
-    pub(crate) fn open(path: PathBuf, options: Options, read_only: bool) -> Result<Self> {
+    pub(crate) fn open(path: PathBuf, options: Options) -> Result<Self> {
         let store = Store::open(&path, options)?;
-        let duties = match read_only {
+        let duties = match store.is_read_only() {
             true => None,
             false => Some(Duties::of(&store).map_err(|error| {
                 Failure::Here("CapacityError", format!("no thread for the store's duties: {error}"))
             })?),
         };
-        let (session, held, duties) = (OnceLock::new(), Mutex::default(), Mutex::new(duties));
-        let open = RwLock::new(Some(Open { store, read_only, session, held, duties }));
-        Ok(Handle { path, process: std::process::id(), open })
+        let questions = Arc::new(Questions::of(&store));
+        let client = Client::over(Arc::new(Embedded::new(store.clone()).with_queries(questions)));
+        let local = Local { store, duties: Mutex::new(duties) };
+        Ok(Handle::new(Place::Directory(path), client, Some(local)))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Connects to a server.
+    pub(crate) fn connect(address: String, options: &ConnectOptions) -> Result<Self> {
+        let client = Client::connect(&address, options)?;
+        Ok(Handle::new(Place::Address(address), client, None))
+    }
+
+    fn new(place: Place, client: Client, local: Option<Local>) -> Self {
+        let open = Open { client, local, schemas: Mutex::default(), held: Mutex::default() };
+        Handle { place, process: std::process::id(), open: RwLock::new(Some(open)) }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// That the store was closed by its owner.
+    pub(crate) fn closed(&self) -> Failure {
+        closed(&self.place.to_string())
     }
 
     fn is_forked(&self) -> bool {
@@ -91,15 +137,15 @@ impl Handle {
         if self.is_forked() {
             return Err(state(format!(
                 "the store at {} was opened by process {} and this is process {}, its child; open the store in one \
-                 of them only",
-                self.path.display(),
+                 of them only, or connect to a server in each",
+                self.place,
                 self.process,
                 std::process::id()
             )));
         }
         match &*self.open.read() {
             Some(open) => call(open),
-            None => Err(closed(&self.path)),
+            None => Err(self.closed()),
         }
     }
 
@@ -108,8 +154,8 @@ impl Handle {
         self.is_forked() || self.open.try_read().is_none_or(|open| open.is_none())
     }
 
-    /// Ends everything that came of the store, brings what was acknowledged to stable storage, and lets go of the
-    /// directory. To be called without the interpreter's lock. A second call does nothing.
+    /// Ends everything that came of the store, brings what was acknowledged to stable storage, and lets go of the directory
+    /// or the server. To be called without the interpreter's lock. A second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         if self.is_forked() {
             return Ok(());
@@ -142,24 +188,65 @@ impl Drop for Handle {
 }
 
 impl Open {
-    /// A table by its name.
-    pub(crate) fn table(&self, name: &str) -> Result<Table> {
-        Ok(self.store.table(name)?)
+    /// A table by its name, which is not looked up.
+    pub(crate) fn table(&self, name: &str) -> Table {
+        self.client.table_named(name)
     }
 
-    /// A consumer by its name.
-    pub(crate) fn consumer(&self, name: &str) -> Result<ConsumerHandle> {
-        Ok(self.store.consumer(name)?)
+    /// The store in this process, for a call that makes no sense over a connection. `instead` says what does.
+    pub(crate) fn local(&self, call: &str, instead: &str) -> Result<&Store> {
+        let local = self.local.as_ref();
+        local.map(|local| &local.store).ok_or_else(|| {
+            state(format!(
+                "{call} is for a store that is open in this process, not for a server's; {instead}"
+            ))
+        })
     }
 
-    /// What answers SQL; set up by the first question.
-    pub(crate) fn session(&self) -> Result<&Session> {
-        if let Some(session) = self.session.get() {
-            return Ok(session);
+    /// How long the client waits, and how long its caller does. A server times a wait by its own clock; a store in this
+    /// process leaves that to its caller.
+    pub(crate) fn clocks(&self, timeout: Option<Duration>) -> (Wait, Option<Duration>) {
+        match (&self.local, timeout) {
+            (None, Some(timeout)) => (Wait::For(timeout), None),
+            (_, timeout) => (Wait::Forever, timeout),
         }
-        let options = query::Options::default().refresh(self.read_only);
-        let session = Session::with_options(&self.store, &options)?;
-        Ok(self.session.get_or_init(|| session))
+    }
+
+    /// The schema of a table, to make values of. That of a server's is the one that was last looked at, and another may have
+    /// changed it since. The store checks every value against what it is now, so all that an old schema can do is to refuse a
+    /// call; then it is looked at again ([`Open::forget_schema`]).
+    pub(crate) fn schema(&self, table: &str, columns: &[String]) -> Result<Arc<Schema>> {
+        if self.local.is_some() {
+            return self.schema_now(table);
+        }
+        let known = self.schemas.lock().get(table).cloned();
+        match known.filter(|schema| columns.iter().all(|column| schema.index_of(column).is_ok())) {
+            Some(schema) => Ok(schema),
+            None => self.schema_now(table),
+        }
+    }
+
+    /// The schema of a table as it is.
+    pub(crate) fn schema_now(&self, table: &str) -> Result<Arc<Schema>> {
+        let schema = Arc::new(self.table(table).schema()?);
+        if self.local.is_none() {
+            self.schemas.lock().insert(table.to_owned(), schema.clone());
+        }
+        Ok(schema)
+    }
+
+    /// A call was refused that was made of the schema that is known.
+    pub(crate) fn forget_schema(&self, table: &str) {
+        self.schemas.lock().remove(table);
+    }
+
+    /// Makes changes that were made of a schema, which is looked at again after they were refused.
+    pub(crate) fn write(&self, table: &str, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        let written = self.client.write(changes);
+        if written.is_err() {
+            self.forget_schema(table);
+        }
+        Ok(written?)
     }
 
     /// Puts something into a slot that is emptied when the store is closed.
@@ -181,11 +268,28 @@ impl Open {
         slots.iter().rev().filter_map(Weak::upgrade).for_each(|slot| slot.end());
     }
 
+    /// The client first: it gives everything back and ends all waits, so that no slot is in use for long.
     fn close(&self) -> Result<()> {
+        drop(self.local.as_ref().and_then(|local| local.duties.lock().take()));
+        let closed = self.client.close();
         self.end_held();
-        drop(self.duties.lock().take());
-        let synced = if self.read_only || self.store.closed().is_some() { Ok(()) } else { self.store.sync() };
-        self.store.close("it was closed by its owner");
-        Ok(synced?)
+        Ok(closed?)
+    }
+}
+
+/// The directory of a place, and its address: one of the two.
+impl Place {
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        match self {
+            Place::Directory(path) => Some(path),
+            Place::Address(_) => None,
+        }
+    }
+
+    pub(crate) fn address(&self) -> Option<&str> {
+        match self {
+            Place::Directory(_) => None,
+            Place::Address(address) => Some(address),
+        }
     }
 }

@@ -1,12 +1,14 @@
-//! The Python module `forebay._forebay`: a thin binding over the public interface of the store and of SQL.
+//! The Python module `forebay._forebay`: a thin binding over `forebay::client`, which is the same over a store that this
+//! process has opened and over a server's.
 //!
 //! What Python sees is documented in `python/forebay/_forebay.pyi`; a program to begin with is in `docs/python.md`.
 //!
 //! # Rules
-//! - *Who owns the store.* One `handle` an opened store. Tables, rows, consumers are names; claims and steps lie in slots
+//! - *Who owns the store.* One `handle` an opened store, or a connection. Tables, rows, consumers are names; claims and steps lie in slots
 //!   that the handle knows. So closing a store ends everything that came of it, whatever Python variables are left.
 //! - *Bytes out.* Arrays and Arrow buffers point into the mapped extents, read-only. Whoever holds one keeps the extent, and
-//!   with it the store's lock: opening the store again elsewhere is refused for as long, so what is seen never changes.
+//!   with it the store's lock: opening the store again elsewhere is refused for as long, so what is seen never changes. What
+//!   came from a server lies where it came.
 //! - *Bytes in.* What Python may change while its lock is not held (arrays) is copied first, with it held; what it cannot
 //!   change (`str`, `bytes`) is read where it lies.
 //! - *The interpreter's lock* is let go around every call of the store that may wait or copy, and nothing takes it while it
@@ -14,7 +16,7 @@
 //! - *Errors*: the classes of `forebay.errors`, one for each thing that a caller can do next.
 //!
 //! # Layout
-//! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `table` with `schema` and `rows`,
+//! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
 //! `pending` and `bell` (waits of an event loop).
@@ -27,6 +29,7 @@ mod arrow;
 mod batch;
 mod bell;
 mod cells;
+mod connection;
 mod consumer;
 mod declaration;
 mod failure;
@@ -39,7 +42,7 @@ mod output;
 mod packages;
 mod pending;
 mod plan;
-mod query;
+mod questions;
 mod rows;
 mod schema;
 mod slot;
@@ -71,7 +74,7 @@ mod _forebay {
     #[pymodule_export]
     use super::step::Step;
     #[pymodule_export]
-    use super::store::{Store, open};
+    use super::store::{Store, connect, open};
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]

@@ -4,13 +4,12 @@
 //! gets all of a micro-batch, its rows and tokens count once, too; waiting and copying are what all ranks did together.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use forebay::store::{Cell, Claim, DataType, Role, Schema};
+use forebay::client::{CellValue, Claim, Declared};
+use forebay::store::{ConsumerKind, DataType, Role, Schema, TableCounts};
 use parking_lot::Mutex;
 
 use crate::failure::Result;
@@ -27,12 +26,19 @@ pub(crate) enum Value {
 #[derive(Debug)]
 pub(crate) struct Tally {
     began: Instant,
-    tables: BTreeSet<String>,
+    tables: BTreeMap<String, Watched>,
     excluded_before: BTreeMap<String, u64>,
     copied_bytes: AtomicU64,
     waited_microseconds: AtomicU64,
     /// By table.
     sums: Mutex<BTreeMap<String, Sums>>,
+}
+
+/// A table of the step, as it was when the step began. No policy moves while a step is open.
+#[derive(Debug)]
+struct Watched {
+    schema: Schema,
+    version: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,17 +60,45 @@ pub(crate) struct Share {
     /// Whether other ranks have the same rows.
     is_copy: bool,
     rows: u64,
-    tokens: u64,
+    counted: Option<Counted>,
     staleness: u64,
     staleness_max: u64,
 }
 
+/// The column whose lengths are tokens. It is read when somebody looks at it, or when the micro-batch is accumulated.
+#[derive(Debug)]
+struct Counted {
+    column: String,
+    width_bytes: usize,
+    tokens: OnceLock<u64>,
+}
+
+impl Counted {
+    fn count(&self, cells: &[CellValue]) -> u64 {
+        let length = |cell: &CellValue| match cell {
+            CellValue::Bytes(bytes) => (bytes.len() / self.width_bytes) as u64,
+            _ => 0,
+        };
+        *self.tokens.get_or_init(|| cells.iter().map(length).sum())
+    }
+}
+
 impl Tally {
-    /// Begins to count for a step of these consumers.
-    pub(crate) fn begin(open: &Open, consumers: &BTreeSet<String>) -> Result<Self> {
-        let declared = open.store.consumers().into_iter();
-        let tables = declared.filter(|c| consumers.contains(&c.name)).map(|c| c.table).collect();
-        let excluded_before = excluded(open, &tables)?;
+    /// Begins to count for a step of these consumers, or of any trainers.
+    pub(crate) fn begin(open: &Open, consumers: Option<&BTreeSet<String>>) -> Result<Self> {
+        let declared = open.client.consumers()?.into_iter();
+        let is_one = |told: &Declared| match consumers {
+            Some(consumers) => consumers.contains(&told.name),
+            None => told.kind == ConsumerKind::Trainer,
+        };
+        let named = declared.filter(is_one).flat_map(|told| told.tables);
+        let (mut tables, mut excluded_before) = (BTreeMap::new(), BTreeMap::new());
+        for name in named.collect::<BTreeSet<_>>() {
+            let (schema, counts) = open.client.connection().table(&name)?;
+            let version = open.client.policy(schema.policy_name().unwrap_or(&name))?.version;
+            add_excluded(&mut excluded_before, counts);
+            tables.insert(name, Watched { schema, version });
+        }
         Ok(Tally {
             began: Instant::now(),
             tables,
@@ -93,17 +127,14 @@ impl Tally {
     /// the role `input_ids`.
     pub(crate) fn share(
         self: &Arc<Self>,
-        open: &Open,
         claim: &Claim,
         consumer: &Arc<str>,
         counted: Option<&str>,
         is_copy: bool,
     ) -> Result<Share> {
-        let table = open.table(claim.table())?;
-        let current = open.store.policy(table.schema().policy_name().unwrap_or(table.name()))?.version;
-        let versions = claim.columns(["policy_version"])?;
-        let versions = versions.column(0).as_primitive::<UInt64Type>();
-        let behind = (0..versions.len()).map(|row| current.saturating_sub(versions.value(row)));
+        let table = self.tables.get(claim.table());
+        let current = table.map_or(0, |table| table.version);
+        let behind = claim.rows().iter().map(|row| current.saturating_sub(row.policy_version()));
         Ok(Share {
             tally: self.clone(),
             table: claim.table().to_owned(),
@@ -111,7 +142,7 @@ impl Tally {
             sequence: claim.sequence_in_step(),
             is_copy,
             rows: claim.len() as u64,
-            tokens: tokens(claim, table.schema(), counted)?,
+            counted: table.map(|table| counted_column(&table.schema, counted)).transpose()?.flatten(),
             staleness: behind.clone().sum(),
             staleness_max: behind.max().unwrap_or(0),
         })
@@ -132,7 +163,10 @@ impl Tally {
             ("seconds_waited", seconds(self.waited_microseconds.load(Ordering::Relaxed))),
             ("copied_bytes", Value::Count(self.copied_bytes.load(Ordering::Relaxed))),
         ];
-        let excluded = excluded(open, &self.tables)?;
+        let mut excluded = BTreeMap::new();
+        for table in self.tables.keys() {
+            add_excluded(&mut excluded, open.table(table).counts()?);
+        }
         let since = |reason: &String, rows: u64| {
             rows.saturating_sub(self.excluded_before.get(reason).copied().unwrap_or(0))
         };
@@ -152,6 +186,25 @@ impl Share {
         &self.tally
     }
 
+    /// Somebody looks at a column.
+    pub(crate) fn see(&self, column: &str, cells: &[CellValue]) {
+        if let Some(counted) = self.counted.as_ref().filter(|counted| counted.column == column) {
+            counted.count(cells);
+        }
+    }
+
+    /// Reads the counted column, if nobody has looked at it: while the claim is there.
+    pub(crate) fn read(&self, claim: &Claim) -> Result<()> {
+        if let Some(counted) = self.counted.as_ref().filter(|counted| counted.tokens.get().is_none()) {
+            counted.count(&claim.cells([counted.column.as_str()])?.concat());
+        }
+        Ok(())
+    }
+
+    fn tokens(&self) -> u64 {
+        self.counted.as_ref().and_then(|counted| counted.tokens.get()).copied().unwrap_or(0)
+    }
+
     /// The gradient of the micro-batch is in the cache.
     pub(crate) fn add(&self) {
         let mut tables = self.tally.sums.lock();
@@ -159,7 +212,7 @@ impl Share {
         let is_new = sums.micro_batches.insert((self.consumer.clone(), self.sequence));
         if is_new || !self.is_copy {
             sums.rows += self.rows;
-            sums.tokens += self.tokens;
+            sums.tokens += self.tokens();
             sums.staleness += self.staleness;
             sums.staleness_max = sums.staleness_max.max(self.staleness_max);
         }
@@ -177,29 +230,23 @@ impl Sums {
     }
 }
 
-/// How many rows of tables were left out, by reason.
-fn excluded(open: &Open, tables: &BTreeSet<String>) -> Result<BTreeMap<String, u64>> {
-    let mut all = BTreeMap::new();
-    for table in tables {
-        for (reason, rows) in open.table(table)?.counts().excluded {
-            *all.entry(reason).or_default() += rows;
-        }
+/// Adds how many rows of a table were left out, by reason.
+fn add_excluded(all: &mut BTreeMap<String, u64>, counts: TableCounts) {
+    for (reason, rows) in counts.excluded {
+        *all.entry(reason.to_string()).or_default() += rows;
     }
-    Ok(all)
 }
 
-/// How long the rows are together; 0 where no column says.
-fn tokens(claim: &Claim, schema: &Schema, counted: Option<&str>) -> Result<u64> {
-    let column = match counted {
+/// The column whose lengths are tokens; none where no column says.
+fn counted_column(schema: &Schema, named: Option<&str>) -> Result<Option<Counted>> {
+    let column = match named {
         Some(name) => Some(&schema.data_columns()[schema.index_of(name)?]),
         None => schema.column_of(Role::InputIds),
     };
-    let Some((column, DataType::List(element))) = column.map(|column| (column, &column.data_type)) else {
-        return Ok(0);
-    };
-    let lengths = claim.cells(&column.name)?.into_iter().map(|cell| match cell {
-        Cell::Bytes(bytes) => (bytes.len() / element.width_bytes()) as u64,
-        _ => 0,
+    let list = column.and_then(|column| match column.data_type {
+        DataType::List(element) => Some((column.name.clone(), element.width_bytes())),
+        _ => None,
     });
-    Ok(lengths.sum())
+    let counted = |(column, width_bytes)| Counted { column, width_bytes, tokens: OnceLock::new() };
+    Ok(list.map(counted))
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay::store::{Claim, ClaimFuture, GangMember, MicroBatch, Step as StoreStep};
+use forebay::client::{Ask, Claim, Role, Step as ClientStep, Waited};
+use forebay::store::MicroBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -13,7 +14,7 @@ use crate::handle::{Handle, Open};
 use crate::metrics::Tally;
 use crate::pending::{Pending, Waiter, claiming};
 use crate::slot::Slot;
-use crate::wait::{Waited, wait_for};
+use crate::wait::wait_for;
 
 /// An iterator over the micro-batches of one trainer in one step; of one rank of it, where ranks share them.
 ///
@@ -23,12 +24,12 @@ use crate::wait::{Waited, wait_for};
 #[derive(Debug)]
 pub(crate) struct MicroBatches {
     handle: Arc<Handle>,
-    step: Arc<Slot<Arc<StoreStep>>>,
+    step: Arc<Slot<ClientStep>>,
     number: u64,
     consumer: Arc<str>,
     rule: MicroBatch,
     timeout: Option<Duration>,
-    member: Option<Arc<Slot<Arc<GangMember>>>>,
+    role: Role,
     counted: Counted,
     asked: Mutex<Option<Instant>>,
     last: Mutex<Option<Last>>,
@@ -55,17 +56,17 @@ impl MicroBatches {
     #[allow(clippy::too_many_arguments, reason = "what a step says of them, once")]
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        step: &Arc<Slot<Arc<StoreStep>>>,
+        step: &Arc<Slot<ClientStep>>,
         number: u64,
         consumer: Arc<str>,
         rule: MicroBatch,
         timeout: Option<Duration>,
-        member: Option<Arc<Slot<Arc<GangMember>>>>,
+        role: Role,
         counted: Counted,
     ) -> Self {
         let (handle, step) = (handle.clone(), step.clone());
         let (asked, last) = (Mutex::new(None), Mutex::new(None));
-        MicroBatches { handle, step, number, consumer, rule, timeout, member, counted, asked, last }
+        MicroBatches { handle, step, number, consumer, rule, timeout, role, counted, asked, last }
     }
 
     fn check_last(&self) -> Result<()> {
@@ -94,29 +95,28 @@ impl MicroBatches {
             self.counted.tally.waited(asked.elapsed());
         }
         let Counted { tally, tokens, is_copy } = &self.counted;
-        let share = tally.share(open, &claim, &self.consumer, tokens.as_deref(), *is_copy)?;
+        let share = tally.share(&claim, &self.consumer, tokens.as_deref(), *is_copy)?;
         let sequence = claim.sequence_in_step();
         let batch = Batch::new(&self.handle, open, &self.consumer, claim).counted_as(share);
         *self.last.lock() = Some(Last { claim: batch.claim().clone(), sequence });
         Ok(batch)
     }
 
-    /// The claim that comes next.
-    fn coming(&self, open: &Open) -> Result<ClaimFuture> {
+    /// What is asked for next.
+    fn asking(&self) -> Result<Ask<'_>> {
         self.check_last()?;
+        if !self.step.is_full() {
+            let number = self.number;
+            return Err(state(format!(
+                "step {number} was committed or given up; its micro-batches are over"
+            )));
+        }
         *self.asked.lock() = Some(Instant::now());
-        let over =
-            || state(format!("step {} was committed or given up; its micro-batches are over", self.number));
-        let step = self.step.lock().clone().ok_or_else(over)?;
-        let Some(member) = &self.member else {
-            return Ok(step.next_async(&open.consumer(&self.consumer)?, self.rule)?);
-        };
-        let member = member.lock().clone().ok_or_else(over)?;
-        Ok(member.next_async(self.rule))
+        Ok(Ask { consumer: &self.consumer, rule: self.rule, role: self.role, owner: None, columns: &[] })
     }
 
     fn next(&self, open: &Open) -> Result<Option<Batch>> {
-        match wait_for(self.coming(open)?, self.timeout)? {
+        match wait_for(open, &self.asking()?, self.timeout)? {
             Waited::Complete => Ok(None),
             Waited::TimedOut => Err(self.timed_out()),
             Waited::Claimed(claim) => self.handed_out(open, claim).map(Some),
@@ -142,8 +142,8 @@ impl MicroBatches {
         let (py, batches) = (slf.py(), slf.get());
         let waiter = Waiter::Trainer(slf.clone().unbind());
         let pending = batches.handle.run(py, |open| {
-            let claim = batches.coming(open)?;
-            Ok(Pending::new(&batches.handle, open, claiming(claim), waiter, batches.timeout))
+            let (coming, alarm) = claiming(open, &batches.asking()?, batches.timeout)?;
+            Ok(Pending::new(&batches.handle, open, coming, waiter, alarm))
         })?;
         pending.awaited(py, "next_batch")
     }

@@ -28,9 +28,9 @@ const NAMES: [&str; 16] = [
     "consumed_kept",
 ];
 
-/// The options that a call gives, and whether the store is to be read only. `None` for a value leaves the default.
-pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<(Options, bool)> {
-    let (mut options, mut retention, mut read_only) = (Options::default(), Retention::default(), false);
+/// The options that a call gives. `None` for a value leaves the default.
+pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<Options> {
+    let (mut options, mut retention) = (Options::default(), Retention::default());
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         if !NAMES.contains(&name.as_str()) {
@@ -41,10 +41,7 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<(Options, boo
         }
         options = match name.as_str() {
             "durability" => options.durability(durability(&value)?),
-            "read_only" => {
-                read_only = flag(&name, &value)?;
-                options.read_only(read_only)
-            }
+            "read_only" => options.read_only(flag(&name, &value)?),
             "create" => options.create(flag(&name, &value)?),
             "lease" => options.lease(seconds(&name, &value)?),
             "sync_interval" => options.sync_interval(seconds(&name, &value)?),
@@ -73,7 +70,7 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<(Options, boo
             }
         };
     }
-    Ok((options.retention(retention), read_only))
+    Ok(options.retention(retention))
 }
 
 /// One of the levels, by its word.

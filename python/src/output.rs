@@ -14,13 +14,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::DataType as ArrowType;
-use forebay::store::{Cell, Claim, DataType, Element};
+use forebay::client::{CellValue, Claim};
+use forebay::store::{DataType, Element, Schema};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyMemoryView, PyTuple};
 
 use crate::failure::{Failure, Result, input};
-use crate::handle::Open;
 use crate::packages;
 use crate::view::View;
 
@@ -28,19 +28,20 @@ use crate::view::View;
 #[derive(Debug)]
 pub(crate) enum Fetched {
     /// Values where they lie.
-    Cells(DataType, Vec<Cell>),
+    Cells(DataType, Vec<CellValue>),
     /// Values that were gathered.
     Array(ArrayRef),
 }
 
 impl Fetched {
     /// Reads a column of a claim.
-    pub(crate) fn of(open: &Open, claim: &Claim, name: &str) -> Result<Self> {
-        let table = open.table(claim.table())?;
-        let columns = table.schema().data_columns();
-        let data_type = table.schema().index_of(name).ok().map(|index| &columns[index].data_type);
+    pub(crate) fn of(schema: &Schema, claim: &Claim, name: &str) -> Result<Self> {
+        let columns = schema.data_columns();
+        let data_type = schema.index_of(name).ok().map(|index| &columns[index].data_type);
         Ok(match data_type {
-            Some(data_type) if lies_ready(data_type) => Fetched::Cells(data_type.clone(), claim.cells(name)?),
+            Some(data_type) if lies_ready(data_type) => {
+                Fetched::Cells(data_type.clone(), claim.cells([name])?.pop().unwrap_or_default())
+            }
             _ => Fetched::Array(claim.columns([name])?.column(0).clone()),
         })
     }
@@ -165,13 +166,13 @@ fn bytes_of_bits(bits: &BooleanBuffer) -> Buffer {
 pub(crate) fn show_cells<'py>(
     py: Python<'py>,
     data_type: &DataType,
-    cells: Vec<Cell>,
+    cells: Vec<CellValue>,
 ) -> Result<Bound<'py, PyAny>> {
     let list = PyList::empty(py);
     if *data_type == DataType::Binary {
         for cell in cells {
             match cell {
-                Cell::Bytes(bytes) => {
+                CellValue::Bytes(bytes) => {
                     list.append(PyMemoryView::from(Bound::new(py, View::of_value(bytes))?.as_any())?)?;
                 }
                 _ => list.append(py.None())?,
@@ -187,7 +188,7 @@ pub(crate) fn show_cells<'py>(
     };
     let dtype = numpy.dtype(Some(element))?;
     for cell in cells {
-        let Cell::Bytes(bytes) = cell else {
+        let CellValue::Bytes(bytes) = cell else {
             list.append(py.None())?;
             continue;
         };

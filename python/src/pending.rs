@@ -3,6 +3,8 @@
 //! Rows are claimed inside of [`Pending::poll`], which the loop's own thread calls, and what it gives goes to the awaiting task
 //! without another pause. So a task that is cancelled has claimed nothing; its place in line goes to the next who waits.
 //!
+//! Of a server's rows that is true of what the task gets to see: what was claimed for it and came too late goes back.
+//!
 //! The wait lies in a slot of its store. Closing the store empties it, which rings the bell, and the next look finds that the
 //! store is closed.
 
@@ -11,15 +13,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use forebay::query;
-use forebay::store::{Claim, ClaimFuture};
+use forebay::client::{self, Ask, Waited};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::answer::Answer;
 use crate::batch::Batch;
 use crate::bell::Bell;
-use crate::failure::{Result, closed};
+use crate::failure::{Failure, Result};
 use crate::handle::{Handle, Open};
 use crate::micro_batches::MicroBatches;
 use crate::slot::Slot;
@@ -27,27 +28,31 @@ use crate::slot::Slot;
 /// What a wait comes to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Rows were claimed.
-    Claimed(Claim),
-    /// Nothing more can come.
-    Complete,
+    /// Of a wait for rows.
+    Waited(Waited<client::Claim>),
     /// A question was answered.
-    Answered(query::Answer),
+    Answered(client::Answer),
 }
 
 /// What is waited for.
 pub(crate) type Coming = Pin<Box<dyn Future<Output = Result<Outcome>> + Send>>;
 
-/// A claim to come.
-pub(crate) fn claiming(claim: ClaimFuture) -> Coming {
-    Box::pin(async { Ok(claim.await?.map_or(Outcome::Complete, Outcome::Claimed)) })
+/// A claim to come, and how long its loop waits for it.
+pub(crate) fn claiming(
+    open: &Open,
+    ask: &Ask<'_>,
+    timeout: Option<Duration>,
+) -> Result<(Coming, Option<Duration>)> {
+    let (wait, timeout) = open.clocks(timeout);
+    let claim = open.client.claim_async(ask, wait)?;
+    Ok((Box::pin(async { Ok(Outcome::Waited(claim.await?)) }), timeout))
 }
 
 /// Who waits, and so what becomes of the outcome.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// A task of that consumer.
-    Task(Arc<str>),
+    /// A task of that consumer, for so long.
+    Task(Arc<str>, Option<Duration>),
     /// A trainer, in a step.
     Trainer(Py<MicroBatches>),
     /// Somebody with a question.
@@ -104,7 +109,7 @@ impl Pending {
     /// One look, with the store open.
     fn look(&self, waker: Waker) -> Result<Option<Outcome>> {
         let mut slot = self.wait.lock();
-        let wait = slot.as_mut().ok_or_else(|| closed(self.handle.path()))?;
+        let wait = slot.as_mut().ok_or_else(|| self.handle.closed())?;
         let Poll::Ready(outcome) = wait.coming.as_mut().poll(&mut Context::from_waker(&waker)) else {
             wait.rings = Some(waker);
             return Ok(None);
@@ -114,6 +119,15 @@ impl Pending {
         drop(slot);
         drop(over);
         outcome.map(Some)
+    }
+
+    fn timed_out(&self) -> Failure {
+        let timeout = self.timeout.unwrap_or_default();
+        match &self.waiter {
+            Waiter::Trainer(batches) => batches.get().timed_out(),
+            Waiter::Task(name, timeout) => crate::consumer::timed_out(name, timeout.unwrap_or_default()),
+            Waiter::Reader => crate::failure::timeout(format!("no answer in {} s", timeout.as_secs_f64())),
+        }
     }
 
     fn end(&self) {
@@ -133,7 +147,7 @@ enum Given {
 
 #[pymethods]
 impl Pending {
-    /// How long the wait may last, in seconds.
+    /// How long the loop waits, in seconds; `None` where the server does.
     #[getter]
     fn timeout(&self) -> Option<f64> {
         self.timeout.map(|timeout| timeout.as_secs_f64())
@@ -146,15 +160,16 @@ impl Pending {
         let given = self.handle.run(py, |open| {
             let Some(outcome) = self.look(waker)? else { return Ok(None) };
             Ok(Some(match (outcome, &self.waiter) {
-                (Outcome::Claimed(claim), Waiter::Task(name)) => {
+                (Outcome::Waited(Waited::Claimed(claim)), Waiter::Task(name, _)) => {
                     Given::Batch(Box::new(Batch::new(&self.handle, open, name, claim)))
                 }
-                (Outcome::Claimed(claim), Waiter::Trainer(batches)) => {
+                (Outcome::Waited(Waited::Claimed(claim)), Waiter::Trainer(batches)) => {
                     Given::Batch(Box::new(batches.get().handed_out(open, claim)?))
                 }
                 (Outcome::Answered(answer), _) => Given::Answer(Answer::new(answer)),
-                (Outcome::Complete, Waiter::Trainer(_)) => Given::Nothing,
-                (Outcome::Claimed(_) | Outcome::Complete, _) => return Err(closed(self.handle.path())),
+                (Outcome::Waited(Waited::Complete), Waiter::Trainer(_)) => Given::Nothing,
+                (Outcome::Waited(Waited::TimedOut), _) => return Err(self.timed_out()),
+                (Outcome::Waited(_), _) => return Err(self.handle.closed()),
             }))
         })?;
         let Some(given) = given else { return Ok(None) };
@@ -174,12 +189,7 @@ impl Pending {
     /// Gives the wait up and raises that nothing came in time.
     fn expire(&self, py: Python<'_>) -> Result<()> {
         self.cancel(py);
-        let timeout = self.timeout.unwrap_or_default();
-        Err(match &self.waiter {
-            Waiter::Trainer(batches) => batches.get().timed_out(),
-            Waiter::Task(name) => crate::consumer::timed_out(name, timeout),
-            Waiter::Reader => crate::failure::timeout(format!("no answer in {} s", timeout.as_secs_f64())),
-        })
+        Err(self.timed_out())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use forebay::store::StepPlan;
+use forebay::client::Plan;
+use forebay::store::ConsumerKind;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -35,17 +36,12 @@ impl Membership {
     }
 
     /// The plan, and the consumers in it. Where nothing was said: every group that was begun and that no step has taken.
-    pub(crate) fn plan(mut self, open: &Open) -> Result<(StepPlan, BTreeSet<String>)> {
+    pub(crate) fn plan(mut self, open: &Open) -> Result<(Plan, BTreeSet<String>)> {
         if self.groups.is_empty() && self.rows.is_empty() {
             self.groups = begun(open)?;
         }
-        let mut plan = StepPlan::new();
-        for (name, keys) in &self.groups {
-            plan = plan.groups(&open.consumer(name)?, keys.iter().map(String::as_str));
-        }
-        for (name, count) in &self.rows {
-            plan = plan.rows(&open.consumer(name)?, *count);
-        }
+        let plan = self.groups.iter().fold(Plan::new(), |plan, (name, keys)| plan.groups(name, keys));
+        let plan = self.rows.iter().fold(plan, |plan, (name, count)| plan.rows(name, *count));
         let names =
             self.groups.into_iter().map(|(name, _)| name).chain(self.rows.into_iter().map(|(name, _)| name));
         Ok((plan, names.collect()))
@@ -61,11 +57,10 @@ fn name_of(consumer: &Bound<'_, PyAny>) -> Result<String> {
 
 /// The open groups of every trainer that has some.
 fn begun(open: &Open) -> Result<Vec<(String, Vec<String>)>> {
-    let trainers = open.store.consumers().into_iter().filter(|consumer| consumer.kind == "trainer");
-    let names: BTreeSet<String> = trainers.map(|consumer| consumer.name).collect();
-    let groups = names.into_iter().map(|name| {
-        let keys = open.consumer(&name)?.open_groups();
-        Ok((name, keys))
+    let trainers = open.client.consumers()?.into_iter().filter(|told| told.kind == ConsumerKind::Trainer);
+    let groups = trainers.map(|told| {
+        let keys = open.client.connection().open_groups(&told.name)?;
+        Ok((told.name, keys))
     });
     let mut groups: Vec<(String, Vec<String>)> = groups.collect::<Result<_>>()?;
     groups.retain(|(_, keys)| !keys.is_empty());

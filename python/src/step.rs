@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use forebay::store::{Gang, ObjectRef, Split, Step as StoreStep};
+use forebay::client::{Role, Step as ClientStep};
+use forebay::store::{Gang, ObjectRef, Split};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -22,9 +23,10 @@ use crate::slot::Slot;
 #[derive(Debug)]
 pub(crate) struct Step {
     handle: Arc<Handle>,
-    step: Arc<Slot<Arc<StoreStep>>>,
+    step: Arc<Slot<ClientStep>>,
     number: u64,
-    planned: BTreeSet<String>,
+    /// The consumers that it takes rows for; none where another process has begun it, and knows.
+    planned: Option<BTreeSet<String>>,
     tally: Arc<Tally>,
     log: Option<Py<PyAny>>,
 }
@@ -56,7 +58,7 @@ impl Update {
 
     /// Writes the objects, at the version that the commit makes.
     fn bring(&self, open: &Open) -> Result<Vec<ObjectRef>> {
-        let next = open.store.policy(&self.policy)?.version + 1;
+        let next = open.client.policy(&self.policy)?.version + 1;
         if let Some(version) = self.version.filter(|version| *version != next) {
             let policy = &self.policy;
             return Err(input(format!(
@@ -64,7 +66,7 @@ impl Update {
                 next - 1
             )));
         }
-        let put = |(key, payload): &(String, Vec<u8>)| Ok(open.store.put_object(key, next, payload)?);
+        let put = |(key, payload): &(String, Vec<u8>)| Ok(open.client.put_object(key, next, payload)?);
         self.objects.iter().map(put).collect()
     }
 }
@@ -73,13 +75,13 @@ impl Step {
     pub(crate) fn new(
         handle: &Arc<Handle>,
         open: &Open,
-        step: StoreStep,
-        planned: BTreeSet<String>,
+        step: ClientStep,
+        planned: Option<BTreeSet<String>>,
         log: Option<Py<PyAny>>,
     ) -> Result<Self> {
         let number = step.number();
-        let tally = Arc::new(Tally::begin(open, &planned)?);
-        Ok(Step { handle: handle.clone(), step: open.hold(Arc::new(step)), number, planned, tally, log })
+        let tally = Arc::new(Tally::begin(open, planned.as_ref())?);
+        Ok(Step { handle: handle.clone(), step: open.hold(step), number, planned, tally, log })
     }
 
     fn record<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
@@ -110,19 +112,16 @@ impl Step {
     fn run<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&Open, &Arc<StoreStep>) -> Result<T> + Send,
+        call: impl FnOnce(&Open, &mut ClientStep) -> Result<T> + Send,
     ) -> Result<T> {
-        self.handle.run(py, |open| {
-            let step = self.step.lock().clone();
-            call(open, &step.ok_or_else(|| self.ended())?)
-        })
+        self.handle.run(py, |open| call(open, self.step.lock().as_mut().ok_or_else(|| self.ended())?))
     }
 
     fn check_planned(&self, consumer: &str) -> Result<()> {
-        if self.planned.contains(consumer) {
+        let Some(planned) = self.planned.as_ref().filter(|planned| !planned.contains(consumer)) else {
             return Ok(());
-        }
-        let planned: Vec<&str> = self.planned.iter().map(String::as_str).collect();
+        };
+        let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
         Err(state(format!(
             "step {} takes nothing for {consumer:?}; it is planned for {}: say groups= or rows= when it begins",
             self.number,
@@ -167,19 +166,20 @@ impl Step {
         };
         let name: Arc<str> = consumer.name().into();
         self.run(py, |open, step| {
-            let join = |gang| -> Result<_> { Ok(step.join(&open.consumer(&name)?, gang)?) };
             let is_copy = gang.is_some() && split == "same";
             let counted = Counted { tally: self.tally.clone(), tokens: counted, is_copy };
-            let member = gang.map(join).transpose()?;
-            let member = member.map(|member| open.hold(Arc::new(member)));
-            Ok(MicroBatches::new(&self.handle, &self.step, self.number, name, rule, timeout, member, counted))
+            let role = match gang {
+                None => Role::Step(self.number),
+                Some(gang) => step.join(&open.client.consumer(&name)?, &gang)?.role(),
+            };
+            Ok(MicroBatches::new(&self.handle, &self.step, self.number, name, rule, timeout, role, counted))
         })
     }
 
     /// Whether everything that was planned for a trainer has been handed out or left out.
     fn is_complete(&self, py: Python<'_>, consumer: ConsumerName<'_>) -> Result<bool> {
         let name = consumer.name().to_owned();
-        self.run(py, |open, step| Ok(step.is_complete(&open.consumer(&name)?)))
+        self.run(py, |open, step| Ok(step.is_complete(&open.client.consumer(&name)?)?))
     }
 
     /// What the step was like so far: numbers by name.
@@ -199,6 +199,10 @@ impl Step {
     fn commit(&self, py: Python<'_>, updates: &Bound<'_, PyDict>) -> Result<u64> {
         let updates: Vec<Update> =
             updates.iter().map(|(policy, value)| Update::of(&policy, &value)).collect::<Result<_>>()?;
+        if self.planned.is_none() {
+            let number = self.number;
+            return Err(state(format!("step {number} was begun by another process, and is committed there")));
+        }
         let rows = self.run(py, |open, step| {
             let brought: Vec<Vec<ObjectRef>> =
                 updates.iter().map(|update| update.bring(open)).collect::<Result<_>>()?;
@@ -235,7 +239,7 @@ impl Step {
     }
 
     fn __repr__(&self) -> String {
-        format!("<step {} of {}>", self.number, self.handle.path().display())
+        format!("<step {} of {}>", self.number, self.handle.place())
     }
 }
 

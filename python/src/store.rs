@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::answer::Answer;
+use crate::connection;
 use crate::consumer::Consumer;
 use crate::declaration::declaration;
 use crate::failure::{Result, input};
@@ -16,12 +17,12 @@ use crate::handle::Handle;
 use crate::options::{durability, options};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
-use crate::query::{ask, question};
 use crate::schema::{Remarks, schema};
 use crate::step::Step;
 use crate::table::Table;
+use crate::wait::block_on;
 
-/// A store, open in this process.
+/// A store, open in this process or behind a server.
 #[pyclass(frozen, module = "forebay", weakref)]
 #[derive(Debug)]
 pub(crate) struct Store(Arc<Handle>);
@@ -30,17 +31,32 @@ pub(crate) struct Store(Arc<Handle>);
 #[pyfunction]
 #[pyo3(signature = (path, **options))]
 pub(crate) fn open(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
-    let (options, read_only) = self::options(options)?;
-    let handle = py.detach(|| Handle::open(path, options, read_only))?;
+    let options = self::options(options)?;
+    let handle = py.detach(|| Handle::open(path, options))?;
+    Ok(Store(Arc::new(handle)))
+}
+
+/// Connects to the store of a server.
+#[pyfunction]
+#[pyo3(signature = (address, **options))]
+pub(crate) fn connect(py: Python<'_>, address: String, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
+    let options = connection::options(options)?;
+    let handle = py.detach(|| Handle::connect(address, &options))?;
     Ok(Store(Arc::new(handle)))
 }
 
 #[pymethods]
 impl Store {
-    /// The directory.
+    /// The directory, of a store that is open in this process.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.0.path().to_owned()
+    fn path(&self) -> Option<PathBuf> {
+        self.0.place().directory().map(PathBuf::from)
+    }
+
+    /// Where the server is, of a store that is behind one.
+    #[getter]
+    fn address(&self) -> Option<&str> {
+        self.0.place().address()
     }
 
     /// Whether it was closed here.
@@ -69,19 +85,19 @@ impl Store {
             policy,
         };
         let schema = schema(columns, remarks)?;
-        self.0.run(py, |open| Ok(open.store.create_table(name, schema).map(drop)?))?;
+        self.0.run(py, |open| Ok(open.client.create_table(name, schema).map(drop)?))?;
         Ok(Table::new(&self.0, name))
     }
 
     /// The table of that name.
     fn table(&self, py: Python<'_>, name: &str) -> Result<Table> {
-        self.0.run(py, |open| open.table(name).map(drop))?;
+        self.0.run(py, |open| Ok(open.client.table(name).map(drop)?))?;
         Ok(Table::new(&self.0, name))
     }
 
     /// The names of all tables, in the order of their creation.
     fn tables(&self, py: Python<'_>) -> Result<Vec<String>> {
-        self.0.run(py, |open| Ok(open.store.tables()))
+        self.0.run(py, |open| Ok(open.client.tables()?))
     }
 
     /// Declares a consumer.
@@ -95,22 +111,20 @@ impl Store {
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Consumer> {
         let declared = declaration(&tables, kind, options)?;
-        self.0.run(py, |open| Ok(open.store.create_consumer(name, declared).map(drop)?))?;
+        self.0.run(py, |open| Ok(open.client.create_consumer(name, declared).map(drop)?))?;
         Ok(Consumer::new(&self.0, name))
     }
 
     /// The consumer of that name.
     fn consumer(&self, py: Python<'_>, name: &str) -> Result<Consumer> {
-        self.0.run(py, |open| open.consumer(name).map(drop))?;
+        self.0.run(py, |open| Ok(open.client.consumer(name).map(drop)?))?;
         Ok(Consumer::new(&self.0, name))
     }
 
     /// The names of all consumers.
     fn consumers(&self, py: Python<'_>) -> Result<Vec<String>> {
-        let mut names: Vec<String> =
-            self.0.run(py, |open| Ok(open.store.consumers().into_iter().map(|c| c.name).collect()))?;
-        names.dedup(); // there is one entry a table
-        Ok(names)
+        let declared = self.0.run(py, |open| Ok(open.client.consumers()?))?;
+        Ok(declared.into_iter().map(|consumer| consumer.name).collect())
     }
 
     /// Creates a policy that stands at a version. With keys of its state, every commit that moves it stores one object of
@@ -125,19 +139,19 @@ impl Store {
     ) -> Result<()> {
         let keys = state_keys.unwrap_or_default();
         let policy = Policy::durable(keys.iter().map(String::as_str)).version(version);
-        self.0.run(py, |open| Ok(open.store.declare_policy(name, policy)?))
+        self.0.run(py, |open| Ok(open.client.declare_policy(name, policy)?))
     }
 
     /// The version that a policy stands at.
     fn policy_version(&self, py: Python<'_>, name: &str) -> Result<u64> {
-        self.0.run(py, |open| Ok(open.store.policy(name)?.version))
+        self.0.run(py, |open| Ok(open.client.policy(name)?.version))
     }
 
     /// What the last commit stored of a policy's state, by key.
     fn policy_state<'py>(&self, py: Python<'py>, name: &str) -> Result<Bound<'py, PyDict>> {
         let objects = self.0.run(py, |open| {
-            let objects = open.store.policy(name)?.objects;
-            let read = |object| Ok(open.store.object(object)?);
+            let objects = open.client.policy(name)?.objects;
+            let read = |object| Ok(open.client.object(object)?);
             let payloads: Vec<Vec<u8>> = objects.iter().map(read).collect::<Result<_>>()?;
             Ok(objects.into_iter().map(|object| object.key).zip(payloads).collect::<Vec<_>>())
         })?;
@@ -162,24 +176,32 @@ impl Store {
         let level = durability.map(self::durability).transpose()?;
         self.0.run(py, |open| {
             let (plan, planned) = membership.plan(open)?;
-            let step = open.store.begin_step(plan)?;
+            let step = open.client.begin_step(&plan)?;
             let step = match level {
                 Some(level) => step.durability(level),
                 None => step,
             };
-            Step::new(&self.0, open, step, planned, log)
+            Step::new(&self.0, open, step, Some(planned), log)
         })
+    }
+
+    /// A step that another process has begun, to take part in it as a rank. It is committed or given up there.
+    fn open_step(&self, py: Python<'_>, number: u64) -> Result<Step> {
+        self.0.run(py, |open| Step::new(&self.0, open, open.client.open_step(number), None, None))
     }
 
     /// Answers a question in SQL, as of the moment of the call.
     fn sql(&self, py: Python<'_>, statement: &str) -> Result<Answer> {
-        self.0.run(py, |open| Ok(Answer::new(ask(open.session()?, statement)?)))
+        self.0.run(py, |open| {
+            let answer = block_on(open.client.query_async(statement)?, None)?;
+            Ok(Answer::new(answer.ok_or_else(|| self.0.closed())??)) // there is no time-out that could end it
+        })
     }
 
     /// The same for an event loop.
     fn sql_async<'py>(&self, py: Python<'py>, statement: &str) -> Result<Bound<'py, PyAny>> {
         let pending = self.0.run(py, |open| {
-            let answer = question(open.session()?, statement)?;
+            let answer = open.client.query_async(statement)?;
             let coming = Box::pin(async { Ok(Outcome::Answered(answer.await?)) });
             Ok(Pending::new(&self.0, open, coming, Waiter::Reader, None))
         })?;
@@ -193,17 +215,18 @@ impl Store {
 
     /// Brings everything that was acknowledged so far to stable storage.
     fn sync(&self, py: Python<'_>) -> Result<()> {
-        self.0.run(py, |open| Ok(open.store.sync()?))
+        self.0.run(py, |open| Ok(open.client.sync()?))
     }
 
     /// Takes a checkpoint: opening the store then replays what comes after it.
     fn checkpoint(&self, py: Python<'_>) -> Result<()> {
-        self.0.run(py, |open| Ok(open.store.checkpoint().map(drop)?))
+        self.0.run(py, |open| Ok(open.client.checkpoint()?))
     }
 
     /// Takes in what the writer of a store that was opened read-only has written since. Gives the number of records.
     fn refresh(&self, py: Python<'_>) -> Result<u64> {
-        self.0.run(py, |open| Ok(open.store.refresh()?))
+        let instead = "what one reads there is always what was written last";
+        self.0.run(py, |open| Ok(open.local("refresh()", instead)?.refresh()?))
     }
 
     /// Copies the store, as it is at one instant, to a directory that is empty or does not exist.
@@ -211,7 +234,8 @@ impl Store {
         if to.as_os_str().is_empty() {
             return Err(input("the directory to copy to has no name"));
         }
-        self.0.run(py, |open| Ok(open.store.backup(to).map(drop)?))
+        let instead = "run `forebay backup` where the server's directory is";
+        self.0.run(py, |open| Ok(open.local("backup()", instead)?.backup(to).map(drop)?))
     }
 
     /// Ends everything that came of the store, and lets go of its directory. Arrays and record batches stay as they are; as
@@ -231,6 +255,6 @@ impl Store {
     }
 
     fn __repr__(&self) -> String {
-        format!("<store at {}>", self.0.path().display())
+        format!("<store at {}>", self.0.place())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use forebay::store::{DataColumn, Delete, NewRow, Purpose, Row, SampleId, Schema, Wait, WriteBatch};
+use forebay::client::{Changes, Table as ClientTable};
+use forebay::store::{DataColumn, Delete, NewRow, Purpose, Row, SampleId, Schema, Wait};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
-use crate::input::{Column, cells, columns, single};
+use crate::input::{Column, cells, columns, names, single};
 use crate::options;
 use crate::pending::in_thread;
 use crate::rows::Rows;
@@ -36,13 +37,16 @@ impl Terms {
         Ok(Terms { durability, wait })
     }
 
-    fn apply(self, batch: &mut WriteBatch<'_>) {
+    /// No change yet, on these terms.
+    fn changes<'v>(self) -> Changes<'v> {
+        let mut changes = Changes::new();
         if let Some(level) = self.durability {
-            batch.durability(level);
+            changes.durability(level);
         }
         if let Some(wait) = self.wait {
-            batch.wait(wait);
+            changes.wait(wait);
         }
+        changes
     }
 }
 
@@ -51,17 +55,36 @@ impl Table {
         Table { handle: handle.clone(), name: name.into() }
     }
 
-    fn schema(&self, py: Python<'_>) -> Result<Schema> {
-        self.handle.run(py, |open| Ok(open.table(&self.name)?.schema().clone()))
+    /// The schema that values of these columns are made of.
+    fn schema(&self, py: Python<'_>, columns: &[String]) -> Result<Arc<Schema>> {
+        self.handle.run(py, |open| open.schema(&self.name, columns))
+    }
+
+    /// The columns that a call gives, of so many rows.
+    fn converted(
+        &self,
+        py: Python<'_>,
+        given: Option<&Bound<'_, PyDict>>,
+        rows: usize,
+    ) -> Result<Vec<Column>> {
+        let schema = self.schema(py, &names(given)?)?;
+        let converted = columns(&schema, given, rows);
+        if converted.is_err() {
+            self.handle.run(py, |open| {
+                open.forget_schema(&self.name);
+                Ok(())
+            })?;
+        }
+        converted
     }
 
     /// Runs a call on the table.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&Open, &forebay::store::Table) -> Result<T> + Send,
+        call: impl FnOnce(&Open, &ClientTable) -> Result<T> + Send,
     ) -> Result<T> {
-        self.handle.run(py, |open| call(open, &open.table(&self.name)?))
+        self.handle.run(py, |open| call(open, &open.table(&self.name)))
     }
 }
 
@@ -77,7 +100,8 @@ impl Table {
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
-        for column in self.schema(py)?.data_columns().iter().filter(|column| !column.retired) {
+        let schema = self.handle.run(py, |open| open.schema_now(&self.name))?;
+        for column in schema.data_columns().iter().filter(|column| !column.retired) {
             columns.set_item(&column.name, column.data_type.to_string())?;
         }
         Ok(columns)
@@ -119,15 +143,14 @@ impl Table {
             Ok(idempotency_tokens.as_ref().map_or(row.clone(), |tokens| row.token(tokens[at])))
         };
         let rows: Vec<NewRow> = samples.iter().enumerate().map(row).collect::<Result<_>>()?;
-        let columns = self::columns(&self.schema(py)?, columns, count)?;
+        let columns = self.converted(py, columns, count)?;
         let terms = Terms::of(durability, timeout)?;
-        let rows = self.run(py, |open, table| {
-            let mut batch = open.store.batch();
-            terms.apply(&mut batch);
+        let rows = self.handle.run(py, |open| {
+            let mut changes = terms.changes();
             for (at, row) in rows.into_iter().enumerate() {
-                batch.insert(table, row, cells(&columns, at))?;
+                changes.insert(self.name.clone(), row, cells(&columns, at));
             }
-            Ok(batch.commit()?)
+            open.write(&self.name, &changes)
         })?;
         Ok(Rows::new(&self.name, rows))
     }
@@ -143,14 +166,12 @@ impl Table {
         columns: Option<&Bound<'_, PyDict>>,
     ) -> Result<()> {
         let rows = rows.of(&self.name)?;
-        let columns = self::columns(&self.schema(py)?, columns, rows.len())?;
+        let columns = self.converted(py, columns, rows.len())?;
         let terms = Terms::of(durability, timeout)?;
-        self.run(py, |open, table| {
-            let mut batch = open.store.batch();
-            terms.apply(&mut batch);
-            write_rows(&mut batch, table, &rows, &columns)?;
-            batch.commit()?;
-            Ok(())
+        self.handle.run(py, |open| {
+            let mut changes = terms.changes();
+            write_rows(&mut changes, &self.name, &rows, &columns);
+            open.write(&self.name, &changes).map(drop)
         })
     }
 
@@ -176,7 +197,7 @@ impl Table {
     /// Lets a text, binary or list cell of one row grow.
     fn append(&self, py: Python<'_>, row: &Rows, column: &str, value: &Bound<'_, PyAny>) -> Result<()> {
         let row = row.one_of(&self.name)?;
-        let fragment = single(&self.schema(py)?, column, value)?;
+        let fragment = single(&*self.schema(py, &[column.to_owned()])?, column, value)?;
         self.run(py, |_, table| Ok(table.append(row, column, fragment.cell(0).1)?))
     }
 
@@ -189,11 +210,10 @@ impl Table {
     /// Leaves rows out for good, all of them or none.
     fn exclude(&self, py: Python<'_>, rows: &Rows, reason: &str) -> Result<()> {
         let rows = rows.of(&self.name)?;
-        self.run(py, |open, _| {
-            let mut batch = open.store.batch();
-            rows.iter().try_for_each(|row| batch.exclude(*row, reason))?;
-            batch.commit()?;
-            Ok(())
+        self.handle.run(py, |open| {
+            let mut changes = Changes::new();
+            rows.iter().for_each(|row| _ = changes.exclude(self.name.clone(), *row, reason));
+            Ok(open.client.write(&changes).map(drop)?)
         })
     }
 
@@ -209,7 +229,7 @@ impl Table {
                         self.name
                     ))
                 };
-                table.find(policy_version, &sample).ok_or_else(missing)
+                table.find(policy_version, &sample)?.ok_or_else(missing)
             };
             sample_ids.iter().map(find).collect::<Result<Vec<Row>>>()
         })?;
@@ -219,11 +239,10 @@ impl Table {
     /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
     fn cells<'py>(&self, py: Python<'py>, rows: &Rows, column: &str) -> Result<Bound<'py, PyAny>> {
         let rows = rows.of(&self.name)?;
-        let (data_type, cells) = self.run(py, |_, table| {
-            let schema = table.schema();
+        let (data_type, cells) = self.run(py, |open, table| {
+            let schema = open.schema_now(&self.name)?;
             let data_type = schema.data_columns()[schema.index_of(column)?].data_type.clone();
-            let cells = rows.iter().map(|row| table.cell(*row, column));
-            Ok((data_type, cells.collect::<forebay::store::Result<Vec<_>>>()?))
+            Ok((data_type, table.cells(&rows, column)?))
         })?;
         crate::cells::show(py, &data_type, cells)
     }
@@ -238,7 +257,7 @@ impl Table {
 
     /// How many rows there are, by what became of them.
     fn counts<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        let counts = self.run(py, |_, table| Ok(table.counts()))?;
+        let counts = self.run(py, |_, table| Ok(table.counts()?))?;
         let shown = PyDict::new(py);
         shown.set_item("written", counts.written)?;
         shown.set_item("consumed", counts.consumed)?;
@@ -273,18 +292,18 @@ impl Table {
     }
 
     fn __repr__(&self) -> String {
-        format!("<table {:?} of {}>", self.name, self.handle.path().display())
+        format!("<table {:?} of {}>", self.name, self.handle.place())
     }
 }
 
-/// Puts columns into a batch, a cell a row.
-pub(crate) fn write_rows(
-    batch: &mut WriteBatch<'_>,
-    table: &forebay::store::Table,
+/// Adds the cells of columns, one a row.
+pub(crate) fn write_rows<'v>(
+    changes: &mut Changes<'v>,
+    table: &Arc<str>,
     rows: &[Row],
-    columns: &[Column],
-) -> forebay::store::Result<()> {
-    rows.iter().enumerate().try_for_each(|(at, row)| batch.write(table, *row, cells(columns, at)))
+    columns: &'v [Column],
+) {
+    rows.iter().enumerate().for_each(|(at, row)| _ = changes.write(table.clone(), *row, cells(columns, at)));
 }
 
 fn check_count(what: &str, given: Option<usize>, rows: usize) -> Result<()> {

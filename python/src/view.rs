@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ops::Deref;
 
 use arrow_buffer::Buffer;
-use forebay::store::ValueBytes;
+use bytes::Bytes;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,25 +15,25 @@ use pyo3::prelude::*;
 /// stays locked, so the bytes never change: not when the claim ends, the store is closed, or its rows are deleted.
 #[pyclass(frozen, module = "forebay")]
 #[derive(Debug)]
-pub(crate) struct View(Bytes);
+pub(crate) struct View(Lying);
 
 #[derive(Debug)]
-enum Bytes {
-    /// In an extent.
-    Value(ValueBytes),
+enum Lying {
+    /// In an extent, or as it came from a server.
+    Value(Bytes),
     /// Gathered.
     Buffer(Buffer),
 }
 
 impl View {
-    /// A value in its extent.
-    pub(crate) fn of_value(bytes: ValueBytes) -> Self {
-        View(Bytes::Value(bytes))
+    /// A value where it lies.
+    pub(crate) fn of_value(bytes: Bytes) -> Self {
+        View(Lying::Value(bytes))
     }
 
     /// What was gathered for a record batch.
     pub(crate) fn of_buffer(buffer: Buffer) -> Self {
-        View(Bytes::Buffer(buffer))
+        View(Lying::Buffer(buffer))
     }
 }
 
@@ -42,8 +42,8 @@ impl Deref for View {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Bytes::Value(bytes) => bytes,
-            Bytes::Buffer(buffer) => buffer,
+            Lying::Value(bytes) => bytes,
+            Lying::Buffer(buffer) => buffer,
         }
     }
 }
@@ -62,8 +62,8 @@ impl View {
         let length = isize::try_from(bytes.len()).map_err(|_| PyBufferError::new_err("too long"))?;
         const READ_ONLY: c_int = 1;
         // SAFETY: Python gives a `Py_buffer` to fill. The bytes stay where they are and as they are for as long as `slf`
-        // lives: an extent's while its `Arc` is held, gathered ones by their own, inline ones inside of the object itself,
-        // which never moves and is never changed (`frozen`). The filled buffer holds a reference to `slf`, and is marked as
+        // lives: `Bytes` and `Buffer` hold their owner (for an extent's, what keeps it mapped and as it is), and neither is
+        // moved in or out of an object that is never changed (`frozen`). The filled buffer holds a reference to `slf`, and is marked as
         // read-only, so Python hands out no way to write.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(

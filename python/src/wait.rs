@@ -9,24 +9,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use forebay::store::{Claim, ClaimFuture};
+use forebay::client::{Ask, Claim, Waited};
 use pyo3::prelude::*;
 
 use crate::failure::Result;
+use crate::handle::Open;
 
 /// How long a thread sleeps before it asks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
-
-/// What a wait came to.
-#[derive(Debug)]
-pub(crate) enum Waited {
-    /// Rows were claimed.
-    Claimed(Claim),
-    /// Nothing more can come.
-    Complete,
-    /// The time is over.
-    TimedOut,
-}
 
 /// When a wait ends; `None` for one that lasts as long as it takes.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +57,10 @@ pub(crate) fn heed_signals() -> Result<()> {
 }
 
 /// Waits for a claim. To be called without the interpreter's lock.
-pub(crate) fn wait_for(claim: ClaimFuture, timeout: Option<Duration>) -> Result<Waited> {
-    Ok(match block_on(claim, timeout)? {
-        Some(claimed) => claimed?.map_or(Waited::Complete, Waited::Claimed),
+pub(crate) fn wait_for(open: &Open, ask: &Ask<'_>, timeout: Option<Duration>) -> Result<Waited<Claim>> {
+    let (wait, timeout) = open.clocks(timeout);
+    Ok(match block_on(open.client.claim_async(ask, wait)?, timeout)? {
+        Some(claimed) => claimed?,
         None => Waited::TimedOut,
     })
 }

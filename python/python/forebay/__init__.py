@@ -1,4 +1,4 @@
-"""An embedded experience store for reinforcement learning of language-model agents.
+"""An experience store for reinforcement learning of language-model agents: embedded, or behind a server.
 
     import forebay
 
@@ -8,7 +8,7 @@
         solver.write(rows, reward=[1.0, 0.0])
         print(store.sql("select count(*) as rows from solver").to_pylist())
 
-Begin with :func:`open`; ``docs/python.md`` of the repository has the loop of a trainer.
+Begin with :func:`open`, or with :func:`connect` where a server has the store; ``docs/python.md`` of the repository has the loop of a trainer.
 """
 
 import atexit
@@ -16,6 +16,7 @@ import weakref
 
 from . import errors
 from ._forebay import Answer, Batch, Consumer, MicroBatches, RecordBatch, Rows, Step, Store, Table, View
+from ._forebay import connect as _connect
 from ._forebay import open as _open
 from .errors import (
     CapacityError,
@@ -47,6 +48,7 @@ __all__ = [
     "Table",
     "View",
     "WaitTimeout",
+    "connect",
     "errors",
     "open",
 ]
@@ -60,11 +62,17 @@ def open(path, **options):
     return store
 
 
-open.__doc__ = _open.__doc__
+def connect(address, **options):
+    store = _connect(address, **options)
+    _opened.add(store)
+    return store
+
+
+open.__doc__, connect.__doc__ = _open.__doc__, _connect.__doc__
 
 
 @atexit.register
 def _close_all() -> None:
-    """What the level ``memory`` has not written yet outlives an orderly end of the process."""
+    """What the level ``memory`` has not written yet outlives an orderly end of the process, and servers hear of it at once."""
     for store in list(_opened):
         store.close()

@@ -9,6 +9,7 @@ from ._forebay import Step as Step
 from ._forebay import Store as Store
 from ._forebay import Table as Table
 from ._forebay import View as View
+from ._forebay import connect as connect
 from ._forebay import open as open
 from .errors import CapacityError as CapacityError
 from .errors import ClosedError as ClosedError

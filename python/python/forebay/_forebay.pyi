@@ -69,11 +69,44 @@ def open(
     opening in this process still show its bytes; CorruptError with file and offset when stored bytes are damaged.
     """
 
+def connect(
+    address: str,
+    *,
+    token: str | None = None,
+    owner: str | None = None,
+    timeout: float | None = None,
+    call_timeout: float | None = None,
+    outage_timeout: float | None = None,
+    tls: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> Store:
+    """Connects to the store of a server (``forebay serve``): ``unix:///run/fb.sock``, ``grpc://HOST:PORT``, or
+    ``grpcs://HOST:PORT`` with TLS. What it gives has the same calls as what ``open`` gives. Times are in seconds; ``None``
+    leaves a default.
+
+    token: what lets in. Not needed over a Unix socket of the same user.
+    owner: whom ``system.claims`` shows as the holder. Default: ``process PID``.
+    timeout: how long to wait for the server to answer at first. Default: 10.
+    call_timeout: how long a call may take, beyond what it is told to wait for. Default: 60.
+    outage_timeout: for how long a call is sent again while the server cannot be reached, before RetryError. A call is made
+        once, however often it is sent. Default: 30; 0 raises at once.
+    tls: certificates, each as a PEM text or as the path of a file: ``authority``, who has signed the server's (needed for
+        ``grpcs``), and for servers that ask for one this client's own ``certificate`` and ``key``.
+
+    Claims and steps end with the connection: at once when it is closed or the process exits, and after a grace when it breaks.
+    A server that is started again has given them back; calls on them then raise StateError.
+
+    Raises InputError for an address that is none or a token that is not let in, RetryError when nobody answers in time.
+    """
+
 class Store:
-    """A store, open in this process. May be used from any thread; not from a forked child."""
+    """A store, open in this process or behind a server. May be used from any thread; not from a forked child."""
 
     @property
-    def path(self) -> os.PathLike[str]: ...
+    def path(self) -> os.PathLike[str] | None:
+        """The directory, of a store that is open in this process."""
+    @property
+    def address(self) -> str | None:
+        """Where the server is, of a store that is behind one."""
     @property
     def is_closed(self) -> bool: ...
     def create_table(
@@ -152,6 +185,9 @@ class Store:
 
         Raises StateError when a step is open, or nothing was said and there is nothing to take.
         """
+    def open_step(self, number: int) -> Step:
+        """A step that another process has begun, to take part in it: as a rank of a gang, with
+        ``micro_batches(..., rank=, world=)``. It is committed or given up where it was begun."""
     def sql(self, statement: str) -> Answer:
         """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked."""
     def sql_async(self, statement: str) -> Coroutine[Any, Any, Answer]:
@@ -162,12 +198,15 @@ class Store:
     def checkpoint(self) -> None:
         """Takes a checkpoint: opening the store then replays what comes after it."""
     def refresh(self) -> int:
-        """Takes in what the writer of a store that was opened read-only has written since; gives the number of records."""
+        """Takes in what the writer of a store that was opened read-only has written since; gives the number of records. Of a
+        server's store it raises StateError: what is read there is always what was written last."""
     def backup(self, to: str | os.PathLike[str]) -> None:
-        """Copies the store, as it is at one instant, to a directory that is empty or does not exist."""
+        """Copies the store, as it is at one instant, to a directory that is empty or does not exist. Of a server's store it
+        raises StateError: ``forebay backup`` copies it where its directory is."""
     def close(self) -> None:
-        """Ends everything that came of the store, and lets go of its directory. Waits of other threads end with ClosedError.
-        Arrays and record batches stay as they are; while there are any, the directory stays locked."""
+        """Ends everything that came of the store, and lets go of its directory, or of the server, whose store goes on. Waits of
+        other threads end with ClosedError. Arrays and record batches stay as they are; while there are any of a store in this
+        process, its directory stays locked."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
@@ -342,7 +381,7 @@ class Batch:
         """How many elements of the counted column it has over all ranks; 0 where nothing is counted."""
     @property
     def copied_bytes(self) -> int:
-        """How many bytes of values were copied so far to show them."""
+        """How many bytes of values were copied so far to show them. What came over a connection is not counted."""
     @property
     def is_held(self) -> bool: ...
     def __len__(self) -> int: ...

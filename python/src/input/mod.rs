@@ -90,6 +90,11 @@ pub(crate) fn cells(columns: &[Column], row: usize) -> impl Iterator<Item = (&st
     columns.iter().map(move |column| column.cell(row))
 }
 
+/// The names of the columns that a call gives as keyword arguments.
+pub(crate) fn names(given: Option<&Bound<'_, PyDict>>) -> Result<Vec<String>> {
+    Ok(given.into_iter().flatten().map(|(name, _)| name.extract()).collect::<PyResult<_>>()?)
+}
+
 /// The keyword arguments of a call as columns of so many rows.
 pub(crate) fn columns(
     schema: &Schema,
