@@ -1,13 +1,16 @@
 """Trains a tiny policy through a store: rollouts, a judge, and a trainer with one rank and with two.
 
-    python quickstart.py [DIRECTORY]
+    python quickstart.py [DIRECTORY]            # stores in this process; ranks are threads
+    python quickstart.py ADDRESS ADDRESS        # two servers (`forebay serve`) of empty stores; ranks are processes
 
 The policy picks three tokens out of eight; the more of them are 5, the greater the reward. Gradients come from torch where it
 is installed, else from the formula. One rank or two, the sum of the gradients is the same to the last bit: each is the sum of
 the same parts, added up in the order of the sample ids.
 """
 
+import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import threading
@@ -54,29 +57,71 @@ def judge(consumer: forebay.Consumer) -> None:
             claim.finish(reward=rewards, advantage=rewards - rewards.mean())
 
 
-def gradient(step: forebay.Step, logits: np.ndarray, ranks: int) -> np.ndarray:
-    """The gradient of a step, by so many ranks. Each has a thread here; what one adds up are the gradients of its rows."""
-    parts: dict[str, np.ndarray] = {}
-
-    def rank(number: int) -> None:
-        batches = step.micro_batches(
-            "train", size=TRAJECTORIES, timeout=30.0, rank=number, world=ranks, split="balanced"
-        )
-        for batch in batches:
-            rows = zip(batch.sample_ids, batch["response"], batch["advantage"])  # arrays over the store's own pages
-            parts.update({sample: float(weight) * score(logits, response) for sample, response, weight in rows})
-            batch.accumulated()
-
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(ranks)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    return sum(parts[sample] for sample in sorted(parts)) / len(parts)
+def parts(step: forebay.Step, logits: np.ndarray, rank: int, ranks: int) -> dict[str, np.ndarray]:
+    """What one rank adds: the gradients of its rows, by sample id."""
+    found: dict[str, np.ndarray] = {}
+    for batch in step.micro_batches(
+        "train", size=TRAJECTORIES, timeout=30.0, rank=rank, world=ranks, split="balanced"
+    ):
+        rows = zip(batch.sample_ids, batch["response"], batch["advantage"])  # of a store here: over its own pages
+        found.update({sample: float(weight) * score(logits, response) for sample, response, weight in rows})
+        batch.accumulated()
+    return found
 
 
-def train(directory: pathlib.Path, ranks: int) -> tuple[np.ndarray, list[float]]:
+class Threads:
+    """Ranks that are threads, for a store in this process."""
+
+    def __init__(self, place: str, ranks: int):
+        self.ranks = ranks
+
+    def parts(self, step: forebay.Step, logits: np.ndarray) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        run = lambda rank: found.update(parts(step, logits, rank, self.ranks))
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(self.ranks)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        return found
+
+    def end(self) -> None:
+        pass
+
+
+class Processes:
+    """Ranks that are processes, each with a connection of its own. They are told the number of each step and the weights, and
+    tell their gradients."""
+
+    def __init__(self, place: str, ranks: int):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        rank = lambda number: [sys.executable, __file__, "--rank", place, str(number), str(ranks)]
+        self.ranks = [subprocess.Popen(rank(number), **pipes) for number in range(ranks)]
+
+    def parts(self, step: forebay.Step, logits: np.ndarray) -> dict[str, np.ndarray]:
+        for rank in self.ranks:
+            print(json.dumps([step.number, logits.tolist()]), file=rank.stdin, flush=True)
+        told = [json.loads(rank.stdout.readline()) for rank in self.ranks]
+        return {sample: np.array(part) for parts in told for sample, part in parts.items()}
+
+    def end(self) -> None:
+        [rank.stdin.close() for rank in self.ranks]
+        assert [rank.wait() for rank in self.ranks] == [0] * len(self.ranks)
+
+
+def rank(place: str, number: int, ranks: int) -> None:
+    """The program of a rank that is a process."""
+    with forebay.connect(place) as store:
+        for line in sys.stdin:
+            step, logits = json.loads(line)
+            found = parts(store.open_step(step), np.array(logits), number, ranks)
+            print(json.dumps({sample: part.tolist() for sample, part in found.items()}), flush=True)
+
+
+def train(place: str, ranks: int) -> tuple[np.ndarray, list[float]]:
     """A run: the sum of all its gradients, and the mean reward of each step."""
     random, logits, total = np.random.default_rng(7), np.zeros(TOKENS), np.zeros(TOKENS)
-    with forebay.open(directory) as store:
+    is_address = "://" in place
+    team = (Processes if is_address else Threads)(place, ranks)
+    with forebay.connect(place) if is_address else forebay.open(place) as store:
         solver = store.create_table(
             "solver", {"response": "list<int32>", "reward": "float32", "advantage": "float32"}
         )
@@ -89,20 +134,25 @@ def train(directory: pathlib.Path, ranks: int) -> tuple[np.ndarray, list[float]]
             rollout(solver, logits, version, random)
             with store.step() as step:
                 judge(judges)
-                direction = gradient(step, logits, ranks)
+                found = team.parts(step, logits)
+                direction = sum(found[sample] for sample in sorted(found)) / len(found)
                 step.commit({"solver": version + 1})
             total += direction
             logits = logits + 4.0 * direction
+        team.end()
         question = "select policy_version, avg(reward) as reward from solver group by 1 order by 1"
         return total, store.sql(question).arrow()["reward"].to_pylist()
 
 
-def main() -> None:
+def main(places: list[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else scratch)
-        alone, rewards = train(directory / "one-rank", 1)
-        together, _ = train(directory / "two-ranks", 2)
+        if len(places) < 2:
+            directory = pathlib.Path(places[0] if places else scratch)
+            places = [str(directory / "one-rank"), str(directory / "two-ranks")]
+        alone, rewards = train(places[0], 1)
+        together, _ = train(places[1], 2)
     print("gradients from", "the formula" if torch is None else "torch")
+    print("ranks are", "processes" if "://" in places[1] else "threads")
     print(f"reward: {rewards[0]:.2f} at first, {rewards[-1]:.2f} after {STEPS} steps")
     assert rewards[-1] > rewards[0]
     assert (alone == together).all(), (alone, together)
@@ -110,4 +160,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--rank"]:
+        rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        main(sys.argv[1:])

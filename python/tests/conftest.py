@@ -1,10 +1,15 @@
-"""What tests share: a store in a folder of its own, and where its values lie in memory."""
+"""What tests share: a store in a folder of its own, opened here or served by another process, and where values lie in memory.
+
+A test that takes the fixture `store` runs on both ways, and what differs between them is a fault; one that is marked `embedded`
+is about what only a store in this process has.
+"""
 
 import pathlib
 
 import pytest
 
 import forebay
+from serving import Server
 
 SOLVER = {
     "prompt": "list<int32>",
@@ -20,9 +25,26 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "store"
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "embedded: about what only a store in this process has")
+
+
+def pytest_generate_tests(metafunc):
+    if "way" in metafunc.fixturenames:
+        is_embedded = metafunc.definition.get_closest_marker("embedded")
+        metafunc.parametrize("way", ["embedded"] if is_embedded else ["embedded", "connected"])
+
+
 @pytest.fixture
-def store(path):
-    with forebay.open(path) as store:
+def server(path, tmp_path):
+    with Server(path, tmp_path / "fb.sock") as server:
+        yield server
+
+
+@pytest.fixture
+def store(way, path, request):
+    connect = lambda: forebay.connect(request.getfixturevalue("server").address)
+    with forebay.open(path) if way == "embedded" else connect() as store:
         yield store
 
 

@@ -163,7 +163,7 @@ def test_a_wrong_call_raises_at_once(store, solver, read, train):
         with pytest.raises(forebay.InputError, match="size is 0"):
             read.claim_async(size=0)
         with pytest.raises(forebay.StateError, match="begin a step"):
-            train.claim_async(size=1)
+            await train.claim_async(size=1)
         with pytest.raises(forebay.InputError, match="slover|No table|not found"):
             await store.sql_async("select * from slover")
 

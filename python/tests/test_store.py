@@ -125,6 +125,7 @@ def test_a_reader_beside_the_writer_sees_what_comes(path, store, solver):
             reader.table("solver").insert(policy_version=0, sample_ids=["q_0_0"])
 
 
+@pytest.mark.embedded
 def test_a_copy_is_a_store_of_its_own(path, tmp_path: pathlib.Path, store, solver):
     begin(solver, "q1")
     store.checkpoint()
