@@ -50,14 +50,23 @@ impl Member {
     /// Takes what is pushed, a row at a time, and counts it.
     async fn take(mut self, took: Arc<AtomicU64>) -> Outcome<()> {
         let rule = Some(from_micro_batch(&MicroBatch::of(1)));
-        let subscribe =
-            SubscribeRequest { consumer: "hear".to_owned(), rule, outstanding: 1, columns: vec![] };
+        let subscribe = SubscribeRequest {
+            consumer: "hear".to_owned(),
+            rule,
+            outstanding: 1,
+            ..SubscribeRequest::default()
+        };
         let request = self.request(subscribe);
         let mut pushed = self.client.subscribe(request).await?.into_inner();
         while let Some(granted) = pushed.message().await? {
             took.fetch_add(1, Relaxed); // before it is settled: what is settled is counted
             let how = Some(settle_request::How::Finish(Changes::default()));
-            let settle = SettleRequest { incarnation: granted.incarnation, claim: granted.claim, how };
+            let settle = SettleRequest {
+                incarnation: granted.incarnation,
+                claim: granted.claim,
+                how,
+                ..SettleRequest::default()
+            };
             let request = self.request(settle);
             self.client.settle(request).await?;
         }

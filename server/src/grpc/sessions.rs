@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_place_that_is_given_back_is_there_for_the_next() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let enter = || sessions.enter("a", "rank 0", None);
+        let enter = || sessions.enter("a", "rank 0", None, false);
         let (first, kept) = (enter().unwrap(), enter().unwrap());
         for _ in 0..8 {
             let error = enter().unwrap_err();
@@ -265,13 +265,13 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_while_sessions_are_swept_has_its_session_or_another() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None).unwrap();
+        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None, false).unwrap();
         std::thread::scope(|scope| {
             let sweeps = scope.spawn(|| (0..2_000).map(|_| sessions.sweep().len()).sum::<usize>());
             let mut lost = 0;
             while !sweeps.is_finished() {
                 drop(present);
-                let (next, here, resumed) = sessions.enter("a", "rank 0", Some(id)).unwrap();
+                let (next, here, resumed) = sessions.enter("a", "rank 0", Some(id), false).unwrap();
                 assert!(resumed == (next == id) && sessions.find("a", &next).is_ok());
                 lost += usize::from(!resumed);
                 (id, present) = (next, here);

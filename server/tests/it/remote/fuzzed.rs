@@ -70,10 +70,17 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
     changes.insert_rollouts("solver", NewRow::new(0, "g_0_?").unwrap(), 3, cells());
     changes.write("solver", row, [("reward", 1.0.into())]).exclude("solver", row, "a reason");
     let changes = wire::from_changes(&changes);
+    let mut insert = forebay_client::Changes::new();
+    insert.insert("solver", NewRow::new(0, "h_0_?").unwrap(), [("prompt", "?".into())]);
+    let loan = forebay_store::Loan { extent: 1, generation: 0, capacity: 4096 };
+    let spot = forebay_store::Spot { offset: 64, length: 100, crc32c: 7 };
+    let placed = wire::from_changes_placed(&insert, &mut |_, _| {
+        Some(wire::from_placed(loan, forebay_store::PlacedKind::Utf8, spot))
+    });
     let consumer = Consumer::trainer(["solver"]).ready(["reward"]).staleness(3);
     let declare = |declaration| DeclareRequest { name: "more".to_owned(), declaration: Some(declaration) };
-    let (incarnation, number) = claim;
-    let settle = |how| SettleRequest { incarnation, claim: number, how: Some(how) };
+    let (incarnation, number, member) = claim;
+    let settle = |how| SettleRequest { incarnation, claim: number, member, how: Some(how) };
     let object = ObjectRef { key: "w".to_owned(), version: 1, bytes: 3, crc32c: 7 };
     let plan = Plan::new().rows("train", 2).groups("train", ["q"]);
     let plan = plan.entries().map(|(consumer, groups, rows)| PlanEntry {
@@ -151,10 +158,27 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
                 rule,
                 outstanding: 1,
                 columns: vec![column.clone()],
+                placed: true,
             }
             .encode_to_vec(),
         ),
-        ("Columns", ColumnsRequest { incarnation, claim: number, columns: vec![column] }.encode_to_vec()),
+        (
+            "Columns",
+            ColumnsRequest {
+                incarnation,
+                claim: number,
+                member,
+                columns: vec![column],
+                cells: true,
+                placed: true,
+            }
+            .encode_to_vec(),
+        ),
+        (
+            "Lend",
+            LendRequest { policy_version: 0, bytes: 1000, back: vec![wire::from_loan(loan)] }.encode_to_vec(),
+        ),
+        ("Write", WriteRequest { changes: Some(placed) }.encode_to_vec()),
         ("Settle", settle(settle_request::How::Finish(changes)).encode_to_vec()),
         ("Settle", settle(settle_request::How::ExtendMs(10)).encode_to_vec()),
         ("BeginStep", BeginStepRequest { plan: plan.collect() }.encode_to_vec()),
@@ -181,7 +205,11 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
         ),
         ("GetObject", object.encode_to_vec()),
         ("Maintain", MaintainRequest { what: Some(maintain_request::What::Sync(true)) }.encode_to_vec()),
-        ("Open", OpenRequest { owner: "me".to_owned(), resume: Some(vec![7; 16].into()) }.encode_to_vec()),
+        (
+            "Open",
+            OpenRequest { owner: "me".to_owned(), resume: Some(vec![7; 16].into()), neighbour: true }
+                .encode_to_vec(),
+        ),
     ]
 }
 
@@ -335,7 +363,10 @@ fn fuzz(seed: u64, rounds: u64) {
         if round % 100 == 0 {
             let version = honest.policy("solver").unwrap().version;
             let fresh = row(&table, version, &format!("honest{round}_0_0"), Some(1.0));
-            sound = self::sound(fresh, raw.claim("judge").unwrap_or((1, 1)));
+            sound = self::sound(
+                fresh,
+                raw.claim("judge").map_or((1, 1, 0), |(incarnation, number)| (incarnation, number, 0)),
+            );
         }
         let pick = || &sound[dice.next_u64() as usize % sound.len()];
         let ((method, message), (_, other)) = (pick(), pick());

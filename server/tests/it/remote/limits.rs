@@ -181,7 +181,7 @@ fn a_claim_is_ended_by_nobody_else() {
     row(&table, 0, "q_0_0", None);
     drop(judge);
     let (one, other) = (world.client(), world.client());
-    let ask = Ask { consumer: "judge", rule: up_to(1), role: Role::Task, columns: &[] };
+    let ask = Ask { consumer: "judge", rule: up_to(1), role: Role::Task, owner: None, columns: &[] };
     let held = one.connection().claim(&ask, Wait::No).unwrap().unwrap();
     let none = forebay_client::Changes::new();
     let thefts = [
