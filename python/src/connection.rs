@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::failure::{Result, input};
-use crate::options::{seconds, wrong};
+use crate::options::{flag, seconds, wrong};
 
 /// The names that `forebay.connect` takes. Times are in seconds.
-const NAMES: [&str; 6] = ["token", "owner", "timeout", "call_timeout", "outage_timeout", "tls"];
+const NAMES: [&str; 7] = ["token", "owner", "timeout", "call_timeout", "outage_timeout", "neighbour", "tls"];
 /// What `tls` may hold: PEM texts, or the paths of files with them.
 const TLS_NAMES: [&str; 3] = ["authority", "certificate", "key"];
 
@@ -35,6 +35,7 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<ConnectOption
             "timeout" => options.connect_time_max(seconds(&name, &value)?),
             "call_timeout" => options.call_time_max(seconds(&name, &value)?),
             "outage_timeout" => options.outage_time_max(seconds(&name, &value)?),
+            "neighbour" => options.neighbour(flag(&name, &value)?),
             _ => tls(options, &value)?,
         };
     }

@@ -7,8 +7,8 @@
 //! - *Who owns the store.* One `handle` an opened store, or a connection. Tables, rows, consumers are names; claims and steps lie in slots
 //!   that the handle knows. So closing a store ends everything that came of it, whatever Python variables are left.
 //! - *Bytes out.* Arrays and Arrow buffers point into the mapped extents, read-only. Whoever holds one keeps the extent, and
-//!   with it the store's lock: opening the store again elsewhere is refused for as long, so what is seen never changes. What
-//!   came from a server lies where it came.
+//!   with it the store's lock: opening the store again elsewhere is refused for as long, so what is seen never changes. Of
+//!   a server's store that is so for its neighbours; else what came lies where it came.
 //! - *Bytes in.* What Python may change while its lock is not held (arrays) is copied first, with it held; what it cannot
 //!   change (`str`, `bytes`) is read where it lies.
 //! - *The interpreter's lock* is let go around every call of the store that may wait or copy, and nothing takes it while it

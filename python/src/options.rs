@@ -95,7 +95,7 @@ pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Duratio
     Ok(given.filter(|time| *time != Duration::MAX))
 }
 
-fn flag(name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
+pub(crate) fn flag(name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     value.extract().map_err(|_| wrong(name, "True or False", value))
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import forebay
-from conftest import SOLVER, begin, ids
+from conftest import SOLVER, begin, ids, lies_in_an_extent
 from serving import Server
 
 
@@ -43,6 +43,7 @@ def output(process: subprocess.Popen) -> str:
         ("unix:///nowhere/fb.sock", {"tokn": "x"}, forebay.InputError, "tokn"),
         ("unix:///nowhere/fb.sock", {"timeout": "soon"}, forebay.InputError, "soon"),
         ("unix:///nowhere/fb.sock", {"token": 17}, forebay.InputError, "token is a text"),
+        ("unix:///nowhere/fb.sock", {"neighbour": "far"}, forebay.InputError, "far"),
         ("grpcs://host:1", {"tls": {"authorty": ""}}, forebay.InputError, "authorty"),
         ("grpcs://host:1", {"tls": {"authority": "/nowhere.pem"}}, forebay.InputError, "/nowhere.pem"),
         ("grpcs://host:1", {"tls": {"certificate": "-----BEGIN"}}, forebay.InputError, "go together"),
@@ -60,6 +61,16 @@ def test_a_store_says_where_it_is_and_whose_claims_they_are(server, store, solve
     shown = store.sql("select owner from system.claims order by claim").to_pylist()
     assert shown == [{"owner": "the test"}, {"owner": "worker 7"}]
     assert len(first) == len(second) == 1
+
+
+@pytest.mark.parametrize("neighbour", [True, False])
+def test_values_lie_in_the_files_of_the_store_or_are_sent(server, solver, read, neighbour):
+    tokens = np.arange(1000, dtype=np.int32)
+    with forebay.connect(server.address, neighbour=neighbour) as mine:
+        mine.table("solver").insert(policy_version=0, sample_ids=["q_0_0"], response=[tokens])
+        with mine.consumer("read").claim(size=1, timeout=30) as claim:
+            (row,) = claim["response"]
+    assert (row == tokens).all() and lies_in_an_extent(row.ctypes.data, row.nbytes) == neighbour
 
 
 def test_what_is_for_a_store_of_this_process_says_what_to_do_instead(store, tmp_path):

@@ -9,8 +9,6 @@ import pytest
 import forebay
 from conftest import lies_in_an_extent
 
-pytestmark = pytest.mark.embedded
-
 
 def ready(solver, count: int = 3):
     tokens = [np.arange(100, dtype=np.int32) + row for row in range(count)]

@@ -77,6 +77,7 @@ def connect(
     timeout: float | None = None,
     call_timeout: float | None = None,
     outage_timeout: float | None = None,
+    neighbour: bool | None = None,
     tls: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Store:
     """Connects to the store of a server (``forebay serve``): ``unix:///run/fb.sock``, ``grpc://HOST:PORT``, or
@@ -89,6 +90,7 @@ def connect(
     call_timeout: how long a call may take, beyond what it is told to wait for. Default: 60.
     outage_timeout: for how long a call is sent again while the server cannot be reached, before RetryError. A call is made
         once, however often it is sent. Default: 30; 0 raises at once.
+    neighbour: whether values may stay in the store's files, over a socket of this machine and user. Default: true.
     tls: certificates, each as a PEM text or as the path of a file: ``authority``, who has signed the server's (needed for
         ``grpcs``), and for servers that ask for one this client's own ``certificate`` and ``key``.
 
