@@ -132,13 +132,16 @@ fn who_waits_is_woken_by_the_last_cell() {
     });
 }
 
+// FX-B12: both modes, a look that gives nothing at once, and a wait.
 #[test]
 fn a_wait_that_is_over_gives_nothing() {
     on_every_way(|world| {
         let client = world.client();
         solver(&client);
         let judge = judge(&client);
-        assert!(judge.claim(up_to(1), Wait::For(Duration::from_millis(5))).unwrap().is_none());
+        for wait in [Wait::No, Wait::For(Duration::from_millis(5))] {
+            assert!(judge.claim(up_to(1), wait).unwrap().is_none());
+        }
     });
 }
 
@@ -184,6 +187,7 @@ fn values_outlive_their_claim_and_their_client() {
     });
 }
 
+// FX-B06: the rows first, their values later, are the values that come along.
 #[test]
 fn columns_that_come_along_are_what_is_read_later() {
     on_every_way(|world| {

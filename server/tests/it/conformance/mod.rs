@@ -95,13 +95,17 @@ pub(crate) fn on_every_way(case: impl Fn(&World)) {
     }
 }
 
-/// The usual table.
-pub(crate) fn solver(client: &Client) -> Table {
-    let schema = Schema::new()
+/// The usual columns.
+pub(crate) fn solver_schema() -> Schema {
+    Schema::new()
         .data("prompt", DataType::Utf8)
         .data("response", DataType::list(Element::Int32))
-        .data("reward", DataType::Float32);
-    client.create_table("solver", schema).unwrap()
+        .data("reward", DataType::Float32)
+}
+
+/// The usual table.
+pub(crate) fn solver(client: &Client) -> Table {
+    client.create_table("solver", solver_schema()).unwrap()
 }
 
 /// A task that waits for responses.

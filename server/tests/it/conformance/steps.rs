@@ -57,6 +57,7 @@ fn a_step_that_is_dropped_gives_its_rows_back() {
     });
 }
 
+// FX-B16
 #[test]
 fn ranks_of_other_processes_take_their_shares_of_one_step() {
     on_every_way(|world| {

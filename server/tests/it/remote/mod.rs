@@ -9,3 +9,4 @@ mod outage;
 mod proxy;
 mod pushed;
 mod raw;
+mod shared;

@@ -25,6 +25,7 @@ fn connect(proxy: &Proxy, outage: Duration) -> Client {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+// FX-B16: a claim that is asked for again under its name is the same claim.
 #[test]
 fn a_call_that_is_cut_off_anywhere_in_its_answer_is_made_once() {
     let (_world, proxy) = behind_a_proxy(HOUR);
