@@ -41,7 +41,7 @@ pub(super) struct ExtentFile {
     /// Its bytes lie in large pages of memory, as far as is known: then it is filled through the mapping.
     large: AtomicBool,
     /// Whoever opens the store next may use the file again, so the store stays locked for as long as anybody may read it.
-    _locked: Arc<Directory>,
+    directory: Arc<Directory>,
 }
 
 impl ExtentFile {
@@ -99,8 +99,13 @@ impl ExtentFile {
             gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
             large: AtomicBool::new(false),
-            _locked: directory.clone(),
+            directory: directory.clone(),
         }
+    }
+
+    /// Whether it is still in its folder.
+    pub(super) fn is_named(&self) -> bool {
+        self.directory.disk.exists(&self.path)
     }
 
     /// Whether a fault of the mapping maps a large page, and waits for no disk.
@@ -175,7 +180,7 @@ impl ExtentFile {
     fn read_at(&self, buffer: &mut [u8], offset: usize) -> io::Result<()> {
         let file = match self.handle() {
             Some(file) => file,
-            None => Arc::from(self._locked.disk.open(&self.path)?),
+            None => Arc::from(self.directory.disk.open(&self.path)?),
         };
         file.read_at(buffer, offset as u64)
     }

@@ -42,6 +42,11 @@ impl MappedFile {
         error.map_or_else(|| Ok(MappedFile(extent.file().clone())), Err)
     }
 
+    /// Whether the store still has it.
+    pub(crate) fn is_named(&self) -> bool {
+        self.0.is_named()
+    }
+
     /// Whether something of it is held elsewhere.
     pub(crate) fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::extent::{Extents, Kept, MappedFile, ValueBytes, View};
 use crate::sync::Mutex;
 
-/// Mapped files of which nothing is held are let go when there are more than this.
+/// Mapped files of which nothing is held are let go when there are more than this, or when the store has removed them.
 const FILES_MAX: usize = 256;
 
 /// Reads values of a store that another process writes, for who is told where they lie. It holds back what may still be read:
@@ -124,9 +124,9 @@ impl ValueReader {
         if let Some(file) = files.get(&number) {
             return Ok(file.clone());
         }
-        if files.len() >= FILES_MAX {
-            files.retain(|_, file| file.is_held());
-        }
+        let full = files.len() >= FILES_MAX;
+        // A file that was removed takes its space for as long as it is mapped.
+        files.retain(|_, file| file.is_held() || !full && file.is_named());
         let file = MappedFile::open(&self.directory, number)?;
         files.insert(number, file.clone());
         Ok(file)

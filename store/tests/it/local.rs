@@ -288,3 +288,39 @@ fn who_reads_another_store_or_none_is_told_so() {
     let refused = hold.columns(&Places::of_batch(places)).unwrap_err();
     assert!(!refused.to_string().is_empty());
 }
+
+#[test]
+fn the_space_of_files_that_the_store_has_removed_is_not_held_by_who_read_them_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = Options::default().extent_bytes(4096, 1 << 16).free_extent_bytes_max(0);
+    let store = Store::open(&path, options.sync_interval(std::time::Duration::MAX)).unwrap();
+    let table = store.create_table("solver", schema()).unwrap();
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["image"])).unwrap();
+    let reader = ValueReader::open(&path, store.id()).unwrap();
+    reader.knows(store.commits());
+    let read = |version: u64| {
+        let image = Value::Binary(vec![version as u8; 3000].into());
+        table.insert(version, &format!("q{version}_0_0"), [("image", image)]).unwrap();
+        let hold = reader.hold().unwrap();
+        let step = store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+        let claim = step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+        let Cell::Bytes(bytes) = &claim.cells("image").unwrap()[0] else { panic!("no image") };
+        assert_eq!(hold.value(bytes.place().unwrap()).unwrap()[..], [version as u8; 3000]);
+        claim.accumulated().unwrap();
+        step.commit([("solver", vec![])]).unwrap();
+        reader.knows(store.commits());
+    };
+    let removed = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let ours = path.display().to_string();
+        maps.lines().filter(|line| line.contains(&ours) && line.ends_with("(deleted)")).count()
+    };
+    for version in 0..4 {
+        read(version);
+        retire(&store, &table, version);
+        assert_eq!(removed(), 1, "that of version {version} alone, until another file is opened");
+    }
+    read(4);
+    assert_eq!(removed(), 0);
+}
