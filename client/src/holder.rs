@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    Cause, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Places, Row, Step, StepPlan,
-    Store, Timestamp, Wait,
+    Cause, Cell, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Places, Row, Step,
+    StepPlan, Store, Timestamp, Wait,
 };
 
 use crate::cell::CellValue;
@@ -214,10 +214,7 @@ impl Holder {
     /// # Errors
     /// `state` when the claim is not this holder's; `input` when there is no data column of a name.
     pub fn cells(&self, epoch: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {
-        self.with(epoch, |claim| {
-            let column = |name: &&str| Ok(claim.cells(name)?.into_iter().map(CellValue::from).collect());
-            names.iter().map(column).collect()
-        })
+        self.each_cell(epoch, names, CellValue::from)
     }
 
     /// Columns of a claim's rows, for a neighbour.
@@ -237,8 +234,12 @@ impl Holder {
             true => SentCell::for_neighbour(cell),
             false => SentCell::Held(CellValue::from(cell)),
         };
+        self.each_cell(epoch, names, sent)
+    }
+
+    fn each_cell<T>(&self, epoch: Epoch, names: &[&str], of: impl Fn(Cell) -> T) -> Result<Vec<Vec<T>>> {
         self.with(epoch, |claim| {
-            names.iter().map(|name| Ok(claim.cells(name)?.into_iter().map(sent).collect())).collect()
+            names.iter().map(|name| Ok(claim.cells(name)?.into_iter().map(&of).collect())).collect()
         })
     }
 

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::lent::{ALIGN_BYTES, Spot};
+use super::lent::ALIGN_BYTES;
 use super::loan::Loan;
 use super::lock::FillerLock;
+use super::placed::Spot;
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LocalDisk};
 use crate::error::{Cause, Result};

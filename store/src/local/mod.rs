@@ -26,12 +26,15 @@ mod filler;
 mod lent;
 mod loan;
 mod lock;
+mod placed;
 mod places;
+mod ranges;
 mod reader;
 
 pub use filler::ExtentFiller;
-pub use lent::{LentExtent, Placed, PlacedKind, Spot};
+pub use lent::LentExtent;
 pub use loan::Loan;
+pub use placed::{Placed, PlacedKind, Spot};
 pub use places::Places;
 pub use reader::{Hold, ValuePlace, ValueReader};
 

@@ -163,6 +163,22 @@ fn what_is_said_to_lie_in_an_extent_and_does_not_is_refused_by_name() {
 }
 
 #[test]
+fn a_value_in_a_file_that_was_cut_short_is_refused_and_the_store_goes_on() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", schema()).unwrap();
+    let lent = store.lend_extent(0, 4096).unwrap();
+    let mut filler = filler(&world, &store, &lent);
+    let spot = filler.place(&[7; 1000]).unwrap().unwrap();
+    filler.flush().unwrap();
+    let file = format!("{ROOT}/extents/{:08}.extent", lent.loan().extent);
+    world.disk.truncate(file.as_ref(), 500);
+    let refused = table.insert(0, "a_0_0", [("image", lent.value(PlacedKind::Binary, spot))]).unwrap_err();
+    assert!(refused.kind() == Kind::Input && refused.to_string().contains("cut short"), "{refused}");
+    table.insert(0, "a_0_0", [("image", Value::Binary(vec![7; 1000].into()))]).unwrap();
+}
+
+#[test]
 fn values_of_another_version_and_short_ones_are_copied_out_of_the_extent() {
     let world = World::new();
     let store = world.open();
