@@ -14,6 +14,7 @@ import pytest
 
 import forebay
 from conftest import SOLVER, begin, ids, lies_in_an_extent
+from interrupting import every_wait, waiting
 from serving import Server
 
 
@@ -266,34 +267,9 @@ def test_a_forked_child_is_refused_and_hurts_nobody(store, solver, read):
     assert held["response"][0].tolist() == [1, 2, 3] and solver.counts()["written"] == 4
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "store.consumer('read').claim(size=1)",
-        "next(step.micro_batches(train, size=1))",
-        "next(step.micro_batches(train, size=1, rank=0, world=2))",
-        "store.sql('select sum(a.turn + b.turn + c.turn + d.turn) from solver a, solver b, solver c, solver d')",
-    ],
-    ids=["claim", "micro-batch", "rank", "sql"],
-)
+@every_wait
 def test_a_wait_hears_ctrl_c(server, wait):
-    process = run(
-        f"""
-        import forebay, sys
-        store = forebay.connect(sys.argv[1])
-        solver = store.create_table("solver", {{"response": "list<int32>"}})
-        store.create_consumer("read", tables=["solver"], kind="task", ready=["response"])
-        train = store.create_consumer("train", tables=["solver"], kind="trainer", ready=["response"])
-        step = store.step(rows={{train: 1}})
-        solver.insert(policy_version=0, sample_ids=[f"q_0_{{n}}" for n in range(300)])
-        try:
-            print("waiting", flush=True)
-            {wait}
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        """,
-        server.address,
-    )
+    process = run(waiting("forebay.connect(sys.argv[1])", wait), server.address)
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     assert output(process) == "interrupted\n"

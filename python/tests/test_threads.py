@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 
 import pytest
 
 import forebay
+from interrupting import every_wait, waiting
 
 
 def test_others_run_while_one_waits(store, solver, read):
@@ -81,37 +81,13 @@ def test_closing_ends_the_waits_of_other_threads(path):
 def interrupted(program: str) -> None:
     """Runs a program that prints `waiting` and then waits, and interrupts it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, env={**os.environ}
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ}
     )
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     assert process.communicate()[0] == "interrupted\n" and process.returncode == 0
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "store.consumer('read').claim(size=1)",
-        "next(step.micro_batches(train, size=1))",
-        "next(step.micro_batches(train, size=1, rank=0, world=2))",
-        "store.sql('select sum(a.turn + b.turn + c.turn + d.turn) from solver a, solver b, solver c, solver d')",
-    ],
-    ids=["claim", "micro-batch", "rank", "sql"],
-)
+@every_wait
 def test_a_wait_hears_ctrl_c(path, wait):
-    interrupted(
-        f"""
-        import forebay
-        store = forebay.open({str(path)!r})
-        solver = store.create_table("solver", {{"response": "list<int32>"}})
-        store.create_consumer("read", tables=["solver"], kind="task", ready=["response"])
-        train = store.create_consumer("train", tables=["solver"], kind="trainer", ready=["response"])
-        step = store.step(rows={{train: 1}})
-        solver.insert(policy_version=0, sample_ids=[f"q_0_{{n}}" for n in range(300)])
-        try:
-            print("waiting", flush=True)
-            {wait}
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        """
-    )
+    interrupted(waiting(f"forebay.open({str(path)!r})", wait))
