@@ -17,7 +17,7 @@ pub(crate) const BOUNDS_US: [u64; 11] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
 
 /// The calls of the protocol, and a word for all others.
-const METHODS: [&str; 23] = [
+const METHODS: [&str; 24] = [
     "Open",
     "Lend",
     "Close",
@@ -28,6 +28,7 @@ const METHODS: [&str; 23] = [
     "Delete",
     "Find",
     "ReadCell",
+    "ReadCells",
     "Query",
     "Claim",
     "Subscribe",
@@ -256,6 +257,17 @@ mod tests {
     use forebay_store::Kind;
 
     use super::*;
+
+    #[test]
+    fn every_call_of_the_protocol_is_counted_by_its_name() {
+        let protocol = include_str!("../../../client/proto/forebay/v1/store.proto");
+        let calls = protocol.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+        let mut calls: Vec<&str> = calls.collect();
+        let mut counted = METHODS.to_vec();
+        calls.sort_unstable();
+        counted.sort_unstable();
+        assert_eq!(counted, calls);
+    }
 
     #[test]
     fn calls_are_counted_by_what_became_of_them() {

@@ -62,7 +62,7 @@ impl Decoder for Plain {
     }
 }
 
-/// One message of each kind that a client may send, by the method that takes it.
+/// One message of each kind that a client may send, by the method that takes it; all but `Close`, whose message is empty.
 fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static str, Vec<u8>)> {
     let mut changes = forebay_client::Changes::new();
     let cells = || [("prompt", "?".into()), ("response", vec![1_i32, 2, 3].into()), ("reward", 0.5.into())];
@@ -132,6 +132,11 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
         (
             "Find",
             FindRequest { table: table.clone(), policy_version: 0, sample_id: "q_0_0".to_owned() }
+                .encode_to_vec(),
+        ),
+        (
+            "ReadCells",
+            ReadCellsRequest { table: table.clone(), rows: vec![row.clone()], column: column.clone() }
                 .encode_to_vec(),
         ),
         ("ReadCell", ReadCellRequest { table, row, column: column.clone() }.encode_to_vec()),
