@@ -10,6 +10,7 @@ mod limits;
 mod repair;
 mod run;
 mod serve;
+mod settings;
 mod sql;
 mod token;
 mod verify;
@@ -58,7 +59,11 @@ pub(crate) fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let worked = |()| ExitCode::SUCCESS;
-    let done = match Arguments::parse().command {
+    let words = match settings::gather(std::env::args_os().collect(), std::env::vars_os()) {
+        Ok(words) => words,
+        Err(error) => return refused(&error),
+    };
+    let done = match Arguments::parse_from(words).command {
         Command::Run(arguments) => run::run(&arguments).map(worked),
         Command::Sql(arguments) => sql::run(&arguments).map(worked),
         Command::Serve(arguments) => serve::run(&arguments).map(worked),
@@ -71,11 +76,13 @@ pub(crate) fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", in_one_text(&error));
-            ExitCode::from(2)
-        }
+        Err(error) => refused(&error),
     }
+}
+
+fn refused(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {}", in_one_text(error));
+    ExitCode::from(2)
 }
 
 /// The error and its causes, each once.

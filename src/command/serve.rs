@@ -6,14 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueHint};
 use forebay::query::Archive;
 use forebay::server::{Builder, Server, Stopper};
 use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::{grants, limits, token};
+use super::{grants, limits, settings, token};
 
 /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
 ///
@@ -22,12 +22,15 @@ use super::{grants, limits, token};
 /// `/metrics`, `/health` and `/ready` answer over HTTP. With --grpc or --socket this process opens the store for writing (and
 /// makes it, if there is none), and rollouts and trainers in other processes share it. Ends with Ctrl-C.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub(super) struct ServeArguments {
+    #[command(flatten)]
+    _settings: settings::SettingsArguments,
     /// The store's directory
     #[arg(long)]
     dir: PathBuf,
     /// The archive of the store, whose versions are read beside the live ones
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_hint = ValueHint::AnyPath)]
     archive: Option<String>,
     /// Where HTTP is answered; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7330")]

@@ -38,9 +38,14 @@ impl ConfigError {
 fn nearest_key(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let unknown = quoted.next()?;
-    let scored = quoted.map(|known| (strsim::damerau_levenshtein(unknown, known), known));
+    nearest(unknown, quoted).map(str::to_owned)
+}
+
+/// The one of the `known` words that somebody may have meant who wrote `unknown`; none where all are far from it.
+pub fn nearest<'k>(unknown: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let scored = known.map(|known| (strsim::damerau_levenshtein(unknown, known), known));
     let (distance, best) = scored.min_by_key(|(distance, _)| *distance)?;
-    (distance <= 2 + unknown.len() / 4).then(|| best.to_owned())
+    (distance <= 2 + unknown.len() / 4).then_some(best)
 }
 
 #[cfg(test)]

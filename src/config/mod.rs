@@ -8,7 +8,7 @@ mod error;
 pub mod file;
 mod resolve;
 
-pub use error::ConfigError;
+pub use error::{ConfigError, nearest};
 pub use file::Archive as ArchiveTo;
 pub(crate) use resolve::ramp;
 pub use resolve::{AgentConfig, Config, Role};
