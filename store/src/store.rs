@@ -88,6 +88,19 @@ impl Store {
         self.0.options.lease
     }
 
+    /// Whether a write may have to wait for others: for room within a budget, or for a rate limiter.
+    pub fn holds_writers_back(&self) -> bool {
+        let options = &self.0.options;
+        options.disk_bytes_max.is_some()
+            || options.memory_bytes_max.is_some()
+            || self.0.state.lock().has_limiters()
+    }
+
+    /// The level of calls that name none.
+    pub fn durability(&self) -> Durability {
+        self.0.options.durability
+    }
+
     /// The clock that the store was opened with.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.options.clock

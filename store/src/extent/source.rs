@@ -18,6 +18,7 @@ use super::writer::{Lifetime, Path, Writer};
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
+use crate::local::TakenValues;
 use crate::options::{Options, ValuePath};
 use crate::schema::StorageClass;
 use crate::sync::Mutex;
@@ -84,6 +85,8 @@ pub(crate) struct ValueWriter<'a> {
     writers: Vec<Writer>,
     /// Extents that hold values of this call: they are not recycled before its record is there.
     held: Vec<Arc<Extent>>,
+    /// Values of this call that another process has put where they lie.
+    taken: TakenValues,
 }
 
 impl ValueSource {
@@ -148,13 +151,20 @@ impl ValueSource {
 
     /// Begins a call that brings values.
     pub(crate) fn writer<'a>(&'a self, room: &'a dyn Room) -> ValueWriter<'a> {
-        ValueWriter { source: self, room, writers: Vec::new(), held: Vec::new() }
+        ValueWriter {
+            source: self,
+            room,
+            writers: Vec::new(),
+            held: Vec::new(),
+            taken: TakenValues::default(),
+        }
     }
 
     /// A new extent with room for `length` bytes of values, or as many as the largest has, for another process to fill.
     pub(crate) fn lend(&self, lifetime: Lifetime, length: usize, room: &dyn Room) -> Result<Arc<Extent>> {
         let length = length.min(self.bytes_max.saturating_sub(HEADER_BYTES + 64 + TRAILER_BYTES));
-        Ok(self.begin(lifetime, 0, length, Vec::new(), room)?.extent)
+        // It is filled by calls, for which no page has to be made ready.
+        self.extent(lifetime, 0, length, false, room)
     }
 
     /// Ends the writing to an extent that was lent, which was filled up to `end`.
@@ -252,6 +262,20 @@ impl ValueSource {
         buffer: Vec<u8>,
         room: &dyn Room,
     ) -> Result<Writer> {
+        let extent = self.extent(lifetime, written, length, self.fills_mapped, room)?;
+        let path = self.path_for(extent.file());
+        Ok(Writer::new(extent, lifetime, path, written).gathering_in(buffer))
+    }
+
+    /// The next extent of a chain of which `written` bytes are there, in a free file or a new one.
+    fn extent(
+        &self,
+        lifetime: Lifetime,
+        written: u64,
+        length: usize,
+        mapped: bool,
+        room: &dyn Room,
+    ) -> Result<Arc<Extent>> {
         let least = (HEADER_BYTES + length + 64 + TRAILER_BYTES).next_power_of_two();
         let capacity = self.sizing.next(lifetime, written).max(least).min(self.bytes_max);
         let mut free = self.take_free(capacity, least);
@@ -266,7 +290,7 @@ impl ValueSource {
                 // What was waited for may be a free file.
                 match self.take_free(capacity, least) {
                     Some((file, last)) => (file, last + 1),
-                    None => (Arc::new(self.create(capacity)?), 0),
+                    None => (Arc::new(self.create(capacity, mapped)?), 0),
                 }
             }
         };
@@ -274,8 +298,7 @@ impl ValueSource {
         tracing::debug!(extent = file.number, generation, capacity = file.capacity(), "extent begun");
         let extent = Arc::new(Extent::begun(file, generation));
         self.extents.add(extent.clone());
-        let path = self.path_for(extent.file());
-        Ok(Writer::new(extent, lifetime, path, written).gathering_in(buffer))
+        Ok(extent)
     }
 
     /// How values go into an extent: see the measurements at [`ValuePath`].
@@ -301,7 +324,7 @@ impl ValueSource {
         Some(free.swap_remove(index))
     }
 
-    fn create(&self, capacity: usize) -> Result<ExtentFile> {
+    fn create(&self, capacity: usize, mapped: bool) -> Result<ExtentFile> {
         let next = self.next_extent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         let number = next.map_err(|_| Cause::TooMany {
             what: "extents",
@@ -309,7 +332,7 @@ impl ValueSource {
             found: u32::MAX as usize,
         })?;
         let path = self.directory.extent_path(number);
-        let file = ExtentFile::create(&self.directory, path.clone(), number, capacity, self.fills_mapped)
+        let file = ExtentFile::create(&self.directory, path.clone(), number, capacity, mapped)
             .map_err(|e| Cause::io("create", path, e))?;
         self.begun_unsynced.store(true, Ordering::SeqCst);
         Ok(file)
@@ -380,7 +403,7 @@ impl ValueWriter<'_> {
     /// Brings every value into its extent, so that it can be read and a record may name it, and puts the open extents
     /// back. What was written stays held until the writer is dropped.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        let mut outcome = Ok(());
+        let mut outcome = self.taken.close();
         for mut writer in self.writers.drain(..) {
             outcome = outcome.and(writer.flush());
             self.source.check_in(writer);
@@ -391,6 +414,11 @@ impl ValueWriter<'_> {
     /// Counts bytes that came to lie in an extent in another way.
     pub(crate) fn count(&self, bytes: u64) {
         self.source.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Values that lie in an extent already.
+    pub(crate) fn taken(&mut self) -> &mut TakenValues {
+        &mut self.taken
     }
 
     /// Holds an extent, that its bytes are there when the call's record is.

@@ -8,8 +8,8 @@
 //!
 //! # What the store believes
 //! Nothing. A value that is said to lie in a lent extent is read with `read`, so that a file that was cut short is an error
-//! and no signal, held against its checksum, and given its trailer by the store itself; ranges that were taken before are
-//! refused. What a neighbour does to its extent after that is what it could do to any file.
+//! and no signal, held against its checksum, and given its trailer by the store itself ([`TakenValues`]); ranges that were
+//! taken before are refused. What a neighbour does to its extent after that is what it could do to any file.
 //!
 //! # When a file may be used again
 //! A neighbour that is slow, stopped, or cut off from the server must not write into, or read, what has become somebody
@@ -30,6 +30,7 @@ mod placed;
 mod places;
 mod ranges;
 mod reader;
+mod taken;
 
 pub use filler::ExtentFiller;
 pub use lent::LentExtent;
@@ -39,3 +40,4 @@ pub use places::Places;
 pub use reader::{Hold, ValuePlace, ValueReader};
 
 pub(crate) use lock::may_give_away;
+pub(crate) use taken::TakenValues;

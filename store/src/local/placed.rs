@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use super::lent::{ALIGN_BYTES, LentExtent};
 use super::loan::Loan;
+use super::taken::Taken;
 use crate::error::{Cause, Result};
-use crate::extent::{HEADER_BYTES, Lifetime, TRAILER_BYTES, Trailer, ValueOwner, ValueWriter, View};
+use crate::extent::{HEADER_BYTES, Lifetime, TRAILER_BYTES, ValueOwner, ValueWriter, View};
 use crate::schema::{DataType, Element, StorageClass};
 use crate::store::Store;
 use crate::value::tensor_bytes;
-
-/// How much of a value is held at once while it is checked.
-const PIECE_BYTES: usize = 64 << 10;
 
 /// Where a value was put, and what its bytes add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +85,14 @@ impl Placed<'_> {
 
     /// Whether it was lent by that store.
     pub(crate) fn check_store(&self, store: &Store) -> Result<()> {
-        if Arc::ptr_eq(&self.lent.store.0, &store.0) {
+        if Arc::ptr_eq(&self.lent.0.store.0, &store.0) {
             return Ok(());
         }
         Err(self.misplaced("the extent is another store's"))
     }
 
-    /// Makes the value part of the store, where it lies. Where it cannot stay there it is given back as bytes.
+    /// Makes the value part of the store, where it lies, once the writer is flushed. Where it cannot stay there its bytes are
+    /// copied.
     pub(crate) fn take(
         &self,
         writer: &mut ValueWriter<'_>,
@@ -102,20 +101,16 @@ impl Placed<'_> {
         owner: ValueOwner,
     ) -> Result<View> {
         let (view, place) = (self.view(), self.place()?);
-        if self.kind == PlacedKind::Utf8 || view.is_inline(class) || !self.is_at_home(lifetime) {
-            let bytes = self.read()?;
-            if view.is_inline(class) || !self.is_at_home(lifetime) {
-                return writer.write(&[&bytes], class, lifetime, owner);
-            }
-        } else {
-            self.check_bytes()?;
+        if view.is_inline(class) || lifetime != Lifetime::Version(self.lent.policy_version()) {
+            return writer.write(&[&self.read()?], class, lifetime, owner);
         }
-        if !self.lent.taken.lock().take(place) {
+        if !self.lent.0.taken.lock().take(place) {
             return Err(self.misplaced("another value lies there"));
         }
-        self.close(owner)?;
-        writer.hold(self.lent.extent.clone());
+        let (lent, is_text) = (self.lent.0.clone(), self.kind == PlacedKind::Utf8);
+        writer.hold(lent.extent.clone());
         writer.count(u64::from(self.spot.length));
+        writer.taken().push(Taken { lent, spot: self.spot, is_text, owner });
         Ok(view)
     }
 
@@ -125,17 +120,18 @@ impl Placed<'_> {
     /// `input` when they are not there, are others, or are no text where they should be.
     pub(crate) fn read(&self) -> Result<Vec<u8>> {
         self.place()?;
-        let mut bytes = vec![0; self.spot.length as usize];
-        self.read_at(&mut bytes, 0)?;
-        self.check_sum(crc32c::crc32c(&bytes))?;
+        let (extent, mut bytes) = (&self.lent.0.extent, vec![0; self.spot.length as usize]);
+        extent.read_at(&mut bytes, self.spot.offset as usize).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.misplaced("the file was cut short"),
+            _ => Cause::io("read", extent.path(), error).into(),
+        })?;
+        if crc32c::crc32c(&bytes) != self.spot.crc32c {
+            return Err(self.misplaced("other bytes lie there"));
+        }
         if self.kind == PlacedKind::Utf8 && std::str::from_utf8(&bytes).is_err() {
             return Err(self.misplaced("its bytes are no UTF-8"));
         }
         Ok(bytes)
-    }
-
-    fn is_at_home(&self, lifetime: Lifetime) -> bool {
-        lifetime == Lifetime::Version(self.lent.policy_version())
     }
 
     fn view(&self) -> View {
@@ -149,53 +145,20 @@ impl Placed<'_> {
         let is_aligned = (offset as usize).is_multiple_of(ALIGN_BYTES) && offset as usize >= HEADER_BYTES;
         let end = offset.checked_add(length).and_then(|end| end.checked_next_multiple_of(8));
         let end = end.and_then(|end| end.checked_add(TRAILER_BYTES as u32));
-        match end.filter(|end| is_aligned && *end as usize <= self.lent.extent.capacity()) {
+        match end.filter(|end| is_aligned && *end as usize <= self.lent.0.extent.capacity()) {
             Some(end) => Ok(offset..end),
             None => Err(self.misplaced("no value can lie there")),
         }
     }
 
-    /// Reads it through once, without believing that it stays.
-    fn check_bytes(&self) -> Result<()> {
-        let length = self.spot.length as usize;
-        let mut piece = vec![0; length.min(PIECE_BYTES)];
-        let (mut crc, mut at) = (0, 0);
-        while at < length {
-            let piece = &mut piece[..PIECE_BYTES.min(length - at)];
-            self.read_at(piece, at)?;
-            crc = crc32c::crc32c_append(crc, piece);
-            at += piece.len();
-        }
-        self.check_sum(crc)
-    }
-
-    fn read_at(&self, into: &mut [u8], at: usize) -> Result<()> {
-        let offset = self.spot.offset as usize + at;
-        self.lent.extent.read_at(into, offset).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => self.misplaced("the file was cut short"),
-            _ => Cause::io("read", self.lent.extent.path(), error).into(),
-        })
-    }
-
-    fn check_sum(&self, crc32c: u32) -> Result<()> {
-        if crc32c == self.spot.crc32c { Ok(()) } else { Err(self.misplaced("other bytes lie there")) }
-    }
-
-    /// Puts zeros and the trailer behind it.
-    fn close(&self, owner: ValueOwner) -> Result<()> {
-        let Spot { offset, length, crc32c } = self.spot;
-        let generation = self.lent.extent.generation();
-        let trailer = Trailer { length, crc32c, owner, generation }.encode(self.lent.extent.number());
-        let end = (offset + length) as usize;
-        let zeros = end.next_multiple_of(8) - end;
-        let mut behind = [0; 8 + TRAILER_BYTES];
-        behind[zeros..zeros + TRAILER_BYTES].copy_from_slice(&trailer);
-        let written = self.lent.extent.write_at(end, &behind[..zeros + TRAILER_BYTES]);
-        written.map_err(|e| Cause::io("write to", self.lent.extent.path(), e).into())
-    }
-
     fn misplaced(&self, reason: &'static str) -> crate::Error {
-        let (extent, Spot { offset, length: bytes, .. }) = (self.lent.extent.number(), self.spot);
-        Cause::Misplaced { extent, offset, bytes, reason }.into()
+        self.spot.misplaced(self.lent.0.extent.number(), reason)
+    }
+}
+
+impl Spot {
+    /// Nothing that can be taken lies there, in an extent of that number.
+    pub(super) fn misplaced(self, extent: u32, reason: &'static str) -> crate::Error {
+        Cause::Misplaced { extent, offset: self.offset, bytes: self.length, reason }.into()
     }
 }

@@ -26,6 +26,21 @@ impl Ranges {
         true
     }
 
+    /// Takes a range out again that was added.
+    pub(super) fn give_back(&mut self, range: Range<u32>) {
+        let end = range.end.next_multiple_of(ALIGN_BYTES as u32);
+        let Some((&start, &whole_end)) = self.0.range(..=range.start).next_back() else { return };
+        if end > whole_end {
+            return;
+        }
+        self.0.remove(&start);
+        for (start, end) in [(start, range.start), (end, whole_end)] {
+            if start < end {
+                self.0.insert(start, end);
+            }
+        }
+    }
+
     /// Where the last one ends.
     pub(super) fn end(&self) -> u32 {
         self.0.last_key_value().map_or(0, |(_, end)| *end)
@@ -54,5 +69,24 @@ mod tests {
             assert_eq!(ranges.take(range.clone()), taken, "{range:?}");
         }
         assert_eq!((ranges.0.len(), ranges.end()), (1, 576));
+    }
+
+    #[test]
+    fn ranges_that_are_given_back_can_be_taken_again() {
+        let whole = || {
+            let mut ranges = Ranges::default();
+            assert!([0..64, 64..100, 128..192].into_iter().all(|range| ranges.take(range)));
+            ranges
+        };
+        for range in [0..64, 64..100, 128..192] {
+            let mut ranges = whole();
+            ranges.give_back(range.clone());
+            assert!(ranges.take(range.clone()) && !ranges.take(range), "once");
+            assert_eq!(ranges.0, whole().0);
+        }
+        let mut ranges = whole();
+        ranges.give_back(192..200);
+        ranges.give_back(128..200);
+        assert_eq!(ranges.0, whole().0, "what was not added changes nothing");
     }
 }

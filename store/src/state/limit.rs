@@ -40,10 +40,15 @@ impl State {
             && self.decide_claim(consumer, ask.rule, ask.step) == Err(Shortage::NotReady)
     }
 
+    /// Whether a rate limiter was declared.
+    pub(crate) fn has_limiters(&self) -> bool {
+        self.consumers.iter().any(|consumer| consumer.limiter.is_some())
+    }
+
     /// Whether a limiter may have something to say about a batch: it does nothing but begin rows, and some consumer of
     /// theirs lets nothing in.
     pub(crate) fn may_hold_back(&self, requests: &[Request]) -> bool {
-        self.consumers.iter().any(|consumer| consumer.limiter.is_some())
+        self.has_limiters()
             && requests.iter().all(Request::begins)
             && (0..self.consumers.len()).any(|consumer| self.may_insert(consumer) == 0)
     }

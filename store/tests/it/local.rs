@@ -163,6 +163,60 @@ fn what_is_said_to_lie_in_an_extent_and_does_not_is_refused_by_name() {
 }
 
 #[test]
+fn values_of_one_call_are_taken_together_whatever_their_sizes_and_places() {
+    let world = World::new();
+    let store = Store::open(ROOT, world.options().extent_bytes(4096, 8 << 20)).unwrap();
+    let table = store.create_table("solver", schema()).unwrap();
+    let (lent, second) = (store.lend_extent(0, 8 << 20).unwrap(), store.lend_extent(0, 1 << 20).unwrap());
+    let mut fillers = [filler(&world, &store, &lent), filler(&world, &store, &second)];
+    let lengths = [13, 64, 4000, 300_000, 100, 262_112, 20, 200_000, 1000, 262_113, 56, 70_000];
+    let value = |i: usize| "\u{e9}".repeat(lengths[i] / 2) + &"x".repeat(lengths[i] % 2); // characters across pieces
+    let mut batch = store.batch();
+    for i in 0..lengths.len() {
+        let which = usize::from(i % 5 == 4);
+        let spot = fillers[which].place(value(i).as_bytes()).unwrap().unwrap();
+        if i == 7 {
+            fillers[which].place(b"nobody names this one").unwrap();
+        }
+        let placed = [&lent, &second][which].value(PlacedKind::Utf8, spot);
+        batch.insert(&table, NewRow::new(0, &format!("q{i:02}_0_0")).unwrap(), [("prompt", placed)]).unwrap();
+    }
+    fillers.iter_mut().for_each(|filler| filler.flush().unwrap());
+    batch.commit().unwrap();
+    let shown = pick(&store, "solver", &["prompt"]);
+    assert_eq!(shown, (0..lengths.len()).map(|i| vec![value(i)]).collect::<Vec<_>>());
+    drop((lent, second, fillers, table));
+    drop(store);
+    let report = verify(ROOT, &world.options(), &mut |_| {}).unwrap();
+    assert!(report.faults.is_empty(), "{report:?}");
+}
+
+#[test]
+fn one_wrong_value_among_many_is_named_and_the_others_can_be_said_again() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", schema()).unwrap();
+    let lent = store.lend_extent(0, 64 << 10).unwrap();
+    let mut filler = filler(&world, &store, &lent);
+    let spots: Vec<Spot> = (0..5).map(|i| filler.place(&[i; 1000]).unwrap().unwrap()).collect();
+    filler.flush().unwrap();
+    let insert = |spots: &[Spot]| {
+        let mut batch = store.batch();
+        for (i, spot) in spots.iter().enumerate() {
+            let image = [("image", lent.value(PlacedKind::Binary, *spot))];
+            batch.insert(&table, NewRow::new(0, &format!("q{i}_0_0"))?, image)?;
+        }
+        batch.commit()
+    };
+    let mut wrong = spots.clone();
+    wrong[3].crc32c ^= 1;
+    let refused = insert(&wrong).unwrap_err();
+    assert!(refused.to_string().contains(&format!("{}", spots[3].offset)), "{refused}");
+    insert(&spots).unwrap();
+    assert!(insert(&spots).unwrap_err().to_string().contains("another value lies there"));
+}
+
+#[test]
 fn a_value_in_a_file_that_was_cut_short_is_refused_and_the_store_goes_on() {
     let world = World::new();
     let store = world.open();
