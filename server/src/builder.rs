@@ -12,6 +12,8 @@ use forebay_query::{Archive, Options, Session};
 use forebay_store::Store;
 
 use crate::access::Grant;
+use crate::connections::ConnectionLimits;
+use crate::doors::READERS;
 use crate::error::{Error, Result};
 use crate::grpc;
 use crate::server::{Everywhere, Listening, Server};
@@ -34,6 +36,7 @@ pub struct Builder {
     pub(crate) grpc: Option<SocketAddr>,
     pub(crate) grpc_socket: Option<PathBuf>,
     pub(crate) clients: grpc::Settings,
+    pub(crate) readers: ConnectionLimits,
 }
 
 impl Default for Builder {
@@ -52,6 +55,7 @@ impl Default for Builder {
             grpc: None,
             grpc_socket: None,
             clients: grpc::Settings::default(),
+            readers: READERS,
         }
     }
 }
@@ -165,13 +169,14 @@ impl Builder {
 
     /// The most connections of gRPC at the same time; one more is closed at once. Default: 20,000.
     pub fn connections_max(mut self, connections: usize) -> Self {
-        self.clients.limits.connections_max = connections;
+        self.clients.limits.connections.most = connections;
         self
     }
 
-    /// The most connections of gRPC over TCP from one host; one more is closed at once. Default: as many as there may be.
+    /// The most connections over TCP from one host, at each of gRPC, HTTP and Flight SQL; one more is closed at once. Default: as many as there may be.
     pub fn connections_per_host_max(mut self, connections: usize) -> Self {
-        self.clients.limits.connections_per_host_max = Some(connections);
+        self.clients.limits.connections.most_of_host = Some(connections);
+        self.readers.most_of_host = Some(connections);
         self
     }
 
@@ -193,9 +198,17 @@ impl Builder {
         self
     }
 
-    /// How long a connection of gRPC may be there before somebody was let in over it; then it is closed. Default: 10 seconds.
+    /// The most connections of HTTP, and of Flight SQL, at the same time; one more is closed at once. Default: 1,000 each.
+    pub fn reader_connections_max(mut self, connections: usize) -> Self {
+        self.readers.most = connections;
+        self
+    }
+
+    /// How long a connection may be there before somebody was let in over it; then it is closed. Over HTTP, who asks for
+    /// `/health` and `/ready` without the token was not let in. Default: 10 seconds.
     pub fn first_call_time_max(mut self, time: Duration) -> Self {
-        self.clients.limits.first_call_time_max = time;
+        self.clients.limits.connections.first_call_time_max = time;
+        self.readers.first_call_time_max = time;
         self
     }
 

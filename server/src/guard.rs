@@ -1,14 +1,16 @@
-//! Refuses requests without the token, where there is one, and requests under a foreign host name.
+//! Refuses requests without the token, where there is one, and requests under a foreign host name. A connection stays once
+//! somebody was let in over it.
 //!
 //! A web page can make its own name resolve to 127.0.0.1 and then read, in its visitor's browser, what a server on
 //! loopback answers. The browser sends the page's name as host, so a server that is for this machine only answers under
 //! this machine's names only.
 
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::connections::Known;
 use crate::failure::Failure;
 use crate::routes::App;
 
@@ -27,6 +29,9 @@ const OPEN: [&str; 2] = ["/health", "/ready"];
 pub(crate) async fn check_token(State(app): State<App>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = app.token.as_ref().is_none_or(|token| token.is_bearer(header.unwrap_or_default()));
+    if shown && let Some(ConnectInfo(known)) = request.extensions().get::<ConnectInfo<Known>>() {
+        known.let_in();
+    }
     if shown || OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }

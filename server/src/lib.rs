@@ -26,6 +26,8 @@
 mod access;
 mod asked;
 mod builder;
+mod connections;
+mod doors;
 mod error;
 mod failure;
 mod flight;

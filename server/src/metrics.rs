@@ -8,6 +8,7 @@ use std::fmt::{Display, Write as _};
 
 use forebay_store::{ClaimProgress, StepProgress, Store, TableCounts};
 
+use crate::doors::Doors;
 use crate::grpc::Tally;
 use crate::queries::Counts;
 
@@ -17,12 +18,13 @@ mod clients;
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics of a store.
-pub(crate) fn text(store: &Store, queries: &Counts, served: &Tally) -> String {
+pub(crate) fn text(store: &Store, queries: &Counts, served: &Tally, doors: &Doors) -> String {
     let mut page = Page::default();
     rows(&mut page, store);
     training(&mut page, store);
     storage(&mut page, store);
     asked(&mut page, queries);
+    clients::connected(&mut page, doors);
     clients::served(&mut page, served);
     page.0
 }

@@ -14,6 +14,7 @@ use forebay_store::Store;
 use tokio::sync::Semaphore;
 
 use crate::builder::Builder;
+use crate::doors::Doors;
 use crate::failure::Failure;
 use crate::grpc::Tally;
 use crate::queries::Queries;
@@ -32,6 +33,7 @@ pub(crate) struct App {
     pub(crate) token: Option<Token>,
     pub(crate) queries: Queries,
     pub(crate) clients: Tally,
+    pub(crate) doors: Doors,
     body_bytes_max: usize,
 }
 
@@ -39,9 +41,20 @@ impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session) -> Self {
         let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
         let (turns, queries) = (Arc::new(Semaphore::new(QUERIES_AT_ONCE)), Queries::default());
-        let clients = Tally::default();
+        let (clients, doors) = (Tally::default(), Doors::default());
         let any_host = allow_remote || token.is_some(); // a web page knows no token
-        App { store, session, turns, query_time_max, any_host, token, queries, clients, body_bytes_max }
+        App {
+            store,
+            session,
+            turns,
+            query_time_max,
+            any_host,
+            token,
+            queries,
+            clients,
+            doors,
+            body_bytes_max,
+        }
     }
 }
 
@@ -76,7 +89,7 @@ async fn ready(State(app): State<App>) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    let page = metrics::text(&app.store, &app.queries.counts(), &app.clients);
+    let page = metrics::text(&app.store, &app.queries.counts(), &app.clients, &app.doors);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::builder::Builder;
+use crate::connections::{Connections, HttpListener, Known};
 use crate::error::{Error, Result};
 use crate::flight;
 use crate::grpc;
@@ -122,15 +123,16 @@ impl Server {
                 |listening: &Option<Listening>| listening.as_ref().map(|listening| listening.address);
             let (flight_address, grpc_address) = (address_of(&flight), address_of(&grpc));
             let streams = session.with_statement_time_max(Some(settings.stream_time_max));
-            let token = settings.token.clone();
+            let (token, readers) = (settings.token.clone(), settings.readers);
             if settings.refresh {
                 runtime.spawn(keep_up(store.clone()));
             }
             let (clients, everything) = (settings.clients.clone(), store.clone());
             let app = App::new(settings, store, session);
             if grpc.is_some() || socket.is_some() {
-                let listeners =
-                    grpc::Listeners { tcp: grpc.map(|listening| listening.listener), unix: socket };
+                let connections = Connections::new(clients.limits.connections, &app.doors.grpc);
+                let tcp = grpc.map(|listening| listening.listener);
+                let listeners = grpc::Listeners { tcp, unix: socket, connections };
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
                 let streams = streams.clone();
                 threads.push(grpc::start(
@@ -145,12 +147,15 @@ impl Server {
                 tracing::info!(address = ?grpc_address, "serving gRPC");
             }
             if let Some(Listening { address, listener }) = flight {
-                threads.push(flight::start(listener, streams, token, app.queries.clone(), stopper.clone())?);
+                let connections = Connections::new(readers, &app.doors.flight);
+                let (queries, stopper) = (app.queries.clone(), stopper.clone());
+                threads.push(flight::start(listener, connections, streams, token, queries, stopper)?);
                 tracing::info!(%address, "serving Flight SQL");
             }
             let listener = {
                 let _inside = runtime.enter();
-                tokio::net::TcpListener::from_std(listener)?
+                let connections = Connections::new(readers, &app.doors.http);
+                HttpListener { listener: tokio::net::TcpListener::from_std(listener)?, connections }
             };
             let serve = move || serve(&runtime, listener, app, &stop);
             threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
@@ -230,8 +235,9 @@ async fn keep_up(store: Store) {
     }
 }
 
-fn serve(runtime: &Runtime, listener: tokio::net::TcpListener, app: App, stop: &Stopper) {
-    let serving = axum::serve(listener, routes::router(app));
+fn serve(runtime: &Runtime, listener: HttpListener, app: App, stop: &Stopper) {
+    let routes = routes::router(app).into_make_service_with_connect_info::<Known>();
+    let serving = axum::serve(listener, routes);
     let ended = runtime.block_on(serving.with_graceful_shutdown(stop.told()).into_future());
     if let Err(error) = ended {
         tracing::error!(%error, "the server ended");

@@ -5,14 +5,14 @@ use std::time::Duration;
 use clap::Args;
 use forebay::server::Builder;
 
-/// Limits of those who write, claim and train. What is not said is as the server's builder has it.
+/// Limits of those who write, claim and train, at --grpc and --socket, and of those who read. What is not said is as the server's builder has it.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Limits of --grpc and --socket")]
+#[command(next_help_heading = "Limits")]
 pub(super) struct LimitArguments {
-    /// The most connections at the same time [default: 20000]
+    /// The most connections of clients at the same time [default: 20000]
     #[arg(long, value_name = "COUNT")]
     connections_max: Option<usize>,
-    /// The most connections over TCP from one host [default: as many as there may be]
+    /// The most connections of clients over TCP from one host [default: as many as there may be]
     #[arg(long, value_name = "COUNT")]
     connections_per_host_max: Option<usize>,
     /// The most clients at the same time [default: 20000]
@@ -24,6 +24,9 @@ pub(super) struct LimitArguments {
     /// The largest message of a client, 64 MiB at most [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     message_bytes_max: Option<usize>,
+    /// The most connections of HTTP, and of Flight SQL, at the same time [default: 1000]
+    #[arg(long, value_name = "COUNT")]
+    reader_connections_max: Option<usize>,
     /// How long a connection may be there before somebody is let in over it [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     first_call_time_max: Option<Duration>,
@@ -49,6 +52,7 @@ impl LimitArguments {
         let builder =
             self.calls_per_connection_max.into_iter().fold(builder, Builder::calls_per_connection_max);
         let builder = self.message_bytes_max.into_iter().fold(builder, Builder::message_bytes_max);
+        let builder = self.reader_connections_max.into_iter().fold(builder, Builder::reader_connections_max);
         let builder = self.first_call_time_max.into_iter().fold(builder, Builder::first_call_time_max);
         let builder = self.piece_time_max.into_iter().fold(builder, Builder::piece_time_max);
         self.session_grace.into_iter().fold(builder, Builder::session_grace)

@@ -28,8 +28,8 @@ use arrow_flight::flight_service_server::FlightServiceServer;
 use forebay_query::Session;
 use tokio::runtime::Runtime;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
+use crate::connections::Connections;
 use crate::queries::Queries;
 use crate::server::Stopper;
 use crate::token::Token;
@@ -45,6 +45,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Serves until it is told to stop.
 pub(crate) fn start(
     listener: TcpListener,
+    connections: Connections,
     session: Session,
     token: Option<Token>,
     queries: Queries,
@@ -61,16 +62,22 @@ pub(crate) fn start(
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
-    let serve = move || serve(runtime, listener, service, &stopper);
+    let serve = move || serve(runtime, listener, &connections, service, &stopper);
     std::thread::Builder::new().name("forebay-flight".to_owned()).spawn(serve)
 }
 
-fn serve(runtime: Runtime, listener: tokio::net::TcpListener, service: service::Service, stopper: &Stopper) {
+fn serve(
+    runtime: Runtime,
+    listener: tokio::net::TcpListener,
+    connections: &Connections,
+    service: service::Service,
+    stopper: &Stopper,
+) {
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
     let serving = Server::builder()
         .http2_keepalive_interval(Some(ALIVE_EVERY))
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stopper.told());
+        .serve_with_incoming_shutdown(connections.of(listener), stopper.told());
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serving => ended,

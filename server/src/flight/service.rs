@@ -25,6 +25,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::facts::Facts;
 use super::statements::Statements;
 use super::{actions, metadata, put, status, ticket, wire};
+use crate::connections::Known;
 use crate::queries::Queries;
 use crate::token::Token;
 
@@ -51,10 +52,13 @@ impl Service {
         Service { session, statements: Statements::new(), queries, token, facts, turns }
     }
 
-    fn check_token(&self, metadata: &MetadataMap) -> Result<(), Status> {
-        let Some(token) = &self.token else { return Ok(()) };
-        match token.is_bearer(authorization(metadata)) {
-            true => Ok(()),
+    fn check_token<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let header = authorization(request.metadata());
+        match self.token.as_ref().is_none_or(|token| token.is_bearer(header)) {
+            true => {
+                let_in(request);
+                Ok(())
+            }
             false => Err(Status::unauthenticated("show the server's token: `authorization: Bearer TOKEN`")),
         }
     }
@@ -137,6 +141,11 @@ impl Service {
     }
 }
 
+/// The connection of that request may stay.
+fn let_in<T>(request: &Request<T>) {
+    Known::of_tcp(request.extensions()).iter().for_each(Known::let_in);
+}
+
 fn authorization(metadata: &MetadataMap) -> &str {
     metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -162,6 +171,7 @@ impl FlightService for Service {
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
         let header = self.admit(request.metadata())?;
+        let_in(&request);
         let answer = HandshakeResponse { protocol_version: 0, payload: Vec::new().into() };
         let mut response = Response::new(stream::iter([Ok(answer)]).boxed());
         response.metadata_mut().insert("authorization", header.parse().map_err(status::internal)?);
@@ -172,7 +182,7 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         let descriptor = request.into_inner();
         let (schema, ticket) = self.describe(command(&descriptor.cmd)?).await?;
         let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
@@ -181,14 +191,14 @@ impl FlightService for Service {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         let (schema, _) = self.describe(command(&request.get_ref().cmd)?).await?;
         let schema = SchemaAsIpc::new(&schema, &Default::default()).try_into().map_err(status::internal)?;
         Ok(Response::new(schema))
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         let messages = match command(&request.get_ref().ticket)? {
             Command::TicketStatementQuery(ticket) => {
                 let (number, sql) = ticket::read(&ticket)?;
@@ -213,7 +223,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         let mut messages = request.into_inner();
         let first = messages.message().await?;
         let descriptor = first.as_ref().and_then(|first| first.flight_descriptor.as_ref());
@@ -243,7 +253,7 @@ impl FlightService for Service {
     }
 
     async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         let answer = actions::act(self, request.into_inner()).await?;
         let answer = answer.map(|body| Ok(arrow_flight::Result { body: body.into() }));
         Ok(Response::new(stream::iter(answer).boxed()))
@@ -253,7 +263,7 @@ impl FlightService for Service {
         &self,
         request: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         Ok(Response::new(stream::iter(actions::list().map(Ok)).boxed()))
     }
 
@@ -261,7 +271,7 @@ impl FlightService for Service {
         &self,
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         Err(Status::unimplemented("nothing is listed; ask for tables with CommandGetTables"))
     }
 
@@ -269,7 +279,7 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         Err(Status::unimplemented("queries are not polled; ask with GetFlightInfo"))
     }
 
@@ -277,7 +287,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        self.check_token(request.metadata())?;
+        self.check_token(&request)?;
         Err(Status::unimplemented("nothing is exchanged; ask with DoGet"))
     }
 }

@@ -13,7 +13,6 @@
 //! with the session.
 
 mod call;
-mod connections;
 mod granting;
 mod loans;
 mod observed;
@@ -42,9 +41,9 @@ use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::access::Access;
+use crate::connections::{ConnectionLimits, Connections};
 use crate::queries::Queries;
 use crate::server::Stopper;
-use connections::Connections;
 use observed::Observed;
 pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 
@@ -56,6 +55,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(20);
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;
+/// How much of it comes at once.
+const FRAME_BYTES: u32 = 1 << 20;
 /// How long calls go on after the word to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -72,13 +73,10 @@ pub(crate) struct Settings {
 pub(crate) struct Limits {
     /// How long a session whose client is gone is kept.
     pub(crate) grace: Duration,
-    pub(crate) connections_max: usize,
-    pub(crate) connections_per_host_max: Option<usize>,
+    pub(crate) connections: ConnectionLimits,
     pub(crate) sessions_max: usize,
     pub(crate) calls_per_connection_max: u32,
     pub(crate) message_bytes_max: usize,
-    /// How long a connection may be there before somebody is let in over it.
-    pub(crate) first_call_time_max: Duration,
     /// How long a piece of a message may take to come, and a piece of an answer to be taken.
     pub(crate) piece_time_max: Duration,
 }
@@ -87,12 +85,14 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             grace: Duration::from_secs(10),
-            connections_max: 20_000,
-            connections_per_host_max: None,
+            connections: ConnectionLimits {
+                most: 20_000,
+                most_of_host: None,
+                first_call_time_max: Duration::from_secs(10),
+            },
             sessions_max: 20_000,
             calls_per_connection_max: 1024,
             message_bytes_max: MESSAGE_BYTES_MAX,
-            first_call_time_max: Duration::from_secs(10),
             piece_time_max: Duration::from_secs(30),
         }
     }
@@ -114,11 +114,12 @@ impl std::fmt::Debug for Tls {
 }
 
 /// Where gRPC is served.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
     /// With its path, which is removed at the end.
     pub(crate) unix: Option<(UnixListener, PathBuf)>,
+    pub(crate) connections: Connections,
 }
 
 /// Serves until it is told to stop.
@@ -137,7 +138,7 @@ pub(crate) fn start(
         .thread_name("forebay-grpc-worker")
         .enable_all()
         .build()?;
-    let connections = Connections::new(&settings.limits, tally);
+    let connections = listeners.connections;
     let tls = settings.tls.clone();
     let service = call::Service::new(settings, store, queryable, queries, tally.clone(), stopper.clone());
     let mut serving = Vec::new();
@@ -179,6 +180,7 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
         .max_concurrent_streams(Some(limits.calls_per_connection_max))
         .initial_stream_window_size(Some(WINDOW_BYTES))
         .initial_connection_window_size(Some(4 * WINDOW_BYTES))
+        .max_frame_size(Some(FRAME_BYTES))
         .tcp_nodelay(true);
     if let Some(tls) = tls {
         let config = ServerTlsConfig::new().identity(Identity::from_pem(&tls.certificate, &tls.key));

@@ -1,5 +1,5 @@
-//! What stands between the transport and the calls: every call is counted, its message has to come at a pace, and a
-//! connection over which somebody was let in may stay.
+//! What stands between the transport and the calls: every call is counted, its message has to come at a pace, and
+//! it knows whose connection may stay.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -12,11 +12,10 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
-use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo, UdsConnectInfo};
 
-use super::connections::{Known, Peer};
 use super::pace::Paced;
 use super::tally::{Tally, method_of};
+use crate::connections::Known;
 
 /// A service, observed.
 #[derive(Clone, Debug)]
@@ -50,32 +49,18 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let known = peer(&mut request);
+        if let Some(known) = Known::of(request.extensions_mut()) {
+            request.extensions_mut().insert(known);
+        }
         let call = self.tally.call(method_of(request.uri().path()));
         let piece_time_max = self.piece_time_max;
         let answered = self.inner.call(request.map(|body| Body::new(Paced::new(body, piece_time_max))));
         async move {
             let response = answered.await?;
             let failure = Status::from_header_map(response.headers());
-            let cause = call.ended(failure.as_ref());
-            if cause.as_deref() != Some("Unauthenticated") {
-                known.iter().for_each(Known::let_in);
-            }
+            call.ended(failure.as_ref());
             Ok(response)
         }
         .boxed()
     }
-}
-
-/// Takes what is known of the connection off a request, and leaves what calls look for in its place.
-fn peer(request: &mut Request<Body>) -> Option<Known> {
-    let extensions = request.extensions_mut();
-    if let Some(Peer { inner, known }) = extensions.remove::<Peer<UdsConnectInfo>>() {
-        extensions.insert(inner);
-        return Some(known);
-    }
-    let tls = extensions.get::<TlsConnectInfo<Peer<TcpConnectInfo>>>().map(|tls| tls.get_ref().clone());
-    let Peer { inner, known } = tls.or_else(|| extensions.remove::<Peer<TcpConnectInfo>>())?;
-    extensions.insert(inner);
-    Some(known)
 }

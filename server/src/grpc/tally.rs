@@ -1,9 +1,8 @@
-//! What is counted of gRPC's clients, for those who watch.
+//! What is counted of gRPC's clients and their calls, for those who watch.
 //!
-//! One lock, held for a few instructions; bytes are counted without.
+//! One lock, held for a few instructions.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -64,9 +63,6 @@ type Open = Mutex<HashMap<SessionId, Arc<Session>>>;
 
 #[derive(Debug, Default)]
 struct Inner {
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
-    connections: AtomicU64,
     counts: Mutex<Counts>,
     /// Weak: whoever watches keeps no store open.
     sessions: Mutex<Weak<Open>>,
@@ -81,9 +77,6 @@ pub(crate) struct Counts {
     pub(crate) times: BTreeMap<&'static str, Histogram>,
     /// By precise cause.
     pub(crate) failures: BTreeMap<String, u64>,
-    pub(crate) connections_accepted: u64,
-    /// By reason.
-    pub(crate) connections_refused: BTreeMap<&'static str, u64>,
     pub(crate) sessions_begun: u64,
     pub(crate) sessions_resumed: u64,
     /// By why.
@@ -95,11 +88,8 @@ pub(crate) struct Counts {
 /// What is there at one instant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Present {
-    pub(crate) connections: u64,
     pub(crate) sessions: u64,
     pub(crate) claims: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
 }
 
 /// How long calls took.
@@ -138,38 +128,14 @@ impl Tally {
         let sessions: Vec<Arc<Session>> =
             open.iter().flat_map(|open| lock(open).values().cloned().collect::<Vec<_>>()).collect();
         Present {
-            connections: self.0.connections.load(Relaxed),
             sessions: sessions.len() as u64,
             claims: sessions.iter().map(|session| session.holder.claims() as u64).sum(),
-            bytes_in: self.0.bytes_in.load(Relaxed),
-            bytes_out: self.0.bytes_out.load(Relaxed),
         }
     }
 
     /// Looks at these sessions from now on.
     pub(super) fn watch(&self, sessions: &Arc<Open>) {
         *lock(&self.0.sessions) = Arc::downgrade(sessions);
-    }
-
-    pub(super) fn came_in(&self, bytes: usize) {
-        self.0.bytes_in.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(super) fn went_out(&self, bytes: usize) {
-        self.0.bytes_out.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(super) fn connected(&self) {
-        self.0.connections.fetch_add(1, Relaxed);
-        lock(&self.0.counts).connections_accepted += 1;
-    }
-
-    pub(super) fn disconnected(&self) {
-        self.0.connections.fetch_sub(1, Relaxed);
-    }
-
-    pub(super) fn refused(&self, reason: &'static str) {
-        *lock(&self.0.counts).connections_refused.entry(reason).or_default() += 1;
     }
 
     pub(super) fn session_begun(&self) {

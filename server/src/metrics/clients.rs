@@ -1,19 +1,34 @@
-//! What is shown of gRPC's clients.
+//! What is shown of connections, and of gRPC's clients.
 
 use super::Page;
+use crate::connections::TrafficCounts;
+use crate::doors::Doors;
 use crate::grpc::{BOUNDS_US, Tally};
+
+/// The connections of every door.
+pub(super) fn connected(page: &mut Page, doors: &Doors) {
+    let doors = doors.all().map(|(door, traffic)| (door, traffic.counts()));
+    let each = |page: &mut Page, of: fn(&TrafficCounts) -> u64| {
+        doors.iter().for_each(|(door, counts)| page.sample(&[("door", door)], of(counts)));
+    };
+    page.gauge("forebay_connections", "Connections that are open, by door: grpc, flight or http.");
+    each(page, |counts| counts.open);
+    page.counter("forebay_connections_accepted_total", "Connections that were taken.");
+    each(page, |counts| counts.accepted);
+    page.counter("forebay_connections_refused_total", "Connections that were closed, by reason.");
+    for (door, counts) in &doors {
+        let refused = counts.refused.iter();
+        refused.for_each(|(reason, times)| page.sample(&[("door", door), ("reason", reason)], times));
+    }
+    page.counter("forebay_connection_bytes_total", "Bytes over connections, by direction.");
+    for (door, counts) in &doors {
+        page.sample(&[("door", door), ("direction", "in")], counts.bytes_in);
+        page.sample(&[("door", door), ("direction", "out")], counts.bytes_out);
+    }
+}
 
 pub(super) fn served(page: &mut Page, tally: &Tally) {
     let (counts, present) = (tally.counts(), tally.present());
-    page.gauge("forebay_connections", "Connections of gRPC that are open.");
-    page.sample(&[], present.connections);
-    page.counter("forebay_connections_accepted_total", "Connections of gRPC that were taken.");
-    page.sample(&[], counts.connections_accepted);
-    page.counter("forebay_connections_refused_total", "Connections of gRPC that were closed, by reason.");
-    counts.connections_refused.iter().for_each(|(reason, times)| page.sample(&[("reason", reason)], times));
-    page.counter("forebay_connection_bytes_total", "Bytes over connections of gRPC, by direction.");
-    page.sample(&[("direction", "in")], present.bytes_in);
-    page.sample(&[("direction", "out")], present.bytes_out);
     page.gauge("forebay_sessions", "Clients of gRPC that are there, or were a moment ago.");
     page.sample(&[], present.sessions);
     page.counter("forebay_sessions_begun_total", "Sessions that began.");

@@ -98,7 +98,7 @@ fn what_clients_do_is_on_the_page() {
     let page = || samples_at(world.server.as_ref().unwrap().address());
     let of = |name: &str| page().get(name).copied().unwrap_or_default();
     assert_eq!(
-        (of("forebay_connections"), of("forebay_sessions"), of("forebay_session_claims")),
+        (of("forebay_connections{door=\"grpc\"}"), of("forebay_sessions"), of("forebay_session_claims")),
         (0.0, 0.0, 0.0)
     );
     let (one, other) = (world.client(), world.client());
@@ -106,7 +106,7 @@ fn what_clients_do_is_on_the_page() {
     row(&table, 0, "q_0_0", None);
     let claim = judge.claim(up_to(1), Wait::No).unwrap().unwrap();
     assert_eq!(
-        (of("forebay_connections"), of("forebay_sessions"), of("forebay_session_claims")),
+        (of("forebay_connections{door=\"grpc\"}"), of("forebay_sessions"), of("forebay_session_claims")),
         (2.0, 2.0, 1.0)
     );
     one.table("nowhere").unwrap_err();
@@ -119,21 +119,21 @@ fn what_clients_do_is_on_the_page() {
         ("forebay_call_seconds_count{method=\"Write\"}", 2.0),
         ("forebay_call_seconds_bucket{method=\"Write\",le=\"+Inf\"}", 2.0),
         ("forebay_sessions_begun_total", 2.0),
-        ("forebay_connections_accepted_total", 2.0),
+        ("forebay_connections_accepted_total{door=\"grpc\"}", 2.0),
     ] {
         assert_eq!(of(name), calls, "{name}");
     }
     assert!(of("forebay_call_seconds_sum{method=\"Write\"}") > 0.0);
-    let before = of("forebay_connection_bytes_total{direction=\"in\"}");
+    let before = of("forebay_connection_bytes_total{door=\"grpc\",direction=\"in\"}");
     let text = "x".repeat(100_000);
     table.insert(NewRow::new(0, "r_0_0").unwrap(), [("prompt", (&*text).into())]).unwrap();
-    assert!(of("forebay_connection_bytes_total{direction=\"in\"}") >= before + 100_000.0);
-    assert!(of("forebay_connection_bytes_total{direction=\"out\"}") > 0.0);
+    assert!(of("forebay_connection_bytes_total{door=\"grpc\",direction=\"in\"}") >= before + 100_000.0);
+    assert!(of("forebay_connection_bytes_total{door=\"grpc\",direction=\"out\"}") > 0.0);
     drop((claim, judge, table, one));
     assert_eq!((of("forebay_sessions"), of("forebay_session_claims")), (1.0, 0.0));
     assert_eq!(of("forebay_sessions_ended_total{why=\"closed\"}"), 1.0);
     drop(other);
-    while of("forebay_connections") > 0.0 {
+    while of("forebay_connections{door=\"grpc\"}") > 0.0 {
         std::thread::yield_now(); // until the server has read that they are closed
     }
 }

@@ -66,7 +66,7 @@ fn a_connection_over_which_nobody_is_let_in_is_closed_and_others_stay() {
     assert_eq!(stranger.unwrap_err().cause(), "Unauthenticated");
     closes(silent);
     closes(preface);
-    until(&world, "forebay_connections_refused_total{reason=\"silent\"}", 2.0);
+    until(&world, "forebay_connections_refused_total{door=\"grpc\",reason=\"silent\"}", 2.0);
     row(&table, 0, "q_0_0", None); // over the connection of before
     assert_eq!(metric(&world, "forebay_sessions"), 1.0);
     assert_eq!(metric(&world, "forebay_calls_failed_total{cause=\"Unauthenticated\"}"), 1.0);
@@ -81,7 +81,9 @@ fn one_host_may_have_so_many_connections_and_the_socket_is_none() {
     assert_eq!(Client::connect(&world.address(), &hasty()).unwrap_err().kind(), Kind::Retry);
     let beside = Client::connect(&format!("unix://{}", socket.display()), &hasty()).unwrap();
     assert!(first.tables().unwrap().is_empty() && beside.tables().unwrap().is_empty());
-    assert!(metric(&world, "forebay_connections_refused_total{reason=\"too_many_of_host\"}") >= 1.0);
+    assert!(
+        metric(&world, "forebay_connections_refused_total{door=\"grpc\",reason=\"too_many_of_host\"}") >= 1.0
+    );
     drop(first);
     while Client::connect(&world.address(), &hasty()).is_err() {} // once the server sees that it is gone
 }
