@@ -175,17 +175,6 @@ impl<'v> Changes<'v> {
         self.list.is_empty()
     }
 
-    /// Gives every insert without a token one that follows from `call`, so that the whole can be sent again.
-    pub(crate) fn name_inserts(&mut self, call: u128) {
-        let inserts = self.list.iter_mut().filter_map(|change| match &mut change.what {
-            What::Insert { row, .. } => Some(row),
-            _ => None,
-        });
-        for (at, row) in inserts.enumerate().filter(|(_, row)| row.token == 0) {
-            row.token = call.wrapping_add(at as u128).max(1);
-        }
-    }
-
     /// Makes the changes in a store of this process.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::many::group;
 use crate::{bare, connect, connect_to_send};
 
 /// How many samples are written at once.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 /// Tokens of a prompt and of a response; a response has as many log-probabilities.
 const PROMPT: usize = 512;
 const RESPONSE: usize = 1024;

@@ -9,10 +9,11 @@ use forebay_store::{
     Row, SampleId, Schema, TableCounts, Timestamp, Value, Wait,
 };
 use futures_util::stream;
-use tonic::{Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
-use super::Remote;
+use super::line::Line;
 use super::waits::Waiting;
+use super::{Again, Remote};
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{
@@ -22,10 +23,10 @@ use crate::error::{Error, Result};
 use crate::neighbour::{self, Neighbour};
 use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
 
-/// A call by the method of that name.
+/// A call that is answered in pieces, by the method of that name.
 macro_rules! by {
     ($method:ident) => {
-        |mut client, request| async move { client.$method(request).await }
+        |mut line: Line, request| async move { line.streams.$method(request).await }
     };
 }
 pub(super) use by;
@@ -39,13 +40,18 @@ pub(super) fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::Se
     proto::SettleRequest { incarnation, claim, member, how: Some(how) }
 }
 
-fn unasked() -> Error {
-    malformed("a place, for who asked for values")
+/// The cells of a stream, where values are found that it names by their place.
+pub(super) fn read_cells(stream: Vec<u8>, hold: Option<&Hold>) -> Result<Vec<Vec<CellValue>>> {
+    let find = |place| match hold {
+        Some(hold) => neighbour::value(hold, place),
+        None => Err(malformed("a place, for who asked for values")),
+    };
+    wire::to_cells(&Assembler::of(stream).into_batch()?, &find)
 }
 
 impl Remote {
     fn describe(&self, what: proto::describe_request::What) -> Result<proto::DescribeReply> {
-        self.call(proto::DescribeRequest { what: Some(what) }, by!(describe))
+        self.call(&proto::DescribeRequest { what: Some(what) })
     }
 
     fn settle(&self, claim: Epoch, how: proto::settle_request::How) -> Result<proto::SettleReply> {
@@ -53,32 +59,34 @@ impl Remote {
         if ends {
             self.along.drop(claim);
         }
-        self.call(settle(claim, how), by!(settle))
+        self.call(&settle(claim, how))
     }
 
     /// Makes changes by a call: with larger values in the store's files where that can be, else sent.
     fn change<A>(&self, changes: &Changes<'_>, call: impl Fn(proto::Changes) -> Result<A>) -> Result<A> {
-        let mut named = changes.clone();
-        named.name_inserts(new_call()); // once, however often they are sent
+        let name = new_call(); // of all inserts, however often they are sent
+        let named = |mut message| {
+            wire::name_inserts(&mut message, name);
+            self.sized(message)
+        };
         if let Some(neighbour) = &self.neighbour {
             let session = self.link.session();
             let lender = |version, bytes, back| self.lend(version, bytes, back);
             let mut filling = neighbour.fillers.begin(&session, &lender);
-            let message = self.sized(filling.message(&named))?;
-            match call(message) {
+            match call(named(filling.message(changes))?) {
                 // The session was lost on the way, and with it what it was lent.
                 Err(error) if error.cause() == wire::NOT_LENT => {}
                 answer => return answer,
             }
         }
-        call(self.sized(wire::from_changes(&named))?)
+        call(named(wire::from_changes(changes))?)
     }
 
     /// Has the server lend an extent.
     fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan> {
         let back = back.into_iter().map(wire::from_loan).collect();
         let request = proto::LendRequest { policy_version, bytes, back };
-        Ok(wire::to_loan(&self.call(request, by!(lend))?))
+        Ok(wire::to_loan(&self.call(&request)?))
     }
 
     /// A message that is no larger than the server takes.
@@ -127,7 +135,7 @@ impl Remote {
                     Ok(Response::new(assembler.into_bytes()))
                 }
             };
-            link.call(new_call(), message, time, &whole).await
+            link.call(new_call(), message, time, Again::Always, &whole).await
         }
     }
 }
@@ -148,15 +156,9 @@ impl Remote {
 }
 
 /// A call that is answered in pieces.
-pub(super) trait Pieces<Q, F>:
-    Fn(super::StoreClient<super::Channel>, tonic::Request<Q>) -> F + Send + Sync + 'static
-{
-}
+pub(super) trait Pieces<Q, F>: Fn(Line, Request<Q>) -> F + Send + Sync + 'static {}
 
-impl<Q, F, C> Pieces<Q, F> for C where
-    C: Fn(super::StoreClient<super::Channel>, tonic::Request<Q>) -> F + Send + Sync + 'static
-{
-}
+impl<Q, F, C> Pieces<Q, F> for C where C: Fn(Line, Request<Q>) -> F + Send + Sync + 'static {}
 
 impl Connection for Remote {
     fn declare(&self, name: &str, declaration: Declaration) -> Result<()> {
@@ -172,7 +174,7 @@ impl Connection for Remote {
             Declaration::RetireColumn { column } => Wire::RetireColumn(column),
         };
         let request = proto::DeclareRequest { name: name.to_owned(), declaration: Some(wire) };
-        self.call(request, by!(declare)).map(drop)
+        self.call(&request).map(drop)
     }
 
     fn tables(&self) -> Result<Vec<String>> {
@@ -214,7 +216,7 @@ impl Connection for Remote {
     fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
         self.change(changes, |message| {
             let request = proto::WriteRequest { changes: Some(message) };
-            wire::to_rows(&self.call(request, by!(write))?.rows)
+            wire::to_rows(&self.call(&request)?.rows)
         })
     }
 
@@ -222,7 +224,7 @@ impl Connection for Remote {
         let (table, column) = (table.to_owned(), column.to_owned());
         let value = value.map(|value| wire::from_value(&value));
         let request = proto::GrowRequest { table, row: wire::from_row(row), column, value };
-        self.call_once(request, by!(grow)).map(drop)
+        self.call_again(&request, Again::WithinASession).map(drop)
     }
 
     fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted> {
@@ -235,29 +237,29 @@ impl Connection for Remote {
             all: rule.all,
             force: rule.force,
         };
-        let proto::DeleteReply { rows, open } = self.call(request, by!(delete))?;
+        let proto::DeleteReply { rows, open } = self.call(&request)?;
         Ok(Deleted { rows, open })
     }
 
     fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
         let request =
             proto::FindRequest { table: table.to_owned(), policy_version, sample_id: sample.to_string() };
-        let reply = self.call(request, by!(find))?;
+        let reply = self.call(&request)?;
         reply.row.map(|row| wire::to_row(&row)).transpose()
     }
 
     fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue> {
         let (table, column) = (table.to_owned(), column.to_owned());
         let request = proto::ReadCellRequest { table, row: wire::from_row(row), column };
-        wire::to_cell(self.call(request, by!(read_cell))?)
+        wire::to_cell(self.call(&request)?)
     }
 
     fn read(&self, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>> {
         let (table, column) = (table.to_owned(), column.to_owned());
         let rows = rows.iter().map(|row| wire::from_row(*row)).collect();
         let request = proto::ReadCellsRequest { table, rows, column };
-        let batch = Assembler::of(self.assemble(request, by!(read_cells))?).into_batch()?;
-        wire::to_cells(&batch, &|_| Err(unasked()))?.pop().ok_or_else(|| malformed("no cells"))
+        let stream = self.assemble(request, by!(read_cells))?;
+        read_cells(stream, None)?.pop().ok_or_else(|| malformed("no cells"))
     }
 
     fn query(&self, statement: &str) -> Result<Answer> {
@@ -290,12 +292,12 @@ impl Connection for Remote {
     }
 
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {
+        if let Some(cells) = self.along.cells(claim, names) {
+            self.check_open()?;
+            return Ok(cells);
+        }
         let (stream, hold) = self.stream(claim, names, true)?;
-        let find = |place| match &hold {
-            Some(hold) => neighbour::value(hold, place),
-            None => Err(unasked()),
-        };
-        wire::to_cells(&Assembler::of(stream).into_batch()?, &find)
+        read_cells(stream, hold.as_ref())
     }
 
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
@@ -325,21 +327,21 @@ impl Connection for Remote {
             rows,
         };
         let request = proto::BeginStepRequest { plan: plan.entries().map(entry).collect() };
-        Ok(self.call(request, by!(begin_step))?.step)
+        Ok(self.call(&request)?.step)
     }
 
     fn join_step(&self, step: u64, consumer: &str, gang: &Gang) -> Result<u64> {
-        Ok(self.call(wire::from_gang(step, consumer, gang), by!(join_step))?.member)
+        Ok(self.call(&wire::from_gang(step, consumer, gang))?.member)
     }
 
     fn is_complete(&self, step: u64, consumer: &str) -> Result<bool> {
         let ask = proto::ask_step_request::Ask::IsComplete(consumer.to_owned());
-        Ok(self.call(proto::AskStepRequest { step, ask: Some(ask) }, by!(ask_step))?.yes)
+        Ok(self.call(&proto::AskStepRequest { step, ask: Some(ask) })?.yes)
     }
 
     fn drop_cache(&self, step: u64, table: &str) -> Result<()> {
         let ask = proto::ask_step_request::Ask::DropCache(table.to_owned());
-        self.call(proto::AskStepRequest { step, ask: Some(ask) }, by!(ask_step)).map(drop)
+        self.call(&proto::AskStepRequest { step, ask: Some(ask) }).map(drop)
     }
 
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep> {
@@ -350,17 +352,17 @@ impl Connection for Remote {
         let updates = commit.updates.iter().map(update).collect();
         let durability = commit.durability.map_or(String::new(), |level| level.as_str().to_owned());
         let request = proto::EndStepRequest { step, commit: true, updates, durability };
-        Ok(CommittedStep { step, rows: self.call(request, by!(end_step))?.rows })
+        Ok(CommittedStep { step, rows: self.call(&request)?.rows })
     }
 
     fn abandon_step(&self, step: u64) -> Result<()> {
         let request = proto::EndStepRequest { step, ..Default::default() };
-        self.call(request, by!(end_step)).map(drop)
+        self.call(&request).map(drop)
     }
 
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
         let request = proto::RewindRequest { step, exclude: rows == Rewind::Exclude };
-        let proto::RewindReply { step, steps_undone, rows } = self.call(request, by!(rewind))?;
+        let proto::RewindReply { step, steps_undone, rows } = self.call(&request)?;
         Ok(RewoundTo { step, steps_undone, rows })
     }
 
@@ -371,18 +373,19 @@ impl Connection for Remote {
         let rest = payload.chunks(PIECE_BYTES).map(bytes::Bytes::copy_from_slice);
         let rest = rest.map(|bytes| proto::ObjectPiece { object: None, bytes });
         let pieces: Vec<proto::ObjectPiece> = std::iter::once(first).chain(rest).collect();
-        self.call(
-            pieces,
-            |mut client, request| async move { client.put_object(request.map(stream::iter)).await },
-        )
-        .map(wire::to_object)
+        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
+        let put = |mut line: Line, request: Request<Vec<_>>| async move {
+            line.streams.put_object(request.map(stream::iter)).await
+        };
+        let put = async move { link.call(new_call(), pieces, time, Again::Always, &put).await };
+        self.wait(put).map(wire::to_object)
     }
 
     fn object(&self, object: &ObjectRef) -> Result<Vec<u8>> {
         let (link, time) = (self.link.clone(), self.link.options.call_time_max);
         let request = wire::from_object(object);
         self.wait(async move {
-            let mut pieces = link.call(new_call(), request, time, &by!(get_object)).await?;
+            let mut pieces = link.call(new_call(), request, time, Again::Always, &by!(get_object)).await?;
             let mut payload = Vec::new();
             while let Some(piece) = pieces.message().await.map_err(to_error)? {
                 payload.extend_from_slice(&piece.bytes);
@@ -393,12 +396,12 @@ impl Connection for Remote {
 
     fn sync(&self) -> Result<()> {
         let what = Some(proto::maintain_request::What::Sync(true));
-        self.call(proto::MaintainRequest { what }, by!(maintain)).map(drop)
+        self.call(&proto::MaintainRequest { what }).map(drop)
     }
 
     fn checkpoint(&self) -> Result<()> {
         let what = Some(proto::maintain_request::What::Checkpoint(true));
-        self.call(proto::MaintainRequest { what }, by!(maintain)).map(drop)
+        self.call(&proto::MaintainRequest { what }).map(drop)
     }
 
     fn close(&self) -> Result<()> {

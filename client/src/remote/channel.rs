@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::codec::CompressionEncoding;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 
 use super::address::Address;
+use super::line::Line;
 use super::options::ConnectOptions;
 use crate::error::{Error, Result};
-use crate::wire::MESSAGE_BYTES_MAX;
-use crate::wire::proto::store_client::StoreClient;
 
 /// How often a silent server is asked whether it is there, and how long it has to answer.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// How much a stream may carry before it is read: a few values' worth.
 const WINDOW_BYTES: u32 = 4 << 20;
+/// How much of it goes at once.
+const FRAME_BYTES: u32 = 1 << 20;
 
-/// The protocol's client over a channel to that address.
-pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<StoreClient<Channel>> {
+/// A line to that address.
+pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<Line> {
     let channel = match address {
         Address::Unix(path) => {
             let path = path.clone();
@@ -38,12 +38,7 @@ pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<StoreC
             endpoint.tls_config(tls(options)?).map_err(not_an_endpoint)?.connect_lazy()
         }
     };
-    let mut client = StoreClient::new(channel);
-    if options.compress {
-        client =
-            client.send_compressed(CompressionEncoding::Zstd).accept_compressed(CompressionEncoding::Zstd);
-    }
-    Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
+    Ok(Line::new(channel, options.compress))
 }
 
 fn endpoint(uri: &str, options: &ConnectOptions) -> Result<Endpoint> {
@@ -55,6 +50,7 @@ fn endpoint(uri: &str, options: &ConnectOptions) -> Result<Endpoint> {
         .keep_alive_while_idle(true)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(4 * WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
         .tcp_nodelay(true))
 }
 

@@ -1,8 +1,9 @@
 //! A store behind a server.
 //!
 //! # Threads
-//! A [`Remote`] owns a runtime of one thread, which holds the session ([`session`]) and moves bytes. A caller's thread waits
-//! for its own call. Calls may come from any thread, also from within another runtime.
+//! A caller's thread makes its own call: it drives the runtime of the [`Remote`] while it waits ([`driver`]). The session
+//! ([`session`]), and claims that come to futures, are driven by a thread of their own. Calls may come from any thread, also
+//! from within another runtime.
 //!
 //! # Calls that are cut off
 //! Every call has a name, and is sent again under it while the server cannot be reached, for as long as
@@ -18,6 +19,8 @@ mod address;
 mod along;
 mod calls;
 mod channel;
+mod driver;
+mod line;
 mod options;
 mod session;
 mod waits;
@@ -28,11 +31,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_store::Kind;
-use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tonic::metadata::MetadataValue;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 pub use address::Address;
@@ -40,10 +41,11 @@ pub use options::ConnectOptions;
 
 use crate::error::{Error, Result};
 use crate::neighbour::Neighbour;
-use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::{CloseRequest, Opened};
 use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
 use along::Alongside;
+use driver::{Driver, Spawner};
+use line::{Encoded, Line, Unary};
 use session::{PAUSE_MAX, PAUSE_MIN, Standing};
 use waits::WAITS_AT_ONCE;
 
@@ -53,7 +55,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A store behind a server.
 #[derive(Debug)]
 pub struct Remote {
-    runtime: Option<Runtime>,
+    driver: Option<Driver>,
     link: Link,
     along: Alongside,
     /// For a client that may use the store's files.
@@ -67,13 +69,13 @@ pub struct Remote {
 
 /// What a call needs; cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
-    client: StoreClient<Channel>,
+struct Link {
+    line: Line,
     options: ConnectOptions,
     standing: watch::Receiver<Standing>,
     closed: watch::Receiver<bool>,
     waits: Arc<Semaphore>,
-    runtime: Handle,
+    tasks: Spawner,
     /// The largest message that the server takes.
     message_bytes_max: u64,
 }
@@ -85,93 +87,56 @@ impl Remote {
     /// `input` for an address that is none, or a token that is not let in; `retry` when nobody answers in time.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self> {
         let address: Address = address.parse()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("forebay-client")
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Error::new(Kind::Capacity, "Threads", "no thread for the connection; raise the limit")
-                    .because(error)
-            })?;
-        let (client, presence) = {
-            let _inside = runtime.enter();
-            let client = channel::open(&address, options)?;
-            let (opening, with) = (client.clone(), options.clone());
-            let presence = wait(&runtime, async move { session::open(opening, &with, None).await })?;
-            (client, presence)
+        let driver = Driver::new().map_err(|error| {
+            Error::new(Kind::Capacity, "Threads", "no thread for the connection; raise the limit")
+                .because(error)
+        })?;
+        let tasks = driver.spawner().ok_or_else(gone)?;
+        let line = {
+            let _inside = tasks.inside();
+            channel::open(&address, options)?
         };
+        let (opening, with) = (line.clone(), options.clone());
+        let opening = async move { session::open(opening, &with, None).await };
+        let presence = driver.wait(opening).ok_or_else(gone)??;
         let Opened { message_bytes_max, session, store_id, neighbourhood, .. } = presence.opened.clone();
         let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found));
         let (says, standing) = watch::channel(Standing::Open(session));
-        let holding = runtime.spawn(session::hold(client.clone(), options.clone(), presence, says));
+        let held = session::hold(line.clone(), options.clone(), presence, says, tasks.clone());
+        let presence = tasks.spawn_idle(held);
         let (closed, is_closed) = watch::channel(false);
         let link = Link {
-            client,
+            line,
             options: options.clone(),
             standing,
             closed: is_closed,
             waits: Arc::new(Semaphore::new(WAITS_AT_ONCE)),
-            runtime: runtime.handle().clone(),
+            tasks,
             message_bytes_max,
         };
         let (along, process) = (Alongside::default(), std::process::id());
-        let (neighbour, presence) = (neighbour.map(Arc::new), holding.abort_handle());
-        Ok(Remote { runtime: Some(runtime), link, along, neighbour, closed, presence, process })
+        let neighbour = neighbour.map(Arc::new);
+        Ok(Remote { driver: Some(driver), link, along, neighbour, closed, presence, process })
     }
 
     /// Waits for what a future gives, on the caller's thread.
     fn wait<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         self.check_process()?;
-        match &self.runtime {
-            Some(runtime) => wait(runtime, future),
-            None => Err(gone()), // taken by the drop alone
-        }
+        let driver = self.driver.as_ref().ok_or_else(gone)?; // taken by the drop alone
+        driver.wait(future).ok_or_else(gone)?
     }
 
-    /// Makes a call that changes nothing of what was said before: a message and an answer.
-    fn call<Q, A, F>(
-        &self,
-        message: Q,
-        call: impl Fn(StoreClient<Channel>, Request<Q>) -> F + Send + Sync + 'static,
-    ) -> Result<A>
-    where
-        Q: Clone + Send + Sync + 'static,
-        A: Send + 'static,
-        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-    {
-        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
-        self.wait(async move { link.call(new_call(), message, time, &call).await })
+    /// Makes a call that may be made twice: a message and an answer.
+    fn call<Q: Unary>(&self, message: &Q) -> Result<Q::Reply> {
+        self.call_again(message, Again::Always)
     }
 
-    /// The same for what must not be done twice.
-    fn call_once<Q, A, F>(
-        &self,
-        message: Q,
-        call: impl Fn(StoreClient<Channel>, Request<Q>) -> F + Send + Sync + 'static,
-    ) -> Result<A>
-    where
-        Q: Clone + Send + Sync + 'static,
-        A: Send + 'static,
-        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-    {
-        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
-        let again = Again::WithinASession;
-        self.wait(async move { link.call_again(new_call(), message, time, again, &call).await })
+    /// The same, sent again as may be.
+    fn call_again<Q: Unary>(&self, message: &Q, again: Again) -> Result<Q::Reply> {
+        let (link, message, time) =
+            (self.link.clone(), Encoded::new(message), self.link.options.call_time_max);
+        self.wait(async move { link.unary(new_call(), message, time, again).await })
     }
-}
-
-/// Waits for a future that runs on a runtime, from a thread of any kind.
-fn wait<T: Send + 'static>(
-    runtime: &Runtime,
-    future: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    if Handle::try_current().is_err() {
-        return runtime.block_on(future);
-    }
-    let (done, outcome) = std::sync::mpsc::sync_channel(1);
-    runtime.spawn(async move { done.send(future.await) });
-    outcome.recv().unwrap_or_else(|_| Err(gone()))
 }
 
 fn gone() -> Error {
@@ -179,29 +144,26 @@ fn gone() -> Error {
 }
 
 impl Link {
-    /// Sends a call until it is answered, the server was away for too long, or the client is closed. `time` is how long one
-    /// answer may take.
-    pub(super) async fn call<Q, A, F>(
+    /// Sends a call with one answer until it is answered, the server was away for too long, or the client is closed. `time` is
+    /// how long the answer may take.
+    async fn unary<Q: Unary>(
         &self,
         name: u128,
-        message: Q,
+        message: Encoded<Q>,
         time: Duration,
-        call: &(impl Fn(StoreClient<Channel>, Request<Q>) -> F + Sync),
-    ) -> Result<A>
-    where
-        Q: Clone,
-        F: Future<Output = Result<Response<A>, Status>>,
-    {
-        self.call_again(name, message, time, Again::Always, call).await
+        again: Again,
+    ) -> Result<Q::Reply> {
+        self.call(name, message, time, again, &Line::unary::<Q>).await
     }
 
-    async fn call_again<Q, A, F>(
+    /// The same for any call.
+    async fn call<Q, A, F>(
         &self,
         name: u128,
         message: Q,
         time: Duration,
         again: Again,
-        call: &(impl Fn(StoreClient<Channel>, Request<Q>) -> F + Sync),
+        call: &(impl Fn(Line, Request<Q>) -> F + Sync),
     ) -> Result<A>
     where
         Q: Clone,
@@ -216,7 +178,7 @@ impl Link {
 
     /// Does something that nobody waits for.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(task);
+        self.tasks.spawn(task);
     }
 
     async fn send<Q, A, F>(
@@ -225,7 +187,7 @@ impl Link {
         message: Q,
         time: Duration,
         again: Again,
-        call: &(impl Fn(StoreClient<Channel>, Request<Q>) -> F + Sync),
+        call: &(impl Fn(Line, Request<Q>) -> F + Sync),
     ) -> Result<A>
     where
         Q: Clone,
@@ -241,7 +203,7 @@ impl Link {
             }
             let request = self.request(name, message.clone(), &session, time)?;
             let late = |_| Status::deadline_exceeded("no answer");
-            let answer = tokio::time::timeout(time, call(self.client.clone(), request)).await;
+            let answer = tokio::time::timeout(time, call(self.line.clone(), request)).await;
             let status = match answer.map_err(late).and_then(|answer| answer) {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => status,
@@ -346,6 +308,12 @@ impl Remote {
         Err(Error::new(Kind::State, "Forked", message))
     }
 
+    /// Refuses whoever comes after the end, or in a forked child.
+    fn check_open(&self) -> Result<()> {
+        self.check_process()?;
+        if *self.link.closed.borrow() { Err(gone()) } else { Ok(()) }
+    }
+
     /// Ends the session at once, and every call that is under way. The second time nothing happens.
     fn end(&self) {
         if self.closed.send_replace(true) {
@@ -355,9 +323,8 @@ impl Remote {
         let link = self.link.clone();
         let farewell = async move {
             let session = link.session();
-            let request = link.request(new_call(), CloseRequest {}, &session, FAREWELL)?;
-            let mut client = link.client.clone();
-            let _ = tokio::time::timeout(FAREWELL, client.close(request)).await; // or the server notices by itself
+            let request = link.request(new_call(), Encoded::new(&CloseRequest {}), &session, FAREWELL)?;
+            let _ = tokio::time::timeout(FAREWELL, link.line.clone().unary(request)).await; // or the server notices
             Ok(())
         };
         if let Err(error) = self.wait(farewell) {
@@ -369,12 +336,9 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         if self.check_process().is_err() {
-            std::mem::forget((self.runtime.take(), self.neighbour.take())); // the parent's threads, and its place at the files
+            std::mem::forget((self.driver.take(), self.neighbour.take())); // the parent's threads, and its place at the files
             return;
         }
         self.end();
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 use tonic::metadata::{MetadataValue, errors::InvalidMetadataValue};
-use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
+use super::driver::Spawner;
+use super::line::Line;
 use super::options::ConnectOptions;
 use crate::error::{Error, Result};
 use crate::wire::proto::open_event::Event;
-use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::{OpenEvent, OpenRequest, Opened};
 use crate::wire::{malformed, to_error};
 
@@ -54,7 +54,7 @@ pub(super) struct Presence {
 
 /// Begins a session, or goes on with one.
 pub(super) async fn open(
-    mut client: StoreClient<Channel>,
+    mut line: Line,
     options: &ConnectOptions,
     resume: Option<Bytes>,
 ) -> Result<Presence> {
@@ -62,7 +62,7 @@ pub(super) async fn open(
     let mut request = Request::new(OpenRequest { owner, resume, neighbour });
     authorize(&mut request, options)?;
     let opening = async {
-        let mut stream = client.open(request).await.map_err(to_error)?.into_inner();
+        let mut stream = line.streams.open(request).await.map_err(to_error)?.into_inner();
         match stream.message().await.map_err(to_error)?.and_then(|first| first.event) {
             Some(Event::Opened(opened)) => Ok(Presence { stream, opened }),
             _ => Err(malformed("a session that does not begin with its name")),
@@ -74,10 +74,11 @@ pub(super) async fn open(
 
 /// Holds the session until nobody looks at `standing` any more.
 pub(super) async fn hold(
-    client: StoreClient<Channel>,
+    line: Line,
     options: ConnectOptions,
     mut presence: Presence,
     standing: watch::Sender<Standing>,
+    tasks: Spawner,
 ) {
     let (mut pause, store_id) = (PAUSE_MIN, presence.opened.store_id);
     loop {
@@ -88,8 +89,9 @@ pub(super) async fn hold(
             () = standing.closed() => return,
         }
         standing.send_replace(Standing::Away(session.clone()));
+        let _wanted = tasks.wanted(); // until there is a session again
         presence = loop {
-            match open(client.clone(), &options, Some(session.clone())).await {
+            match open(line.clone(), &options, Some(session.clone())).await {
                 Ok(presence) if presence.opened.store_id == store_id => break presence,
                 Ok(_) => tracing::warn!("the server has another store now; connect again to use it"),
                 Err(error) => tracing::debug!(%error, "the session is not there again yet"),

@@ -7,12 +7,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_store::Wait;
+use bytes::Bytes;
+use forebay_store::{Hold, Wait};
 use tokio::sync::{SemaphorePermit, oneshot};
 
-use super::calls::{by, milliseconds, settle};
-use super::{Alongside, Link, Remote, gone};
-use crate::connection::{Answering, Ask, Granted, Granting, Role, Waited};
+use super::along::{Along, Alongside};
+use super::calls::{by, milliseconds, read_cells, settle};
+use super::line::{Encoded, Line};
+use super::{Again, Link, Remote, gone};
+use crate::connection::{Answering, Ask, Epoch, Granted, Granting, Role, Waited};
 use crate::error::Result;
 use crate::neighbour::Neighbour;
 use crate::wire::{self, new_call, proto, read_stream};
@@ -49,13 +52,18 @@ impl Waiting {
             Role::Step(step) => (Some(step), None),
             Role::Member(member) => (None, Some(member)),
         };
+        // What nobody named comes as the cells that are read most likely.
+        let named = ask.columns.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let cells = named.is_empty();
+        let columns = if cells { remote.along.habit(ask.consumer) } else { named };
         let request = proto::ClaimRequest {
             consumer: ask.consumer.to_owned(),
             rule: Some(wire::from_micro_batch(&ask.rule)),
             wait_ms: None,
             step,
             member,
-            columns: ask.columns.iter().map(|name| (*name).to_owned()).collect(),
+            columns,
+            cells,
             owner: ask.owner.map(str::to_owned),
             placed: false,
             give_up: false,
@@ -94,12 +102,17 @@ impl Waiting {
         let request =
             proto::ClaimRequest { wait_ms: Some(milliseconds(now)), placed, ..self.request.clone() };
         let time = self.link.options.call_time_max.saturating_add(now);
-        let reply = self.link.call(call, request, time, &by!(claim)).await?;
+        let reply = self.link.unary(call, Encoded::new(&request), time, Again::Always).await?;
         if let Some(mut granted) = reply.granted {
             let along = std::mem::take(&mut granted.columns);
             let granted = wire::to_granted(granted)?;
-            if !along.is_empty() {
-                self.along.keep(granted.epoch, (self.request.columns.clone(), along, hold));
+            self.along.begin(granted.epoch, &self.request.consumer);
+            match along.is_empty() {
+                false => self.keep(granted.epoch, along, hold),
+                true if self.request.cells && !self.request.columns.is_empty() => {
+                    self.along.refused(&self.request.consumer, &self.request.columns);
+                }
+                true => {}
             }
             return Ok(Some(Waited::Claimed(granted)));
         }
@@ -107,11 +120,26 @@ impl Waiting {
         Ok(if reply.complete { Some(Waited::Complete) } else { is_over.then_some(Waited::TimedOut) })
     }
 
+    /// Keeps what came along with a claim.
+    fn keep(&self, claim: Epoch, stream: Bytes, hold: Option<Hold>) {
+        let columns = &self.request.columns;
+        if !self.request.cells {
+            return self.along.keep(claim, Along { columns: columns.clone(), stream, hold });
+        }
+        match read_cells(stream.into(), hold.as_ref()) {
+            Ok(cells) => self.along.keep_cells(claim, columns, cells, hold.is_some()),
+            Err(error) => {
+                tracing::debug!(%error, "cells that came along are no cells; they are asked for again");
+            }
+        }
+    }
+
     /// Tells the server that nobody waits any more in the call of that name, which it then answers. The call is not cut off:
     /// a server takes many of those for an attack.
     async fn give_up(&self, call: u128) {
         let request = proto::ClaimRequest { give_up: true, ..self.request.clone() };
-        let told = self.link.call(call, request, self.link.options.call_time_max, &by!(claim)).await;
+        let time = self.link.options.call_time_max;
+        let told = self.link.unary(call, Encoded::new(&request), time, Again::Always).await;
         if let Err(error) = told {
             tracing::debug!(%error, "a wait was not given up; what it may claim goes back with its lease or the session");
         }
@@ -167,9 +195,9 @@ impl Drop for Parcel {
         let (link, epoch) = (self.link.clone(), granted.epoch);
         self.along.drop(epoch);
         self.link.spawn(async move {
-            let release = settle(epoch, proto::settle_request::How::Release(true));
+            let release = Encoded::new(&settle(epoch, proto::settle_request::How::Release(true)));
             let time = link.options.call_time_max;
-            if let Err(error) = link.call(new_call(), release, time, &by!(settle)).await {
+            if let Err(error) = link.unary(new_call(), release, time, Again::Always).await {
                 tracing::debug!(%error, "rows that nobody took were not given back; their lease or the session ends it");
             }
         });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_store::{LentExtent, NewRow, Origin, Purpose, Value, Wait};
 
+use super::alike;
 use super::value::{from_row, from_value, to_row, to_value};
 use super::{malformed, proto, to_durability};
 use crate::changes::{Cells, Change, Changes, GroupChange, What};
@@ -30,8 +31,35 @@ pub fn from_changes_placed(changes: &Changes<'_>, place: &mut Place<'_>) -> prot
         Wait::For(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         Wait::Forever => u64::MAX,
     });
-    let list = changes.list.iter().map(|change| from_change(change, place)).collect();
+    let (mut rest, mut list) = (&changes.list[..], Vec::new());
+    while let Some(first) = rest.first() {
+        let (run, behind) = rest.split_at(alike::run_of(rest));
+        list.push(alike::from_run(run, place).unwrap_or_else(|| from_change(first, place)));
+        rest = behind;
+    }
     proto::Changes { changes: list, durability, wait_ms }
+}
+
+/// Gives every insert without a token one that follows from `call`, so that the whole can be sent again.
+pub fn name_inserts(changes: &mut proto::Changes, call: u128) {
+    use proto::change::Change as Wire;
+    let mut token = call;
+    let bytes = |token: u128| token.to_le_bytes().to_vec().into();
+    for change in &mut changes.changes {
+        match &mut change.change {
+            Some(Wire::Insert(proto::Insert { row: Some(row), .. })) => {
+                if row.token.is_empty() {
+                    row.token = bytes(token.max(1));
+                }
+                token = token.wrapping_add(1);
+            }
+            Some(Wire::InsertRows(rows)) => {
+                rows.first_token = bytes(token);
+                token = token.wrapping_add(rows.sample_ids.len() as u128);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The changes that are meant, with values borrowed from the message, or lying in the extents that were `lent` to its sender.
@@ -44,20 +72,27 @@ pub fn to_changes<'v>(wire: &'v proto::Changes, lent: &'v [Arc<LentExtent>]) -> 
         u64::MAX => Wait::Forever,
         ms => Wait::For(Duration::from_millis(ms)),
     });
-    let list: Vec<Change<'_>> =
-        wire.changes.iter().map(|change| to_change(change, lent)).collect::<Result<_>>()?;
-    let rollouts = |change: &Change<'_>| match change.what {
-        What::Insert { rollouts, .. } => u64::from(rollouts),
-        _ => 0,
-    };
-    let inserted: u64 = list.iter().map(rollouts).sum();
+    let inserted: u64 = wire.changes.iter().map(inserted_by).sum();
     if inserted > ROWS_MAX {
         return Err(Error::input(
             "TooLarge",
             format!("{inserted} rows are more than the {ROWS_MAX} of one call; make several"),
         ));
     }
+    let mut list: Vec<Change<'_>> = Vec::with_capacity(wire.changes.len());
+    for change in &wire.changes {
+        to_change(change, lent, &mut list)?;
+    }
     Ok(Changes { list, durability: to_durability(&wire.durability)?, wait })
+}
+
+/// How many rows a change inserts.
+pub fn inserted_by(change: &proto::Change) -> u64 {
+    match &change.change {
+        Some(proto::change::Change::Insert(insert)) => insert.rollouts.max(1).into(),
+        Some(proto::change::Change::InsertRows(rows)) => rows.sample_ids.len() as u64,
+        _ => 0,
+    }
 }
 
 fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
@@ -99,10 +134,16 @@ fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
     proto::Change { table: change.table.to_string(), change: Some(wire) }
 }
 
-fn to_change<'v>(wire: &'v proto::Change, lent: &'v [Arc<LentExtent>]) -> Result<Change<'v>> {
+fn to_change<'v>(
+    wire: &'v proto::Change,
+    lent: &'v [Arc<LentExtent>],
+    list: &mut Vec<Change<'v>>,
+) -> Result<()> {
     use proto::change::Change as Wire;
     let none = || malformed("a change that changes nothing");
     let what = match wire.change.as_ref().ok_or_else(none)? {
+        Wire::InsertRows(rows) => return alike::to_inserts(&wire.table, rows, lent, list),
+        Wire::WriteRows(rows) => return alike::to_writes(&wire.table, rows, lent, list),
         Wire::Insert(insert) => What::Insert {
             row: Box::new(to_new_row(insert.row.as_ref().ok_or_else(none)?)?),
             rollouts: insert.rollouts.max(1),
@@ -125,7 +166,8 @@ fn to_change<'v>(wire: &'v proto::Change, lent: &'v [Arc<LentExtent>]) -> Result
             What::Group { consumer, policy_version: group.policy_version, key, change }
         }
     };
-    Ok(Change { table: Arc::from(&*wire.table), what })
+    list.push(Change { table: Arc::from(&*wire.table), what });
+    Ok(())
 }
 
 fn from_cells(cells: &Cells<'_>, policy_version: u64, place: &mut Place<'_>) -> Vec<proto::Cell> {
@@ -140,16 +182,20 @@ fn to_cells<'v>(cells: &'v [proto::Cell], lent: &'v [Arc<LentExtent>]) -> Result
     cells.iter().map(|cell| Ok((&*cell.column, to_value(cell.value.as_ref(), lent)?))).collect()
 }
 
-fn from_new_row(row: &NewRow) -> proto::NewRow {
-    let sample_id = match row.numbered {
+/// A row's sample id, with `?` where the store gives the trajectory its number.
+pub(super) fn sample_id_of(row: &NewRow) -> String {
+    match row.numbered {
         true => format!("{}_{}_?", row.sample.input(), row.sample.turn()),
         false => row.sample.to_string(),
-    };
+    }
+}
+
+pub(super) fn from_new_row(row: &NewRow) -> proto::NewRow {
     proto::NewRow {
-        sample_id,
+        sample_id: sample_id_of(row),
         policy_version: row.policy_version,
         agent: row.agent.clone(),
-        purpose: row.purpose.as_str().to_owned(),
+        purpose: if row.purpose == Purpose::Train { String::new() } else { row.purpose.as_str().to_owned() },
         origin: row.origin.as_ref().map(ToString::to_string),
         parent: row.parent.clone(),
         weights: row.weights.clone(),
@@ -160,7 +206,7 @@ fn from_new_row(row: &NewRow) -> proto::NewRow {
     }
 }
 
-fn to_new_row(wire: &proto::NewRow) -> Result<NewRow> {
+pub(super) fn to_new_row(wire: &proto::NewRow) -> Result<NewRow> {
     let mut row = NewRow::new(wire.policy_version, &wire.sample_id)?;
     row.agent = wire.agent.clone();
     row.purpose = match Purpose::ALL.into_iter().find(|purpose| purpose.as_str() == wire.purpose) {
@@ -213,6 +259,26 @@ mod tests {
             changes.wait(wait);
             assert_eq!(to_changes(&from_changes(&changes), &[]).unwrap().wait, Some(wait));
         }
+    }
+
+    #[test]
+    fn inserts_are_named_by_their_call_unless_they_have_a_token() {
+        let mut changes = Changes::new();
+        changes.insert("solver", NewRow::new(0, "q_0_0").unwrap(), []);
+        changes.insert("solver", NewRow::new(0, "q_0_1").unwrap().token(9), []);
+        changes.insert("solver", NewRow::new(0, "q_0_2").unwrap(), []);
+        let tokens = |call: u128| {
+            let mut wire = from_changes(&changes);
+            name_inserts(&mut wire, call);
+            let named = to_changes(&wire, &[]).unwrap().list;
+            let token = |change: Change<'_>| match change.what {
+                What::Insert { row, .. } => row.token,
+                _ => 0,
+            };
+            named.into_iter().map(token).collect::<Vec<_>>()
+        };
+        assert_eq!(tokens(100), [100, 9, 102]);
+        assert_eq!(tokens(u128::MAX), [u128::MAX, 9, 1], "none is no token");
     }
 
     #[test]

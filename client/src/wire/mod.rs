@@ -4,6 +4,7 @@
 //! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
+mod alike;
 mod arrow;
 mod cells;
 mod changes;
@@ -15,7 +16,7 @@ mod value;
 
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use cells::{SentCell, from_cells, to_cells};
-pub use changes::{Place, from_changes, from_changes_placed, to_changes};
+pub use changes::{Place, from_changes, from_changes_placed, inserted_by, name_inserts, to_changes};
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};

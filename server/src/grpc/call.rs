@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::Session as Queryable;
-use forebay_store::{ConsumerKind, Store};
+use forebay_store::{ConsumerKind, Durability, Store};
 use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
@@ -17,6 +17,7 @@ use super::streams::Answers;
 use super::tally::Tally;
 use super::{BLOCKING_MAX, Limits, Settings};
 use crate::access::{Access, Caller, Scope};
+use crate::connections::Known;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
@@ -72,13 +73,17 @@ impl Service {
         Service { store, queryable, queries, access, sessions, writers, turns, limits, tally, stopper }
     }
 
-    /// Who asks: by token, or as the user that this process runs as, over a socket that says so.
+    /// Who asks: by token, or as the user that this process runs as, over a socket that says so. The connection may stay then.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
-        if is_own_user(request) {
-            return Ok(Caller::trusted());
-        }
-        let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
-        self.access.caller(header.unwrap_or_default())
+        let caller = match is_own_user(request) {
+            true => Caller::trusted(),
+            false => {
+                let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
+                self.access.caller(header.unwrap_or_default())?
+            }
+        };
+        request.extensions().get::<Known>().into_iter().for_each(Known::let_in);
+        Ok(caller)
     }
 
     /// Lets a call in, if it may be made.
@@ -118,6 +123,22 @@ impl Service {
             let _turn = writers.acquire_owned().await; // never closed
             blocking(move || work(&session.holder)).await
         })?;
+        pending.await.map(Response::new)
+    }
+
+    /// The same for what is done soon and waits for nobody: on this thread, which costs no change of threads, unless every
+    /// record waits for the disk.
+    pub(super) async fn once_here<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    {
+        if self.store.durability() == Durability::Synced {
+            return self.once(call, work).await;
+        }
+        let holder = &call.session.holder;
+        let here = || Some(work(holder).map_err(|error| from_error(&error)));
+        let pending = call.session.replies.once_here(call.name, rows, here, std::future::pending)?;
         pending.await.map(Response::new)
     }
 

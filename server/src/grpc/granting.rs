@@ -60,7 +60,8 @@ impl Service {
         if !columns.is_empty() {
             let (session, names) = (session.clone(), columns.clone());
             let placed = request.placed && session.loans.is_some();
-            let along = blocking(move || along(&session.holder, epoch, &names, placed)).await;
+            let cells = request.cells;
+            let along = blocking(move || along(&session.holder, epoch, &names, cells, placed)).await;
             granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
         }
         Ok(ClaimReply { granted: Some(granted), complete: false })
@@ -121,8 +122,13 @@ fn again(holder: &Holder, noted: Noted) -> Result<ClaimReply, Error> {
     Ok(ClaimReply { granted: Some(granted), complete: false })
 }
 
-fn along(holder: &Holder, epoch: Epoch, names: &[String], placed: bool) -> Result<Vec<u8>, Error> {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let stream = streams::columns(holder, epoch, &names, placed)?;
+fn along(
+    holder: &Holder,
+    epoch: Epoch,
+    names: &[String],
+    cells: bool,
+    placed: bool,
+) -> Result<Vec<u8>, Error> {
+    let stream = streams::of_claim(holder, epoch, names, cells, placed)?;
     Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
 }

@@ -50,3 +50,28 @@ impl Loans {
         Ok(loan)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::Options;
+
+    use super::*;
+
+    #[test]
+    fn a_neighbour_that_gives_nothing_back_is_lent_so_many_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::default().extent_bytes(4096, 1 << 16);
+        let store = Store::open(dir.path().join("store"), options).unwrap();
+        let loans = Loans::default();
+        let first = loans.lend(&store, 0, 100, &[]).unwrap();
+        for _ in 1..LOANS_MAX {
+            loans.lend(&store, 0, 100, &[]).unwrap();
+        }
+        let refused = loans.lend(&store, 0, 100, &[]).unwrap_err();
+        assert_eq!((refused.kind(), refused.cause()), (Kind::Capacity, "Loans"));
+        loans.lend(&store, 0, 100, &[first]).unwrap();
+        assert_eq!(loans.all().len(), LOANS_MAX);
+        loans.take_back();
+        loans.lend(&store, 0, 100, &[]).unwrap();
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::oneshot;
 use tonic::Status;
 
 /// How many answers of a session are remembered: more than it can have calls under way.
@@ -47,15 +48,39 @@ impl Replies {
         T: Clone + Send + Sync + 'static,
         F: Future<Output = Reply<T>> + Send + 'static,
     {
-        let mut inner = self.inner();
-        if let Some(known) = inner.by_name.get(&name) {
-            return known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call);
-        }
-        let running = tokio::spawn(work());
+        self.once_here(name, rows, || None, work)
+    }
+
+    /// The same for what may be done at once: `here` does it, or would have to wait, and has done nothing.
+    pub(super) fn once_here<T, F>(
+        &self,
+        name: u128,
+        rows: usize,
+        here: impl FnOnce() -> Option<Reply<T>>,
+        work: impl FnOnce() -> F,
+    ) -> Result<Pending<T>, Status>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: Future<Output = Reply<T>> + Send + 'static,
+    {
+        let (give, given) = oneshot::channel();
         let ended =
             |reply: Result<Reply<T>, _>| reply.unwrap_or_else(|_| Err(Status::internal("the call panicked")));
-        let pending: Pending<T> = running.map(ended).boxed().shared();
-        inner.add(name, rows, Box::new(pending.clone()));
+        let pending: Pending<T> = given.map(ended).boxed().shared();
+        {
+            let mut inner = self.inner();
+            if let Some(known) = inner.by_name.get(&name) {
+                return known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call);
+            }
+            inner.add(name, rows, Box::new(pending.clone()));
+        }
+        match here() {
+            Some(reply) => _ = give.send(reply),
+            None => {
+                let work = work();
+                tokio::spawn(async move { give.send(work.await) });
+            }
+        }
         Ok(pending)
     }
 

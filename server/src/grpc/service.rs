@@ -10,7 +10,7 @@ use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
-use forebay_store::{ConsumerKind, Delete, Kind, LentExtent, Rewind};
+use forebay_store::{ConsumerKind, Delete, Durability, Kind, LentExtent, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
@@ -26,11 +26,31 @@ fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
 }
 
-/// How many rows the answer to a change may name.
-fn rows_in(change: &Change) -> usize {
+/// The largest changes that are made on a thread that others need: half a millisecond's, in bytes.
+const QUICK_BYTES_MAX: usize = 1 << 20;
+/// What a row counts for beside its values.
+const ROW_BYTES: usize = 256;
+
+/// About how large a change is.
+fn bytes_in(change: &Change) -> usize {
+    let value = |value: &Value| match &value.value {
+        Some(value::Value::Text(text)) => text.len(),
+        Some(value::Value::Binary(bytes)) => bytes.len(),
+        Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
+        Some(value::Value::Placed(placed)) => placed.length as usize,
+        _ => 8,
+    };
+    let values = |values: &[Value]| values.iter().map(value).sum::<usize>();
+    let cells =
+        |cells: &[Cell]| cells.iter().filter_map(|cell| cell.value.as_ref()).map(value).sum::<usize>();
     match &change.change {
-        Some(change::Change::Insert(insert)) => insert.rollouts.max(1) as usize,
-        _ => 0,
+        Some(change::Change::Insert(insert)) => {
+            (insert.rollouts.max(1) as usize).saturating_mul(ROW_BYTES + cells(&insert.cells))
+        }
+        Some(change::Change::InsertRows(rows)) => rows.sample_ids.len() * ROW_BYTES + values(&rows.values),
+        Some(change::Change::WriteRows(rows)) => rows.rows.len() / 24 * ROW_BYTES + values(&rows.values),
+        Some(change::Change::Write(write)) => ROW_BYTES + cells(&write.cells),
+        _ => ROW_BYTES,
     }
 }
 
@@ -48,6 +68,19 @@ fn changed<T>(
 }
 
 impl Service {
+    /// Whether changes are made soon: they are small, and wait for nobody and for no disk.
+    fn is_quick(&self, changes: &Changes) -> bool {
+        let bytes = changes.changes.iter().map(bytes_in).fold(0, usize::saturating_add);
+        bytes <= QUICK_BYTES_MAX && !self.waits_for_disk(changes) && !self.store.holds_writers_back()
+    }
+
+    fn waits_for_disk(&self, changes: &Changes) -> bool {
+        match changes.durability.as_str() {
+            "" => self.store.durability() == Durability::Synced,
+            level => level == Durability::Synced.as_str(),
+        }
+    }
+
     /// How a neighbour finds the store's files.
     fn neighbourhood(&self) -> Neighbourhood {
         let directory =
@@ -175,14 +208,19 @@ impl Protocol for Service {
         let mut all = message.changes.iter().flat_map(|changes| &changes.changes);
         let allowed = all.try_for_each(|change| call.caller.check_table(&change.table));
         allowed.map_err(|error| from_error(&error))?;
-        let rows = message.changes.iter().flat_map(|changes| &changes.changes).map(rows_in).sum();
+        let all = message.changes.iter().flat_map(|changes| &changes.changes);
+        let rows = all.map(wire::inserted_by).sum::<u64>() as usize;
         let lent = call.session.lent();
-        self.once_written(call, rows, move |holder| {
+        let is_quick = message.changes.as_ref().is_some_and(|changes| self.is_quick(changes));
+        let write = move |holder: &Holder| {
             let changes = message.changes.as_ref();
             let rows = changed(holder, changes, &lent, |changes| changes.apply(holder.store()))?;
             Ok(WriteReply { rows: rows_of(&rows) })
-        })
-        .await
+        };
+        match is_quick {
+            true => self.once_here(call, rows, write).await,
+            false => self.once_written(call, rows, write).await,
+        }
     }
 
     async fn grow(&self, request: Request<GrowRequest>) -> Reply<GrowReply> {
@@ -305,12 +343,7 @@ impl Protocol for Service {
         let ColumnsRequest { incarnation, claim, columns, cells, placed, member } = request.into_inner();
         let placed = placed && call.session.loans.is_some();
         let stream = blocking(move || {
-            let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-            let (holder, epoch) = (&call.session.holder, (incarnation, claim, member));
-            match cells {
-                true => streams::whole(&wire::from_cells(&holder.sent_cells(epoch, &names, placed)?)?),
-                false => streams::columns(holder, epoch, &names, placed),
-            }
+            streams::of_claim(&call.session.holder, (incarnation, claim, member), &columns, cells, placed)
         });
         self.answer(streams::pieces(stream.await?))
     }
@@ -326,7 +359,12 @@ impl Protocol for Service {
         }
         let (session, epoch, lent) =
             (call.session.clone(), (incarnation, claim, member), call.session.lent());
-        let reply = self.once(call, move |holder| {
+        let is_quick = match &how {
+            Some(How::Finish(changes)) => changes.changes.is_empty() && !self.waits_for_disk(changes),
+            Some(How::Release(_) | How::Accumulated(_)) => true,
+            Some(How::ExtendMs(_)) | None => false, // beside others who read the claim, for whom it waits
+        };
+        let settle = move |holder: &Holder| {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
                 How::Finish(changes) => {
@@ -341,8 +379,11 @@ impl Protocol for Service {
                     SettleReply { deadline: deadline.0, ..done }
                 }
             })
-        });
-        let reply = reply.await;
+        };
+        let reply = match is_quick {
+            true => self.once_here(call, 1, settle).await,
+            false => self.once(call, settle).await,
+        };
         session.settled.notify_waiters();
         reply
     }

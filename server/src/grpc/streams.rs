@@ -87,11 +87,19 @@ pub(super) fn presence<T: Send + 'static>(
     stream::iter([Ok(first)]).chain(beats).take_until(stop).boxed()
 }
 
-/// Columns of a claim as they travel: with their values, or with the places of those.
-pub(super) fn columns(holder: &Holder, claim: Epoch, names: &[&str], placed: bool) -> Result<Vec<u8>, Error> {
-    match placed {
-        true => whole(holder.places(claim, names)?.batch()),
-        false => written(&holder.columns(claim, names)?),
+/// Columns of a claim as they travel: as Arrow shows them or cell by cell, with their values or with the places of those.
+pub(super) fn of_claim(
+    holder: &Holder,
+    claim: Epoch,
+    names: &[String],
+    cells: bool,
+    placed: bool,
+) -> Result<Vec<u8>, Error> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    match (cells, placed) {
+        (true, _) => whole(&wire::from_cells(&holder.sent_cells(claim, &names, placed)?)?),
+        (false, true) => whole(holder.places(claim, &names)?.batch()),
+        (false, false) => written(&holder.columns(claim, &names)?),
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use forebay_client::{ClaimFuture, Plan, Waited};
-use forebay_store::{ConsumerKind, Gang, Kind, NewRow};
+use forebay_store::{ConsumerKind, Gang, Kind, NewRow, RateLimiter};
 
 use super::*;
 
@@ -248,5 +248,35 @@ fn closing_ends_every_wait_and_gives_back_what_was_held() {
             let other = world.client().consumer("judge").unwrap();
             assert!(other.claim(up_to(1), LONG).unwrap().is_some(), "at once, and not with a grace");
         }
+    });
+}
+
+// Who inserts waits for who takes, with values of any size.
+#[test]
+fn an_insert_that_is_held_back_waits_or_says_so_and_is_made_once() {
+    on_every_way(|world| {
+        let client = world.client();
+        solver(&client);
+        let limited =
+            Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(RateLimiter::new(1.0, 1, 2.0));
+        let read = client.create_consumer("read", limited).unwrap();
+        let insert = |at: usize, wait: Wait| {
+            let (id, long) = (format!("q{at}_0_0"), format!("prompt {at} ").repeat(500));
+            let mut changes = Changes::new();
+            changes.insert("solver", NewRow::new(0, &id).unwrap(), [("prompt", long.into())]).wait(wait);
+            client.write(&changes).map(|rows| rows.len())
+        };
+        let held_back = (0..10).find_map(|at| insert(at, Wait::No).err().map(|error| (at, error)));
+        let (at, error) = held_back.unwrap();
+        assert_eq!((error.kind(), error.cause()), (Kind::Retry, "HeldBack"));
+        std::thread::scope(|scope| {
+            let inserts = scope.spawn(|| insert(at, LONG));
+            while !inserts.is_finished() {
+                let claim = read.claim(up_to(1), Wait::For(Duration::from_millis(10))).unwrap();
+                claim.into_iter().for_each(|claim| _ = claim.finish(&Changes::new()).unwrap());
+            }
+            assert_eq!(inserts.join().unwrap().unwrap(), 1);
+        });
+        assert_eq!(client.table("solver").unwrap().counts().unwrap().written, at as u64 + 1);
     });
 }

@@ -70,6 +70,12 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
     changes.insert_rollouts("solver", NewRow::new(0, "g_0_?").unwrap(), 3, cells());
     changes.write("solver", row, [("reward", 1.0.into())]).exclude("solver", row, "a reason");
     let changes = wire::from_changes(&changes);
+    let mut alike = forebay_client::Changes::new();
+    alike.insert("solver", NewRow::new(0, "i_0_?").unwrap(), cells());
+    alike.insert("solver", NewRow::new(0, "i_0_?").unwrap(), cells());
+    alike.write("solver", row, [("reward", 1.0.into())]).write("solver", row, [("reward", 1.0.into())]);
+    let mut alike = wire::from_changes(&alike);
+    wire::name_inserts(&mut alike, 7);
     let mut insert = forebay_client::Changes::new();
     insert.insert("solver", NewRow::new(0, "h_0_?").unwrap(), [("prompt", "?".into())]);
     let loan = forebay_store::Loan { extent: 1, generation: 0, capacity: 4096 };
@@ -152,6 +158,18 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
                 rule: rule.clone(),
                 wait_ms: Some(0),
                 columns: vec![column.clone()],
+                cells: true,
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        ),
+        (
+            "Claim",
+            ClaimRequest {
+                consumer: "judge".to_owned(),
+                rule: rule.clone(),
+                wait_ms: Some(0),
+                columns: vec![column.clone()],
                 ..Default::default()
             }
             .encode_to_vec(),
@@ -184,6 +202,7 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
             LendRequest { policy_version: 0, bytes: 1000, back: vec![wire::from_loan(loan)] }.encode_to_vec(),
         ),
         ("Write", WriteRequest { changes: Some(placed) }.encode_to_vec()),
+        ("Write", WriteRequest { changes: Some(alike) }.encode_to_vec()),
         ("Settle", settle(settle_request::How::Finish(changes)).encode_to_vec()),
         ("Settle", settle(settle_request::How::ExtendMs(10)).encode_to_vec()),
         ("BeginStep", BeginStepRequest { plan: plan.collect() }.encode_to_vec()),

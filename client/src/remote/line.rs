@@ -1,0 +1,176 @@
+//! The connection, as calls use it. A message of a call with one answer is encoded once, however often it is sent.
+
+use std::marker::PhantomData;
+
+use bytes::{BufMut, Bytes};
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, CompressionEncoding, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::wire::MESSAGE_BYTES_MAX;
+use crate::wire::proto::store_client::StoreClient;
+use crate::wire::proto::*;
+
+/// A connection; cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    calls: Grpc<Channel>,
+    /// For calls that are answered in pieces.
+    pub(super) streams: StoreClient<Channel>,
+}
+
+/// The message of a call with one answer.
+pub(super) trait Unary: Message + Send + Sync + 'static {
+    /// What it is answered with.
+    type Reply: Message + Default + Send + 'static;
+    /// The call.
+    const PATH: &'static str;
+}
+
+macro_rules! unary {
+    ($($method:literal: $message:ty => $reply:ty,)*) => {
+        $(impl Unary for $message {
+            type Reply = $reply;
+            const PATH: &'static str = concat!("/forebay.v1.Store/", $method);
+        })*
+    };
+}
+
+unary! {
+    "Close": CloseRequest => CloseReply,
+    "Declare": DeclareRequest => DeclareReply,
+    "Describe": DescribeRequest => DescribeReply,
+    "Write": WriteRequest => WriteReply,
+    "Grow": GrowRequest => GrowReply,
+    "Lend": LendRequest => Loan,
+    "Delete": DeleteRequest => DeleteReply,
+    "Find": FindRequest => FindReply,
+    "ReadCell": ReadCellRequest => ReadCellReply,
+    "Claim": ClaimRequest => ClaimReply,
+    "Settle": SettleRequest => SettleReply,
+    "BeginStep": BeginStepRequest => BeginStepReply,
+    "JoinStep": JoinStepRequest => JoinStepReply,
+    "AskStep": AskStepRequest => AskStepReply,
+    "EndStep": EndStepRequest => EndStepReply,
+    "Rewind": RewindRequest => RewindReply,
+    "Maintain": MaintainRequest => MaintainReply,
+}
+
+/// A message as it is sent; cheap to clone.
+#[derive(Debug)]
+pub(super) struct Encoded<Q> {
+    bytes: Bytes,
+    of: PhantomData<fn() -> Q>,
+}
+
+impl<Q> Clone for Encoded<Q> {
+    fn clone(&self) -> Self {
+        Encoded { bytes: self.bytes.clone(), of: PhantomData }
+    }
+}
+
+impl<Q: Message> Encoded<Q> {
+    pub(super) fn new(message: &Q) -> Self {
+        Encoded { bytes: message.encode_to_vec().into(), of: PhantomData }
+    }
+}
+
+impl Line {
+    pub(super) fn new(channel: Channel, compress: bool) -> Self {
+        let (mut calls, mut streams) = (Grpc::new(channel.clone()), StoreClient::new(channel));
+        if compress {
+            let zstd = CompressionEncoding::Zstd;
+            calls = calls.send_compressed(zstd).accept_compressed(zstd);
+            streams = streams.send_compressed(zstd).accept_compressed(zstd);
+        }
+        let most = MESSAGE_BYTES_MAX;
+        Line {
+            calls: calls.max_decoding_message_size(most).max_encoding_message_size(most),
+            streams: streams.max_decoding_message_size(most).max_encoding_message_size(most),
+        }
+    }
+
+    /// Makes a call with one answer.
+    pub(super) async fn unary<Q: Unary>(
+        mut self,
+        request: Request<Encoded<Q>>,
+    ) -> Result<Response<Q::Reply>, Status> {
+        self.calls.ready().await.map_err(|error| Status::from_error(error.into()))?;
+        self.calls.unary(request, PathAndQuery::from_static(Q::PATH), Ready(PhantomData::<Q>)).await
+    }
+}
+
+/// Sends what is encoded already.
+struct Ready<Q>(PhantomData<Q>);
+
+impl<Q: Unary> Codec for Ready<Q> {
+    type Encode = Encoded<Q>;
+    type Decode = Q::Reply;
+    type Encoder = Self;
+    type Decoder = <ProstCodec<Q, Q::Reply> as Codec>::Decoder;
+
+    fn encoder(&mut self) -> Self {
+        Ready(PhantomData)
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<Q, Q::Reply>::default().decoder()
+    }
+}
+
+impl<Q: Unary> Encoder for Ready<Q> {
+    type Item = Encoded<Q>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Encoded<Q>, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.reserve(message.bytes.len()); // else it grows by copies
+        into.put(message.bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_has_the_types_that_the_protocol_gives_it() {
+        let protocol = include_str!("../../proto/forebay/v1/store.proto");
+        let mut unary = 0;
+        macro_rules! check {
+            ($($message:ty),*) => {$(
+                let (message, reply) = (stringify!($message), std::any::type_name::<<$message as Unary>::Reply>());
+                let method = <$message as Unary>::PATH.rsplit('/').next().unwrap();
+                let reply = reply.rsplit(':').next().unwrap();
+                let line = format!("rpc {method}({message}) returns ({reply});");
+                assert!(protocol.contains(&line), "{line}");
+                unary += 1;
+            )*};
+        }
+        check!(
+            CloseRequest,
+            DeclareRequest,
+            DescribeRequest,
+            WriteRequest,
+            GrowRequest,
+            LendRequest,
+            DeleteRequest,
+            FindRequest,
+            ReadCellRequest,
+            ClaimRequest,
+            SettleRequest,
+            BeginStepRequest,
+            JoinStepRequest,
+            AskStepRequest,
+            EndStepRequest,
+            RewindRequest,
+            MaintainRequest
+        );
+        let all = protocol.lines().filter(|line| line.trim().starts_with("rpc ") && !line.contains("stream"));
+        assert_eq!(unary, all.count());
+    }
+}
