@@ -17,6 +17,7 @@ mod granting;
 mod loans;
 mod observed;
 mod pace;
+mod quick;
 mod replies;
 mod service;
 mod sessions;

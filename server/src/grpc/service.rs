@@ -10,11 +10,12 @@ use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
-use forebay_store::{ConsumerKind, Delete, Durability, Kind, LentExtent, Rewind};
+use forebay_store::{ConsumerKind, Delete, Kind, LentExtent, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
 use super::call::{ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_own_user};
+use super::quick;
 use super::streams::{self, Answers};
 use crate::access::Scope;
 use crate::asked::failure;
@@ -24,34 +25,6 @@ const OBJECT_BYTES_MAX: u64 = 16 << 30;
 
 fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
-}
-
-/// The largest changes that are made on a thread that others need: half a millisecond's, in bytes.
-const QUICK_BYTES_MAX: usize = 1 << 20;
-/// What a row counts for beside its values.
-const ROW_BYTES: usize = 256;
-
-/// About how large a change is.
-fn bytes_in(change: &Change) -> usize {
-    let value = |value: &Value| match &value.value {
-        Some(value::Value::Text(text)) => text.len(),
-        Some(value::Value::Binary(bytes)) => bytes.len(),
-        Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
-        Some(value::Value::Placed(placed)) => placed.length as usize,
-        _ => 8,
-    };
-    let values = |values: &[Value]| values.iter().map(value).sum::<usize>();
-    let cells =
-        |cells: &[Cell]| cells.iter().filter_map(|cell| cell.value.as_ref()).map(value).sum::<usize>();
-    match &change.change {
-        Some(change::Change::Insert(insert)) => {
-            (insert.rollouts.max(1) as usize).saturating_mul(ROW_BYTES + cells(&insert.cells))
-        }
-        Some(change::Change::InsertRows(rows)) => rows.sample_ids.len() * ROW_BYTES + values(&rows.values),
-        Some(change::Change::WriteRows(rows)) => rows.rows.len() / 24 * ROW_BYTES + values(&rows.values),
-        Some(change::Change::Write(write)) => ROW_BYTES + cells(&write.cells),
-        _ => ROW_BYTES,
-    }
 }
 
 /// The changes of a message, made by a holder in one of two ways.
@@ -68,19 +41,6 @@ fn changed<T>(
 }
 
 impl Service {
-    /// Whether changes are made soon: they are small, and wait for nobody and for no disk.
-    fn is_quick(&self, changes: &Changes) -> bool {
-        let bytes = changes.changes.iter().map(bytes_in).fold(0, usize::saturating_add);
-        bytes <= QUICK_BYTES_MAX && !self.waits_for_disk(changes) && !self.store.holds_writers_back()
-    }
-
-    fn waits_for_disk(&self, changes: &Changes) -> bool {
-        match changes.durability.as_str() {
-            "" => self.store.durability() == Durability::Synced,
-            level => level == Durability::Synced.as_str(),
-        }
-    }
-
     /// How a neighbour finds the store's files.
     fn neighbourhood(&self) -> Neighbourhood {
         let directory =
@@ -211,7 +171,7 @@ impl Protocol for Service {
         let all = message.changes.iter().flat_map(|changes| &changes.changes);
         let rows = all.map(wire::inserted_by).sum::<u64>() as usize;
         let lent = call.session.lent();
-        let is_quick = message.changes.as_ref().is_some_and(|changes| self.is_quick(changes));
+        let is_quick = message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes));
         let write = move |holder: &Holder| {
             let changes = message.changes.as_ref();
             let rows = changed(holder, changes, &lent, |changes| changes.apply(holder.store()))?;
@@ -360,7 +320,9 @@ impl Protocol for Service {
         let (session, epoch, lent) =
             (call.session.clone(), (incarnation, claim, member), call.session.lent());
         let is_quick = match &how {
-            Some(How::Finish(changes)) => changes.changes.is_empty() && !self.waits_for_disk(changes),
+            Some(How::Finish(changes)) => {
+                changes.changes.is_empty() && !quick::waits_for_disk(&self.store, changes)
+            }
             Some(How::Release(_) | How::Accumulated(_)) => true,
             Some(How::ExtendMs(_)) | None => false, // beside others who read the claim, for whom it waits
         };

@@ -1,0 +1,121 @@
+//! What is done on the thread that has read it: little, that waits for nobody and for no disk.
+//!
+//! A change of threads takes as long as the rest of a small write, and those threads are few and others need them. So what is
+//! large goes to a thread for that, and so does everything where the store may have it wait.
+
+use forebay_client::wire::proto::*;
+use forebay_store::{Durability, Store};
+
+/// The largest changes that are made on a thread that others need: half a millisecond's, in bytes.
+const QUICK_BYTES_MAX: usize = 1 << 20;
+/// What a row counts for beside its values.
+const ROW_BYTES: usize = 256;
+
+/// About how large a change is.
+fn bytes_in(change: &Change) -> usize {
+    let value = |value: &Value| match &value.value {
+        Some(value::Value::Text(text)) => text.len(),
+        Some(value::Value::Binary(bytes)) => bytes.len(),
+        Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
+        Some(value::Value::Placed(placed)) => placed.length as usize,
+        _ => 8,
+    };
+    let values = |values: &[Value]| values.iter().map(value).sum::<usize>();
+    let cells =
+        |cells: &[Cell]| cells.iter().filter_map(|cell| cell.value.as_ref()).map(value).sum::<usize>();
+    match &change.change {
+        Some(change::Change::Insert(insert)) => {
+            (insert.rollouts.max(1) as usize).saturating_mul(ROW_BYTES + cells(&insert.cells))
+        }
+        Some(change::Change::InsertRows(rows)) => rows.sample_ids.len() * ROW_BYTES + values(&rows.values),
+        Some(change::Change::WriteRows(rows)) => rows.rows.len() / 24 * ROW_BYTES + values(&rows.values),
+        Some(change::Change::Write(write)) => ROW_BYTES + cells(&write.cells),
+        _ => ROW_BYTES,
+    }
+}
+
+/// Whether changes are made soon: they are small, and wait for nobody and for no disk.
+pub(super) fn is_quick(store: &Store, changes: &Changes) -> bool {
+    let bytes = changes.changes.iter().map(bytes_in).fold(0, usize::saturating_add);
+    bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, changes) && !store.holds_writers_back()
+}
+
+/// Whether their record waits for stable storage.
+pub(super) fn waits_for_disk(store: &Store, changes: &Changes) -> bool {
+    match changes.durability.as_str() {
+        "" => store.durability() == Durability::Synced,
+        level => level == Durability::Synced.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_client::wire::from_changes;
+    use forebay_store::{Consumer, DataType, NewRow, Options, RateLimiter, Schema};
+
+    use super::*;
+
+    fn store(options: Options) -> (tempfile::TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), options).unwrap();
+        store.create_table("solver", Schema::new().data("prompt", DataType::Utf8)).unwrap();
+        (dir, store)
+    }
+
+    /// A row, so often, with a prompt of so many bytes.
+    fn insert(rollouts: u32, bytes: usize) -> Changes {
+        let mut changes = forebay_client::Changes::new();
+        let row = NewRow::new(0, "q_0_?").unwrap();
+        changes.insert_rollouts("solver", row, rollouts, [("prompt", "x".repeat(bytes).into())]);
+        from_changes(&changes)
+    }
+
+    #[test]
+    fn what_is_large_is_not_quick_however_it_is_said() {
+        let (_dir, store) = store(Options::default());
+        let alike = |rows: usize| {
+            let mut changes = forebay_client::Changes::new();
+            let row = |at: usize| NewRow::new(0, &format!("q_0_{at}")).unwrap();
+            (0..rows).for_each(|at| _ = changes.insert("solver", row(at), [("prompt", "?".into())]));
+            from_changes(&changes)
+        };
+        let excludes = |rows: usize| {
+            let (mut changes, row) =
+                (forebay_client::Changes::new(), forebay_store::Row::from_bytes([7; 24]));
+            (0..rows).for_each(|_| _ = changes.exclude("solver", row, "bad"));
+            from_changes(&changes)
+        };
+        let cases = [
+            (insert(1, 100), true),
+            (insert(1, 1 << 20), false),
+            (insert(8, 100 << 10), true),
+            (insert(16, 100 << 10), false),
+            (insert(u32::MAX, 0), false),
+            (alike(3_000), true),
+            (alike(5_000), false),
+            (excludes(4_000), true),
+            (excludes(5_000), false),
+        ];
+        for (at, (changes, expected)) in cases.iter().enumerate() {
+            assert_eq!(is_quick(&store, changes), *expected, "case {at}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_to_wait_is_not_quick() {
+        let small = insert(1, 100);
+        let waits = |options| !is_quick(&store(options).1, &small);
+        assert!(!waits(Options::default().durability(Durability::Memory)));
+        assert!(waits(Options::default().durability(Durability::Synced)));
+        assert!(waits(Options::default().disk_bytes_max(1 << 30)));
+        assert!(waits(Options::default().memory_bytes_max(1 << 30)));
+        let (_dir, store) = store(Options::default());
+        let mut synced = small.clone();
+        synced.durability = Durability::Synced.as_str().to_owned();
+        assert!(is_quick(&store, &small) && !is_quick(&store, &synced));
+        let limited =
+            Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(RateLimiter::new(1.0, 1, 2.0));
+        store.create_consumer("read", limited).unwrap();
+        assert!(!is_quick(&store, &small));
+    }
+}
