@@ -12,7 +12,7 @@ pub(super) struct LimitArguments {
     /// The most connections of clients at the same time [default: 20000]
     #[arg(long, value_name = "COUNT")]
     connections_max: Option<usize>,
-    /// The most connections of clients over TCP from one host [default: as many as there may be]
+    /// The most connections over TCP from one host, at each of gRPC, HTTP and Flight SQL [default: as many as there may be]
     #[arg(long, value_name = "COUNT")]
     connections_per_host_max: Option<usize>,
     /// The most clients at the same time [default: 20000]

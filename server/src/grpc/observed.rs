@@ -1,5 +1,5 @@
 //! What stands between the transport and the calls: every call is counted, its message has to come at a pace, and
-//! it knows whose connection may stay.
+//! it has at hand the connection that may stay once its caller was let in.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -6,7 +6,7 @@
 use forebay_client::wire::proto::*;
 use forebay_store::{Durability, Store};
 
-/// The largest changes that are made on a thread that others need: half a millisecond's, in bytes.
+/// The largest changes that are made on a thread that others need, in bytes: more than a batch of 64 samples of 10 KB.
 const QUICK_BYTES_MAX: usize = 1 << 20;
 /// What a row counts for beside its values.
 const ROW_BYTES: usize = 256;

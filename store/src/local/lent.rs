@@ -17,8 +17,7 @@ pub(super) const ALIGN_BYTES: usize = 64;
 
 /// An extent that another process of this machine fills, with values of rows of one policy version. See the head of
 /// `local`. Dropping it takes it back: nothing more is believed to lie there, and its space is used again once its filler's
-/// process is gone or has let go of it.
-/// A batch that was given values of it holds it, too.
+/// process is gone or has let go of it. A batch that was given values of it holds it, too.
 #[derive(Debug)]
 pub struct LentExtent(pub(super) Arc<Lent>);
 
