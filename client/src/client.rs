@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::remote::{ConnectOptions, Remote};
 use crate::step::Step;
 use crate::table::Table;
+use crate::writing::Writing;
 
 /// A store, in this process or behind a server. Cheap to clone; may be used from any thread.
 #[derive(Clone, Debug)]
@@ -131,6 +132,35 @@ impl Client {
     /// The first change that cannot be made; then none was. As [`forebay_store::WriteBatch::commit`].
     pub fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
         self.connection.write(changes)
+    }
+
+    /// The same, without waiting for the answer, so that the next batch is made while this one is on its way. What the changes
+    /// say is taken over before this returns; several writes that are under way may be made in any order.
+    ///
+    /// A store in this process makes the write before this returns. Over a connection at most 64 writes and 64 MiB are under
+    /// way; who brings more waits here until there is room.
+    ///
+    /// ```
+    /// # use forebay_client::{Changes, Client};
+    /// # use forebay_store::{DataType, NewRow, Options, Schema, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = Client::embedded(Store::open(dir.path().join("store"), Options::default())?);
+    /// # client.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let mut under_way = Vec::new();
+    /// for batch in 0..3 {
+    ///     let mut changes = Changes::new();
+    ///     changes.insert("solver", NewRow::new(0, &format!("q{batch}_0_0"))?, [("reward", 1.0.into())]);
+    ///     under_way.push(client.write_async(&changes)?);
+    /// }
+    /// let rows = under_way.into_iter().map(|write| write.wait()).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(rows.concat().len(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `input` for what no server takes; all others are said by the answer.
+    pub fn write_async(&self, changes: &Changes<'_>) -> Result<Writing> {
+        self.connection.write_async(changes)
     }
 
     /// Begins a step, which takes what the plan says and commits it at once.

@@ -17,6 +17,7 @@ use forebay_store::{
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::error::Result;
+use crate::writing::Writing;
 
 /// What a claim is called by who holds it: incarnation of the store, number in it, and, for a rank's part of it, the place in
 /// the gang that it was claimed from ([`Role::Member`]), else 0. Ranks that share a holder have claims of one number.
@@ -198,6 +199,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn policy(&self, name: &str) -> Result<PolicyInfo>;
 
     fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>>;
+    /// The same, without waiting for the answer: see [`Client::write_async`](crate::Client::write_async).
+    fn write_async(&self, changes: &Changes<'_>) -> Result<Writing>;
     /// Appends to a cell that grows; without a value, closes it.
     fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()>;
     fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted>;

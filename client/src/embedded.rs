@@ -16,6 +16,7 @@ use crate::connection::{
 };
 use crate::error::{Error, Result};
 use crate::holder::{CLOSED_BY_OWNER, Holder};
+use crate::writing::Writing;
 
 /// Whoever answers SELECTs over a store of this process: the engine for it is another crate's.
 pub trait Queries: std::fmt::Debug + Send + Sync {
@@ -151,6 +152,10 @@ impl Connection for Embedded {
 
     fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
         changes.apply(self.store())
+    }
+
+    fn write_async(&self, changes: &Changes<'_>) -> Result<Writing> {
+        Ok(Writing::done(self.write(changes)))
     }
 
     fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {

@@ -45,6 +45,7 @@ mod remote;
 mod step;
 mod table;
 pub mod wire;
+mod writing;
 
 pub use cell::CellValue;
 pub use changes::{Cells, Changes};
@@ -61,3 +62,4 @@ pub use holder::Holder;
 pub use remote::{Address, ConnectOptions, Remote};
 pub use step::{GangMember, Step};
 pub use table::Table;
+pub use writing::Writing;

@@ -13,7 +13,6 @@ use forebay_store::Store;
 
 use crate::access::Grant;
 use crate::connections::ConnectionLimits;
-use crate::doors::READERS;
 use crate::error::{Error, Result};
 use crate::grpc;
 use crate::server::{Everywhere, Listening, Server};
@@ -59,6 +58,14 @@ impl Default for Builder {
         }
     }
 }
+
+/// What HTTP and Flight SQL let in by default, each.
+const READERS: ConnectionLimits = ConnectionLimits {
+    most: 1_000,
+    most_of_host: None,
+    first_call_time_max: Duration::from_secs(10),
+    idle_time_max: Some(Duration::from_secs(600)),
+};
 
 impl Builder {
     /// Whether addresses that other machines can reach are served, and requests under any host name. Default: false.
@@ -209,6 +216,13 @@ impl Builder {
     pub fn first_call_time_max(mut self, time: Duration) -> Self {
         self.clients.limits.connections.first_call_time_max = time;
         self.readers.first_call_time_max = time;
+        self
+    }
+
+    /// How long a connection of HTTP or Flight SQL may carry nothing; then it is closed. To be longer than the longest query over
+    /// HTTP takes; clients of Flight SQL are asked every few seconds whether they are there, which counts. Default: 10 minutes.
+    pub fn reader_idle_time_max(mut self, time: Duration) -> Self {
+        self.readers.idle_time_max = Some(time);
         self
     }
 

@@ -27,6 +27,9 @@ pub(super) struct LimitArguments {
     /// The most connections of HTTP, and of Flight SQL, at the same time [default: 1000]
     #[arg(long, value_name = "COUNT")]
     reader_connections_max: Option<usize>,
+    /// How long a connection of HTTP or Flight SQL may carry nothing before it is closed [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    reader_idle_time_max: Option<Duration>,
     /// How long a connection may be there before somebody is let in over it [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     first_call_time_max: Option<Duration>,
@@ -53,6 +56,7 @@ impl LimitArguments {
             self.calls_per_connection_max.into_iter().fold(builder, Builder::calls_per_connection_max);
         let builder = self.message_bytes_max.into_iter().fold(builder, Builder::message_bytes_max);
         let builder = self.reader_connections_max.into_iter().fold(builder, Builder::reader_connections_max);
+        let builder = self.reader_idle_time_max.into_iter().fold(builder, Builder::reader_idle_time_max);
         let builder = self.first_call_time_max.into_iter().fold(builder, Builder::first_call_time_max);
         let builder = self.piece_time_max.into_iter().fold(builder, Builder::piece_time_max);
         self.session_grace.into_iter().fold(builder, Builder::session_grace)

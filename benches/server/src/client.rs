@@ -1,13 +1,14 @@
 //! What clients do, each in a process of its own.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use forebay_benches::{Outcome, Random};
-use forebay_client::{Changes, Client};
-use forebay_store::{MicroBatch, NewRow, Row, Wait};
+use forebay_client::{Changes, Client, Writing};
+use forebay_store::{MicroBatch, NewRow, Wait};
 
 use crate::crowd::raise_open_files;
 use crate::many::group;
@@ -15,6 +16,8 @@ use crate::{bare, connect, connect_to_send};
 
 /// How many samples are written at once.
 pub(crate) const BATCH: usize = 64;
+/// How many writes of a kind are under way at a time, where none is waited for before the next is made.
+const AHEAD: usize = 4;
 /// Tokens of a prompt and of a response; a response has as many log-probabilities.
 const PROMPT: usize = 512;
 const RESPONSE: usize = 1024;
@@ -39,8 +42,10 @@ pub fn child(words: &[String]) -> Outcome<()> {
         "trips" => trips(&connect(address)?, count)?.to_vec(),
         "send" => send(&connect(address)?, count).map(|()| Vec::new())?,
         "hear" => hear(&connect(address)?, count)?.to_vec(),
-        "samples" => samples(&connect(address)?, count)?.to_vec(),
-        "samples-sent" => samples(&connect_to_send(address)?, count)?.to_vec(),
+        "samples" => samples(&connect(address)?, count, 1)?.to_vec(),
+        "samples-ahead" => samples(&connect(address)?, count, AHEAD)?.to_vec(),
+        "samples-sent" => samples(&connect_to_send(address)?, count, 1)?.to_vec(),
+        "samples-sent-ahead" => samples(&connect_to_send(address)?, count, AHEAD)?.to_vec(),
         other => return Err(format!("{other:?} is nothing that a client does").into()),
     };
     println!("{}", numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
@@ -99,14 +104,22 @@ fn hear(client: &Client, rounds: usize) -> Outcome<[f64; 2]> {
     Ok(percentiles(times))
 }
 
-/// Writes samples in batches, in two stages, then claims them: MB/s, and the median and 99th percentile of a claim in
-/// microseconds.
-pub(crate) fn samples(client: &Client, count: usize) -> Outcome<[f64; 3]> {
+/// Writes samples in batches, in two stages, with so many writes under way at a time, then claims them: MB/s, and the median and
+/// 99th percentile of a claim in microseconds.
+pub(crate) fn samples(client: &Client, count: usize, ahead: usize) -> Outcome<[f64; 3]> {
+    let begun = Instant::now();
+    write_samples(client, count, ahead)?;
+    let written = (count * SAMPLE_BYTES) as f64 / 1e6 / begun.elapsed().as_secs_f64();
+    let [p50, p99] = percentiles(claim_samples(client)?);
+    Ok([written, p50, p99])
+}
+
+fn write_samples(client: &Client, count: usize, ahead: usize) -> Outcome<()> {
     let mut random = Random::new(7);
     let prompt: Vec<i32> = random.tokens(PROMPT).collect();
     let response: Vec<i32> = random.tokens(RESPONSE).collect();
     let logprobs: Vec<f32> = (0..RESPONSE).map(|_| -(random.unit() as f32)).collect();
-    let begun = Instant::now();
+    let (mut inserts, mut rewards) = (VecDeque::new(), VecDeque::new());
     for batch in 0..count / BATCH {
         let mut first = Changes::new();
         for at in 0..BATCH {
@@ -117,12 +130,31 @@ pub(crate) fn samples(client: &Client, count: usize) -> Outcome<[f64; 3]> {
             ];
             first.insert("solver", NewRow::new(0, &format!("q{batch}_0_{at}"))?, cells);
         }
-        let rows: Vec<Row> = client.write(&first)?;
-        let mut second = Changes::new();
-        rows.iter().for_each(|row| _ = second.write("solver", *row, [("reward", 1.0.into())]));
-        client.write(&second)?;
+        inserts.push_back(client.write_async(&first)?);
+        if inserts.len() >= ahead {
+            reward(client, &mut inserts, &mut rewards)?;
+        }
+        if rewards.len() >= ahead {
+            rewards.pop_front().map(Writing::wait).transpose()?;
+        }
     }
-    let written = (count * SAMPLE_BYTES) as f64 / 1e6 / begun.elapsed().as_secs_f64();
+    while !inserts.is_empty() {
+        reward(client, &mut inserts, &mut rewards)?;
+    }
+    rewards.into_iter().try_for_each(|write| write.wait().map(drop))?;
+    Ok(())
+}
+
+/// Gives the rows of the oldest insert their rewards.
+fn reward(client: &Client, inserts: &mut VecDeque<Writing>, rewards: &mut VecDeque<Writing>) -> Outcome<()> {
+    let rows = inserts.pop_front().map(Writing::wait).transpose()?.unwrap_or_default();
+    let mut second = Changes::new();
+    rows.iter().for_each(|row| _ = second.write("solver", *row, [("reward", 1.0.into())]));
+    rewards.push_back(client.write_async(&second)?);
+    Ok(())
+}
+
+fn claim_samples(client: &Client) -> Outcome<Vec<f64>> {
     let (train, columns) = (client.consumer("train")?, ["prompt", "response", "logprobs", "reward"]);
     let mut times = Vec::new();
     loop {
@@ -135,6 +167,5 @@ pub(crate) fn samples(client: &Client, count: usize) -> Outcome<[f64; 3]> {
         }
         claim.finish(&Changes::new())?;
     }
-    let [p50, p99] = percentiles(times);
-    Ok([written, p50, p99])
+    Ok(times)
 }

@@ -102,15 +102,17 @@ type Way = (&'static str, &'static str, fn(&World) -> String, Goal);
 const TURNS: usize = 5;
 
 fn ingest_and_claims(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    let ways: [Way; 3] = [
-        ("as a neighbour", "samples", World::socket, Goal::RatioAtLeast(0.6)),
-        ("over a Unix socket, values sent", "samples-sent", World::socket, Goal::RatioAtLeast(0.4)),
-        ("over TCP on loopback", "samples", World::tcp, Goal::None),
+    let ways: [Way; 5] = [
+        ("as a neighbour, one write at a time", "samples", World::socket, Goal::None),
+        ("as a neighbour", "samples-ahead", World::socket, Goal::RatioAtLeast(0.6)),
+        ("over a Unix socket, values sent, one write at a time", "samples-sent", World::socket, Goal::None),
+        ("over a Unix socket, values sent", "samples-sent-ahead", World::socket, Goal::RatioAtLeast(0.4)),
+        ("over TCP on loopback", "samples-ahead", World::tcp, Goal::None),
     ];
     let count = (scale.samples / TURNS).next_multiple_of(client::BATCH);
-    let (mut embedded, mut bare, mut served) = (Vec::new(), Vec::new(), [const { Vec::new() }; 3]);
+    let (mut embedded, mut bare, mut served) = (Vec::new(), Vec::new(), [const { Vec::new() }; 5]);
     for _ in 0..TURNS {
-        embedded.push(client::samples(&Client::embedded(World::new()?.store.clone()), count)?);
+        embedded.push(client::samples(&Client::embedded(World::new()?.store.clone()), count, 1)?);
         for ((_, what, of, _), measured) in ways.iter().zip(&mut served) {
             let world = World::new()?;
             measured.push(numbers::<3>(spawn(what, &of(&world), count)?)?);
@@ -237,7 +239,7 @@ mod tests {
             scope.spawn(|| run("hear", &world.socket()));
             scope.spawn(|| run("send", &world.tcp()));
         });
-        let [written, p50, p99] = client::samples(&connect(&world.tcp()).unwrap(), scale.samples).unwrap();
+        let [written, p50, p99] = client::samples(&connect(&world.tcp()).unwrap(), scale.samples, 4).unwrap();
         assert!(written > 0.0 && p50 > 0.0 && p99 >= p50);
         assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0);
         assert!(child(&["dance".to_owned(), world.tcp(), "1".to_owned()]).is_err());

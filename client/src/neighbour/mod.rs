@@ -1,11 +1,12 @@
 //! A client on the server's machine that may open the store's files: values stay out of the socket.
 //!
-//! Values of [`PLACED_BYTES_MIN`] and more are put into extents that the server lends ([`Fillers`]), and claims say where
+//! Values of [`PLACED_BYTES_MIN`] and more are put into extents that the server lends ([`Filling`]), and claims say where
 //! their values lie, which are read through mappings ([`forebay_store::ValueReader`]). A client becomes a neighbour when
 //! the server knows it for a process of its own user, and the store's files can be opened; else everything is sent. Whatever
 //! goes wrong here does not fail a call either: then its values are sent.
 
 mod fillers;
+mod filling;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use forebay_store::{Hold, PlacedKind, Places, ValuePlace, ValueReader};
 
 pub(crate) use fillers::Fillers;
+pub(crate) use filling::Filling;
 
 use crate::error::Result;
 use crate::wire::proto;

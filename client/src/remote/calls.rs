@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, Loan, ObjectRef, PolicyInfo, Rewind, RewoundTo,
-    Row, SampleId, Schema, TableCounts, Timestamp, Value, Wait,
+    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, ObjectRef, PolicyInfo, Rewind, RewoundTo, Row,
+    SampleId, Schema, TableCounts, Timestamp, Value, Wait,
 };
 use futures_util::stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -19,9 +19,10 @@ use crate::changes::Changes;
 use crate::connection::{
     Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Waited,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::neighbour::{self, Neighbour};
 use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
+use crate::writing::Writing;
 
 /// A call that is answered in pieces, by the method of that name.
 macro_rules! by {
@@ -60,46 +61,6 @@ impl Remote {
             self.along.drop(claim);
         }
         self.call(&settle(claim, how))
-    }
-
-    /// Makes changes by a call: with larger values in the store's files where that can be, else sent.
-    fn change<A>(&self, changes: &Changes<'_>, call: impl Fn(proto::Changes) -> Result<A>) -> Result<A> {
-        let name = new_call(); // of all inserts, however often they are sent
-        let named = |mut message| {
-            wire::name_inserts(&mut message, name);
-            self.sized(message)
-        };
-        if let Some(neighbour) = &self.neighbour {
-            let session = self.link.session();
-            let lender = |version, bytes, back| self.lend(version, bytes, back);
-            let mut filling = neighbour.fillers.begin(&session, &lender);
-            match call(named(filling.message(changes))?) {
-                // The session was lost on the way, and with it what it was lent.
-                Err(error) if error.cause() == wire::NOT_LENT => {}
-                answer => return answer,
-            }
-        }
-        call(named(wire::from_changes(changes))?)
-    }
-
-    /// Has the server lend an extent.
-    fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan> {
-        let back = back.into_iter().map(wire::from_loan).collect();
-        let request = proto::LendRequest { policy_version, bytes, back };
-        Ok(wire::to_loan(&self.call(&request)?))
-    }
-
-    /// A message that is no larger than the server takes.
-    fn sized(&self, message: proto::Changes) -> Result<proto::Changes> {
-        let bytes = prost::Message::encoded_len(&message) as u64;
-        let most = self.link.message_bytes_max;
-        if bytes > most {
-            let message = format!(
-                "the changes take {bytes} bytes and the server takes messages of {most}; make fewer of them at once"
-            );
-            return Err(Error::input("TooLarge", message));
-        }
-        Ok(message)
     }
 
     /// The pieces of an answer, put together. Sent again as a whole where it breaks.
@@ -214,10 +175,11 @@ impl Connection for Remote {
     }
 
     fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
-        self.change(changes, |message| {
-            let request = proto::WriteRequest { changes: Some(message) };
-            wire::to_rows(&self.call(&request)?.rows)
-        })
+        self.write_now(changes)
+    }
+
+    fn write_async(&self, changes: &Changes<'_>) -> Result<Writing> {
+        self.write_later(changes)
     }
 
     fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {
@@ -301,10 +263,9 @@ impl Connection for Remote {
     }
 
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
-        self.change(changes, |message| {
-            let how = proto::settle_request::How::Finish(message);
-            wire::to_rows(&self.settle(claim, how)?.rows)
-        })
+        self.along.drop(claim);
+        let finish = move |changes| settle(claim, proto::settle_request::How::Finish(changes));
+        wire::to_rows(&self.change(changes, finish)?.rows)
     }
 
     fn release(&self, claim: Epoch) -> Result<()> {

@@ -15,12 +15,16 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 /// How often is looked what has come while nobody drives.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long such a look takes: the time to read what is there.
 const LOOK: Duration = Duration::from_millis(1);
+/// Through how many tasks a message goes at most, until it is with the kernel: the call, the channel, the connection, and one
+/// for luck.
+const HANDS: usize = 4;
 /// How long the thread stays after it was wanted last, at most.
 const STAY: Duration = Duration::from_millis(20);
 
@@ -53,33 +57,38 @@ struct Demand {
     over: Notify,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Caller,
+    Task,
+}
+
 /// A task or a caller, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Wanted(Arc<Demand>, fn(&Demand) -> &AtomicUsize);
+pub(super) struct Wanted(Arc<Demand>, Who);
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        (self.1)(&self.0).fetch_sub(1, Ordering::SeqCst);
+        self.0.count(self.1).fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Demand {
-    fn callers(&self) -> &AtomicUsize {
-        &self.callers
-    }
-
-    fn tasks(&self) -> &AtomicUsize {
-        &self.tasks
+    fn count(&self, who: Who) -> &AtomicUsize {
+        match who {
+            Who::Caller => &self.callers,
+            Who::Task => &self.tasks,
+        }
     }
 
     /// A caller or a task begins.
-    fn enter(self: &Arc<Self>, of: fn(&Demand) -> &AtomicUsize) -> Wanted {
-        of(self).fetch_add(1, Ordering::SeqCst);
+    fn enter(self: &Arc<Self>, who: Who) -> Wanted {
+        self.count(who).fetch_add(1, Ordering::SeqCst);
         if self.wants_thread() {
             let _ended = self.ended(); // the thread has looked, and waits, or will look
             self.changed.notify_one();
         }
-        Wanted(self.clone(), of)
+        Wanted(self.clone(), who)
     }
 
     fn wants_thread(&self) -> bool {
@@ -130,13 +139,36 @@ impl Driver {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         if Handle::try_current().is_err() {
-            let _wanted = self.demand.enter(Demand::callers);
+            let _wanted = self.demand.enter(Who::Caller);
             return Some(self.runtime.as_ref()?.block_on(future));
         }
         // A thread of another runtime must not drive this one.
         let (done, outcome) = std::sync::mpsc::sync_channel(1);
         self.spawner()?.spawn(async move { _ = done.send(future.await) });
         outcome.recv().ok()
+    }
+}
+
+impl Driver {
+    /// Begins a task that nobody waits for. Where it is `short`, what it sends at first is with the kernel when this returns,
+    /// and the rest of it goes on as that of [`spawn_idle`](Spawner::spawn_idle).
+    pub(super) fn send_off(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+        short: bool,
+    ) -> Option<()> {
+        let (spawner, runtime) = (self.spawner()?, self.runtime.as_ref()?);
+        if !short || Handle::try_current().is_ok() {
+            spawner.spawn(task);
+            return Some(());
+        }
+        spawner.spawn_idle(task);
+        runtime.block_on(async {
+            for _ in 0..HANDS {
+                yield_now().await; // everything that can go on goes on
+            }
+        });
+        Some(())
     }
 }
 
@@ -174,7 +206,7 @@ impl Spawner {
 
     /// Has the runtime driven until it is dropped.
     pub(super) fn wanted(&self) -> Wanted {
-        self.demand.enter(Demand::tasks)
+        self.demand.enter(Who::Task)
     }
 
     /// Makes this thread one of the runtime's, for what has to be made inside of one.

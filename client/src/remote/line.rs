@@ -79,6 +79,13 @@ impl<Q: Message> Encoded<Q> {
     }
 }
 
+impl<Q> Encoded<Q> {
+    /// In bytes.
+    pub(super) fn length(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 impl Line {
     pub(super) fn new(channel: Channel, compress: bool) -> Self {
         let (mut calls, mut streams) = (Grpc::new(channel.clone()), StoreClient::new(channel));

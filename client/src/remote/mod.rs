@@ -24,6 +24,7 @@ mod line;
 mod options;
 mod session;
 mod waits;
+mod writing;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -55,12 +56,14 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A store behind a server.
 #[derive(Debug)]
 pub struct Remote {
-    driver: Option<Driver>,
+    driver: Option<Arc<Driver>>,
     link: Link,
     along: Alongside,
     /// For a client that may use the store's files.
     neighbour: Option<Arc<Neighbour>>,
     closed: watch::Sender<bool>,
+    /// For writes that nobody waits for.
+    writes: Arc<Semaphore>,
     /// The task that holds the session.
     presence: AbortHandle,
     /// The process that it works in.
@@ -116,14 +119,18 @@ impl Remote {
         };
         let (along, process) = (Alongside::default(), std::process::id());
         let neighbour = neighbour.map(Arc::new);
-        Ok(Remote { driver: Some(driver), link, along, neighbour, closed, presence, process })
+        let (driver, writes) = (Some(Arc::new(driver)), writing::room());
+        Ok(Remote { driver, link, along, neighbour, closed, writes, presence, process })
     }
 
     /// Waits for what a future gives, on the caller's thread.
     fn wait<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        self.driver()?.wait(future).ok_or_else(gone)?
+    }
+
+    fn driver(&self) -> Result<&Arc<Driver>> {
         self.check_process()?;
-        let driver = self.driver.as_ref().ok_or_else(gone)?; // taken by the drop alone
-        driver.wait(future).ok_or_else(gone)?
+        self.driver.as_ref().ok_or_else(gone) // taken by the drop alone
     }
 
     /// Makes a call that may be made twice: a message and an answer.
@@ -294,18 +301,21 @@ fn hitch(status: &Status) -> Option<Hitch> {
     }
 }
 
+/// Refuses a forked child, which has what a process made but not its threads.
+fn check_process(made_by: u32) -> Result<()> {
+    let this = std::process::id();
+    if this == made_by {
+        return Ok(());
+    }
+    let message = format!(
+        "the connection was made by process {made_by} and this is process {this}, its child; connect in the child itself"
+    );
+    Err(Error::new(Kind::State, "Forked", message))
+}
+
 impl Remote {
-    /// Refuses a forked child, which has this but not its threads.
     fn check_process(&self) -> Result<()> {
-        if std::process::id() == self.process {
-            return Ok(());
-        }
-        let message = format!(
-            "the connection was made by process {} and this is process {}, its child; connect in the child itself",
-            self.process,
-            std::process::id()
-        );
-        Err(Error::new(Kind::State, "Forked", message))
+        check_process(self.process)
     }
 
     /// Refuses whoever comes after the end, or in a forked child.

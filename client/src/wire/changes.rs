@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_store::{LentExtent, NewRow, Origin, Purpose, Value, Wait};
 
 use super::alike;
-use super::value::{from_row, from_value, to_row, to_value};
+use super::value::{self, from_row, from_value, to_row, to_value};
 use super::{malformed, proto, to_durability};
 use crate::changes::{Cells, Change, Changes, GroupChange, What};
 use crate::error::{Error, Result};
@@ -60,6 +60,37 @@ pub fn name_inserts(changes: &mut proto::Changes, call: u128) {
             _ => {}
         }
     }
+}
+
+/// Puts values into a message of which it says where they lie. `find` gives the bytes.
+///
+/// # Errors
+/// As `find`; `input` for bytes that are no text where they should be.
+pub fn unplace(
+    changes: &mut proto::Changes,
+    find: &mut dyn FnMut(&proto::Placed) -> Result<Vec<u8>>,
+) -> Result<()> {
+    use proto::change::Change as Wire;
+    for change in &mut changes.changes {
+        match &mut change.change {
+            Some(
+                Wire::Insert(proto::Insert { cells, .. }) | Wire::Write(proto::WriteCells { cells, .. }),
+            ) => {
+                cells
+                    .iter_mut()
+                    .filter_map(|cell| cell.value.as_mut())
+                    .try_for_each(|v| value::unplace(v, find))?;
+            }
+            Some(
+                Wire::InsertRows(proto::InsertRows { values, .. })
+                | Wire::WriteRows(proto::WriteRows { values, .. }),
+            ) => {
+                values.iter_mut().try_for_each(|v| value::unplace(v, find))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The changes that are meant, with values borrowed from the message, or lying in the extents that were `lent` to its sender.

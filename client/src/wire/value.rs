@@ -82,6 +82,28 @@ pub fn from_placed(loan: Loan, kind: PlacedKind, spot: Spot) -> proto::Value {
     proto::Value { value: Some(proto::value::Value::Placed(placed)) }
 }
 
+/// Puts a value's bytes where its place was said.
+pub(super) fn unplace(
+    value: &mut proto::Value,
+    find: &mut dyn FnMut(&proto::Placed) -> Result<Vec<u8>>,
+) -> Result<()> {
+    use proto::placed::Kind;
+    use proto::value::Value as Wire;
+    let Some(Wire::Placed(placed)) = &value.value else { return Ok(()) };
+    let bytes = find(placed)?;
+    value.value = Some(match placed.kind.ok_or_else(|| malformed("a value of no kind"))? {
+        Kind::Text(_) => Wire::Text(String::from_utf8(bytes).map_err(|_| malformed("a text that is none"))?),
+        Kind::Binary(_) => Wire::Binary(bytes.into()),
+        Kind::Numbers(element) => Wire::Numbers(proto::Numbers { element, bytes: bytes.into() }),
+    });
+    Ok(())
+}
+
+/// Where in its extent a value is said to lie.
+pub fn to_spot(placed: &proto::Placed) -> Spot {
+    Spot { offset: placed.offset, length: placed.length, crc32c: placed.crc32c }
+}
+
 fn to_placed<'v>(placed: &proto::Placed, lent: &'v [Arc<LentExtent>]) -> Result<Value<'v>> {
     use proto::placed::Kind;
     let (extent, generation) = (placed.extent, placed.generation);
@@ -100,8 +122,7 @@ fn to_placed<'v>(placed: &proto::Placed, lent: &'v [Arc<LentExtent>]) -> Result<
         Kind::Binary(_) => PlacedKind::Binary,
         Kind::Numbers(element) => PlacedKind::Numbers(to_element(element)?),
     };
-    let spot = Spot { offset: placed.offset, length: placed.length, crc32c: placed.crc32c };
-    Ok(lent.value(kind, spot))
+    Ok(lent.value(kind, to_spot(placed)))
 }
 
 /// What is said of an extent that is lent.

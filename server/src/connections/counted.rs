@@ -9,7 +9,7 @@ use axum::extract::connect_info;
 use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use super::hosts::OfHost;
@@ -17,13 +17,24 @@ use super::known::{Known, Peer};
 use super::listener::HttpListener;
 use super::traffic::Traffic;
 
+/// How long a connection may stay over which nothing is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Before somebody is let in.
+    pub(super) first_call_time_max: Duration,
+    /// After that; none for as long as its peer likes.
+    pub(super) idle_time_max: Option<Duration>,
+}
+
 /// A connection that is counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<S> {
     stream: S,
     known: Known,
-    /// When it is closed, if nobody was let in by then.
+    /// When it is looked whether somebody was let in, or something has come or gone since.
     until: Option<Pin<Box<Sleep>>>,
+    idle_time_max: Option<Duration>,
+    moved: Instant,
     traffic: Traffic,
     _place: OwnedSemaphorePermit,
     _of_host: Option<OfHost>,
@@ -36,32 +47,54 @@ impl<S> Drop for Counted<S> {
 }
 
 impl<S> Counted<S> {
-    /// Over which somebody has to be let in within `first_call_time_max`.
     pub(super) fn new(
         stream: S,
         place: OwnedSemaphorePermit,
         of_host: Option<OfHost>,
-        first_call_time_max: Duration,
+        patience: Patience,
         traffic: Traffic,
     ) -> Self {
         traffic.connected();
-        let until = Some(Box::pin(sleep(first_call_time_max)));
-        Counted { stream, known: Known::default(), until, traffic, _place: place, _of_host: of_host }
+        let Patience { first_call_time_max, idle_time_max } = patience;
+        let (until, known) = (Some(Box::pin(sleep(first_call_time_max))), Known::default());
+        let (moved, _place, _of_host) = (Instant::now(), place, of_host);
+        Counted { stream, known, until, idle_time_max, moved, traffic, _place, _of_host }
     }
 
-    /// Fails once nobody was let in for too long. Whoever reads or writes is woken for it.
-    fn check_known(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(until) = &mut self.until else { return Ok(()) };
-        if !self.known.is_let_in() && until.as_mut().poll(cx).is_pending() {
-            return Ok(());
+    /// Fails once nobody was let in, or nothing came or went, for too long. Whoever reads or writes is woken for it.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            let Some(until) = &mut self.until else { return Ok(()) };
+            let is_known = self.known.is_let_in();
+            if is_known && self.idle_time_max.is_none() {
+                self.until = None;
+                return Ok(());
+            }
+            if until.as_mut().poll(cx).is_pending() {
+                return Ok(());
+            }
+            match self.idle_time_max.filter(|_| is_known) {
+                None => return Err(self.over("silent", "nobody was let in in time")),
+                Some(idle) if self.moved.elapsed() >= idle => {
+                    return Err(self.over("idle", "nothing came or went for too long"));
+                }
+                Some(idle) => until.as_mut().reset(self.moved + idle),
+            }
         }
+    }
+
+    fn over(&mut self, reason: &'static str, why: &'static str) -> io::Error {
         self.until = None;
-        if self.known.is_let_in() {
-            return Ok(());
+        tracing::debug!(why, "a connection was closed");
+        self.traffic.refused(reason);
+        io::Error::new(io::ErrorKind::TimedOut, why)
+    }
+
+    /// Something came or went.
+    fn moves(&mut self) {
+        if self.idle_time_max.is_some() {
+            self.moved = Instant::now();
         }
-        tracing::debug!("a connection was closed over which nobody was let in");
-        self.traffic.refused("silent");
-        Err(io::Error::new(io::ErrorKind::TimedOut, "nobody was let in in time"))
     }
 }
 
@@ -85,9 +118,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check_known(cx)?;
+        self.check(cx)?;
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.moves();
         self.traffic.came_in(buf.filled().len() - before);
         Poll::Ready(Ok(()))
     }
@@ -95,8 +129,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.check_known(cx)?;
+        self.check(cx)?;
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        self.moves();
         self.traffic.went_out(written);
         Poll::Ready(Ok(written))
     }
@@ -106,8 +141,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_known(cx)?;
+        self.check(cx)?;
         let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
+        self.moves();
         self.traffic.went_out(written);
         Poll::Ready(Ok(written))
     }
@@ -117,7 +153,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_known(cx)?;
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

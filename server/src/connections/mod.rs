@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 pub(crate) use counted::Counted;
+use counted::Patience;
 use hosts::Hosts;
 pub(crate) use known::Known;
 pub(crate) use listener::{HttpListener, Listener};
@@ -34,6 +35,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) most_of_host: Option<usize>,
     /// How long a connection may be there before somebody is let in over it.
     pub(crate) first_call_time_max: Duration,
+    /// How long one over which somebody was let in may carry nothing; none for as long as it likes.
+    pub(crate) idle_time_max: Option<Duration>,
 }
 
 /// The connections of a door.
@@ -41,15 +44,16 @@ pub(crate) struct ConnectionLimits {
 pub(crate) struct Connections {
     places: Arc<Semaphore>,
     hosts: Hosts,
-    first_call_time_max: Duration,
+    patience: Patience,
     traffic: Traffic,
 }
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits, traffic: &Traffic) -> Self {
-        let ConnectionLimits { most, most_of_host, first_call_time_max } = limits;
+        let ConnectionLimits { most, most_of_host, first_call_time_max, idle_time_max } = limits;
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Connections { places, hosts: Hosts::new(most_of_host), first_call_time_max, traffic: traffic.clone() }
+        let patience = Patience { first_call_time_max, idle_time_max };
+        Connections { places, hosts: Hosts::new(most_of_host), patience, traffic: traffic.clone() }
     }
 
     /// What comes over a listener, for as long as it is asked for more.
@@ -94,6 +98,6 @@ impl Connections {
             self.traffic.refused("too_many_of_host");
             return None;
         };
-        Some(Counted::new(stream, place, of_host, self.first_call_time_max, self.traffic.clone()))
+        Some(Counted::new(stream, place, of_host, self.patience, self.traffic.clone()))
     }
 }

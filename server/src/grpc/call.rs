@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::Session as Queryable;
-use forebay_store::{ConsumerKind, Durability, Store};
+use forebay_store::{ConsumerKind, Store};
 use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
@@ -126,19 +126,14 @@ impl Service {
         pending.await.map(Response::new)
     }
 
-    /// The same for what is done soon and waits for nobody: on this thread, which costs no change of threads, unless every
-    /// record waits for the disk.
+    /// The same for what is done soon and waits for nobody and for no disk: on this thread, which costs no change of threads.
     pub(super) async fn once_here<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
     where
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        if self.store.durability() == Durability::Synced {
-            return self.once(call, work).await;
-        }
-        let holder = &call.session.holder;
-        let here = || Some(work(holder).map_err(|error| from_error(&error)));
-        let pending = call.session.replies.once_here(call.name, rows, here, std::future::pending)?;
+        let here = || work(&call.session.holder).map_err(|error| from_error(&error));
+        let pending = call.session.replies.once_here(call.name, rows, here)?;
         pending.await.map(Response::new)
     }
 

@@ -1,5 +1,6 @@
 //! Rows that are granted: to whoever asks, and to whoever has subscribed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::{self, ClaimReply, ClaimRequest};
@@ -9,6 +10,7 @@ use futures_util::{Stream, stream};
 use tonic::Status;
 
 use super::call::{Call, Service, blocking};
+use super::sessions::Session;
 use super::streams;
 
 /// How often a subscription that has as many claims as it may looks whether leases have ended.
@@ -20,14 +22,14 @@ impl Service {
     /// Waits for rows, for as long as the client does.
     pub(super) async fn granted(&self, call: &Call, request: &ClaimRequest) -> Result<ClaimReply, Status> {
         let fail = |error: Error| from_error(&error);
-        let (session, columns) = (&call.session, &request.columns);
+        let session = &call.session;
         if request.give_up {
             self.give_up(call);
             return Ok(ClaimReply::default());
         }
         let wait = session.waits.begin(call.name); // before the look whether it was given up
         if let Some(noted) = session.replies.noted::<Noted>(call.name) {
-            return again(&session.holder, noted).map_err(fail);
+            return again(session, request, noted).await;
         }
         let role = match (request.step, request.member) {
             (_, Some(member)) => Role::Member(member),
@@ -50,21 +52,13 @@ impl Service {
         };
         let granted = session.holder.keep(claim, role);
         let epoch = granted.epoch;
-        let mut granted = wire::from_granted(granted);
         // Kept first: who gives the wait up then finds the claim, or is found here.
         if let Some(noted) = session.replies.note::<Noted>(call.name, Some(epoch)) {
             // The same call was answered or given up meanwhile: these rows are for others.
             session.holder.release(epoch).map_err(fail)?;
-            return again(&session.holder, noted).map_err(fail);
+            return again(session, request, noted).await;
         }
-        if !columns.is_empty() {
-            let (session, names) = (session.clone(), columns.clone());
-            let placed = request.placed && session.loans.is_some();
-            let cells = request.cells;
-            let along = blocking(move || along(&session.holder, epoch, &names, cells, placed)).await;
-            granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
-        }
-        Ok(ClaimReply { granted: Some(granted), complete: false })
+        Ok(reply(session, request, granted).await)
     }
 
     /// Ends a wait that nobody waits for any more, whether it has claimed rows or will.
@@ -116,10 +110,22 @@ impl Service {
 type Noted = Option<Epoch>;
 
 /// What a call is answered that was answered before.
-fn again(holder: &Holder, noted: Noted) -> Result<ClaimReply, Error> {
+async fn again(session: &Arc<Session>, request: &ClaimRequest, noted: Noted) -> Result<ClaimReply, Status> {
     let Some(epoch) = noted else { return Ok(ClaimReply::default()) };
-    let granted = holder.look(epoch, |claim| wire::from_granted(Granted::of(claim, epoch.2)))?;
-    Ok(ClaimReply { granted: Some(granted), complete: false })
+    let granted = session.holder.look(epoch, |claim| Granted::of(claim, epoch.2));
+    Ok(reply(session, request, granted.map_err(|error| from_error(&error))?).await)
+}
+
+/// What is said of rows that were granted, with the columns that come along.
+async fn reply(session: &Arc<Session>, request: &ClaimRequest, granted: Granted) -> ClaimReply {
+    let (epoch, mut granted) = (granted.epoch, wire::from_granted(granted));
+    if !request.columns.is_empty() {
+        let (session, names) = (session.clone(), request.columns.clone());
+        let (placed, cells) = (request.placed && session.loans.is_some(), request.cells);
+        let along = blocking(move || along(&session.holder, epoch, &names, cells, placed)).await;
+        granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
+    }
+    ClaimReply { granted: Some(granted), complete: false }
 }
 
 fn along(

@@ -90,6 +90,7 @@ impl Default for Limits {
                 most: 20_000,
                 most_of_host: None,
                 first_call_time_max: Duration::from_secs(10),
+                idle_time_max: None, // clients are asked whether they are there
             },
             sessions_max: 20_000,
             calls_per_connection_max: 1024,

@@ -37,12 +37,12 @@ fn bytes_in(change: &Change) -> usize {
 /// Whether changes are made soon: they are small, and wait for nobody and for no disk.
 pub(super) fn is_quick(store: &Store, changes: &Changes) -> bool {
     let bytes = changes.changes.iter().map(bytes_in).fold(0, usize::saturating_add);
-    bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, changes) && !store.holds_writers_back()
+    bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, &changes.durability) && !store.holds_writers_back()
 }
 
-/// Whether their record waits for stable storage.
-pub(super) fn waits_for_disk(store: &Store, changes: &Changes) -> bool {
-    match changes.durability.as_str() {
+/// Whether a record of that level, or of the store's own where it is empty, waits for stable storage.
+pub(super) fn waits_for_disk(store: &Store, level: &str) -> bool {
+    match level {
         "" => store.durability() == Durability::Synced,
         level => level == Durability::Synced.as_str(),
     }

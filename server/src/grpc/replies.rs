@@ -48,40 +48,48 @@ impl Replies {
         T: Clone + Send + Sync + 'static,
         F: Future<Output = Reply<T>> + Send + 'static,
     {
-        self.once_here(name, rows, || None, work)
+        let (pending, is_new) = self.begin(name, rows)?;
+        if let Some(give) = is_new {
+            let work = work();
+            tokio::spawn(async move { give.send(work.await) });
+        }
+        Ok(pending)
     }
 
-    /// The same for what may be done at once: `here` does it, or would have to wait, and has done nothing.
-    pub(super) fn once_here<T, F>(
+    /// The same for what is done here and now.
+    pub(super) fn once_here<T>(
         &self,
         name: u128,
         rows: usize,
-        here: impl FnOnce() -> Option<Reply<T>>,
-        work: impl FnOnce() -> F,
+        work: impl FnOnce() -> Reply<T>,
     ) -> Result<Pending<T>, Status>
     where
         T: Clone + Send + Sync + 'static,
-        F: Future<Output = Reply<T>> + Send + 'static,
     {
+        let (pending, is_new) = self.begin(name, rows)?;
+        if let Some(give) = is_new {
+            let _ = give.send(work()); // the other end is `pending`
+        }
+        Ok(pending)
+    }
+
+    /// The answer to the call of that name, and where it is to be given if nobody has begun to find it.
+    fn begin<T: Clone + Send + Sync + 'static>(
+        &self,
+        name: u128,
+        rows: usize,
+    ) -> Result<(Pending<T>, Option<oneshot::Sender<Reply<T>>>), Status> {
+        let mut inner = self.inner();
+        if let Some(known) = inner.by_name.get(&name) {
+            let known = known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call)?;
+            return Ok((known, None));
+        }
         let (give, given) = oneshot::channel();
         let ended =
             |reply: Result<Reply<T>, _>| reply.unwrap_or_else(|_| Err(Status::internal("the call panicked")));
         let pending: Pending<T> = given.map(ended).boxed().shared();
-        {
-            let mut inner = self.inner();
-            if let Some(known) = inner.by_name.get(&name) {
-                return known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call);
-            }
-            inner.add(name, rows, Box::new(pending.clone()));
-        }
-        match here() {
-            Some(reply) => _ = give.send(reply),
-            None => {
-                let work = work();
-                tokio::spawn(async move { give.send(work.await) });
-            }
-        }
-        Ok(pending)
+        inner.add(name, rows, Box::new(pending.clone()));
+        Ok((pending, Some(give)))
     }
 
     /// What was noted under that name before; else notes this.

@@ -321,9 +321,9 @@ impl Protocol for Service {
             (call.session.clone(), (incarnation, claim, member), call.session.lent());
         let is_quick = match &how {
             Some(How::Finish(changes)) => {
-                changes.changes.is_empty() && !quick::waits_for_disk(&self.store, changes)
+                changes.changes.is_empty() && !quick::waits_for_disk(&self.store, &changes.durability)
             }
-            Some(How::Release(_) | How::Accumulated(_)) => true,
+            Some(How::Release(_) | How::Accumulated(_)) => !quick::waits_for_disk(&self.store, ""),
             Some(How::ExtendMs(_)) | None => false, // beside others who read the claim, for whom it waits
         };
         let settle = move |holder: &Holder| {

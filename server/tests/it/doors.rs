@@ -66,6 +66,20 @@ fn one_connection_more_than_may_be_is_closed_at_once_at_each_door() {
     while Kept::to(served.server.address()).asks("/health", "").is_none() {} // once the server sees that it is gone
 }
 
+// Its client went without a word, or forgot it: the place is for others.
+#[test]
+fn a_connection_that_carries_nothing_for_too_long_is_closed() {
+    let served =
+        Served::new(Server::builder().reader_idle_time_max(Duration::from_millis(200)).first_call_time_max(
+            Duration::from_millis(100), // looked at before, which ends nothing
+        ));
+    let mut reader = Kept::to(served.server.address());
+    assert!(reader.asks("/ready", "").is_some() && reader.is_closed());
+    let page = Kept::to(served.server.address()).asks("/metrics", "").unwrap();
+    shows(&page, "forebay_connections_refused_total{door=\"http\",reason=\"idle\"} 1");
+    assert!(!page.contains("silent"), "{page}");
+}
+
 #[test]
 fn a_connection_over_which_nobody_is_let_in_is_closed_and_who_was_let_in_stays() {
     let token = Token::new("shown").unwrap();

@@ -84,6 +84,26 @@ impl ExtentFiller {
         Ok(Some(spot))
     }
 
+    /// The bytes of a value that was placed, and brought to the kernel, held against its checksum. Also when the loan is over:
+    /// nobody else has the extent while this holds it.
+    ///
+    /// # Errors
+    /// `input` when it was not placed here; `state` as the disk has them.
+    pub fn read(&self, spot: Spot) -> Result<Vec<u8>> {
+        let misplaced = |reason| spot.misplaced(self.loan.extent, reason);
+        let (from, length) = (spot.offset as usize, spot.length as usize);
+        if from.checked_add(length).is_none_or(|end| end > self.gathered_from) {
+            return Err(misplaced("nothing was put there"));
+        }
+        let mut bytes = vec![0; length];
+        let io = |e| Cause::io("read", format!("extent {}", self.loan.extent), e);
+        self.file.read_at(&mut bytes, u64::from(spot.offset)).map_err(io)?;
+        match crc32c::crc32c(&bytes) == spot.crc32c {
+            true => Ok(bytes),
+            false => Err(misplaced("other bytes lie there")),
+        }
+    }
+
     /// Hands everything to the kernel. After an error nothing that was placed since the last time may be named.
     ///
     /// # Errors

@@ -233,6 +233,41 @@ fn changes_happen_all_or_not_at_all() {
     });
 }
 
+// Dropped ones are made, too, for the client is there until all others are answered and closes after that.
+#[test]
+fn writes_that_are_not_waited_for_are_made_and_answered() {
+    const WRITES: usize = 150; // more than may be under way
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    on_every_way(|world| {
+        let client = world.client();
+        let table = solver(&client);
+        let long = "a long prompt ".repeat(20_000); // longer than a socket takes at once
+        let begin = |at: usize| {
+            let mut changes = Changes::new();
+            let prompt = if at.is_multiple_of(10) { &*long } else { "short" };
+            let row = NewRow::new(0, &format!("q{at}_0_0")).unwrap();
+            changes.insert("solver", row, [("prompt", prompt.into())]);
+            client.write_async(&changes).unwrap()
+        };
+        let mut under_way: Vec<_> = (0..WRITES).map(|at| (at, begin(at))).collect();
+        drop(under_way.remove(3));
+        for (at, write) in under_way {
+            let rows = if at.is_multiple_of(2) { write.wait() } else { runtime.block_on(write) }.unwrap();
+            let prompt = if at.is_multiple_of(10) { &*long } else { "short" };
+            let CellValue::Bytes(found) = table.cell(rows[0], "prompt").unwrap() else { panic!("{at}") };
+            assert!(rows.len() == 1 && found == prompt.as_bytes(), "{at}");
+        }
+        let dropped = table.find(0, &"q3_0_0".parse().unwrap()).unwrap();
+        assert!(dropped.is_some(), "it was sent before the ones behind it");
+        let refused = begin(7).wait().unwrap_err();
+        assert_eq!((refused.kind(), refused.cause()), (Kind::State, "DuplicateRow"));
+        assert_eq!(table.counts().unwrap().written, WRITES as u64);
+        client.close().unwrap();
+        let closed = client.write_async(&Changes::new()).and_then(|write| write.wait()).unwrap_err();
+        assert_eq!(closed.kind(), Kind::Closed);
+    });
+}
+
 #[test]
 fn what_is_repeated_is_there_once() {
     on_every_way(|world| {

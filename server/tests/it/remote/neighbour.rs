@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use forebay_client::{CellValue, Client, ConnectOptions, Table};
+use forebay_client::{CellValue, Changes, Client, ConnectOptions, Table};
 use forebay_server::Server;
 use forebay_store::{Consumer, Kind, NewRow, Options, Row, Store, Wait};
 
@@ -91,25 +91,45 @@ fn what_was_lent_goes_back_when_the_client_goes() {
     assert!(!is_open(), "a client that goes says so, and has its answer");
 }
 
+/// The server ends with its store, and another has both.
+fn serve_again(world: &mut World) {
+    drop(world.server.take());
+    let path = world.store.path().to_owned();
+    let none = Store::open(world.dir.path().join("none"), Options::default()).unwrap();
+    drop(std::mem::replace(&mut world.store, none)); // the store's process is over
+    world.store = Store::open(path, Options::default()).unwrap();
+    let builder = Server::builder().grpc_socket(world.dir.path().join("grpc.sock"));
+    world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+}
+
 #[test]
 fn a_server_that_was_restarted_lends_anew_and_nothing_is_lost() {
     let mut world = World::new(Way::Neighbour);
     let client = connect(&world);
     let table = solver(&client);
     insert(&table, 0);
-    let socket = world.dir.path().join("grpc.sock");
     for round in 1..4 {
-        drop(world.server.take());
-        let path = world.store.path().to_owned();
-        let none = Store::open(world.dir.path().join("none"), Options::default()).unwrap();
-        drop(std::mem::replace(&mut world.store, none)); // the store's process is over
-        world.store = Store::open(path, Options::default()).unwrap();
-        let builder = Server::builder().grpc_socket(&socket);
-        world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+        serve_again(&mut world);
         insert(&table, round);
     }
+    // Values that were put into extents which nobody knows any more when they are named.
+    insert(&table, 4); // so that there is an extent which can be filled while nobody is there to lend another
+    drop(world.server.take());
+    let begin = |at: usize| {
+        let mut changes = Changes::new();
+        changes.insert(
+            "solver",
+            NewRow::new(0, &format!("q{at}_0_0")).unwrap(),
+            [("prompt", long(at).into())],
+        );
+        client.write_async(&changes).unwrap()
+    };
+    let first = begin(5);
+    serve_again(&mut world);
+    let under_way = [first, begin(6), begin(7)];
+    under_way.into_iter().for_each(|write| _ = write.wait().unwrap());
     let table = world.store.table("solver").unwrap();
-    for at in 0..4 {
+    for at in 0..8 {
         let row = table.find(0, &format!("q{at}_0_0").parse().unwrap()).unwrap();
         assert_eq!(bytes_of(&table.cell(row, "prompt").unwrap().into()), long(at).as_bytes());
     }

@@ -1,0 +1,186 @@
+//! Writes, as calls: with larger values in the store's files where that can be, else sent.
+//!
+//! A write that is not waited for is a task of the client's runtime. Whoever brings it drives the runtime until the write is
+//! with the kernel, and hears of answers when the next one is brought or waited for; a write that is too long for that is
+//! driven by the client's thread.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+
+use forebay_store::{Loan, Row};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::driver::{Driver, Spawner, Wanted};
+use super::line::{Encoded, Unary};
+use super::{Again, Link, Remote, check_process, gone};
+use crate::changes::Changes;
+use crate::error::{Error, Result};
+use crate::neighbour::Filling;
+use crate::wire::{self, new_call, proto};
+use crate::writing::{Answer, Writing};
+
+/// How many writes may be under way that nobody waits for, and how many bytes of them.
+const WRITES_AT_ONCE: usize = 64;
+const BYTES_AT_ONCE: usize = 64 << 20;
+/// What a write counts for at least.
+const LEAST_BYTES: usize = BYTES_AT_ONCE / WRITES_AT_ONCE;
+/// A permit stands for so many bytes.
+const PERMIT_BYTES: usize = 1 << 10;
+/// The longest message that is with the kernel at once: a socket takes so much whoever reads it.
+const SHORT_BYTES: usize = 64 << 10;
+
+/// Changes that are to be sent.
+struct Parcel<Q, F> {
+    link: Link,
+    message: Encoded<Q>,
+    /// With values in extents: what fills these, and what is sent where the server does not know them.
+    placed: Option<(Filling, proto::Changes)>,
+    of: F,
+}
+
+impl<Q: Unary, F: Fn(proto::Changes) -> Q> Parcel<Q, F> {
+    async fn send(self) -> Result<Q::Reply> {
+        let Parcel { link, message, placed, of } = self;
+        let time = link.options.call_time_max;
+        let answer = link.unary(new_call(), message, time, Again::Always).await;
+        match (answer, placed) {
+            // The session was lost on the way, and with it what it was lent.
+            (Err(error), Some((filling, changes))) if error.cause() == wire::NOT_LENT => {
+                let changes = sized(filling.unplaced(changes)?, link.message_bytes_max)?;
+                link.unary(new_call(), Encoded::new(&of(changes)), time, Again::Always).await
+            }
+            (answer, _) => answer,
+        }
+    }
+}
+
+/// A message that is no larger than the server takes.
+fn sized(message: proto::Changes, most: u64) -> Result<proto::Changes> {
+    let bytes = prost::Message::encoded_len(&message) as u64;
+    if bytes <= most {
+        return Ok(message);
+    }
+    let message = format!(
+        "the changes take {bytes} bytes and the server takes messages of {most}; make fewer of them at once"
+    );
+    Err(Error::input("TooLarge", message))
+}
+
+fn rows(reply: proto::WriteReply) -> Result<Vec<Row>> {
+    wire::to_rows(&reply.rows)
+}
+
+impl Remote {
+    /// What to send for changes, which is made the message of a call by `of`. All inserts have names, however often they are
+    /// sent.
+    fn parcel<Q: Unary, F: Fn(proto::Changes) -> Q>(
+        &self,
+        changes: &Changes<'_>,
+        of: F,
+    ) -> Result<Parcel<Q, F>> {
+        let (name, link) = (new_call(), self.link.clone());
+        let named = |mut message| {
+            wire::name_inserts(&mut message, name);
+            sized(message, link.message_bytes_max)
+        };
+        let (message, placed) = match &self.neighbour {
+            None => (Encoded::new(&of(named(wire::from_changes(changes))?)), None),
+            Some(neighbour) => {
+                let mut filling = Filling::begin(neighbour.clone(), link.session());
+                let lender = |version, bytes, back| self.lend(version, bytes, back);
+                let message = named(filling.message(changes, &lender))?;
+                (Encoded::new(&of(message.clone())), Some((filling, message)))
+            }
+        };
+        Ok(Parcel { link, message, placed, of })
+    }
+
+    /// Makes changes by a call.
+    pub(super) fn change<Q: Unary>(
+        &self,
+        changes: &Changes<'_>,
+        of: impl Fn(proto::Changes) -> Q + Send + 'static,
+    ) -> Result<Q::Reply> {
+        let parcel = self.parcel(changes, of)?;
+        self.wait(parcel.send())
+    }
+
+    /// Has the server lend an extent.
+    fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan> {
+        let back = back.into_iter().map(wire::from_loan).collect();
+        let request = proto::LendRequest { policy_version, bytes, back };
+        Ok(wire::to_loan(&self.call(&request)?))
+    }
+
+    pub(super) fn write_now(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        rows(self.change(changes, write_of)?)
+    }
+
+    pub(super) fn write_later(&self, changes: &Changes<'_>) -> Result<Writing> {
+        self.check_open()?;
+        let parcel = self.parcel(changes, write_of)?;
+        let bytes = parcel.message.length();
+        let permits = (bytes.clamp(LEAST_BYTES, BYTES_AT_ONCE) / PERMIT_BYTES) as u32;
+        let room = self.writes.clone().acquire_many_owned(permits);
+        let room = self.wait(async move { room.await.map_err(|_| gone()) })?;
+        let (says, answer) = oneshot::channel();
+        let task = async move {
+            let outcome = parcel.send().await;
+            drop(room);
+            let _ = says.send(outcome); // or nobody waits for it
+        };
+        let driver = self.driver()?;
+        driver.send_off(task, bytes <= SHORT_BYTES).ok_or_else(gone)?;
+        let (driver, tasks) = (Arc::downgrade(driver), self.link.tasks.clone());
+        Ok(Writing::of(UnderWay { answer, driver, tasks, wanted: None, process: self.process }))
+    }
+}
+
+fn write_of(changes: proto::Changes) -> proto::WriteRequest {
+    proto::WriteRequest { changes: Some(changes) }
+}
+
+/// How much may be under way that nobody waits for.
+pub(super) fn room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(BYTES_AT_ONCE / PERMIT_BYTES))
+}
+
+/// A write that is under way.
+struct UnderWay {
+    answer: oneshot::Receiver<Result<proto::WriteReply>>,
+    driver: Weak<Driver>,
+    tasks: Spawner,
+    /// Held by a future that waits: then the client's thread drives.
+    wanted: Option<Wanted>,
+    process: u32,
+}
+
+impl UnderWay {
+    fn outcome(answer: Result<Result<proto::WriteReply>, oneshot::error::RecvError>) -> Result<Vec<Row>> {
+        rows(answer.unwrap_or_else(|_| Err(gone()))?)
+    }
+}
+
+impl Future for UnderWay {
+    type Output = Result<Vec<Row>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.wanted.is_none() && std::process::id() == self.process {
+            self.wanted = Some(self.tasks.wanted());
+        }
+        let answer = ready!(Pin::new(&mut self.answer).poll(context));
+        self.wanted = None;
+        Poll::Ready(UnderWay::outcome(answer))
+    }
+}
+
+impl Answer for UnderWay {
+    fn wait(self: Pin<Box<Self>>) -> Result<Vec<Row>> {
+        let UnderWay { answer, driver, process, .. } = *Pin::into_inner(self);
+        check_process(process)?;
+        let driver = driver.upgrade().ok_or_else(gone)?;
+        driver.wait(async move { UnderWay::outcome(answer.await) }).ok_or_else(gone)?
+    }
+}
