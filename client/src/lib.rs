@@ -42,6 +42,7 @@ mod error;
 mod holder;
 mod neighbour;
 mod remote;
+mod slabs;
 mod step;
 mod table;
 pub mod wire;

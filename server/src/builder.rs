@@ -14,7 +14,7 @@ use forebay_store::Store;
 use crate::access::Grant;
 use crate::connections::ConnectionLimits;
 use crate::error::{Error, Result};
-use crate::grpc;
+use crate::grpc::{self, UnixSocket};
 use crate::server::{Everywhere, Listening, Server};
 use crate::token::Token;
 
@@ -34,6 +34,7 @@ pub struct Builder {
     pub(crate) token: Option<Token>,
     pub(crate) grpc: Option<SocketAddr>,
     pub(crate) grpc_socket: Option<PathBuf>,
+    pub(crate) grpc_socket_mode: u32,
     pub(crate) clients: grpc::Settings,
     pub(crate) readers: ConnectionLimits,
 }
@@ -53,6 +54,7 @@ impl Default for Builder {
             token: None,
             grpc: None,
             grpc_socket: None,
+            grpc_socket_mode: 0o600,
             clients: grpc::Settings::default(),
             readers: READERS,
         }
@@ -144,9 +146,24 @@ impl Builder {
     }
 
     /// The same over a socket in the file system, that this process's user alone can open. Processes of that user need no
-    /// token. A socket that is there already and that nobody answers at is replaced. Default: no.
+    /// token. A socket that is there already and that nobody answers at is replaced. Default: no. Beside it is another, with
+    /// `.slabs` behind its name, where clients that may not use the store's files get memory to hand their values over.
     pub fn grpc_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.grpc_socket = Some(path.into());
+        self
+    }
+
+    /// Who may open that socket, as the file's mode. Others than this process's user need a token, as over TCP, so one that
+    /// is wider wants [grants](Self::grant). Default: `0o600`.
+    pub fn grpc_socket_mode(mut self, mode: u32) -> Self {
+        self.grpc_socket_mode = mode & 0o777;
+        self
+    }
+
+    /// The most memory that clients of this machine who may not use the store's files have to hand their values over, in bytes,
+    /// all together; who gets none sends them. It is taken as it is filled. Default: 1 GiB.
+    pub fn slab_bytes_max(mut self, bytes: u64) -> Self {
+        self.clients.limits.slab_bytes_max = bytes;
         self
     }
 
@@ -249,13 +266,33 @@ impl Builder {
                 return Err(Error::Remote { address });
             }
         }
+        if let Some(path) =
+            self.grpc_socket.as_ref().filter(|_| clients_open && self.grpc_socket_mode & 0o077 != 0)
+            && !self.allow_remote
+        {
+            return Err(Error::WideSocket { path: path.clone(), mode: self.grpc_socket_mode });
+        }
         let session = self.session(&store)?;
         let http = listen(address)?;
         let flight = self.flight.map(listen).transpose()?;
         let grpc = self.grpc.map(listen).transpose()?;
-        let socket = self.grpc_socket.as_deref().map(listen_at).transpose()?;
+        let socket = self.grpc_socket.as_deref().map(|path| self.sockets(path)).transpose()?;
         let listening = Everywhere { http, flight, grpc, socket };
         Server::start(self, store, session, listening)
+    }
+
+    /// A socket for calls, and one for slabs.
+    fn sockets(&self, path: &Path) -> Result<[UnixSocket; 2]> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".slabs");
+        let calls = listen_at(path, self.grpc_socket_mode)?;
+        match listen_at(Path::new(&beside), self.grpc_socket_mode) {
+            Ok(slabs) => Ok([calls, slabs]),
+            Err(error) => {
+                let _ = std::fs::remove_file(path); // nobody will listen there
+                Err(error)
+            }
+        }
     }
 
     /// The session that answers all queries.
@@ -274,8 +311,8 @@ impl Builder {
     }
 }
 
-/// A socket in the file system that its owner alone may open.
-fn listen_at(path: &Path) -> Result<(UnixListener, PathBuf)> {
+/// A socket in the file system that whoever `mode` says may open.
+fn listen_at(path: &Path, mode: u32) -> Result<UnixSocket> {
     let bind = || {
         if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             std::fs::remove_file(path)?; // nobody answers at it: a server that was killed left it
@@ -285,12 +322,12 @@ fn listen_at(path: &Path) -> Result<(UnixListener, PathBuf)> {
         hidden.push(format!(".{}", std::process::id()));
         let _ = std::fs::remove_file(&hidden);
         let listener = UnixListener::bind(&hidden)?;
-        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))?;
         let shown = std::fs::hard_link(&hidden, path);
         std::fs::remove_file(&hidden)?;
         shown?; // there already where another server answers
         listener.set_nonblocking(true)?;
-        Ok((listener, path.to_owned()))
+        Ok(UnixSocket { listener, path: path.to_owned() })
     };
     bind().map_err(|source| Error::ListenAt { path: path.to_owned(), source })
 }

@@ -21,6 +21,18 @@ pub enum Error {
         /// The address that was asked for.
         address: SocketAddr,
     },
+    /// Other users could open the socket, and nobody said that they may. Keep it to one user, or give grants.
+    #[error(
+        "mode {mode:o} lets other users of the machine open {}, and whoever does could use the store; use 600, give grants, or \
+         say `allow_remote(true)`",
+        path.display()
+    )]
+    WideSocket {
+        /// The path that was asked for.
+        path: PathBuf,
+        /// The mode that was asked for.
+        mode: u32,
+    },
     /// The address cannot be listened on. Give another; port 0 takes any that is free.
     #[error("could not listen on {address}")]
     Listen {

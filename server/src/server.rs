@@ -7,8 +7,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -70,7 +68,7 @@ pub(crate) struct Everywhere {
     pub(crate) http: Listening,
     pub(crate) flight: Option<Listening>,
     pub(crate) grpc: Option<Listening>,
-    pub(crate) socket: Option<(UnixListener, PathBuf)>,
+    pub(crate) socket: Option<[grpc::UnixSocket; 2]>,
 }
 
 /// Ends a server from any thread.

@@ -50,9 +50,12 @@ struct ClientArguments {
     /// Where clients are answered that do everything
     #[arg(long, value_name = "ADDRESS:PORT")]
     grpc: Option<SocketAddr>,
-    /// A socket for such clients, which this user's processes alone can open
+    /// A socket for such clients, which this user's processes alone can open, unless --socket-mode says more
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Who may open that socket, as the file's mode; others than this user need a token of --grants
+    #[arg(long, value_name = "MODE", requires = "socket", value_parser = mode, default_value = "600")]
+    socket_mode: u32,
     /// Who may do what at --grpc: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
     #[arg(long, value_name = "FILE", requires = "grpc")]
     grants: Option<PathBuf>,
@@ -72,6 +75,12 @@ struct ClientArguments {
     limits: limits::LimitArguments,
 }
 
+/// A file's mode, in octal.
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is no mode of a file, such as 600 or 660"))
+}
+
 impl ClientArguments {
     fn are_served(&self) -> bool {
         self.grpc.is_some() || self.socket.is_some()
@@ -89,7 +98,7 @@ impl ClientArguments {
                 .with_context(|| format!("cannot take a PEM from {}", file.display()))
         };
         builder = self.grpc.into_iter().fold(builder, Builder::grpc);
-        builder = self.socket.iter().fold(builder, Builder::grpc_socket);
+        builder = self.socket.iter().fold(builder, Builder::grpc_socket).grpc_socket_mode(self.socket_mode);
         for grant in self.grants.as_deref().map(grants::read).transpose()?.into_iter().flatten() {
             builder = builder.grant(grant);
         }

@@ -148,6 +148,10 @@ pub enum Cause {
          to a place of its own, or send it"
     )]
     Misplaced { extent: u32, offset: u32, bytes: u32, reason: &'static str },
+    #[error(
+        "no value of {bytes} bytes lies at {offset} of the slab: {reason}; put it there again, or send it"
+    )]
+    NotInSlab { offset: u32, bytes: u32, reason: &'static str },
     #[error("{what}: {reason}")]
     Argument { what: &'static str, reason: String },
 
@@ -312,6 +316,7 @@ impl Cause {
             }
             ColumnTwice { .. } | ColumnReserved { .. } | TooMany { .. } | ValueTooLarge { .. } => Kind::Input,
             Argument { .. } | RoleMismatch { .. } | LengthMismatch { .. } | Misplaced { .. } => Kind::Input,
+            NotInSlab { .. } => Kind::Input,
             DuplicateRow { .. } | Stale { .. } | CellFinal { .. } | CellPartial { .. } => Kind::State,
             CellNotPartial { .. } | RowExcluded { .. } | RowConsumed { .. } | ClaimFenced { .. } => {
                 Kind::State

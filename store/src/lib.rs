@@ -98,7 +98,8 @@ pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::{ExtentInfo, PinInfo, ValueBytes};
 pub use local::{
-    ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Spot, ValuePlace, ValueReader,
+    Copied, ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Slab, SlabFiller, Spot,
+    ValuePlace, ValueReader,
 };
 pub use object::ObjectRef;
 pub use options::{Options, ValuePath};

@@ -12,7 +12,7 @@ use forebay_store::{MicroBatch, NewRow, Wait};
 
 use crate::crowd::raise_open_files;
 use crate::many::group;
-use crate::{bare, connect, connect_to_send};
+use crate::{bare, connect, connect_to_send, connect_to_share};
 
 /// How many samples are written at once.
 pub(crate) const BATCH: usize = 64;
@@ -44,6 +44,8 @@ pub fn child(words: &[String]) -> Outcome<()> {
         "hear" => hear(&connect(address)?, count)?.to_vec(),
         "samples" => samples(&connect(address)?, count, 1)?.to_vec(),
         "samples-ahead" => samples(&connect(address)?, count, AHEAD)?.to_vec(),
+        "samples-slabs" => samples(&connect_to_share(address)?, count, 1)?.to_vec(),
+        "samples-slabs-ahead" => samples(&connect_to_share(address)?, count, AHEAD)?.to_vec(),
         "samples-sent" => samples(&connect_to_send(address)?, count, 1)?.to_vec(),
         "samples-sent-ahead" => samples(&connect_to_send(address)?, count, AHEAD)?.to_vec(),
         other => return Err(format!("{other:?} is nothing that a client does").into()),

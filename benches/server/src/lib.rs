@@ -102,15 +102,17 @@ type Way = (&'static str, &'static str, fn(&World) -> String, Goal);
 const TURNS: usize = 5;
 
 fn ingest_and_claims(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    let ways: [Way; 5] = [
+    let ways: [Way; 7] = [
         ("as a neighbour, one write at a time", "samples", World::socket, Goal::None),
         ("as a neighbour", "samples-ahead", World::socket, Goal::RatioAtLeast(0.6)),
+        ("through slabs, one write at a time", "samples-slabs", World::socket, Goal::None),
+        ("through slabs", "samples-slabs-ahead", World::socket, Goal::RatioAtLeast(0.4)),
         ("over a Unix socket, values sent, one write at a time", "samples-sent", World::socket, Goal::None),
-        ("over a Unix socket, values sent", "samples-sent-ahead", World::socket, Goal::RatioAtLeast(0.4)),
+        ("over a Unix socket, values sent", "samples-sent-ahead", World::socket, Goal::None),
         ("over TCP on loopback", "samples-ahead", World::tcp, Goal::None),
     ];
     let count = (scale.samples / TURNS).next_multiple_of(client::BATCH);
-    let (mut embedded, mut bare, mut served) = (Vec::new(), Vec::new(), [const { Vec::new() }; 5]);
+    let (mut embedded, mut bare, mut served) = (Vec::new(), Vec::new(), [const { Vec::new() }; 7]);
     for _ in 0..TURNS {
         embedded.push(client::samples(&Client::embedded(World::new()?.store.clone()), count, 1)?);
         for ((_, what, of, _), measured) in ways.iter().zip(&mut served) {
@@ -217,8 +219,13 @@ fn connect(address: &str) -> Outcome<Client> {
 }
 
 /// As one who may not use the store's files.
-fn connect_to_send(address: &str) -> Outcome<Client> {
+fn connect_to_share(address: &str) -> Outcome<Client> {
     Ok(Client::connect(address, &ConnectOptions::default().neighbour(false))?)
+}
+
+/// As one who shares nothing with the server.
+fn connect_to_send(address: &str) -> Outcome<Client> {
+    Ok(Client::connect(address, &ConnectOptions::default().neighbour(false).slabs(false))?)
 }
 
 #[cfg(test)]

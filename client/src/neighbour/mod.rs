@@ -73,7 +73,7 @@ pub(crate) fn value(hold: &Hold, place: ValuePlace) -> Result<Bytes> {
 }
 
 /// The bytes of a value, and what kind it is, where it is worth being placed.
-fn placeable<'v>(value: &'v forebay_store::Value<'_>) -> Option<(PlacedKind, &'v [u8])> {
+pub(crate) fn placeable<'v>(value: &'v forebay_store::Value<'_>) -> Option<(PlacedKind, &'v [u8])> {
     use forebay_store::Value;
     let found = match value {
         Value::Utf8(text) => (PlacedKind::Utf8, text.as_bytes()),

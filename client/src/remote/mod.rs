@@ -42,6 +42,7 @@ pub use options::ConnectOptions;
 
 use crate::error::{Error, Result};
 use crate::neighbour::Neighbour;
+use crate::slabs::Slabs;
 use crate::wire::proto::{CloseRequest, Opened};
 use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
 use along::Alongside;
@@ -61,6 +62,8 @@ pub struct Remote {
     along: Alongside,
     /// For a client that may use the store's files.
     neighbour: Option<Arc<Neighbour>>,
+    /// For one that may not, and is on the server's machine.
+    slabs: Option<Arc<Slabs>>,
     closed: watch::Sender<bool>,
     /// For writes that nobody waits for.
     writes: Arc<Semaphore>,
@@ -102,8 +105,15 @@ impl Remote {
         let (opening, with) = (line.clone(), options.clone());
         let opening = async move { session::open(opening, &with, None).await };
         let presence = driver.wait(opening).ok_or_else(gone)??;
-        let Opened { message_bytes_max, session, store_id, neighbourhood, .. } = presence.opened.clone();
-        let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found));
+        let Opened { message_bytes_max, session, store_id, neighbourhood, slab_bytes, .. } =
+            presence.opened.clone();
+        let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found)).map(Arc::new);
+        let slabs = match &address {
+            Address::Unix(socket) if neighbour.is_none() && options.slabs && slab_bytes > 0 => {
+                Some(Arc::new(Slabs::new(socket, slab_bytes)))
+            }
+            _ => None,
+        };
         let (says, standing) = watch::channel(Standing::Open(session));
         let held = session::hold(line.clone(), options.clone(), presence, says, tasks.clone());
         let presence = tasks.spawn_idle(held);
@@ -118,9 +128,8 @@ impl Remote {
             message_bytes_max,
         };
         let (along, process) = (Alongside::default(), std::process::id());
-        let neighbour = neighbour.map(Arc::new);
         let (driver, writes) = (Some(Arc::new(driver)), writing::room());
-        Ok(Remote { driver, link, along, neighbour, closed, writes, presence, process })
+        Ok(Remote { driver, link, along, neighbour, slabs, closed, writes, presence, process })
     }
 
     /// Waits for what a future gives, on the caller's thread.

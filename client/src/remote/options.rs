@@ -15,6 +15,7 @@ pub struct ConnectOptions {
     pub(crate) authority_certificate: Option<String>,
     pub(crate) identity: Option<(String, String)>,
     pub(crate) neighbour: bool,
+    pub(crate) slabs: bool,
     pub(crate) compress: bool,
 }
 
@@ -29,6 +30,7 @@ impl Default for ConnectOptions {
             authority_certificate: None,
             identity: None,
             neighbour: true,
+            slabs: true,
             compress: false,
         }
     }
@@ -61,9 +63,16 @@ impl ConnectOptions {
     }
 
     /// Whether values are written and read in the store's own files where the server is on this machine and this process may
-    /// open them. Default: they are; else, and everywhere else, they are sent.
+    /// open them. Default: they are; else they go through [slabs](ConnectOptions::slabs), or are sent.
     pub fn neighbour(mut self, neighbour: bool) -> Self {
         self.neighbour = neighbour;
+        self
+    }
+
+    /// Whether values are handed over in memory that is shared with a server on this machine, where this process may not open
+    /// the store's files. Default: they are; else, and everywhere else, they are sent.
+    pub fn slabs(mut self, slabs: bool) -> Self {
+        self.slabs = slabs;
         self
     }
 

@@ -58,8 +58,8 @@ pub(super) async fn open(
     options: &ConnectOptions,
     resume: Option<Bytes>,
 ) -> Result<Presence> {
-    let (owner, neighbour) = (options.owner.clone(), options.neighbour);
-    let mut request = Request::new(OpenRequest { owner, resume, neighbour });
+    let (owner, neighbour, slabs) = (options.owner.clone(), options.neighbour, options.slabs);
+    let mut request = Request::new(OpenRequest { owner, resume, neighbour, slabs });
     authorize(&mut request, options)?;
     let opening = async {
         let mut stream = line.streams.open(request).await.map_err(to_error)?.into_inner();

@@ -18,6 +18,7 @@ use super::{Again, Link, Remote, check_process, gone};
 use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::neighbour::Filling;
+use crate::slabs::Stowed;
 use crate::wire::{self, new_call, proto};
 use crate::writing::{Answer, Writing};
 
@@ -35,9 +36,24 @@ const SHORT_BYTES: usize = 64 << 10;
 struct Parcel<Q, F> {
     link: Link,
     message: Encoded<Q>,
-    /// With values in extents: what fills these, and what is sent where the server does not know them.
-    placed: Option<(Filling, proto::Changes)>,
+    /// With values in extents or slabs: what fills these, and what is sent where the server does not know them.
+    placed: Option<(Placing, proto::Changes)>,
     of: F,
+}
+
+/// Where the larger values of a call are put.
+enum Placing {
+    InExtents(Filling),
+    InSlabs(Stowed),
+}
+
+impl Placing {
+    fn unplaced(&self, message: proto::Changes) -> Result<proto::Changes> {
+        match self {
+            Placing::InExtents(filling) => filling.unplaced(message),
+            Placing::InSlabs(stowed) => stowed.unplaced(message),
+        }
+    }
 }
 
 impl<Q: Unary, F: Fn(proto::Changes) -> Q> Parcel<Q, F> {
@@ -47,8 +63,8 @@ impl<Q: Unary, F: Fn(proto::Changes) -> Q> Parcel<Q, F> {
         let answer = link.unary(new_call(), message, time, Again::Always).await;
         match (answer, placed) {
             // The session was lost on the way, and with it what it was lent.
-            (Err(error), Some((filling, changes))) if error.cause() == wire::NOT_LENT => {
-                let changes = sized(filling.unplaced(changes)?, link.message_bytes_max)?;
+            (Err(error), Some((placing, changes))) if error.cause() == wire::NOT_LENT => {
+                let changes = sized(placing.unplaced(changes)?, link.message_bytes_max)?;
                 link.unary(new_call(), Encoded::new(&of(changes)), time, Again::Always).await
             }
             (answer, _) => answer,
@@ -85,15 +101,25 @@ impl Remote {
             wire::name_inserts(&mut message, name);
             sized(message, link.message_bytes_max)
         };
-        let (message, placed) = match &self.neighbour {
-            None => (Encoded::new(&of(named(wire::from_changes(changes))?)), None),
-            Some(neighbour) => {
+        let placed = match (&self.neighbour, &self.slabs) {
+            (Some(neighbour), _) => {
                 let mut filling = Filling::begin(neighbour.clone(), link.session());
                 let lender = |version, bytes, back| self.lend(version, bytes, back);
-                let message = named(filling.message(changes, &lender))?;
-                (Encoded::new(&of(message.clone())), Some((filling, message)))
+                let message = filling.message(changes, &lender);
+                Some((Placing::InExtents(filling), named(message)?))
             }
+            (None, Some(slabs)) => {
+                let mut stowed = Stowed::begin(slabs.clone(), link.session());
+                let message = stowed.message(changes);
+                Some((Placing::InSlabs(stowed), named(message)?))
+            }
+            (None, None) => None,
         };
+        let message = match &placed {
+            Some((_, message)) => message.clone(),
+            None => named(wire::from_changes(changes))?,
+        };
+        let message = Encoded::new(&of(message));
         Ok(Parcel { link, message, placed, of })
     }
 

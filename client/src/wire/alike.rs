@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
-use forebay_store::{LentExtent, NewRow};
+use forebay_store::NewRow;
 
 use super::changes::{Place, from_new_row, sample_id_of, to_new_row};
+use super::lent::Lent;
 use super::value::{from_value, to_row, to_value};
 use super::{malformed, proto};
 use crate::changes::{Cells, Change, What};
@@ -105,7 +106,7 @@ fn values_of(run: &[Change<'_>], place: &mut Place<'_>) -> Vec<proto::Value> {
 pub(super) fn to_inserts<'v>(
     table: &str,
     wire: &'v proto::InsertRows,
-    lent: &'v [Arc<LentExtent>],
+    lent: &'v Lent,
     list: &mut Vec<Change<'v>>,
 ) -> Result<()> {
     let mut values = Values::of(&wire.columns, &wire.values, wire.sample_ids.len(), lent)?;
@@ -136,7 +137,7 @@ pub(super) fn to_inserts<'v>(
 pub(super) fn to_writes<'v>(
     table: &str,
     wire: &'v proto::WriteRows,
-    lent: &'v [Arc<LentExtent>],
+    lent: &'v Lent,
     list: &mut Vec<Change<'v>>,
 ) -> Result<()> {
     let rows = wire.rows.chunks(ROW_BYTES);
@@ -153,16 +154,11 @@ pub(super) fn to_writes<'v>(
 struct Values<'v> {
     columns: &'v [String],
     values: &'v [proto::Value],
-    lent: &'v [Arc<LentExtent>],
+    lent: &'v Lent,
 }
 
 impl<'v> Values<'v> {
-    fn of(
-        columns: &'v [String],
-        values: &'v [proto::Value],
-        rows: usize,
-        lent: &'v [Arc<LentExtent>],
-    ) -> Result<Self> {
+    fn of(columns: &'v [String], values: &'v [proto::Value], rows: usize, lent: &'v Lent) -> Result<Self> {
         if columns.len().checked_mul(rows) != Some(values.len()) {
             let (columns, values) = (columns.len(), values.len());
             return Err(malformed(&format!("{values} values for {rows} rows of {columns} columns")));
@@ -214,7 +210,7 @@ mod tests {
         let wire = from_changes(&changes);
         let runs: Vec<usize> = wire.changes.iter().map(rows_of).collect();
         assert_eq!(runs, [3, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 1]);
-        assert_eq!(to_changes(&wire, &[]).unwrap(), changes);
+        assert_eq!(to_changes(&wire, &Lent::default()).unwrap(), changes);
     }
 
     fn rows_of(change: &proto::Change) -> usize {
@@ -243,7 +239,7 @@ mod tests {
                 panic!("they are alike")
             };
             spoil(insert, write);
-            to_changes(&wire, &[]).is_err()
+            to_changes(&wire, &Lent::default()).is_err()
         };
         assert!(!refused(&|_, _| {}));
         assert!(refused(&|insert, _| _ = insert.values.pop()), "a value too few");

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_store::{LentExtent, NewRow, Origin, Purpose, Value, Wait};
+use forebay_store::{NewRow, Origin, Purpose, Value, Wait};
 
 use super::alike;
+use super::lent::Lent;
 use super::value::{self, from_row, from_value, to_row, to_value};
 use super::{malformed, proto, to_durability};
 use crate::changes::{Cells, Change, Changes, GroupChange, What};
@@ -93,11 +94,11 @@ pub fn unplace(
     Ok(())
 }
 
-/// The changes that are meant, with values borrowed from the message, or lying in the extents that were `lent` to its sender.
+/// The changes that are meant, with values borrowed from the message, or lying in what was `lent` to its sender.
 ///
 /// # Errors
-/// `input` for what is no change; `state` for values that lie in extents of others.
-pub fn to_changes<'v>(wire: &'v proto::Changes, lent: &'v [Arc<LentExtent>]) -> Result<Changes<'v>> {
+/// `input` for what is no change; `state` for values that lie in what is others'.
+pub fn to_changes<'v>(wire: &'v proto::Changes, lent: &'v Lent) -> Result<Changes<'v>> {
     let wait = wire.wait_ms.map(|ms| match ms {
         0 => Wait::No,
         u64::MAX => Wait::Forever,
@@ -115,6 +116,20 @@ pub fn to_changes<'v>(wire: &'v proto::Changes, lent: &'v [Arc<LentExtent>]) -> 
         to_change(change, lent, &mut list)?;
     }
     Ok(Changes { list, durability: to_durability(&wire.durability)?, wait })
+}
+
+/// The values that a change brings.
+pub fn values_in(change: &proto::Change) -> impl Iterator<Item = &proto::Value> {
+    use proto::change::Change as Wire;
+    let (cells, values): (&[proto::Cell], &[proto::Value]) = match &change.change {
+        Some(Wire::Insert(proto::Insert { cells, .. }) | Wire::Write(proto::WriteCells { cells, .. })) => {
+            (cells, &[])
+        }
+        Some(Wire::InsertRows(proto::InsertRows { values, .. })) => (&[], values),
+        Some(Wire::WriteRows(proto::WriteRows { values, .. })) => (&[], values),
+        _ => (&[], &[]),
+    };
+    cells.iter().filter_map(|cell| cell.value.as_ref()).chain(values)
 }
 
 /// How many rows a change inserts.
@@ -165,11 +180,7 @@ fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
     proto::Change { table: change.table.to_string(), change: Some(wire) }
 }
 
-fn to_change<'v>(
-    wire: &'v proto::Change,
-    lent: &'v [Arc<LentExtent>],
-    list: &mut Vec<Change<'v>>,
-) -> Result<()> {
+fn to_change<'v>(wire: &'v proto::Change, lent: &'v Lent, list: &mut Vec<Change<'v>>) -> Result<()> {
     use proto::change::Change as Wire;
     let none = || malformed("a change that changes nothing");
     let what = match wire.change.as_ref().ok_or_else(none)? {
@@ -209,7 +220,7 @@ fn from_cells(cells: &Cells<'_>, policy_version: u64, place: &mut Place<'_>) -> 
     cells.iter().map(cell).collect()
 }
 
-fn to_cells<'v>(cells: &'v [proto::Cell], lent: &'v [Arc<LentExtent>]) -> Result<Cells<'v>> {
+fn to_cells<'v>(cells: &'v [proto::Cell], lent: &'v Lent) -> Result<Cells<'v>> {
     cells.iter().map(|cell| Ok((&*cell.column, to_value(cell.value.as_ref(), lent)?))).collect()
 }
 
@@ -285,10 +296,10 @@ mod tests {
         changes.expect_group("train", "solver", 1, "q", 4).close_group("train", "solver", 1, "q");
         changes.close_trajectory("train", "solver", 1, "q", 2);
         let wire = from_changes(&changes);
-        assert_eq!(to_changes(&wire, &[]).unwrap(), changes);
+        assert_eq!(to_changes(&wire, &Lent::default()).unwrap(), changes);
         for wait in [Wait::No, Wait::Forever] {
             changes.wait(wait);
-            assert_eq!(to_changes(&from_changes(&changes), &[]).unwrap().wait, Some(wait));
+            assert_eq!(to_changes(&from_changes(&changes), &Lent::default()).unwrap().wait, Some(wait));
         }
     }
 
@@ -301,7 +312,7 @@ mod tests {
         let tokens = |call: u128| {
             let mut wire = from_changes(&changes);
             name_inserts(&mut wire, call);
-            let named = to_changes(&wire, &[]).unwrap().list;
+            let named = to_changes(&wire, &Lent::default()).unwrap().list;
             let token = |change: Change<'_>| match change.what {
                 What::Insert { row, .. } => row.token,
                 _ => 0,
@@ -332,8 +343,11 @@ mod tests {
         ] {
             let wire = proto::Change { table: "solver".to_owned(), change };
             assert!(
-                to_changes(&proto::Changes { changes: vec![wire.clone()], ..Default::default() }, &[])
-                    .is_err(),
+                to_changes(
+                    &proto::Changes { changes: vec![wire.clone()], ..Default::default() },
+                    &Lent::default()
+                )
+                .is_err(),
                 "{wire:?}"
             );
         }
@@ -341,8 +355,8 @@ mod tests {
         for _ in 0..2 {
             many.insert_rollouts("solver", NewRow::new(0, "q_0_?").unwrap(), u32::MAX, []);
         }
-        assert_eq!(to_changes(&from_changes(&many), &[]).unwrap_err().cause(), "TooLarge");
+        assert_eq!(to_changes(&from_changes(&many), &Lent::default()).unwrap_err().cause(), "TooLarge");
         let wire = proto::Changes { durability: "forever".to_owned(), ..Default::default() };
-        assert!(to_changes(&wire, &[]).is_err());
+        assert!(to_changes(&wire, &Lent::default()).is_err());
     }
 }

@@ -10,20 +10,24 @@ mod cells;
 mod changes;
 mod claims;
 mod consumer;
+mod lent;
 mod schema;
 mod status;
 mod value;
 
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use cells::{SentCell, from_cells, to_cells};
-pub use changes::{Place, from_changes, from_changes_placed, inserted_by, name_inserts, to_changes, unplace};
+pub use changes::{
+    Place, from_changes, from_changes_placed, inserted_by, name_inserts, to_changes, unplace, values_in,
+};
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
+pub use lent::{Lent, NOT_LENT, from_slab, not_lent, parts_of_slabs};
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{
-    NOT_LENT, from_cell, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,
-    to_spot, to_value,
+    from_cell, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows, to_spot,
+    to_value,
 };
 
 use forebay_store::{Durability, ObjectRef};

@@ -1,17 +1,14 @@
 //! Values, cells and names of rows.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::{Element, LentExtent, Loan, PlacedKind, Row, Spot, Value};
+use forebay_store::{Element, Loan, PlacedKind, Row, Spot, Value};
 
+use super::lent::Lent;
 use super::{malformed, proto};
 use crate::cell::CellValue;
-use crate::error::{Error, Result};
-
-/// Why a value is refused that lies in an extent which is not its sender's.
-pub const NOT_LENT: &str = "NotLent";
+use crate::error::Result;
 
 /// Every element with its number on the wire, which is its place.
 const ELEMENTS: [Element; 12] = [
@@ -65,21 +62,19 @@ pub fn from_value(value: &Value<'_>) -> proto::Value {
 
 /// A value on the wire that was put into a lent extent.
 pub fn from_placed(loan: Loan, kind: PlacedKind, spot: Spot) -> proto::Value {
+    let placed = placed(loan.extent, loan.generation, kind, spot);
+    proto::Value { value: Some(proto::value::Value::Placed(placed)) }
+}
+
+pub(super) fn placed(extent: u32, generation: u32, kind: PlacedKind, spot: Spot) -> proto::Placed {
     use proto::placed::Kind;
-    let kind = match kind {
+    let kind = Some(match kind {
         PlacedKind::Utf8 => Kind::Text(true),
         PlacedKind::Binary => Kind::Binary(true),
         PlacedKind::Numbers(element) => Kind::Numbers(from_element(element)),
-    };
-    let placed = proto::Placed {
-        extent: loan.extent,
-        generation: loan.generation,
-        offset: spot.offset,
-        length: spot.length,
-        crc32c: spot.crc32c,
-        kind: Some(kind),
-    };
-    proto::Value { value: Some(proto::value::Value::Placed(placed)) }
+    });
+    let Spot { offset, length, crc32c } = spot;
+    proto::Placed { extent, generation, offset, length, crc32c, kind }
 }
 
 /// Puts a value's bytes where its place was said.
@@ -89,7 +84,7 @@ pub(super) fn unplace(
 ) -> Result<()> {
     use proto::placed::Kind;
     use proto::value::Value as Wire;
-    let Some(Wire::Placed(placed)) = &value.value else { return Ok(()) };
+    let Some(Wire::Placed(placed) | Wire::InSlab(placed)) = &value.value else { return Ok(()) };
     let bytes = find(placed)?;
     value.value = Some(match placed.kind.ok_or_else(|| malformed("a value of no kind"))? {
         Kind::Text(_) => Wire::Text(String::from_utf8(bytes).map_err(|_| malformed("a text that is none"))?),
@@ -104,25 +99,14 @@ pub fn to_spot(placed: &proto::Placed) -> Spot {
     Spot { offset: placed.offset, length: placed.length, crc32c: placed.crc32c }
 }
 
-fn to_placed<'v>(placed: &proto::Placed, lent: &'v [Arc<LentExtent>]) -> Result<Value<'v>> {
+/// What kind of value was put somewhere.
+pub(super) fn kind_of(placed: &proto::Placed) -> Result<PlacedKind> {
     use proto::placed::Kind;
-    let (extent, generation) = (placed.extent, placed.generation);
-    let found = lent.iter().find(|lent| {
-        let loan = lent.loan();
-        (loan.extent, loan.generation) == (extent, generation)
-    });
-    let lent = found.ok_or_else(|| {
-        let message = format!(
-            "generation {generation} of extent {extent} is not lent to this session; ask for another, or send the value"
-        );
-        Error::new(forebay_store::Kind::State, NOT_LENT, message)
-    })?;
-    let kind = match placed.kind.ok_or_else(|| malformed("a value of no kind"))? {
+    Ok(match placed.kind.ok_or_else(|| malformed("a value of no kind"))? {
         Kind::Text(_) => PlacedKind::Utf8,
         Kind::Binary(_) => PlacedKind::Binary,
         Kind::Numbers(element) => PlacedKind::Numbers(to_element(element)?),
-    };
-    Ok(lent.value(kind, to_spot(placed)))
+    })
 }
 
 /// What is said of an extent that is lent.
@@ -136,11 +120,11 @@ pub fn to_loan(loan: &proto::Loan) -> Loan {
     Loan { extent: loan.extent, generation: loan.generation, capacity: loan.capacity }
 }
 
-/// The value that is meant; bytes are borrowed from the message, or lie in one of the extents that were `lent` to its sender.
+/// The value that is meant; bytes are borrowed from the message, or lie in what was `lent` to its sender.
 ///
 /// # Errors
-/// `input` where there is none; `state` ([`NOT_LENT`]) where it is said to lie in another extent.
-pub fn to_value<'v>(value: Option<&'v proto::Value>, lent: &'v [Arc<LentExtent>]) -> Result<Value<'v>> {
+/// `input` where there is none; `state` ([`NOT_LENT`]) where it is said to lie in what is another's.
+pub fn to_value<'v>(value: Option<&'v proto::Value>, lent: &'v Lent) -> Result<Value<'v>> {
     use proto::value::Value as Wire;
     let value =
         value.and_then(|value| value.value.as_ref()).ok_or_else(|| malformed("a cell has no value"))?;
@@ -153,7 +137,8 @@ pub fn to_value<'v>(value: Option<&'v proto::Value>, lent: &'v [Arc<LentExtent>]
         Wire::Text(text) => Value::Utf8(Cow::Borrowed(text)),
         Wire::Binary(bytes) => Value::Binary(Cow::Borrowed(bytes)),
         Wire::Numbers(numbers) => Value::Numbers(to_element(numbers.element)?, Cow::Borrowed(&numbers.bytes)),
-        Wire::Placed(placed) => to_placed(placed, lent)?,
+        Wire::Placed(placed) => lent.placed(placed)?,
+        Wire::InSlab(placed) => lent.in_slab(placed)?,
     })
 }
 
@@ -227,17 +212,20 @@ mod tests {
         let numbers =
             ELEMENTS.map(|element| Value::Numbers(element, Cow::Borrowed(&[1, 2, 3, 4, 5, 6, 7, 8])));
         for value in values.iter().chain(&numbers) {
-            assert_eq!(to_value(Some(&from_value(value)), &[]).unwrap(), *value);
+            assert_eq!(to_value(Some(&from_value(value)), &Lent::default()).unwrap(), *value);
         }
     }
 
     #[test]
     fn what_is_no_value_or_row_is_refused() {
-        assert!(to_value(None, &[]).is_err() && to_value(Some(&proto::Value::default()), &[]).is_err());
+        assert!(
+            to_value(None, &Lent::default()).is_err()
+                && to_value(Some(&proto::Value::default()), &Lent::default()).is_err()
+        );
         let loan = Loan { extent: 1, generation: 2, capacity: 4096 };
         let spot = Spot { offset: 64, length: 5, crc32c: 7 };
         let stranger = from_placed(loan, PlacedKind::Numbers(Element::Int8), spot);
-        assert_eq!(to_value(Some(&stranger), &[]).unwrap_err().cause(), NOT_LENT);
+        assert_eq!(to_value(Some(&stranger), &Lent::default()).unwrap_err().cause(), crate::wire::NOT_LENT);
         for number in [-1, 0, 13, i32::MAX] {
             assert!(to_element(number).is_err(), "{number}");
         }

@@ -67,7 +67,7 @@ impl Service {
         stopper: Stopper,
     ) -> Self {
         let Settings { access, limits, .. } = settings;
-        let sessions = Sessions::new(store.clone(), limits.grace, limits.sessions_max, &tally);
+        let sessions = Sessions::new(store.clone(), &limits, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
         Service { store, queryable, queries, access, sessions, writers, turns, limits, tally, stopper }
@@ -152,6 +152,11 @@ impl Service {
         let places = self.store.consumers().into_iter().filter(|place| place.name == name);
         places.into_iter().try_for_each(|place| caller.check_table(&place.table))
     }
+}
+
+/// Whether a request came over a socket of this machine.
+pub(super) fn is_of_this_machine<T>(request: &Request<T>) -> bool {
+    request.extensions().get::<UdsConnectInfo>().is_some()
 }
 
 /// Whether a request comes from a process of this machine and of this process's own user.

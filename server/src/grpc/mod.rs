@@ -21,6 +21,8 @@ mod quick;
 mod replies;
 mod service;
 mod sessions;
+mod slab_door;
+mod slabs;
 mod streams;
 mod tally;
 mod waits;
@@ -80,6 +82,8 @@ pub(crate) struct Limits {
     pub(crate) message_bytes_max: usize,
     /// How long a piece of a message may take to come, and a piece of an answer to be taken.
     pub(crate) piece_time_max: Duration,
+    /// Of all clients together.
+    pub(crate) slab_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -96,6 +100,7 @@ impl Default for Limits {
             calls_per_connection_max: 1024,
             message_bytes_max: MESSAGE_BYTES_MAX,
             piece_time_max: Duration::from_secs(30),
+            slab_bytes_max: 1 << 30,
         }
     }
 }
@@ -115,12 +120,19 @@ impl std::fmt::Debug for Tls {
     }
 }
 
+/// A socket in the file system, with its path, which is removed at the end.
+#[derive(Debug)]
+pub(crate) struct UnixSocket {
+    pub(crate) listener: UnixListener,
+    pub(crate) path: PathBuf,
+}
+
 /// Where gRPC is served.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
-    /// With its path, which is removed at the end.
-    pub(crate) unix: Option<(UnixListener, PathBuf)>,
+    /// One for calls and one for slabs.
+    pub(crate) unix: Option<[UnixSocket; 2]>,
     pub(crate) connections: Connections,
 }
 
@@ -147,13 +159,21 @@ pub(crate) fn start(
     {
         let _inside = runtime.enter();
         runtime.spawn(sessions::sweep(service.sessions.clone()));
-        if let Some((listener, path)) = listeners.unix {
-            let incoming = connections.of(tokio::net::UnixListener::from_std(listener)?);
+        if let Some([calls, slabs]) = listeners.unix {
+            let door = slab_door::open(
+                tokio::net::UnixListener::from_std(slabs.listener)?,
+                service.sessions.clone(),
+            );
+            let door = tokio::spawn(door);
+            let incoming = connections.of(tokio::net::UnixListener::from_std(calls.listener)?);
             let served =
                 router(None, service.clone())?.serve_with_incoming_shutdown(incoming, stopper.told());
             serving.push(tokio::spawn(async move {
                 let ended = served.await;
-                let _ = std::fs::remove_file(path); // a socket that nobody listens on
+                door.abort();
+                for path in [calls.path, slabs.path] {
+                    let _ = std::fs::remove_file(path); // a socket that nobody listens on
+                }
                 ended
             }));
         }

@@ -4,6 +4,7 @@
 //! large goes to a thread for that, and so does everything where the store may have it wait.
 
 use forebay_client::wire::proto::*;
+use forebay_client::wire::values_in;
 use forebay_store::{Durability, Store};
 
 /// The largest changes that are made on a thread that others need, in bytes: more than a batch of 64 samples of 10 KB.
@@ -17,21 +18,17 @@ fn bytes_in(change: &Change) -> usize {
         Some(value::Value::Text(text)) => text.len(),
         Some(value::Value::Binary(bytes)) => bytes.len(),
         Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
-        Some(value::Value::Placed(placed)) => placed.length as usize,
+        Some(value::Value::Placed(placed) | value::Value::InSlab(placed)) => placed.length as usize,
         _ => 8,
     };
-    let values = |values: &[Value]| values.iter().map(value).sum::<usize>();
-    let cells =
-        |cells: &[Cell]| cells.iter().filter_map(|cell| cell.value.as_ref()).map(value).sum::<usize>();
-    match &change.change {
-        Some(change::Change::Insert(insert)) => {
-            (insert.rollouts.max(1) as usize).saturating_mul(ROW_BYTES + cells(&insert.cells))
-        }
-        Some(change::Change::InsertRows(rows)) => rows.sample_ids.len() * ROW_BYTES + values(&rows.values),
-        Some(change::Change::WriteRows(rows)) => rows.rows.len() / 24 * ROW_BYTES + values(&rows.values),
-        Some(change::Change::Write(write)) => ROW_BYTES + cells(&write.cells),
-        _ => ROW_BYTES,
-    }
+    let (rows, rollouts) = match &change.change {
+        Some(change::Change::Insert(insert)) => (1, insert.rollouts.max(1) as usize),
+        Some(change::Change::InsertRows(rows)) => (rows.sample_ids.len(), 1),
+        Some(change::Change::WriteRows(rows)) => (rows.rows.len() / 24, 1),
+        _ => (1, 1),
+    };
+    let bytes = rows * ROW_BYTES + values_in(change).map(value).sum::<usize>();
+    rollouts.saturating_mul(bytes)
 }
 
 /// Whether changes are made soon: they are small, and wait for nobody and for no disk.

@@ -3,19 +3,22 @@
 //! A call that changes something runs to its end once it has begun, whoever is still there to hear of it, and its answer is
 //! kept under its name. A wait for rows ends with its client.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
-use forebay_store::{ConsumerKind, Delete, Kind, LentExtent, Rewind};
+use forebay_store::{ConsumerKind, Delete, Kind, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
-use super::call::{ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_own_user};
+use super::call::{
+    ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
+};
 use super::quick;
+use super::sessions::{Local, Session};
+use super::slabs::SLAB_BYTES;
 use super::streams::{self, Answers};
 use crate::access::Scope;
 use crate::asked::failure;
@@ -27,14 +30,16 @@ fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
 }
 
-/// The changes of a message, made by a holder in one of two ways.
+/// The changes of a message of a session, made by its holder in one of two ways.
 fn changed<T>(
     holder: &Holder,
     message: Option<&Changes>,
-    lent: &[Arc<LentExtent>],
+    of: &Session,
     make: impl FnOnce(&forebay_client::Changes<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let changes = wire::to_changes(message.ok_or_else(|| malformed("no changes"))?, lent)?;
+    let message = message.ok_or_else(|| malformed("no changes"))?;
+    let lent = of.lent(message)?;
+    let changes = wire::to_changes(message, &lent)?;
     let named: Vec<_> = changes.rows().collect();
     holder.store().check_rows(&named)?;
     make(&changes)
@@ -62,12 +67,16 @@ impl Protocol for Service {
         use open_event::Event;
         let open = || -> Result<_, Error> {
             let caller = self.caller(&request)?;
-            let OpenRequest { owner, resume, neighbour } = request.get_ref();
-            let neighbour = *neighbour && is_own_user(&request);
+            let OpenRequest { owner, resume, neighbour, slabs } = request.get_ref();
+            let local = match is_of_this_machine(&request) {
+                true if *neighbour && is_own_user(&request) => Local::Neighbour,
+                true if *slabs => Local::Slabs,
+                _ => Local::Nothing,
+            };
             let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
-            Ok((self.sessions.enter(&caller.name, owner, resume, neighbour)?, neighbour))
+            Ok((self.sessions.enter(&caller.name, owner, resume, local)?, local))
         };
-        let ((id, present, resumed), neighbour) = open().map_err(|error| from_error(&error))?;
+        let ((id, present, resumed), local) = open().map_err(|error| from_error(&error))?;
         let first = Opened {
             session: id.to_vec().into(),
             store_id: self.store.id(),
@@ -75,7 +84,8 @@ impl Protocol for Service {
             grace_ms: self.sessions.grace.as_millis() as u64,
             message_bytes_max: self.limits.message_bytes_max as u64,
             resumed,
-            neighbourhood: neighbour.then(|| self.neighbourhood()),
+            neighbourhood: (local == Local::Neighbour).then(|| self.neighbourhood()),
+            slab_bytes: if local == Local::Slabs { SLAB_BYTES } else { 0 },
         };
         let first = OpenEvent { event: Some(Event::Opened(first)) };
         let alive = || OpenEvent { event: Some(Event::Alive(true)) };
@@ -170,11 +180,11 @@ impl Protocol for Service {
         allowed.map_err(|error| from_error(&error))?;
         let all = message.changes.iter().flat_map(|changes| &changes.changes);
         let rows = all.map(wire::inserted_by).sum::<u64>() as usize;
-        let lent = call.session.lent();
+        let session = call.session.clone();
         let is_quick = message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes));
         let write = move |holder: &Holder| {
             let changes = message.changes.as_ref();
-            let rows = changed(holder, changes, &lent, |changes| changes.apply(holder.store()))?;
+            let rows = changed(holder, changes, &session, |changes| changes.apply(holder.store()))?;
             Ok(WriteReply { rows: rows_of(&rows) })
         };
         match is_quick {
@@ -190,7 +200,8 @@ impl Protocol for Service {
         self.once_written(call, 1, move |holder| {
             let row = wire::to_row(&row)?;
             holder.store().check_rows(&[row])?;
-            let value = value.as_ref().map(|value| wire::to_value(Some(value), &[])).transpose()?;
+            let none = wire::Lent::default();
+            let value = value.as_ref().map(|value| wire::to_value(Some(value), &none)).transpose()?;
             grow(holder.store(), &table, row, &column, value)?;
             Ok(GrowReply {})
         })
@@ -317,8 +328,8 @@ impl Protocol for Service {
                 changes.changes.iter().try_for_each(|change| call.caller.check_table(&change.table));
             allowed.map_err(|error| from_error(&error))?;
         }
-        let (session, epoch, lent) =
-            (call.session.clone(), (incarnation, claim, member), call.session.lent());
+        let (session, epoch) = (call.session.clone(), (incarnation, claim, member));
+        let of = session.clone();
         let is_quick = match &how {
             Some(How::Finish(changes)) => {
                 changes.changes.is_empty() && !quick::waits_for_disk(&self.store, &changes.durability)
@@ -330,8 +341,7 @@ impl Protocol for Service {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
                 How::Finish(changes) => {
-                    let rows =
-                        changed(holder, Some(&changes), &lent, |changes| holder.finish(epoch, changes))?;
+                    let rows = changed(holder, Some(&changes), &of, |changes| holder.finish(epoch, changes))?;
                     SettleReply { rows: rows_of(&rows), ..done }
                 }
                 How::Release(_) => holder.release(epoch).map(|()| done)?,

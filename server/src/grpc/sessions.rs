@@ -7,12 +7,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_client::wire::Lent;
+use forebay_client::wire::proto::Changes;
 use forebay_client::{Error, Holder};
-use forebay_store::{Kind, LentExtent, Store};
-use tokio::sync::Notify;
+use forebay_store::{Kind, Store};
+use tokio::sync::{Notify, Semaphore};
 
+use super::Limits;
 use super::loans::Loans;
 use super::replies::Replies;
+use super::slabs::{self, Slabs};
 use super::tally::{Ended, Tally};
 use super::waits::Waits;
 
@@ -32,6 +36,8 @@ pub(super) struct Session {
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
     pub(super) loans: Option<Loans>,
+    /// What a client of this machine fills that is no neighbour; none for anybody else.
+    pub(super) slabs: Option<Slabs>,
     /// Whose token began it: nobody else goes on with it.
     caller: String,
     presence: Mutex<Presence>,
@@ -50,7 +56,20 @@ pub(super) struct Sessions {
     pub(super) grace: Duration,
     most: usize,
     tally: Tally,
+    /// How many slabs there may be yet.
+    slabs: Arc<Semaphore>,
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
+}
+
+/// What a client of this machine may share with the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Local {
+    /// Nothing: all is sent.
+    Nothing,
+    /// Slabs, which it fills.
+    Slabs,
+    /// The store's files.
+    Neighbour,
 }
 
 /// Says that a client is there, until it is dropped.
@@ -62,11 +81,17 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sessions {
-    /// `most` at the same time, each kept for `grace` after its client was there last.
-    pub(super) fn new(store: Store, grace: Duration, most: usize, tally: &Tally) -> Self {
+    /// As many as may be at the same time, each kept for a grace after its client was there last.
+    pub(super) fn new(store: Store, limits: &Limits, tally: &Tally) -> Self {
         let open = Arc::default();
         tally.watch(&open);
-        Sessions { store, grace, most, tally: tally.clone(), open }
+        let (grace, most) = (limits.grace, limits.sessions_max);
+        Sessions { store, grace, most, tally: tally.clone(), slabs: slabs::room(limits.slab_bytes_max), open }
+    }
+
+    /// The session of that name, whoever asks.
+    pub(super) fn named(&self, id: &SessionId) -> Option<Arc<Session>> {
+        lock(&self.open).get(id).cloned()
     }
 
     /// Goes on with a session that is there and the caller's, or begins one. Gives its name and whether it went on.
@@ -75,7 +100,7 @@ impl Sessions {
         caller: &str,
         owner: &str,
         resume: Option<SessionId>,
-        neighbour: bool,
+        local: Local,
     ) -> Result<(SessionId, Present, bool), Error> {
         let mut open = lock(&self.open);
         if let Some(id) = resume
@@ -105,7 +130,8 @@ impl Sessions {
             replies: Replies::default(),
             waits: Waits::default(),
             settled: Notify::new(),
-            loans: neighbour.then(Loans::default),
+            loans: (local == Local::Neighbour).then(Loans::default),
+            slabs: (local == Local::Slabs).then(|| Slabs::new(&self.slabs)),
             caller: caller.to_owned(),
             presence: Mutex::new(Presence { streams: 0, gone_since: Instant::now() }),
         };
@@ -177,11 +203,14 @@ impl Session {
     pub(super) fn give_back(&self) {
         self.holder.give_back();
         self.loans.iter().for_each(Loans::take_back);
+        self.slabs.iter().for_each(Slabs::let_go);
     }
 
-    /// The extents that its client was lent.
-    pub(super) fn lent(&self) -> Vec<Arc<LentExtent>> {
-        self.loans.as_ref().map(Loans::all).unwrap_or_default()
+    /// What its client was lent: extents, and what changes name of slabs.
+    pub(super) fn lent(&self, changes: &Changes) -> Result<Lent, Error> {
+        let extents = self.loans.as_ref().map(Loans::all).unwrap_or_default();
+        let slabs = self.slabs.as_ref().map(|slabs| slabs.copy(changes)).transpose()?.unwrap_or_default();
+        Ok(Lent { extents, slabs })
     }
 }
 
@@ -209,30 +238,31 @@ mod tests {
     fn sessions(grace: Duration) -> (tempfile::TempDir, Sessions) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
-        (dir, Sessions::new(store, grace, 2, &Tally::default()))
+        let limits = Limits { grace, sessions_max: 2, ..Limits::default() };
+        (dir, Sessions::new(store, &limits, &Tally::default()))
     }
 
     #[test]
     fn a_session_is_there_while_its_client_is_and_for_a_grace_after() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let (id, present, resumed) = sessions.enter("a", "rank 0", None, false).unwrap();
+        let (id, present, resumed) = sessions.enter("a", "rank 0", None, Local::Nothing).unwrap();
         assert!(!resumed && sessions.sweep().is_empty());
-        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id), false).unwrap();
+        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id), Local::Nothing).unwrap();
         assert!(resumed && again == id);
         drop(present);
         assert!(sessions.sweep().is_empty(), "another stream is open");
         drop(second);
         assert_eq!((sessions.sweep().len(), sessions.count()), (1, 0));
         assert_eq!(sessions.find("a", &id).unwrap_err().cause(), "SessionLost");
-        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id), false).unwrap();
+        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id), Local::Nothing).unwrap();
         assert!(!resumed, "it is gone for good");
     }
 
     #[test]
     fn nobody_goes_on_with_a_session_of_another() {
         let (_dir, sessions) = sessions(Duration::from_secs(3600));
-        let (id, present, _) = sessions.enter("a", "rank 0", None, false).unwrap();
-        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id), false).unwrap();
+        let (id, present, _) = sessions.enter("a", "rank 0", None, Local::Nothing).unwrap();
+        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id), Local::Nothing).unwrap();
         assert!(!resumed && other != id);
         for (caller, name) in [("b", &id[..]), ("a", &id[..15]), ("a", &[])] {
             assert_eq!(sessions.find(caller, name).unwrap_err().cause(), "SessionLost");
@@ -246,7 +276,7 @@ mod tests {
     #[test]
     fn a_place_that_is_given_back_is_there_for_the_next() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let enter = || sessions.enter("a", "rank 0", None, false);
+        let enter = || sessions.enter("a", "rank 0", None, Local::Nothing);
         let (first, kept) = (enter().unwrap(), enter().unwrap());
         for _ in 0..8 {
             let error = enter().unwrap_err();
@@ -265,13 +295,13 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_while_sessions_are_swept_has_its_session_or_another() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None, false).unwrap();
+        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None, Local::Nothing).unwrap();
         std::thread::scope(|scope| {
             let sweeps = scope.spawn(|| (0..2_000).map(|_| sessions.sweep().len()).sum::<usize>());
             let mut lost = 0;
             while !sweeps.is_finished() {
                 drop(present);
-                let (next, here, resumed) = sessions.enter("a", "rank 0", Some(id), false).unwrap();
+                let (next, here, resumed) = sessions.enter("a", "rank 0", Some(id), Local::Nothing).unwrap();
                 assert!(resumed == (next == id) && sessions.find("a", &next).is_ok());
                 lost += usize::from(!resumed);
                 (id, present) = (next, here);

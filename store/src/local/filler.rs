@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::gathered::Gathered;
 use super::lent::ALIGN_BYTES;
 use super::loan::Loan;
 use super::lock::FillerLock;
@@ -12,18 +13,13 @@ use crate::disk::{Disk, DiskFile, LocalDisk};
 use crate::error::{Cause, Result};
 use crate::extent::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES};
 
-/// Bytes that are gathered before the kernel is called: what the cache holds.
-const GATHERED_BYTES_MAX: usize = 256 << 10;
-
 /// Fills an extent that a store of another process has lent to this one. Values lie behind each other; none is read or
 /// moved again. Dropping it lets go of the extent.
 #[derive(Debug)]
 pub struct ExtentFiller {
     loan: Loan,
     file: Box<dyn DiskFile>,
-    next: usize,
-    gathered: Vec<u8>,
-    gathered_from: usize,
+    gathered: Gathered,
     _lock: FillerLock,
 }
 
@@ -54,8 +50,9 @@ impl ExtentFiller {
         if !ExtentHeader::decode(&header).is_ok_and(fits) {
             return Err(Cause::LoanOver { extent: loan.extent, generation: loan.generation }.into());
         }
-        let next = HEADER_BYTES.next_multiple_of(ALIGN_BYTES);
-        Ok(ExtentFiller { loan, file, next, gathered: Vec::new(), gathered_from: next, _lock: lock })
+        let first = HEADER_BYTES.next_multiple_of(ALIGN_BYTES);
+        let gathered = Gathered::new(first, loan.capacity as usize);
+        Ok(ExtentFiller { loan, file, gathered, _lock: lock })
     }
 
     /// What was lent.
@@ -68,20 +65,12 @@ impl ExtentFiller {
     /// # Errors
     /// `capacity` and `state` as the disk has them.
     pub fn place(&mut self, bytes: &[u8]) -> Result<Option<Spot>> {
-        let end = (self.next + bytes.len()).next_multiple_of(8) + TRAILER_BYTES;
-        if end > self.loan.capacity as usize {
-            return Ok(None);
-        }
-        let spot =
-            Spot { offset: self.next as u32, length: bytes.len() as u32, crc32c: crc32c::crc32c(bytes) };
-        self.gathered.extend_from_slice(bytes);
-        self.next = end.next_multiple_of(ALIGN_BYTES);
-        // The trailer's place among them: the store writes it when it takes the value.
-        self.gathered.resize(self.next - self.gathered_from, 0);
-        if self.gathered.len() >= GATHERED_BYTES_MAX {
+        // The trailer's place behind it: the store writes it when it takes the value.
+        let Some(offset) = self.gathered.place(bytes, TRAILER_BYTES) else { return Ok(None) };
+        if self.gathered.is_much() {
             self.flush()?;
         }
-        Ok(Some(spot))
+        Ok(Some(Spot { offset, length: bytes.len() as u32, crc32c: crc32c::crc32c(bytes) }))
     }
 
     /// The bytes of a value that was placed, and brought to the kernel, held against its checksum. Also when the loan is over:
@@ -91,11 +80,10 @@ impl ExtentFiller {
     /// `input` when it was not placed here; `state` as the disk has them.
     pub fn read(&self, spot: Spot) -> Result<Vec<u8>> {
         let misplaced = |reason| spot.misplaced(self.loan.extent, reason);
-        let (from, length) = (spot.offset as usize, spot.length as usize);
-        if from.checked_add(length).is_none_or(|end| end > self.gathered_from) {
+        if !self.gathered.is_flushed(spot.offset, spot.length) {
             return Err(misplaced("nothing was put there"));
         }
-        let mut bytes = vec![0; length];
+        let mut bytes = vec![0; spot.length as usize];
         let io = |e| Cause::io("read", format!("extent {}", self.loan.extent), e);
         self.file.read_at(&mut bytes, u64::from(spot.offset)).map_err(io)?;
         match crc32c::crc32c(&bytes) == spot.crc32c {
@@ -109,10 +97,8 @@ impl ExtentFiller {
     /// # Errors
     /// `capacity` and `state` as the disk has them.
     pub fn flush(&mut self) -> Result<()> {
-        let end = self.gathered.len().min(self.loan.capacity as usize - self.gathered_from);
-        let written = self.file.write_at(self.gathered_from as u64, &self.gathered[..end]);
-        self.gathered.clear();
-        self.gathered_from = self.next;
-        written.map_err(|e| Cause::io("write to", format!("extent {}", self.loan.extent), e).into())
+        let file = &self.file;
+        let flushed = self.gathered.flush(|offset, bytes| file.write_at(offset, bytes));
+        flushed.map_err(|e| Cause::io("write to", format!("extent {}", self.loan.extent), e).into())
     }
 }

@@ -3,8 +3,8 @@
 //! Who shares the machine and may open the store's files need not send values through a socket. Such a *neighbour* fills an
 //! extent of its own ([`ExtentFiller`]), which the store has lent to it ([`LentExtent`]), and says only where each value
 //! lies; and it is told where the values of its claims lie, and reads them through mappings of its own
-//! ([`ValueReader`]). What it may do so is what it may do anyway: whoever may open the files may spoil them. All others
-//! send and get values.
+//! ([`ValueReader`]). What it may do so is what it may do anyway: whoever may open the files may spoil them. Others of
+//! the machine may fill [slabs](Slab), which are copied from; all others send and get values.
 //!
 //! # What the store believes
 //! Nothing. A value that is said to lie in a lent extent is read with `read`, so that a file that was cut short is an error
@@ -23,6 +23,7 @@
 //!   that may be given away.
 
 mod filler;
+mod gathered;
 mod lent;
 mod loan;
 mod lock;
@@ -30,6 +31,7 @@ mod placed;
 mod places;
 mod ranges;
 mod reader;
+mod slab;
 mod taken;
 
 pub use filler::ExtentFiller;
@@ -38,6 +40,7 @@ pub use loan::Loan;
 pub use placed::{Placed, PlacedKind, Spot};
 pub use places::Places;
 pub use reader::{Hold, ValuePlace, ValueReader};
+pub use slab::{Copied, Slab, SlabFiller};
 
 pub(crate) use lock::may_give_away;
 pub(crate) use taken::TakenValues;

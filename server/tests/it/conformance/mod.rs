@@ -1,5 +1,5 @@
 //! What a store promises, asked of a client on every way that there is: in this process, as a neighbour that uses the
-//! store's files, over a socket, over TCP.
+//! store's files, with slabs, over a socket, over TCP.
 //!
 //! A case is written once and run on all ways ([`on_every_way`]); whatever differs between them is a fault.
 
@@ -26,6 +26,9 @@ pub(crate) const LONG: Wait = Wait::For(Duration::from_secs(30));
 pub(crate) enum Way {
     Embedded,
     Neighbour,
+    /// Over a socket, with values in slabs.
+    Slabs,
+    /// Over a socket, with values sent.
     Socket,
     Tcp,
     /// Over TCP, with everything packed.
@@ -33,7 +36,8 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 5] = [Way::Embedded, Way::Neighbour, Way::Socket, Way::Tcp, Way::Packed];
+    pub(crate) const ALL: [Way; 6] =
+        [Way::Embedded, Way::Neighbour, Way::Slabs, Way::Socket, Way::Tcp, Way::Packed];
 }
 
 /// A store and a server in front of it.
@@ -55,7 +59,9 @@ impl World {
         let builder = Server::builder();
         let builder = match way {
             Way::Embedded => None,
-            Way::Neighbour | Way::Socket => Some(builder.grpc_socket(dir.path().join("grpc.sock"))),
+            Way::Neighbour | Way::Slabs | Way::Socket => {
+                Some(builder.grpc_socket(dir.path().join("grpc.sock")))
+            }
             Way::Tcp | Way::Packed => Some(builder.grpc("127.0.0.1:0".parse().unwrap())),
         };
         let server =
@@ -65,7 +71,9 @@ impl World {
 
     pub(crate) fn address(&self) -> String {
         match self.way {
-            Way::Neighbour | Way::Socket => format!("unix://{}", self.dir.path().join("grpc.sock").display()),
+            Way::Neighbour | Way::Slabs | Way::Socket => {
+                format!("unix://{}", self.dir.path().join("grpc.sock").display())
+            }
             _ => format!("grpc://{}", self.server.as_ref().unwrap().grpc_address().unwrap()),
         }
     }
@@ -79,8 +87,10 @@ impl World {
                 Client::over(Arc::new(embedded))
             }
             way => {
-                let options =
-                    ConnectOptions::default().neighbour(way == Way::Neighbour).compress(way == Way::Packed);
+                let options = ConnectOptions::default()
+                    .neighbour(way == Way::Neighbour)
+                    .slabs(way == Way::Slabs)
+                    .compress(way == Way::Packed);
                 Client::connect(&self.address(), &options).unwrap()
             }
         }

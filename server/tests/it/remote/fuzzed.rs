@@ -231,8 +231,13 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
         ("Maintain", MaintainRequest { what: Some(maintain_request::What::Sync(true)) }.encode_to_vec()),
         (
             "Open",
-            OpenRequest { owner: "me".to_owned(), resume: Some(vec![7; 16].into()), neighbour: true }
-                .encode_to_vec(),
+            OpenRequest {
+                owner: "me".to_owned(),
+                resume: Some(vec![7; 16].into()),
+                neighbour: true,
+                slabs: true,
+            }
+            .encode_to_vec(),
         ),
     ]
 }

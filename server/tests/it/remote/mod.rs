@@ -11,3 +11,4 @@ mod proxy;
 mod pushed;
 mod raw;
 mod shared;
+mod slabs;

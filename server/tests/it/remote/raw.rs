@@ -8,7 +8,7 @@ use forebay_store::NewRow;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use tonic::metadata::MetadataValue;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::conformance::World;
@@ -27,9 +27,10 @@ impl Raw {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address = world.address().replace("grpc://", "http://");
         let (client, channel, presence, session) = runtime.block_on(async {
-            let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
+            let channel = Endpoint::new(address).unwrap().connect().await.unwrap();
             let mut client = StoreClient::new(channel.clone());
-            let mut presence = client.open(OpenRequest::default()).await.unwrap().into_inner();
+            let asked = OpenRequest { slabs: true, ..OpenRequest::default() };
+            let mut presence = client.open(asked).await.unwrap().into_inner();
             let first = presence.message().await.unwrap().unwrap().event.unwrap();
             let open_event::Event::Opened(opened) = first else { panic!("{first:?}") };
             (client, channel, presence, opened.session.to_vec())

@@ -1,0 +1,68 @@
+//! Where values may lie that a message only names.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_store::{Copied, Kind, LentExtent, PlacedKind, Spot, Value};
+
+use super::proto;
+use super::value::{kind_of, to_spot};
+use crate::error::{Error, Result};
+
+/// The cause of an error for a value in an extent or a slab that its sender was not lent.
+pub const NOT_LENT: &str = "NotLent";
+
+/// What was lent to the sender of a message.
+#[derive(Debug, Default)]
+pub struct Lent {
+    /// Extents of the store.
+    pub extents: Vec<Arc<LentExtent>>,
+    /// What was copied out of slabs, by their numbers.
+    pub slabs: BTreeMap<u32, Copied>,
+}
+
+/// An extent or a slab is none that its sender was lent.
+pub fn not_lent(what: &str) -> Error {
+    let message = format!("{what} is not lent to this session; ask for another, or send the value");
+    Error::new(Kind::State, NOT_LENT, message)
+}
+
+impl Lent {
+    /// A value in an extent.
+    pub(super) fn placed(&self, placed: &proto::Placed) -> Result<Value<'_>> {
+        let (extent, generation) = (placed.extent, placed.generation);
+        let is_named = |lent: &&Arc<LentExtent>| {
+            let loan = lent.loan();
+            (loan.extent, loan.generation) == (extent, generation)
+        };
+        let lent = self.extents.iter().find(is_named);
+        let lent = lent.ok_or_else(|| not_lent(&format!("generation {generation} of extent {extent}")))?;
+        Ok(lent.value(kind_of(placed)?, to_spot(placed)))
+    }
+
+    /// A value in a slab.
+    pub(super) fn in_slab(&self, placed: &proto::Placed) -> Result<Value<'_>> {
+        let slab = self.slabs.get(&placed.extent);
+        let slab = slab.ok_or_else(|| not_lent(&format!("slab {}", placed.extent)))?;
+        Ok(slab.value(kind_of(placed)?, to_spot(placed))?)
+    }
+}
+
+/// A value on the wire that was put into a slab.
+pub fn from_slab(slab: u32, kind: PlacedKind, spot: Spot) -> proto::Value {
+    let placed = super::value::placed(slab, 0, kind, spot);
+    proto::Value { value: Some(proto::value::Value::InSlab(placed)) }
+}
+
+/// Which part of each slab the changes name: from the first value to the end of the last.
+pub fn parts_of_slabs(changes: &proto::Changes) -> BTreeMap<u32, Range<u32>> {
+    let mut parts: BTreeMap<u32, Range<u32>> = BTreeMap::new();
+    for value in changes.changes.iter().flat_map(super::values_in) {
+        let Some(proto::value::Value::InSlab(placed)) = &value.value else { continue };
+        let end = placed.offset.saturating_add(placed.length);
+        let part = parts.entry(placed.extent).or_insert(placed.offset..end);
+        *part = part.start.min(placed.offset)..part.end.max(end);
+    }
+    parts
+}
