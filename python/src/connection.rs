@@ -10,7 +10,8 @@ use crate::failure::{Result, input};
 use crate::options::{flag, seconds, wrong};
 
 /// The names that `forebay.connect` takes. Times are in seconds.
-const NAMES: [&str; 7] = ["token", "owner", "timeout", "call_timeout", "outage_timeout", "neighbour", "tls"];
+const NAMES: [&str; 8] =
+    ["token", "owner", "timeout", "call_timeout", "outage_timeout", "neighbour", "slabs", "tls"];
 /// What `tls` may hold: PEM texts, or the paths of files with them.
 const TLS_NAMES: [&str; 3] = ["authority", "certificate", "key"];
 
@@ -36,6 +37,7 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<ConnectOption
             "call_timeout" => options.call_time_max(seconds(&name, &value)?),
             "outage_timeout" => options.outage_time_max(seconds(&name, &value)?),
             "neighbour" => options.neighbour(flag(&name, &value)?),
+            "slabs" => options.slabs(flag(&name, &value)?),
             _ => tls(options, &value)?,
         };
     }

@@ -64,10 +64,10 @@ def test_a_store_says_where_it_is_and_whose_claims_they_are(server, store, solve
     assert len(first) == len(second) == 1
 
 
-@pytest.mark.parametrize("neighbour", [True, False])
-def test_values_lie_in_the_files_of_the_store_or_are_sent(server, solver, read, neighbour):
+@pytest.mark.parametrize(("neighbour", "slabs"), [(True, True), (False, True), (False, False)])
+def test_values_lie_in_the_files_of_the_store_or_are_sent(server, solver, read, neighbour, slabs):
     tokens = np.arange(1000, dtype=np.int32)
-    with forebay.connect(server.address, neighbour=neighbour) as mine:
+    with forebay.connect(server.address, neighbour=neighbour, slabs=slabs) as mine:
         mine.table("solver").insert(policy_version=0, sample_ids=["q_0_0"], response=[tokens])
         with mine.consumer("read").claim(size=1, timeout=30) as claim:
             (row,) = claim["response"]

@@ -78,6 +78,7 @@ def connect(
     call_timeout: float | None = None,
     outage_timeout: float | None = None,
     neighbour: bool | None = None,
+    slabs: bool | None = None,
     tls: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Store:
     """Connects to the store of a server (``forebay serve``): ``unix:///run/fb.sock``, ``grpc://HOST:PORT``, or
@@ -91,6 +92,8 @@ def connect(
     outage_timeout: for how long a call is sent again while the server cannot be reached, before RetryError. A call is made
         once, however often it is sent. Default: 30; 0 raises at once.
     neighbour: whether values may stay in the store's files, over a socket of this machine and user. Default: true.
+    slabs: whether values are handed over in memory shared with the server, where they may not stay in its files, over a socket
+        of this machine. Default: true.
     tls: certificates, each as a PEM text or as the path of a file: ``authority``, who has signed the server's (needed for
         ``grpcs``), and for servers that ask for one this client's own ``certificate`` and ``key``.
 
