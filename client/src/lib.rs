@@ -39,6 +39,9 @@ mod connection;
 mod consumer;
 mod embedded;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod holder;
 mod neighbour;
 mod remote;

@@ -312,7 +312,8 @@ mod tests {
         let tokens = |call: u128| {
             let mut wire = from_changes(&changes);
             name_inserts(&mut wire, call);
-            let named = to_changes(&wire, &Lent::default()).unwrap().list;
+            let nothing = Lent::default();
+            let named = to_changes(&wire, &nothing).unwrap().list;
             let token = |change: Change<'_>| match change.what {
                 What::Insert { row, .. } => row.token,
                 _ => 0,
