@@ -59,6 +59,54 @@ pub enum Error {
         /// Its advantage.
         advantage: f32,
     },
+    /// A row's weight is negative or not a finite number.
+    #[error("sequence {row} has weight {weight}; give 0 or more")]
+    Weight {
+        /// Which sequence of the unit, from 0.
+        row: usize,
+        /// Its weight.
+        weight: f32,
+    },
+    /// A column beside the response has another length than the response.
+    #[error("sequence {row} has {length} values of {column} for {expected} tokens")]
+    ColumnLength {
+        /// Which sequence of the unit, from 0.
+        row: usize,
+        /// The column.
+        column: &'static str,
+        /// Its length.
+        length: usize,
+        /// The tokens of the response.
+        expected: usize,
+    },
+    /// A column that the objective needs is not given.
+    #[error("sequence {row} has no {column}; give them or train with an objective that does not need them")]
+    MissingColumn {
+        /// Which sequence of the unit, from 0.
+        row: usize,
+        /// The column.
+        column: &'static str,
+    },
+    /// A mask lets no token through.
+    #[error("sequence {row} trains none of its {tokens} tokens; leave it out or give it weight 0")]
+    EmptyMask {
+        /// Which sequence of the unit, from 0.
+        row: usize,
+        /// The tokens of its response.
+        tokens: usize,
+    },
+    /// A recorded log-probability of a trained token is not a finite number.
+    #[error("sequence {row} has {column} {value} at token {token} of its response")]
+    LogProb {
+        /// Which sequence of the unit, from 0.
+        row: usize,
+        /// The column.
+        column: &'static str,
+        /// Which token of the response, from 0.
+        token: usize,
+        /// The value.
+        value: f32,
+    },
     /// A unit without rows.
     #[error("unit {position} has no rows")]
     EmptyUnit {
@@ -125,6 +173,11 @@ impl Error {
             | Self::EmptyPrompt { .. }
             | Self::TooLong { .. }
             | Self::Advantage { .. }
+            | Self::Weight { .. }
+            | Self::ColumnLength { .. }
+            | Self::MissingColumn { .. }
+            | Self::EmptyMask { .. }
+            | Self::LogProb { .. }
             | Self::EmptyUnit { .. }
             | Self::OtherPolicy { .. } => ErrorKind::Input,
             Self::OtherVersion { .. }

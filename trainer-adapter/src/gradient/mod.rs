@@ -5,11 +5,16 @@
 
 mod cache;
 mod loss;
+mod objective;
 mod plan;
+mod row;
 mod unit;
 
 pub(crate) use cache::GradientCache;
 pub use cache::UnitTotals;
+pub(crate) use loss::Loss;
 pub use loss::LossForm;
-pub(crate) use plan::Plan;
+pub use objective::{Objective, PolicyTerm};
+pub(crate) use plan::{Plan, Slopes, Terms};
+pub use row::Row;
 pub use unit::{Sequence, Unit, UnitReport};

@@ -19,13 +19,14 @@ pub use report::{CacheReport, StepReport};
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::gradient::{GradientCache, Plan, Unit, UnitReport, UnitTotals};
+use crate::gradient::{GradientCache, Loss, Objective, Plan, Row, Terms, Unit, UnitReport, UnitTotals};
 use crate::policy::{Activations, Policy};
 
 /// Trains one policy.
 pub struct Trainer<D: Device> {
     device: D,
     options: TrainerOptions,
+    objective: Objective,
     policy: Arc<Policy<D>>,
     first_moments: D::Buffer,
     second_moments: D::Buffer,
@@ -55,8 +56,37 @@ impl<D: Device> Trainer<D> {
             activations: Mutex::default(),
             device: device.clone(),
             options,
+            objective: Objective::default(),
             policy: Arc::new(policy),
         })
+    }
+
+    /// The same trainer with another objective; the default is the score function alone. To be called before the first
+    /// unit: what is in the cache stays as it was computed.
+    ///
+    /// ```
+    /// use forebay_trainer_adapter::{CpuDevice, Objective, Policy, PolicyConfig, PolicyTerm, Trainer, TrainerOptions};
+    /// # fn main() -> Result<(), forebay_trainer_adapter::Error> {
+    /// let device = CpuDevice::inline();
+    /// let policy = Policy::initialise(&device, &PolicyConfig::small(300), 7)?;
+    /// let objective = Objective { policy_term: PolicyTerm::CLIP_HIGHER, kl_coefficient: 0.04 };
+    /// let trainer = Trainer::new(&device, policy, TrainerOptions::default())?.with_objective(objective)?;
+    /// assert_eq!(trainer.objective(), objective);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a field is not valid.
+    pub fn with_objective(mut self, objective: Objective) -> Result<Self, Error> {
+        objective.validate()?;
+        self.objective = objective;
+        Ok(self)
+    }
+
+    /// The objective.
+    pub fn objective(&self) -> Objective {
+        self.objective
     }
 
     /// The current weights, to sample from. A later update leaves them as they are.
@@ -95,9 +125,13 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::OtherVersion`], [`Error::PositionTaken`] if the unit does not belong here;
-    /// [`Error::EmptyUnit`], [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`], [`Error::Advantage`] if a row
-    /// cannot be computed. The cache is then as before.
-    pub fn accumulate(&mut self, unit: &Unit<'_>) -> Result<UnitReport, Error> {
+    /// [`Error::EmptyUnit`], [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`], [`Error::Advantage`],
+    /// [`Error::Weight`], [`Error::ColumnLength`], [`Error::MissingColumn`], [`Error::EmptyMask`], [`Error::LogProb`] if a
+    /// row cannot be computed. The cache is then as before.
+    pub fn accumulate<'a, R>(&mut self, unit: &Unit<'a, R>) -> Result<UnitReport, Error>
+    where
+        R: Copy + Into<Row<'a>>,
+    {
         let mut reports = self.accumulate_many(std::slice::from_ref(unit))?;
         Ok(reports.swap_remove(0))
     }
@@ -106,11 +140,14 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// As [`Self::accumulate`], for the first unit that has one.
-    pub fn accumulate_many(&mut self, units: &[Unit<'_>]) -> Result<Vec<UnitReport>, Error> {
+    pub fn accumulate_many<'a, R>(&mut self, units: &[Unit<'a, R>]) -> Result<Vec<UnitReport>, Error>
+    where
+        R: Copy + Into<Row<'a>>,
+    {
         let plans = self.plan(units)?;
         let work: Vec<Mutex<Option<D::Buffer>>> = plans
             .iter()
-            .map(|plan| (!plan.is_flat()).then(|| self.cache.buffer(&self.device)).into())
+            .map(|plan| (!plan.is_flat(Terms::All)).then(|| self.cache.buffer(&self.device)).into())
             .collect();
         let done: Vec<Mutex<Option<Computed<D>>>> = plans.iter().map(|_| Mutex::default()).collect();
         self.device.for_each(plans.len(), &|index| {
@@ -118,18 +155,20 @@ impl<D: Device> Trainer<D> {
             *locked(&done[index]) = Some(self.compute(&plans[index], gradient));
         });
         let mut reports = Vec::with_capacity(units.len());
-        for (unit, done) in units.iter().zip(done) {
+        for ((unit, plan), done) in units.iter().zip(&plans).zip(done) {
             let computed = done.into_inner().unwrap_or_else(PoisonError::into_inner);
             let (report, gradient) = computed.expect("for_each calls every index");
-            let totals = UnitTotals { rows: report.rows, tokens: report.tokens };
-            self.cache.add(&self.device, unit.position, totals, gradient)?;
+            self.cache.add(&self.device, unit.position, plan.totals, gradient)?;
             reports.push(report);
         }
         Ok(reports)
     }
 
     /// Checks the units and lays out their rows.
-    fn plan(&self, units: &[Unit<'_>]) -> Result<Vec<Plan>, Error> {
+    fn plan<'a, R>(&self, units: &[Unit<'a, R>]) -> Result<Vec<Plan>, Error>
+    where
+        R: Copy + Into<Row<'a>>,
+    {
         let mut plans = Vec::with_capacity(units.len());
         for (index, unit) in units.iter().enumerate() {
             let position = unit.position;
@@ -144,10 +183,14 @@ impl<D: Device> Trainer<D> {
             if units[..index].iter().any(|earlier| earlier.position == position) {
                 return Err(Error::PositionTaken { position });
             }
-            let TrainerOptions { loss_form, entropy_coefficient, .. } = self.options;
-            plans.push(Plan::new(unit, self.policy.config(), loss_form, entropy_coefficient)?);
+            plans.push(Plan::new(position, &unit.full_rows(), self.policy.config(), self.loss())?);
         }
         Ok(plans)
+    }
+
+    fn loss(&self) -> Loss {
+        let TrainerOptions { loss_form: form, entropy_coefficient, .. } = self.options;
+        Loss { form, entropy_coefficient, objective: self.objective }
     }
 
     /// Forward, and backward into `gradient` where there is one. Runs on one thread.
@@ -156,18 +199,18 @@ impl<D: Device> Trainer<D> {
         let mut kept = spare.unwrap_or_else(|| Activations::new(&self.device, self.policy.config()));
         let statistics = self.policy.forward(&self.device, &plan.batch, &mut kept);
         if let Some(gradient) = &mut gradient {
-            let (log_probs, entropies) = (&plan.log_prob_weights, &plan.entropy_weights);
-            self.policy.backward(&self.device, &plan.batch, log_probs, entropies, &mut kept, gradient);
+            let slopes = plan.slopes(Terms::All, &statistics);
+            self.policy.backward(&self.device, &plan.batch, &slopes, &mut kept, gradient);
         }
         locked(&self.activations).push(kept);
-        (plan.report(&statistics), gradient)
+        (plan.report(Terms::All, &statistics), gradient)
     }
 
     /// What is in the cache.
     pub fn cache(&self) -> CacheReport {
-        let UnitTotals { rows, tokens } = self.cache.totals();
+        let UnitTotals { rows, tokens, .. } = self.cache.totals();
         let bytes = (self.cache.buffers() * self.policy.layout().length() * size_of::<f32>()) as u64;
-        CacheReport { positions: self.cache.positions().iter().copied().collect(), rows, tokens, bytes }
+        CacheReport { positions: self.cache.units().keys().copied().collect(), rows, tokens, bytes }
     }
 
     /// Forgets the units of this step.
@@ -181,12 +224,17 @@ impl<D: Device> Trainer<D> {
     /// [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`] if the gradient is not finite. Weights and
     /// moments are then as before, and the cache is empty: nothing can be added to such a sum.
     pub fn apply(&mut self) -> Result<StepReport, Error> {
-        let units = self.cache.positions().len() as u64;
+        let units = self.cache.units().len() as u64;
         if units == 0 {
             return Err(Error::EmptyCache);
         }
-        let UnitTotals { rows, tokens } = self.cache.totals();
-        let denominator = self.options.loss_form.denominator(rows, tokens).max(1.0);
+        let totals = self.cache.totals();
+        let UnitTotals { rows, tokens, .. } = totals;
+        let denominator = match self.options.loss_form.denominator(&totals) {
+            // Nothing but empty responses or weights of 0: there is no gradient to divide.
+            0.0 => 1.0,
+            counted => counted,
+        };
         let zero;
         let gradient = match self.cache.sum(&self.device) {
             Some(gradient) => gradient,

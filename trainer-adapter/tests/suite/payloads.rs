@@ -1,21 +1,17 @@
 //! Safetensors payloads: what is written comes back, and hostile bytes are errors.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod common;
-
-use common::{ragged_config, shaken_policy, uniform};
-use forebay_trainer_adapter::{
-    CpuDevice, Error, ErrorKind, Policy, PolicyConfig, StoredType, Trainer, TrainerOptions,
-};
+use super::common::{ragged_config, shaken_policy, uniform};
+use crate::{TestDevice, device};
+use forebay_trainer_adapter::{Error, ErrorKind, Policy, PolicyConfig, StoredType, Trainer, TrainerOptions};
 use safetensors::SafeTensors;
 
-fn load(config: &PolicyConfig, bytes: &[u8]) -> Result<Policy<CpuDevice>, Error> {
-    Policy::load(&CpuDevice::inline(), config, bytes)
+fn load(config: &PolicyConfig, bytes: &[u8]) -> Result<Policy<TestDevice>, Error> {
+    Policy::load(&device(1), config, bytes)
 }
 
 #[test]
 fn weights_come_back_exactly() {
-    let device = CpuDevice::inline();
+    let device = device(1);
     let policy = shaken_policy(&ragged_config(), 3);
     let loaded = load(&ragged_config(), &policy.save(&device, StoredType::F32)).unwrap();
     assert_eq!(loaded.sha256(&device), policy.sha256(&device));
@@ -31,7 +27,7 @@ fn weights_come_back_exactly() {
 #[test]
 fn tensors_have_their_qwen2_names_and_shapes() {
     let config = ragged_config();
-    let bytes = shaken_policy(&config, 3).save(&CpuDevice::inline(), StoredType::Bf16);
+    let bytes = shaken_policy(&config, 3).save(&device(1), StoredType::Bf16);
     let payload = SafeTensors::deserialize(&bytes).unwrap();
     let mut expected = vec![
         ("model.embed_tokens.weight".to_owned(), vec![37, 20]),
@@ -66,7 +62,7 @@ fn tensors_have_their_qwen2_names_and_shapes() {
 /// Each damage is a typed error; none is a panic and none is a policy.
 #[test]
 fn hostile_payloads_are_refused() {
-    let device = CpuDevice::inline();
+    let device = device(1);
     let config = ragged_config();
     let good = shaken_policy(&config, 3).save(&device, StoredType::F32);
     let renamed = String::from_utf8_lossy(&good[8..]).find("model.norm").unwrap() + 8;
@@ -104,7 +100,7 @@ fn hostile_payloads_are_refused() {
 /// Random damage to headers of policies and of trainers' states: whatever it is, it does not panic.
 #[test]
 fn random_damage_never_panics() {
-    let (device, config) = (CpuDevice::inline(), ragged_config());
+    let (device, config) = (device(1), ragged_config());
     let policy = shaken_policy(&config, 3);
     let weights = policy.save(&device, StoredType::Bf16);
     let state = Trainer::new(&device, policy, TrainerOptions::default()).unwrap().state();
@@ -148,7 +144,7 @@ fn configurations_that_no_policy_can_have_are_named() {
         ),
     ];
     for (name, config) in cases {
-        let refused = Policy::initialise(&CpuDevice::inline(), &config, 1);
+        let refused = Policy::initialise(&device(1), &config, 1);
         assert!(matches!(refused, Err(Error::Config { field, .. }) if field == name), "{name}: {refused:?}");
     }
 }
