@@ -139,6 +139,80 @@ pub enum Error {
         /// The planned position.
         position: usize,
     },
+    /// The loss is not linear in the advantage, so a group's gradient is not made of sums over its members.
+    #[error("group {position} cannot be trained early: {reason}")]
+    NotLinear {
+        /// Its planned position.
+        position: usize,
+        /// Why, and the way out.
+        reason: &'static str,
+    },
+    /// No group is open there: it was never begun, was closed, or was excluded.
+    #[error("no group is open at position {position}; begin it first")]
+    NoGroup {
+        /// The planned position.
+        position: usize,
+    },
+    /// A member cannot do this now.
+    #[error("group {position}: member {member} {reason}")]
+    Member {
+        /// The group's planned position.
+        position: usize,
+        /// The member, from 0.
+        member: usize,
+        /// What is in the way.
+        reason: &'static str,
+    },
+    /// A reward is not a finite number, or neither of the two values that the group was begun with.
+    #[error("group {position}: member {member} has reward {reward}, which the group was not begun for")]
+    Reward {
+        /// The group's planned position.
+        position: usize,
+        /// The member, from 0.
+        member: usize,
+        /// Its reward.
+        reward: f64,
+    },
+    /// A row of a trajectory has an advantage of its own.
+    #[error(
+        "sequence {row} has advantage {advantage}; until their group closes, rows of a trajectory have 1"
+    )]
+    RowAdvantage {
+        /// Which sequence of the trajectory, from 0.
+        row: usize,
+        /// Its advantage.
+        advantage: f32,
+    },
+    /// Members of a group have not come yet.
+    #[error("group {position} still waits for {missing} members; exclude them or the group")]
+    GroupIncomplete {
+        /// The group's planned position.
+        position: usize,
+        /// How many.
+        missing: usize,
+    },
+    /// The advantages that a group was closed with do not fit its rewards.
+    #[error("group {position}: {reason}")]
+    GroupAdvantages {
+        /// The group's planned position.
+        position: usize,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A group's sums left the range of their 64 bits, or a gradient was not finite.
+    #[error(
+        "the sums of group {position} left their range; exclude it, name a reference nearer to the rewards, or train it whole"
+    )]
+    SumRange {
+        /// The group's planned position.
+        position: usize,
+    },
+    /// Groups are open: an update now would lose them.
+    #[error("the groups at {positions:?} are open; close or exclude them")]
+    OpenGroups {
+        /// Their planned positions.
+        positions: Vec<usize>,
+    },
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]
     EmptyCache,
@@ -178,10 +252,19 @@ impl Error {
             | Self::MissingColumn { .. }
             | Self::EmptyMask { .. }
             | Self::LogProb { .. }
+            | Self::NotLinear { .. }
+            | Self::Reward { .. }
+            | Self::RowAdvantage { .. }
+            | Self::GroupAdvantages { .. }
             | Self::EmptyUnit { .. }
             | Self::OtherPolicy { .. } => ErrorKind::Input,
             Self::OtherVersion { .. }
             | Self::PositionTaken { .. }
+            | Self::NoGroup { .. }
+            | Self::Member { .. }
+            | Self::GroupIncomplete { .. }
+            | Self::SumRange { .. }
+            | Self::OpenGroups { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,
             Self::Payload { .. } | Self::Tensor { .. } => ErrorKind::Corrupt,

@@ -66,7 +66,10 @@ pub mod trainer;
 pub use device::{CpuDevice, Device};
 pub use error::{Error, ErrorKind};
 pub use generation::{GenerateOptions, GenerateRequest, Generation, generate};
-pub use gradient::{LossForm, Objective, PolicyTerm, Row, Sequence, Unit, UnitReport};
+pub use gradient::{
+    Admission, EarlyOptions, LossForm, Objective, OpenGroup, PolicyTerm, RewardValues, Row, Sequence,
+    Trajectory, Unit, UnitReport,
+};
 pub use policy::{Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
-pub use trainer::{AdamW, CacheReport, StepReport, Trainer, TrainerOptions};
+pub use trainer::{AdamW, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};

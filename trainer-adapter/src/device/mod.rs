@@ -68,6 +68,8 @@ pub trait Device: Clone + Send + Sync + 'static {
     type Buffer: Send + Sync;
     /// A version's weight matrices in the form that the device multiplies fastest by.
     type Prepared: Send + Sync;
+    /// 64-bit fixed-point sums of f32 values: adding to them in another order changes no bit.
+    type Sums: Send + Sync;
 
     /// Rows per tile of a product under [`RowRule::Alone`].
     const ROW_TILE: usize;
@@ -222,6 +224,17 @@ pub trait Device: Clone + Send + Sync + 'static {
         log_prob_weights: &[f32],
         entropy_weights: &[f32],
     );
+
+    /// Sums of zero, in units of `2^-fraction_bits`. They hold up to `terms_max` terms, each below `2^62 / terms_max` units.
+    fn allocate_sums(&self, length: usize, fraction_bits: u32, terms_max: usize) -> Self::Sums;
+    /// `sums += factor . source`, each term rounded to a whole unit. A value that does not fit is lost for good.
+    fn add_to_sums(&self, factor: f64, source: &Self::Buffer, sums: &mut Self::Sums);
+    /// `output = sum of factor . sums` over the terms in their order, in 64 bits, rounded once. A lost value is NaN.
+    fn combine_sums(&self, terms: &[(f64, &Self::Sums)], output: &mut Self::Buffer);
+    /// Copies the units of all sums into host memory.
+    fn download_sums(&self, sums: &Self::Sums, units: &mut [i64]);
+    /// Copies the units of all sums from host memory.
+    fn upload_sums(&self, units: &[i64], sums: &mut Self::Sums);
 
     /// `target += source` over whole buffers of the same length.
     fn accumulate(&self, source: &Self::Buffer, target: &mut Self::Buffer);

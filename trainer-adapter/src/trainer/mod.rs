@@ -7,19 +7,23 @@
 //! One thread owns a trainer. Within a call the device's threads each take whole units.
 
 mod adamw;
+mod early;
 mod options;
 mod report;
 mod state;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use adamw::AdamW;
 pub use options::TrainerOptions;
-pub use report::{CacheReport, StepReport};
+pub use report::{CacheReport, OpenGroupReport, StepReport};
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::gradient::{GradientCache, Loss, Objective, Plan, Row, Terms, Unit, UnitReport, UnitTotals};
+use crate::gradient::{
+    EarlyOptions, GradientCache, GroupSums, Loss, Objective, Plan, Row, Terms, Unit, UnitReport, UnitTotals,
+};
 use crate::policy::{Activations, Policy};
 
 /// Trains one policy.
@@ -33,6 +37,9 @@ pub struct Trainer<D: Device> {
     /// Updates that the moments have seen.
     updates: u64,
     cache: GradientCache<D>,
+    early: EarlyOptions,
+    /// Groups that are trained early and not closed yet, by position.
+    groups: BTreeMap<usize, GroupSums<D>>,
     /// Buffers of the forward and backward pass that no thread is using.
     activations: Mutex<Vec<Activations<D>>>,
 }
@@ -53,6 +60,8 @@ impl<D: Device> Trainer<D> {
             second_moments: device.allocate(length),
             updates: 0,
             cache: GradientCache::new(length),
+            early: EarlyOptions::default(),
+            groups: BTreeMap::new(),
             activations: Mutex::default(),
             device: device.clone(),
             options,
@@ -145,19 +154,16 @@ impl<D: Device> Trainer<D> {
         R: Copy + Into<Row<'a>>,
     {
         let plans = self.plan(units)?;
-        let work: Vec<Mutex<Option<D::Buffer>>> = plans
+        let buffers: Vec<Mutex<Option<D::Buffer>>> = plans
             .iter()
             .map(|plan| (!plan.is_flat(Terms::All)).then(|| self.cache.buffer(&self.device)).into())
             .collect();
-        let done: Vec<Mutex<Option<Computed<D>>>> = plans.iter().map(|_| Mutex::default()).collect();
-        self.device.for_each(plans.len(), &|index| {
-            let gradient = locked(&work[index]).take();
-            *locked(&done[index]) = Some(self.compute(&plans[index], gradient));
+        let done = self.in_parallel(plans.len(), |index| {
+            let gradient = locked(&buffers[index]).take();
+            self.compute(&plans[index], Terms::All, gradient)
         });
         let mut reports = Vec::with_capacity(units.len());
-        for ((unit, plan), done) in units.iter().zip(&plans).zip(done) {
-            let computed = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let (report, gradient) = computed.expect("for_each calls every index");
+        for ((unit, plan), (report, gradient)) in units.iter().zip(&plans).zip(done) {
             self.cache.add(&self.device, unit.position, plan.totals, gradient)?;
             reports.push(report);
         }
@@ -172,14 +178,7 @@ impl<D: Device> Trainer<D> {
         let mut plans = Vec::with_capacity(units.len());
         for (index, unit) in units.iter().enumerate() {
             let position = unit.position;
-            if unit.policy != self.options.policy {
-                let (expected, found) = (self.options.policy.clone(), unit.policy.to_owned());
-                return Err(Error::OtherPolicy { position, expected, found });
-            }
-            if unit.version != self.version() {
-                return Err(Error::OtherVersion { position, current: self.version(), found: unit.version });
-            }
-            self.cache.check_free(position)?;
+            self.check_unit(position, unit.policy, unit.version)?;
             if units[..index].iter().any(|earlier| earlier.position == position) {
                 return Err(Error::PositionTaken { position });
             }
@@ -188,42 +187,75 @@ impl<D: Device> Trainer<D> {
         Ok(plans)
     }
 
+    /// Whether a unit or group belongs to this policy and version, and its place is free.
+    fn check_unit(&self, position: usize, policy: &str, version: u64) -> Result<(), Error> {
+        if policy != self.options.policy {
+            let (expected, found) = (self.options.policy.clone(), policy.to_owned());
+            return Err(Error::OtherPolicy { position, expected, found });
+        }
+        if version != self.version() {
+            return Err(Error::OtherVersion { position, current: self.version(), found: version });
+        }
+        if self.groups.contains_key(&position) {
+            return Err(Error::PositionTaken { position });
+        }
+        self.cache.check_free(position)
+    }
+
     fn loss(&self) -> Loss {
         let TrainerOptions { loss_form: form, entropy_coefficient, .. } = self.options;
         Loss { form, entropy_coefficient, objective: self.objective }
     }
 
-    /// Forward, and backward into `gradient` where there is one. Runs on one thread.
-    fn compute(&self, plan: &Plan, mut gradient: Option<D::Buffer>) -> Computed<D> {
+    /// Forward, and the gradient of the chosen terms into `gradient` where there is one. Runs on one thread.
+    fn compute(&self, plan: &Plan, terms: Terms, mut gradient: Option<D::Buffer>) -> Computed<D> {
         let spare = locked(&self.activations).pop();
         let mut kept = spare.unwrap_or_else(|| Activations::new(&self.device, self.policy.config()));
         let statistics = self.policy.forward(&self.device, &plan.batch, &mut kept);
         if let Some(gradient) = &mut gradient {
-            let slopes = plan.slopes(Terms::All, &statistics);
+            let slopes = plan.slopes(terms, &statistics);
             self.policy.backward(&self.device, &plan.batch, &slopes, &mut kept, gradient);
         }
         locked(&self.activations).push(kept);
-        (plan.report(Terms::All, &statistics), gradient)
+        (plan.report(terms, &statistics), gradient)
     }
 
     /// What is in the cache.
     pub fn cache(&self) -> CacheReport {
         let UnitTotals { rows, tokens, .. } = self.cache.totals();
         let bytes = (self.cache.buffers() * self.policy.layout().length() * size_of::<f32>()) as u64;
-        CacheReport { positions: self.cache.units().keys().copied().collect(), rows, tokens, bytes }
+        let open_group = |(&position, group): (&usize, &GroupSums<D>)| OpenGroupReport {
+            position,
+            members: group.members.len(),
+            arrived: group.arrivals().count(),
+            missing: group.missing(),
+        };
+        CacheReport {
+            positions: self.cache.units().keys().copied().collect(),
+            rows,
+            tokens,
+            bytes,
+            open_groups: self.groups.iter().map(open_group).collect(),
+            open_bytes: self.open_bytes(),
+        }
     }
 
-    /// Forgets the units of this step.
+    /// Forgets the units and the open groups of this step.
     pub fn drop_cache(&mut self) {
+        self.groups.clear();
         self.cache.clear();
     }
 
     /// Makes one update of everything in the cache, and empties it.
     ///
     /// # Errors
-    /// [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`] if the gradient is not finite. Weights and
-    /// moments are then as before, and the cache is empty: nothing can be added to such a sum.
+    /// [`Error::OpenGroups`] while groups are open, [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`]
+    /// if the gradient is not finite. Weights and moments are then as before; in the last case the cache is empty: nothing
+    /// can be added to such a sum.
     pub fn apply(&mut self) -> Result<StepReport, Error> {
+        if !self.groups.is_empty() {
+            return Err(Error::OpenGroups { positions: self.groups.keys().copied().collect() });
+        }
         let units = self.cache.units().len() as u64;
         if units == 0 {
             return Err(Error::EmptyCache);

@@ -3,6 +3,7 @@
 
 pub(crate) mod common;
 
+mod early;
 mod generation;
 mod golden;
 mod gradients;
