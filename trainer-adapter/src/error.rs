@@ -213,6 +213,24 @@ pub enum Error {
         /// Their planned positions.
         positions: Vec<usize>,
     },
+    /// The cache to be replaced has units or open groups: apply or drop them first.
+    #[error(
+        "the gradient cache has {units} units and open groups; apply or drop it before another is put in its place"
+    )]
+    CacheNotEmpty {
+        /// How many.
+        units: usize,
+    },
+    /// A stored cache belongs to another policy, version, set of weights or loss.
+    #[error("the stored cache is of {field} {found}, this trainer's is {expected}")]
+    Foreign {
+        /// What differs.
+        field: &'static str,
+        /// This trainer's.
+        expected: String,
+        /// The cache's.
+        found: String,
+    },
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]
     EmptyCache,
@@ -265,9 +283,10 @@ impl Error {
             | Self::GroupIncomplete { .. }
             | Self::SumRange { .. }
             | Self::OpenGroups { .. }
+            | Self::CacheNotEmpty { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,
-            Self::Payload { .. } | Self::Tensor { .. } => ErrorKind::Corrupt,
+            Self::Payload { .. } | Self::Tensor { .. } | Self::Foreign { .. } => ErrorKind::Corrupt,
         }
     }
 }

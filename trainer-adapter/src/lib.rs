@@ -72,4 +72,4 @@ pub use gradient::{
 };
 pub use policy::{Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
-pub use trainer::{AdamW, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};
+pub use trainer::{AdamW, CachePayload, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};

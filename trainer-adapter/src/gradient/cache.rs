@@ -5,7 +5,7 @@
 //! is skipped when the sum is taken. So the sum depends on which units there are and not on their order, and a step of n
 //! units that arrive roughly in order keeps about log2(n) buffers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 
 use crate::device::Device;
@@ -41,11 +41,13 @@ impl AddAssign for UnitTotals {
     }
 }
 
+/// Sums by (level, index); `None` is a sum of units that have no gradient.
+pub(crate) type Nodes<D> = BTreeMap<(u32, usize), Option<<D as Device>::Buffer>>;
+
 /// Unnormalised gradients of one policy's units, for one step.
 pub(crate) struct GradientCache<D: Device> {
     length: usize,
-    /// Sums by (level, index); `None` is a sum of units that have no gradient.
-    nodes: BTreeMap<(u32, usize), Option<D::Buffer>>,
+    nodes: Nodes<D>,
     /// What each unit counts, by position: weights are summed in this order, so that arrival changes no bit of the sum.
     units: BTreeMap<usize, UnitTotals>,
     spare: Vec<D::Buffer>,
@@ -55,6 +57,47 @@ impl<D: Device> GradientCache<D> {
     /// An empty cache for gradients of `length` values.
     pub(crate) fn new(length: usize) -> Self {
         Self { length, nodes: BTreeMap::new(), units: BTreeMap::new(), spare: Vec::new() }
+    }
+
+    /// A cache of units and of the nodes that cover them, each unit exactly once.
+    pub(crate) fn from_parts(
+        length: usize,
+        units: BTreeMap<usize, UnitTotals>,
+        nodes: Nodes<D>,
+    ) -> Result<Self, String> {
+        let mut covered = BTreeSet::new();
+        for &(level, index) in nodes.keys() {
+            let below = 1_usize.checked_shl(level).filter(|&below| below <= units.len());
+            let first = below.and_then(|below| index.checked_mul(below));
+            let end = first.zip(below).and_then(|(first, below)| first.checked_add(below));
+            let (Some(first), Some(end)) = (first, end) else {
+                return Err(format!("node {level}.{index} covers more than the {} units", units.len()));
+            };
+            if (first..end).any(|at| !units.contains_key(&at) || !covered.insert(at)) {
+                return Err(format!(
+                    "node {level}.{index} covers a unit that is not there, or covered already"
+                ));
+            }
+            if nodes.contains_key(&(level, index ^ 1)) {
+                return Err(format!("node {level}.{index} was not merged with its sibling"));
+            }
+        }
+        if covered.len() != units.len() {
+            return Err(format!("the nodes cover {} of {} units", covered.len(), units.len()));
+        }
+        Ok(Self { length, nodes, units, spare: Vec::new() })
+    }
+
+    /// Adds the units of another cache; no position is in both.
+    pub(crate) fn absorb(&mut self, device: &D, other: Self) {
+        self.units.extend(other.units);
+        for (place, sum) in other.nodes {
+            self.insert(device, place, sum);
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes<D> {
+        &self.nodes
     }
 
     /// What each unit counts, by position.

@@ -14,8 +14,8 @@ mod row;
 mod trajectory;
 mod unit;
 
-pub(crate) use cache::GradientCache;
 pub use cache::UnitTotals;
+pub(crate) use cache::{GradientCache, Nodes};
 pub(crate) use group::{Arrival, GroupSums, Member};
 pub(crate) use loss::Loss;
 pub use loss::LossForm;

@@ -7,8 +7,10 @@
 //! One thread owns a trainer. Within a call the device's threads each take whole units.
 
 mod adamw;
+mod cache_state;
 mod early;
 mod options;
+mod payload;
 mod report;
 mod state;
 
@@ -17,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use adamw::AdamW;
 pub use options::TrainerOptions;
+pub use payload::{CachePayload, FlatTensor, FlatType};
 pub use report::{CacheReport, OpenGroupReport, StepReport};
 
 use crate::device::Device;

@@ -6,7 +6,8 @@
 //! | `counters` | u64 `[2]` | the policy's version; the updates that the moments have seen |
 //! | `config` | u64 `[10]` | the sizes of the configuration and the bits of its two numbers |
 //!
-//! Units in the gradient cache are not in it: whoever restores a trainer accumulates the open step anew.
+//! Units in the gradient cache are not in it: [`Trainer::export_cache`] takes those out, or whoever restores a trainer
+//! accumulates the open step anew.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};

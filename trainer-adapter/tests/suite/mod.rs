@@ -11,4 +11,5 @@ mod learning;
 mod losses;
 mod payloads;
 mod refusals;
+mod suspend;
 mod training;
