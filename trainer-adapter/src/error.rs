@@ -231,6 +231,14 @@ pub enum Error {
         /// The cache's.
         found: String,
     },
+    /// A rank of the process group is lost or does not belong to the step. No cache has changed.
+    #[error("rank {rank} failed: {reason}; accumulate its units elsewhere and exchange again without it")]
+    RankFailed {
+        /// The rank.
+        rank: usize,
+        /// What happened.
+        reason: String,
+    },
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]
     EmptyCache,
@@ -284,6 +292,7 @@ impl Error {
             | Self::SumRange { .. }
             | Self::OpenGroups { .. }
             | Self::CacheNotEmpty { .. }
+            | Self::RankFailed { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,
             Self::Payload { .. } | Self::Tensor { .. } | Self::Foreign { .. } => ErrorKind::Corrupt,

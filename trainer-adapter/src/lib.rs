@@ -9,6 +9,7 @@
 //! - [`generation`]: sampling from a policy, with a key-value cache;
 //! - [`gradient`]: what one unit (a closed group) adds to the step, and the cache that keeps it;
 //! - [`trainer`]: units in, one update out;
+//! - [`parallel`]: several processes that make one update together;
 //! - [`device`]: the arithmetic that all of them are written in, and the CPU that does it;
 //! - [`random`]: the counter generator.
 //!
@@ -59,6 +60,7 @@ pub mod device;
 mod error;
 pub mod generation;
 pub mod gradient;
+pub mod parallel;
 pub mod policy;
 pub mod random;
 pub mod trainer;
@@ -70,6 +72,7 @@ pub use gradient::{
     Admission, EarlyOptions, LossForm, Objective, OpenGroup, PolicyTerm, RewardValues, Row, Sequence,
     Trajectory, Unit, UnitReport,
 };
+pub use parallel::{ExchangeReport, ProcessGroup};
 pub use policy::{Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
 pub use trainer::{AdamW, CachePayload, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};

@@ -6,6 +6,7 @@
 //! bits of their weights; rows, tokens, clipped tokens and the bits of loss, log-probability, entropy and KL of its report;
 //! bits of the loss that does not depend on the advantage.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use super::payload::{CachePayload, FlatType};
@@ -101,16 +102,48 @@ impl<D: Device> Trainer<D> {
     /// As [`Self::import_cache`]; [`Error::PositionTaken`] if both have a unit at a place, [`Error::OpenGroups`] if either
     /// has open groups: close them first. The cache is then as before.
     pub fn merge_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
-        let (other, groups) = self.read_cache(payload)?;
-        let open: Vec<usize> = self.groups.keys().chain(groups.keys()).copied().collect();
-        if !open.is_empty() {
-            return Err(Error::OpenGroups { positions: open });
+        self.merge_caches(&[((), payload)]).map_err(|((), error)| error)
+    }
+
+    /// The same for several, all or none; the error comes with the name of the payload that has it.
+    pub(crate) fn merge_caches<N: Copy, P: Borrow<CachePayload>>(
+        &mut self,
+        payloads: &[(N, P)],
+    ) -> Result<(), (N, Error)> {
+        let mut others: Vec<GradientCache<D>> = Vec::new();
+        for (name, payload) in payloads {
+            let other = self.read_closed(payload.borrow()).map_err(|error| (*name, error))?;
+            for &position in other.units().keys() {
+                let free = self.cache.check_free(position);
+                let free = others.iter().fold(free, |free, earlier| free.and(earlier.check_free(position)));
+                free.map_err(|error| (*name, error))?;
+            }
+            others.push(other);
         }
-        for &position in other.units().keys() {
-            self.cache.check_free(position)?;
+        for other in others {
+            self.cache.absorb(&self.device, other);
         }
-        self.cache.absorb(&self.device, other);
         Ok(())
+    }
+
+    /// Puts a joined cache in the place of this one, which it holds.
+    pub(crate) fn replace_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
+        self.cache = self.read_closed(payload)?;
+        Ok(())
+    }
+
+    /// Refuses while groups are open.
+    pub(crate) fn check_closed(&self) -> Result<(), Error> {
+        let positions: Vec<usize> = self.groups.keys().copied().collect();
+        if positions.is_empty() { Ok(()) } else { Err(Error::OpenGroups { positions }) }
+    }
+
+    /// A cache without open groups, for a trainer without open groups.
+    fn read_closed(&self, payload: &CachePayload) -> Result<GradientCache<D>, Error> {
+        self.check_closed()?;
+        let (cache, groups) = self.read_cache(payload)?;
+        let positions: Vec<usize> = groups.keys().copied().collect();
+        if positions.is_empty() { Ok(cache) } else { Err(Error::OpenGroups { positions }) }
     }
 
     /// What the cache belongs to.

@@ -256,9 +256,7 @@ impl<D: Device> Trainer<D> {
     /// if the gradient is not finite. Weights and moments are then as before; in the last case the cache is empty: nothing
     /// can be added to such a sum.
     pub fn apply(&mut self) -> Result<StepReport, Error> {
-        if !self.groups.is_empty() {
-            return Err(Error::OpenGroups { positions: self.groups.keys().copied().collect() });
-        }
+        self.check_closed()?;
         let units = self.cache.units().len() as u64;
         if units == 0 {
             return Err(Error::EmptyCache);

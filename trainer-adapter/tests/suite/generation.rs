@@ -1,6 +1,6 @@
 //! Sampling: what is sampled, from which distribution, and what it does not depend on.
 
-use super::common::{Naive, ragged_config, shaken_policy};
+use super::common::{naive::Naive, ragged_config, shaken_policy};
 use crate::{TestDevice, device};
 use forebay_trainer_adapter::{
     Error, GenerateOptions, GenerateRequest, Generation, Policy, SampleKey, Sequence, Trainer,

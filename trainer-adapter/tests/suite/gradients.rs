@@ -1,8 +1,8 @@
 //! The hand-written backward pass against finite differences of a second model in 64 bits.
 
 use super::common::{
-    Naive, Row, accumulate, applied_gradient, gradient_options, ragged_config, random_groups, recorded,
-    shaken_policy, uniform,
+    Row, accumulate, applied_gradient, gradient_options, naive::Naive, ragged_config, random_groups,
+    recorded, shaken_policy, uniform,
 };
 use crate::device;
 use forebay_trainer_adapter::{LossForm, Objective, PolicyTerm, Trainer};

@@ -9,6 +9,7 @@ mod golden;
 mod gradients;
 mod learning;
 mod losses;
+mod parallel;
 mod payloads;
 mod refusals;
 mod suspend;

@@ -1,12 +1,11 @@
 //! Shared by the tests: a second, naive model in 64 bits, and a few shapes.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-mod naive;
+pub(crate) mod naive;
 
 use forebay_trainer_adapter::{
     LossForm, Policy, PolicyConfig, Row as FullRow, Sequence, Trainer, TrainerOptions, Unit,
 };
-pub(crate) use naive::Naive;
 
 use crate::{TestDevice, device};
 
