@@ -239,6 +239,12 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// A copy between device and host failed. What it was to write is undefined; copy again.
+    #[error("a copy between device and host failed: {reason}")]
+    Copy {
+        /// What the device said.
+        reason: String,
+    },
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]
     EmptyCache,
@@ -293,6 +299,7 @@ impl Error {
             | Self::OpenGroups { .. }
             | Self::CacheNotEmpty { .. }
             | Self::RankFailed { .. }
+            | Self::Copy { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,
             Self::Payload { .. } | Self::Tensor { .. } | Self::Foreign { .. } => ErrorKind::Corrupt,

@@ -48,7 +48,9 @@
 //! On the CPU device the same seed gives the same bits, whatever the number of threads, the make-up of a batch
 //! and the order in which units arrive:
 //! - one multiplication runs on one thread; threads share out whole units, never parts of a sum;
-//! - a unit's gradient depends on that unit alone, and units are summed in a tree fixed by planned position;
+//! - a unit's gradient depends on that unit alone, and units are summed in a tree fixed by planned position, on however
+//!   many ranks;
+//! - the sums of a group that is trained early are integers;
 //! - a sequence's logits do not depend on the sequences beside it in a batch;
 //! - a sampled token is a pure function of weights, prompt and [`SampleKey`].
 //!
@@ -65,7 +67,7 @@ pub mod policy;
 pub mod random;
 pub mod trainer;
 
-pub use device::{CpuDevice, Device};
+pub use device::{Copies, CpuDevice, Device, StandInDevice, StandInOptions};
 pub use error::{Error, ErrorKind};
 pub use generation::{GenerateOptions, GenerateRequest, Generation, generate};
 pub use gradient::{

@@ -1,7 +1,8 @@
 //! The seam between the model and what computes it.
 //!
 //! Model, generation and trainer are written against [`Device`] and its flat buffers of f32; a second device is a
-//! second implementation of this trait, not a second model. [`CpuDevice`] is the one there is.
+//! second implementation of this trait, not a second model. [`CpuDevice`] computes; [`StandInDevice`] gives it the manners of
+//! a GPU, for tests of order. Copies that run beside the arithmetic are a trait of their own, [`Copies`].
 //!
 //! Conventions
 //! - Matrices are row-major views into a buffer ([`Matrix`], [`MatrixMut`]); a *row* is one token.
@@ -11,12 +12,18 @@
 //! - Every operation has one order of summation, fixed by the shapes of its arguments.
 
 mod attention;
+mod copies;
 pub mod cpu;
+mod exchange;
 mod matrix;
+pub mod stand_in;
 
 pub use attention::{AttentionHeads, Branch, CacheRow, Family, SharedAttention};
+pub use copies::{Copies, CopyRange};
 pub use cpu::CpuDevice;
+pub use exchange::{Exchanged, exchange};
 pub use matrix::{Linear, Matrix, MatrixMut};
+pub use stand_in::{StandInDevice, StandInOptions};
 
 /// Which way a rotation or an update goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod adamw;
 mod attention;
 mod buffer;
 mod cache;
+mod copies;
 mod elementwise;
 mod norm;
 mod product;
