@@ -1,7 +1,7 @@
-"""A ragged batch and a small random Qwen2, shared by the two scripts: plain data from fixed seeds."""
+"""A ragged batch and a small random Qwen2 or Qwen3, shared by the two scripts: plain data from fixed seeds."""
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 CONFIG = dict(
     vocab_size=48,
@@ -18,17 +18,20 @@ CONFIG = dict(
 CONSTANT_LENGTH = 12
 
 
-def model(seed: int, dtype: torch.dtype) -> Qwen2ForCausalLM:
-    """Weights away from their starting values, biases and norms too."""
+def model(seed: int, kind: str) -> PreTrainedModel:
+    """In float32, with weights away from their starting values, biases and norms too."""
     torch.manual_seed(seed)
-    made = Qwen2ForCausalLM(Qwen2Config(**CONFIG, attn_implementation="eager")).float()
+    if kind == "qwen2":
+        made = Qwen2ForCausalLM(Qwen2Config(**CONFIG, attn_implementation="eager")).float()
+    else:
+        made = Qwen3ForCausalLM(Qwen3Config(**CONFIG, head_dim=8, attn_implementation="eager")).float()
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.dim() == 2:
                 parameter.normal_(0.0, 0.2)
             else:
                 parameter.add_(0.4 * (torch.rand_like(parameter) - 0.5))
-    return made.to(dtype)
+    return made
 
 
 def rows(seed: int, groups: list[int]) -> dict[str, list]:
@@ -76,5 +79,5 @@ def stored_rows(batch: dict[str, list]) -> dict[str, torch.Tensor]:
     }
 
 
-def stored_weights(made: Qwen2ForCausalLM) -> dict[str, torch.Tensor]:
+def stored_weights(made: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {f"weights.{name}": value.detach().float().clone() for name, value in made.named_parameters()}

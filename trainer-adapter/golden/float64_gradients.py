@@ -90,7 +90,7 @@ def loss(weights, batch, advantages, form: str) -> torch.Tensor:
 
 
 def main() -> None:
-    start = stored_weights(model(21, torch.float32))
+    start = stored_weights(model(21, "qwen2"))
     batch = rows(22, SIZES)
     rewards = numpy.array(REWARDS)
     groups = numpy.array(batch["groups"])

@@ -1,4 +1,4 @@
-"""Gradients of TRL's GRPOTrainer over a ragged, masked batch: writes `trl.safetensors` beside this file.
+"""Gradients of TRL's GRPOTrainer of a small random Qwen3 over a ragged, masked batch: writes `trl.safetensors` beside this file.
 
     pip install torch==2.15.0 trl==1.16.0 transformers==5.23.0
     HF_HUB_OFFLINE=1 python trl_gradients.py
@@ -75,7 +75,7 @@ def log_probs(policy, batch: dict[str, list]) -> list[list[float]]:
 
 
 def main() -> None:
-    policy = model(11, torch.float32)
+    policy = model(11, "qwen3")
     batch = rows(12, [4, 4, 4])
     generator = torch.Generator().manual_seed(13)
     noise = lambda scale: [

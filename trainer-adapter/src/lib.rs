@@ -1,6 +1,6 @@
 //! The reference policy, its devices and its gradient cache.
 //!
-//! The reference policy is a small decoder-only transformer in the Qwen2 layout, trained by a hand-written
+//! The reference policy is a small decoder-only transformer in the Qwen2 or Qwen3 layout, trained by a hand-written
 //! backward pass on flat fp32 buffers. It is the embedded default of Forebay and the yardstick of its tests;
 //! it is no framework for large models.
 //!
@@ -75,6 +75,6 @@ pub use gradient::{
     Trajectory, Unit, UnitReport,
 };
 pub use parallel::{ExchangeReport, ProcessGroup};
-pub use policy::{Policy, PolicyConfig, StoredType};
+pub use policy::{ModelType, Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
 pub use trainer::{AdamW, CachePayload, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};

@@ -155,6 +155,28 @@ pub trait Device: Clone + Send + Sync + 'static {
         input_gradient: MatrixMut<'_, Self::Buffer>,
         weight_gradient: MatrixMut<'_, Self::Buffer>,
     );
+    /// Normalises each head of the queries and of the keys of each row as [`Self::rms_norm`] does a row; values are copied.
+    ///
+    /// `weights` is `[2, dimension]`: that of the queries, that of the keys. `scales[row, head]` receives the inverse roots.
+    fn head_norm(
+        &self,
+        heads: AttentionHeads,
+        input: Matrix<'_, Self::Buffer>,
+        weights: Matrix<'_, Self::Buffer>,
+        epsilon: f32,
+        output: MatrixMut<'_, Self::Buffer>,
+        scales: &mut Self::Buffer,
+    );
+    /// Turns the gradient of the output into that of the input, and stores that of the weights.
+    fn head_norm_backward(
+        &self,
+        heads: AttentionHeads,
+        input: Matrix<'_, Self::Buffer>,
+        weights: Matrix<'_, Self::Buffer>,
+        scales: &Self::Buffer,
+        gradient: MatrixMut<'_, Self::Buffer>,
+        weights_gradient: MatrixMut<'_, Self::Buffer>,
+    );
     /// Turns each head of each row by the angles of the row's position, in the half-split form.
     ///
     /// `table` is `[positions, head_dim]`: the cosines of a position, then its sines.

@@ -117,7 +117,7 @@ impl<D: Device> Policy<D> {
     ) {
         let Shape { config, layout, .. } = &*self.shape;
         let (rows, hidden, heads) = (batch.tokens.len(), config.hidden_size, config.heads());
-        let LayerLayout { input_norm, qkv, qkv_bias, output, .. } = layout.layers[index];
+        let LayerLayout { input_norm, qkv, qkv_bias, head_norms, output, .. } = layout.layers[index];
         let (columns, query_columns) = (heads.columns(), heads.query_columns());
         let stream = Matrix::new(&*working.stream, 0, rows, hidden);
         let attended = Matrix::new(&kept.attended, 0, rows, query_columns);
@@ -130,8 +130,17 @@ impl<D: Device> Policy<D> {
         let turned = query_columns + heads.key_columns();
         let turned = MatrixMut::strided(&mut *working.wide, 0, rows, turned, columns);
         device.rotary(turned, &batch.positions, self.rotary(), Direction::Backward);
+        if let Some(norms) = head_norms {
+            let projected = Matrix::new(&kept.projected, 0, rows, columns);
+            let into = MatrixMut::new(&mut *working.wide, 0, rows, columns);
+            let of_norms = MatrixMut::new(&mut *gradient, norms.offset, 2, heads.dimension);
+            let (norms, scales) = (self.head_norms(norms), &kept.head_scales);
+            device.head_norm_backward(heads, projected, norms, scales, into, of_norms);
+        }
         let outer = Matrix::new(&*working.wide, 0, rows, columns);
-        device.sum_rows(outer, vector_mut(qkv_bias, gradient));
+        if let Some(bias) = qkv_bias {
+            device.sum_rows(outer, vector_mut(bias, gradient));
+        }
         let normed = Matrix::new(&kept.input_normed, 0, rows, hidden);
         let into = MatrixMut::new(&mut *working.normed, 0, rows, hidden);
         self.linear_backward(device, qkv, normed, outer, into, gradient);

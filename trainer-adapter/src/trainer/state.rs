@@ -83,6 +83,7 @@ impl<D: Device> Trainer<D> {
     }
 }
 
+/// The model type is not among them: it decides the number of parameters, so a state of the other one is refused by that.
 fn fingerprint(config: &PolicyConfig) -> [u64; 10] {
     [
         config.vocab_size as u64,

@@ -348,8 +348,10 @@ fn what_cannot_be_trained_early_is_refused_with_its_reason() {
     trainer.exclude_member(0, 3).unwrap();
     let late = Error::Member { position: 0, member: 3, reason: "was excluded" };
     assert_eq!(trainer.add_trajectory(&at(3, 1.0, &good)), Err(late));
-    // Too few; no number; not on a line; the wrong way round for a clip.
-    for advantages in [&[1.0, -1.0][..], &[1.0, f64::NAN, 1.0], &[1.0, -2.0, 0.9], &[-1.0, 2.0, -1.0]] {
+    // Too few; no number; not on a line; the wrong way round for a clip, at both rewards or at one.
+    let wrong =
+        [[1.0, f64::NAN, 1.0], [1.0, -2.0, 0.9], [-1.0, 2.0, -1.0], [-1.0, -2.0, -1.0], [2.0, 1.0, 2.0]];
+    for advantages in std::iter::once(&[1.0, -1.0][..]).chain(wrong.iter().map(|three| &three[..])) {
         let refused = trainer.close_group(0, advantages);
         assert!(matches!(refused, Err(Error::GroupAdvantages { position: 0, .. })), "{advantages:?}");
     }

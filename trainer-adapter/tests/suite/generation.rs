@@ -1,9 +1,9 @@
 //! Sampling: what is sampled, from which distribution, and what it does not depend on.
 
-use super::common::{naive::Naive, ragged_config, shaken_policy};
+use super::common::{naive::Naive, ragged_config, ragged_configs, shaken_policy};
 use crate::{TestDevice, device};
 use forebay_trainer_adapter::{
-    Error, GenerateOptions, GenerateRequest, Generation, Policy, SampleKey, Sequence, Trainer,
+    Error, GenerateOptions, GenerateRequest, Generation, Policy, PolicyConfig, SampleKey, Sequence, Trainer,
     TrainerOptions, Unit, generate,
 };
 
@@ -23,7 +23,11 @@ const PROMPTS: [&[u32]; 4] =
 /// Log-probabilities are those of the distribution that was sampled from, by the naive model in 64 bits.
 #[test]
 fn log_probs_are_those_of_the_model() {
-    let policy = shaken_policy(&ragged_config(), 3);
+    ragged_configs().iter().for_each(check_log_probs);
+}
+
+fn check_log_probs(config: &PolicyConfig) {
+    let policy = shaken_policy(config, 3);
     let values: Vec<f64> = policy.values(&device(1)).iter().map(|&value| f64::from(value)).collect();
     let naive = Naive::new(&policy, &values);
     let options = GenerateOptions { max_new_tokens: 30, ..GenerateOptions::default() };
@@ -43,7 +47,11 @@ fn log_probs_are_those_of_the_model() {
 /// What training sees for a response is what sampling reported, up to rounding.
 #[test]
 fn training_and_sampling_agree_on_log_probs() {
-    let policy = shaken_policy(&ragged_config(), 3);
+    ragged_configs().iter().for_each(check_agreement);
+}
+
+fn check_agreement(config: &PolicyConfig) {
+    let policy = shaken_policy(config, 3);
     let made = run(&policy, &PROMPTS, &GenerateOptions::default());
     let mut trainer = Trainer::new(&device(1), policy, TrainerOptions::default()).unwrap();
     for (position, (prompt, made)) in PROMPTS.iter().zip(&made).enumerate() {

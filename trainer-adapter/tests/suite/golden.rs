@@ -1,9 +1,10 @@
-//! Gradients against two committed data files: those of TRL's GRPOTrainer, and those of a script in 64 bits.
+//! Gradients against two committed data files: those of TRL's GRPOTrainer over a random Qwen3, and those of a script in 64
+//! bits over a random Qwen2.
 //!
 //! `golden/` holds the scripts, the data and how to make it again.
 
 use forebay_trainer_adapter::{
-    LossForm, Objective, Policy, PolicyConfig, PolicyTerm, Row, Trainer, TrainerOptions, Unit,
+    LossForm, ModelType, Objective, Policy, PolicyConfig, PolicyTerm, Row, Trainer, TrainerOptions, Unit,
 };
 use safetensors::SafeTensors;
 
@@ -17,6 +18,7 @@ const CONSTANT_LENGTH: LossForm = LossForm::ConstantLength(12);
 /// A data file: rows, weights, and a gradient a case.
 struct Golden<'a> {
     payload: SafeTensors<'a>,
+    config: PolicyConfig,
     prompts: Vec<Vec<u32>>,
     responses: Vec<Vec<u32>>,
     masks: Vec<Vec<bool>>,
@@ -24,7 +26,7 @@ struct Golden<'a> {
 }
 
 impl<'a> Golden<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
+    fn new(bytes: &'a [u8], model_type: ModelType) -> Self {
         let payload = SafeTensors::deserialize(bytes).unwrap();
         let cut = |name: &str, lengths: &str| -> Vec<Vec<u32>> {
             let lengths = integers(&payload, lengths);
@@ -38,29 +40,31 @@ impl<'a> Golden<'a> {
             responses: cut("responses", "response_lengths"),
             masks: masks.iter().map(|mask| mask.iter().map(|&value| value != 0).collect()).collect(),
             groups: integers(&payload, "groups"),
+            config: PolicyConfig {
+                model_type,
+                hidden_size: 32,
+                intermediate_size: 44,
+                head_dim: 8,
+                max_position_embeddings: 64,
+                ..PolicyConfig::small(48)
+            },
             payload,
         }
     }
 
-    fn config() -> PolicyConfig {
-        PolicyConfig {
-            hidden_size: 32,
-            intermediate_size: 44,
-            head_dim: 8,
-            max_position_embeddings: 64,
-            ..PolicyConfig::small(48)
-        }
+    fn trl() -> Golden<'static> {
+        Golden::new(TRL, ModelType::Qwen3)
     }
 
     /// The tensors of `case`, in the order of the parameter layout.
     fn flat(&self, case: &str) -> Vec<f32> {
-        let layout = forebay_trainer_adapter::policy::ParameterLayout::new(&Self::config());
+        let layout = forebay_trainer_adapter::policy::ParameterLayout::new(&self.config);
         let tensors = layout.tensors().iter();
         tensors.flat_map(|tensor| floats(&self.payload, &format!("{case}.{}", tensor.name))).collect()
     }
 
     fn trainer(&self, options: TrainerOptions, objective: Objective) -> Trainer<TestDevice> {
-        let policy = Policy::from_values(&device(1), &Self::config(), &self.flat("weights"), 0).unwrap();
+        let policy = Policy::from_values(&device(1), &self.config, &self.flat("weights"), 0).unwrap();
         Trainer::new(&device(1), policy, options).unwrap().with_objective(objective).unwrap()
     }
 
@@ -98,8 +102,9 @@ fn gradient(trainer: &mut Trainer<TestDevice>, units: &[Vec<Row<'_>>]) -> Vec<f3
 
 /// Tensor by tensor, relative to the tensor's largest value; a gradient of nothing but rounding is held to the largest of
 /// all.
-fn assert_close(case: &str, found: &[f32], expected: &[f32], tolerance: f64) {
-    let layout = forebay_trainer_adapter::policy::ParameterLayout::new(&Golden::config());
+fn assert_close(golden: &Golden<'_>, case: &str, found: &[f32], tolerance: f64) {
+    let layout = forebay_trainer_adapter::policy::ParameterLayout::new(&golden.config);
+    let expected = &golden.flat(case);
     let largest = |values: &[f32]| values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
     let of_all = largest(expected);
     for tensor in layout.tensors() {
@@ -138,7 +143,7 @@ fn ragged(golden: &Golden<'_>, name: &str) -> Vec<Vec<f32>> {
 /// batch as one unit and as one unit a group.
 #[test]
 fn gradients_are_those_of_trl() {
-    let golden = Golden::new(TRL);
+    let golden = Golden::trl();
     let (behaviour, reference) =
         (ragged(&golden, "behaviour_log_probs"), ragged(&golden, "reference_log_probs"));
     let rows = trl_rows(&golden, &behaviour, &reference);
@@ -156,10 +161,9 @@ fn gradients_are_those_of_trl() {
         ),
     ];
     for (case, form, objective) in cases {
-        let expected = golden.flat(case);
         for units in [vec![rows.clone()], golden.by_group(&rows)] {
             let mut trainer = golden.trainer(gradient_options(form, 0.0), objective);
-            assert_close(case, &gradient(&mut trainer, &units), &expected, 1e-5);
+            assert_close(&golden, case, &gradient(&mut trainer, &units), 1e-5);
         }
     }
 }
@@ -167,7 +171,7 @@ fn gradients_are_those_of_trl() {
 /// The data decides: every term matters in it, so a loss without it is refused by the comparison above.
 #[test]
 fn the_golden_batch_tells_the_terms_apart() {
-    let golden = Golden::new(TRL);
+    let golden = Golden::trl();
     let cases = ["grpo", "dapo", "dr_grpo", "grpo_kl", "cispo"];
     for (index, one) in cases.iter().enumerate() {
         for other in &cases[..index] {
@@ -180,7 +184,7 @@ fn the_golden_batch_tells_the_terms_apart() {
 /// FX-30: the plain mean of micro-batch means is another gradient than TRL's token mean over the whole batch.
 #[test]
 fn the_mean_of_micro_batch_means_fails_the_golden_gradient() {
-    let golden = Golden::new(TRL);
+    let golden = Golden::trl();
     let (behaviour, reference) =
         (ragged(&golden, "behaviour_log_probs"), ragged(&golden, "reference_log_probs"));
     let objective = Objective { policy_term: PolicyTerm::CLIP_HIGHER, kl_coefficient: 0.0 };
@@ -207,7 +211,7 @@ fn the_mean_of_micro_batch_means_fails_the_golden_gradient() {
 /// its convention, against a script in 64 bits.
 #[test]
 fn unequal_groups_are_those_of_a_64_bit_script() {
-    let golden = Golden::new(FLOAT64);
+    let golden = Golden::new(FLOAT64, ModelType::Qwen2);
     let forms =
         [("agentjet", LossForm::SampleMean), ("population", LossForm::TokenMean), ("sapo", CONSTANT_LENGTH)];
     for (case, form) in forms {
@@ -217,6 +221,6 @@ fn unequal_groups_are_those_of_a_64_bit_script() {
         let rows: Vec<Row<'_>> = advantages.map(|(index, a)| golden.row(index, a as f32)).collect();
         let mut trainer = golden.trainer(gradient_options(form, 0.0), Objective::default());
         let found = gradient(&mut trainer, &golden.by_group(&rows));
-        assert_close(case, &found, &golden.flat(case), 1e-5);
+        assert_close(&golden, case, &found, 1e-5);
     }
 }

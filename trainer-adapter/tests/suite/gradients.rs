@@ -1,25 +1,38 @@
 //! The hand-written backward pass against finite differences of a second model in 64 bits.
 
 use super::common::{
-    Row, accumulate, applied_gradient, gradient_options, naive::Naive, ragged_config, random_groups,
+    Row, accumulate, applied_gradient, gradient_options, naive::Naive, ragged_configs, random_groups,
     recorded, shaken_policy, uniform,
 };
 use crate::device;
-use forebay_trainer_adapter::{LossForm, Objective, PolicyTerm, Trainer};
+use forebay_trainer_adapter::{LossForm, Objective, PolicyConfig, PolicyTerm, Trainer};
 
 /// The gradient of the step over `groups`, as the trainer sees it.
-fn trained_gradient(groups: &[Vec<Row>], form: LossForm, entropy: f32, objective: Objective) -> Vec<f32> {
-    let policy = shaken_policy(&ragged_config(), 3);
+fn trained_gradient(
+    config: &PolicyConfig,
+    groups: &[Vec<Row>],
+    form: LossForm,
+    entropy: f32,
+    objective: Objective,
+) -> Vec<f32> {
+    let policy = shaken_policy(config, 3);
     let trainer = Trainer::new(&device(1), policy, gradient_options(form, entropy)).unwrap();
     let mut trainer = trainer.with_objective(objective).unwrap();
     accumulate(&mut trainer, groups, &(0..groups.len()).collect::<Vec<_>>());
     applied_gradient(&mut trainer)
 }
 
-/// Checks directional derivatives: along a random direction within each tensor.
+/// Checks both model types.
 fn check(groups: &[Vec<Row>], form: LossForm, entropy: f32, objective: Objective) {
-    let policy = shaken_policy(&ragged_config(), 3);
-    let gradient = trained_gradient(groups, form, entropy, objective);
+    for config in ragged_configs() {
+        check_one(&config, groups, form, entropy, objective);
+    }
+}
+
+/// Checks directional derivatives: along a random direction within each tensor.
+fn check_one(config: &PolicyConfig, groups: &[Vec<Row>], form: LossForm, entropy: f32, objective: Objective) {
+    let policy = shaken_policy(config, 3);
+    let gradient = trained_gradient(config, groups, form, entropy, objective);
     let rows = groups.concat();
     let values: Vec<f64> = policy.values(&device(1)).iter().map(|&value| f64::from(value)).collect();
     let loss = |values: &[f64]| Naive::new(&policy, values).loss(&rows, form, f64::from(entropy), objective);

@@ -10,6 +10,7 @@ mod buffer;
 mod cache;
 mod copies;
 mod elementwise;
+mod head_norm;
 mod norm;
 mod product;
 pub(crate) mod simd;
@@ -167,6 +168,31 @@ impl Device for CpuDevice {
             input_gradient.into(),
             vector_mut(weight_gradient),
         );
+    }
+
+    fn head_norm(
+        &self,
+        heads: AttentionHeads,
+        input: In<'_>,
+        weights: In<'_>,
+        epsilon: f32,
+        output: Out<'_>,
+        scales: &mut CpuBuffer,
+    ) {
+        head_norm::forward(heads, input.into(), weights.into(), epsilon, output.into(), scales);
+    }
+
+    fn head_norm_backward(
+        &self,
+        heads: AttentionHeads,
+        input: In<'_>,
+        weights: In<'_>,
+        scales: &CpuBuffer,
+        gradient: Out<'_>,
+        weights_gradient: Out<'_>,
+    ) {
+        let (gradient, weights_gradient) = (gradient.into(), weights_gradient.into());
+        head_norm::backward(heads, input.into(), weights.into(), scales, gradient, weights_gradient);
     }
 
     fn rotary(&self, matrix: Out<'_>, positions: &[u32], table: In<'_>, direction: Direction) {

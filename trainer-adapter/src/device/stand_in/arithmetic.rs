@@ -143,6 +143,41 @@ impl Device for StandInDevice {
         });
     }
 
+    fn head_norm(
+        &self,
+        heads: AttentionHeads,
+        input: In<'_>,
+        weights: In<'_>,
+        epsilon: f32,
+        output: Out<'_>,
+        scales: &mut StandInBuffer,
+    ) {
+        let (seen, weight) = (self.seen(input.buffer), self.seen(weights.buffer));
+        let mut kept = self.changed(scales);
+        self.out(output, |output| {
+            let (input, weights) = (over(input, &seen), over(weights, &weight));
+            self.cpu.head_norm(heads, input, weights, epsilon, output, &mut kept);
+        });
+    }
+
+    fn head_norm_backward(
+        &self,
+        heads: AttentionHeads,
+        input: In<'_>,
+        weights: In<'_>,
+        scales: &StandInBuffer,
+        gradient: Out<'_>,
+        weights_gradient: Out<'_>,
+    ) {
+        let (seen, weight, kept) = (self.seen(input.buffer), self.seen(weights.buffer), self.seen(scales));
+        self.out(gradient, |gradient| {
+            self.out(weights_gradient, |weights_gradient| {
+                let (input, weights) = (over(input, &seen), over(weights, &weight));
+                self.cpu.head_norm_backward(heads, input, weights, &kept, gradient, weights_gradient);
+            });
+        });
+    }
+
     fn rotary(&self, matrix: Out<'_>, positions: &[u32], table: In<'_>, direction: Direction) {
         let seen = self.seen(table.buffer);
         self.out(matrix, |matrix| self.cpu.rotary(matrix, positions, over(table, &seen), direction));

@@ -4,7 +4,7 @@
 pub(crate) mod naive;
 
 use forebay_trainer_adapter::{
-    LossForm, Policy, PolicyConfig, Row as FullRow, Sequence, Trainer, TrainerOptions, Unit,
+    LossForm, ModelType, Policy, PolicyConfig, Row as FullRow, Sequence, Trainer, TrainerOptions, Unit,
 };
 
 use crate::{TestDevice, device};
@@ -13,6 +13,7 @@ use crate::{TestDevice, device};
 /// multiple of a vector, queries wider than the hidden size.
 pub(crate) fn ragged_config() -> PolicyConfig {
     PolicyConfig {
+        model_type: ModelType::Qwen2,
         vocab_size: 37,
         hidden_size: 20,
         intermediate_size: 27,
@@ -25,6 +26,11 @@ pub(crate) fn ragged_config() -> PolicyConfig {
         max_position_embeddings: 64,
         initializer_range: 0.3,
     }
+}
+
+/// That shape in both model types.
+pub(crate) fn ragged_configs() -> [PolicyConfig; 2] {
+    [ModelType::Qwen2, ModelType::Qwen3].map(|model_type| PolicyConfig { model_type, ..ragged_config() })
 }
 
 /// A policy with every parameter away from its starting value, biases and norms too.

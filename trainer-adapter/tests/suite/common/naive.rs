@@ -1,6 +1,6 @@
 //! The naive model: plain loops in 64 bits.
 
-use forebay_trainer_adapter::{LossForm, Objective, Policy, PolicyConfig, PolicyTerm};
+use forebay_trainer_adapter::{LossForm, ModelType, Objective, Policy, PolicyConfig, PolicyTerm};
 
 use super::Row;
 use crate::TestDevice;
@@ -39,10 +39,18 @@ impl<'a> Naive<'a> {
     fn project(&self, layer: usize, which: &str, x: &[f64], position: usize) -> Vec<f64> {
         let name = format!("model.layers.{layer}.self_attn.{which}_proj");
         let mut y = self.linear(&format!("{name}.weight"), x);
-        y.iter_mut().zip(self.tensor(&format!("{name}.bias"))).for_each(|(y, b)| *y += b);
-        if which != "v" {
-            y.chunks_mut(self.config.head_dim)
-                .for_each(|head| rotate(head, position, self.config.rope_theta));
+        if self.config.model_type == ModelType::Qwen2 {
+            y.iter_mut().zip(self.tensor(&format!("{name}.bias"))).for_each(|(y, b)| *y += b);
+        }
+        if which == "v" {
+            return y;
+        }
+        let norm = format!("model.layers.{layer}.self_attn.{which}_norm.weight");
+        for head in y.chunks_mut(self.config.head_dim) {
+            if self.config.model_type == ModelType::Qwen3 {
+                head.copy_from_slice(&self.norm(&norm, head));
+            }
+            rotate(head, position, self.config.rope_theta);
         }
         y
     }
