@@ -109,11 +109,12 @@ impl<D: Device> GroupSums<D> {
     ) -> Result<Factors, Error> {
         let refuse = |reason: String| Err(Error::GroupAdvantages { position, reason });
         let rewards: Vec<f64> = self.arrivals().map(|arrival| arrival.reward).collect();
-        if rewards.len() != advantages.len() || rewards.is_empty() {
-            return refuse(format!("{} advantages for {} members", advantages.len(), rewards.len()));
-        }
-        if let Some(bad) = advantages.iter().find(|advantage| !advantage.is_finite()) {
-            return refuse(format!("{bad} is not a finite number"));
+        let numbers = advantages.iter().all(|advantage| advantage.is_finite());
+        if rewards.len() != advantages.len() || rewards.is_empty() || !numbers {
+            let (given, members) = (advantages.len(), rewards.len());
+            return refuse(format!(
+                "{given} advantages for {members} members; give a finite number for each"
+            ));
         }
         // Exact comparison: a mean with rounding would give equal rewards a spread.
         if rewards.len() > 1 && rewards.iter().all(|reward| *reward == rewards[0]) {

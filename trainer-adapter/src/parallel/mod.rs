@@ -9,6 +9,8 @@
 //! every cache is then as it was, and once the units of the lost rank have been accumulated elsewhere, the exchange is made
 //! again without it. After it has joined them the step is complete, and a rank that dies now is only named.
 //!
+//! If rank 0 is lost, the others have their caches as they were: make a new group with another first rank.
+//!
 //! A link is anything that reads and writes bytes in order: a pipe, a Unix socket, a TCP stream. Time limits are the
 //! link's own: a read that times out is a lost rank. One exchange is one frame each way on a link, so after a failure all
 //! links that are left stand at the beginning of a frame.

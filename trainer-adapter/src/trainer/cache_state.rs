@@ -2,27 +2,21 @@
 //!
 //! A trainer's state has two parts: [`Trainer::state`] (weights, moments, counters) changes with an update, the cache with
 //! every unit. A cache belongs to one policy, one version, one set of weights and one loss; any other trainer refuses it.
-//! A member of an open group is 14 words: 0 expected, 1 excluded, 2 arrived; bits of the reward; its rows, tokens and the
-//! bits of their weights; rows, tokens, clipped tokens and the bits of loss, log-probability, entropy and KL of its report;
-//! bits of the loss that does not depend on the advantage.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use super::payload::{CachePayload, FlatType};
+use super::words::{MEMBER_WORDS, member_of, member_words, total_words, totals_of};
 use super::{Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::error::Error;
-use crate::gradient::{
-    Arrival, GradientCache, GroupSums, LossForm, Member, Nodes, PolicyTerm, RewardValues, UnitReport,
-    UnitTotals,
-};
+use crate::gradient::{GradientCache, GroupSums, LossForm, Member, Nodes, PolicyTerm, RewardValues};
 use crate::policy::f32_bytes;
 
 const UNIT_WORDS: usize = 5;
 const NODE_WORDS: usize = 3;
 const GROUP_WORDS: usize = 6;
-const MEMBER_WORDS: usize = 14;
 
 impl<D: Device> Trainer<D> {
     /// The gradient cache: units, tree, totals and open groups. The same cache gives the same bytes.
@@ -272,53 +266,4 @@ fn group_name(position: usize, part: &str) -> String {
 fn position(word: u64) -> Result<usize, Error> {
     let reason = format!("position {word} does not fit this machine");
     usize::try_from(word).map_err(|_| Error::Tensor { name: "units".into(), reason })
-}
-
-fn total_words(totals: &UnitTotals) -> [u64; 4] {
-    let UnitTotals { rows, tokens, row_weight, token_weight } = *totals;
-    [rows, tokens, row_weight.to_bits(), token_weight.to_bits()]
-}
-
-fn totals_of(words: &[u64]) -> UnitTotals {
-    let (row_weight, token_weight) = (f64::from_bits(words[2]), f64::from_bits(words[3]));
-    UnitTotals { rows: words[0], tokens: words[1], row_weight, token_weight }
-}
-
-fn member_words(member: &Member) -> [u64; MEMBER_WORDS] {
-    let mut words = [0; MEMBER_WORDS];
-    let Member::Arrived(Arrival { reward, totals, policy, rest_loss }) = member else {
-        words[0] = u64::from(*member == Member::Excluded);
-        return words;
-    };
-    words[0] = 2;
-    words[1] = reward.to_bits();
-    words[2..6].copy_from_slice(&total_words(totals));
-    words[6..9].copy_from_slice(&[policy.rows, policy.tokens, policy.clipped_tokens]);
-    let numbers =
-        [policy.loss_numerator, policy.mean_log_prob, policy.mean_entropy, policy.mean_kl, *rest_loss];
-    words[9..].copy_from_slice(&numbers.map(f64::to_bits));
-    words
-}
-
-fn member_of(words: &[u64]) -> Member {
-    let number = |index: usize| f64::from_bits(words[index]);
-    let policy = UnitReport {
-        rows: words[6],
-        tokens: words[7],
-        clipped_tokens: words[8],
-        loss_numerator: number(9),
-        mean_log_prob: number(10),
-        mean_entropy: number(11),
-        mean_kl: number(12),
-    };
-    match words[0] {
-        0 => Member::Expected,
-        1 => Member::Excluded,
-        _ => Member::Arrived(Arrival {
-            reward: number(1),
-            totals: totals_of(&words[2..6]),
-            policy,
-            rest_loss: number(13),
-        }),
-    }
 }

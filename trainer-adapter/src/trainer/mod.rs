@@ -13,6 +13,8 @@ mod options;
 mod payload;
 mod report;
 mod state;
+mod update;
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -247,52 +249,6 @@ impl<D: Device> Trainer<D> {
     pub fn drop_cache(&mut self) {
         self.groups.clear();
         self.cache.clear();
-    }
-
-    /// Makes one update of everything in the cache, and empties it.
-    ///
-    /// # Errors
-    /// [`Error::OpenGroups`] while groups are open, [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`]
-    /// if the gradient is not finite. Weights and moments are then as before; in the last case the cache is empty: nothing
-    /// can be added to such a sum.
-    pub fn apply(&mut self) -> Result<StepReport, Error> {
-        self.check_closed()?;
-        let units = self.cache.units().len() as u64;
-        if units == 0 {
-            return Err(Error::EmptyCache);
-        }
-        let totals = self.cache.totals();
-        let UnitTotals { rows, tokens, .. } = totals;
-        let denominator = match self.options.loss_form.denominator(&totals) {
-            // Nothing but empty responses or weights of 0: there is no gradient to divide.
-            0.0 => 1.0,
-            counted => counted,
-        };
-        let zero;
-        let gradient = match self.cache.sum(&self.device) {
-            Some(gradient) => gradient,
-            None => {
-                zero = self.device.allocate(self.policy.layout().length());
-                &zero
-            }
-        };
-        let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
-        if !norm.is_finite() {
-            self.cache.clear();
-            return Err(Error::NotFinite { norm });
-        }
-        let clipped = norm > self.options.clip_norm;
-        let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
-        let step = self.options.adamw.step(self.updates + 1, scale / denominator);
-        let mut parameters = self.device.allocate(self.policy.layout().length());
-        self.device.copy(&self.policy.parameters, &mut parameters);
-        let (first, second) = (&mut self.first_moments, &mut self.second_moments);
-        self.device.adamw(&step, gradient, &mut parameters, first, second);
-        let (shape, version) = (Arc::clone(&self.policy.shape), self.version() + 1);
-        self.updates += 1;
-        self.policy = Arc::new(Policy::from_parameters(&self.device, shape, parameters, version));
-        self.cache.clear();
-        Ok(StepReport { gradient_norm: norm, clipped, units, rows, tokens, denominator, version })
     }
 }
 

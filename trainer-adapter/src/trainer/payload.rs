@@ -7,7 +7,7 @@
 //! | `nodes` | u64 `[nodes, 3]` | level and index in the tree, whether there is a gradient |
 //! | `node.LEVEL.INDEX` | f32 `[parameters]` | the sum of the units below a node |
 //! | `groups` | u64 `[groups, 6]` | open groups: position, members, kind of rewards and its two numbers, whether there is a `rest` |
-//! | `group.POSITION.members` | u64 `[members, 14]` | see [`super::cache_state`] |
+//! | `group.POSITION.members` | u64 `[members, 14]` | see `words.rs` |
 //! | `group.POSITION.first`, `.second`, `.rest` | i64 `[parameters]` | sums in units of `2^-fraction_bits` |
 //! | `digest` | u8 `[32]` | SHA-256 over names, types, lengths and bytes of all the others, in the order of their names |
 

@@ -1,5 +1,4 @@
 //! The arithmetic of the stand-in: the processor's, over the memory as it is seen.
-
 use super::{StandInBuffer, StandInDevice};
 use crate::device::cpu::{CpuBuffer, CpuDevice, CpuPrepared, CpuSums};
 use crate::device::{

@@ -13,6 +13,7 @@
 //! a memory only if no arithmetic has raced with it, and no copy of a memory can be queued while arithmetic has it.
 
 mod arithmetic;
+mod clock;
 mod copies;
 mod memory;
 mod schedule;

@@ -13,31 +13,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::clock::{Clock, CopyId};
 use super::memory::poison;
 use crate::device::cpu::CpuBuffer;
 use crate::error::Error;
-
-/// How many copies of each stream are known to come before.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Clock(Vec<usize>);
-
-impl Clock {
-    fn get(&self, stream: usize) -> usize {
-        self.0.get(stream).copied().unwrap_or(0)
-    }
-
-    fn join(&mut self, other: &Clock) {
-        self.0.resize(self.0.len().max(other.0.len()), 0);
-        self.0.iter_mut().zip(&other.0).for_each(|(own, &other)| *own = (*own).max(other));
-    }
-
-    fn holds(&self, (stream, index): CopyId) -> bool {
-        index < self.get(stream)
-    }
-}
-
-/// Stream, and which of its copies.
-pub(super) type CopyId = (usize, usize);
 
 /// Some values of a memory.
 #[derive(Debug, Clone)]
@@ -153,13 +132,10 @@ impl Schedule {
         let ticks_left = 1 + self.draw() % self.ticks_max;
         let own = &mut self.streams[stream];
         own.clock.join(&self.host);
-        let id = (stream, own.queued);
-        let before = own.clock.clone();
+        let (id, before) = ((stream, own.queued), own.clock.clone());
         own.queued += 1;
         own.queue.push_back(id);
-        let mut just_this = Clock(vec![0; stream + 1]);
-        just_this.0[stream] = own.queued;
-        own.clock.join(&just_this);
+        own.clock.join(&Clock::up_to(id));
         let (waits, clock) = (std::mem::take(&mut own.waits), own.clock.clone());
         let touch = [(&source, false), (&target, true)];
         let raced = touch.map(|(place, writes)| self.race(place.id, &place.range, writes, &before));

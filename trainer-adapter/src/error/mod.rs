@@ -1,15 +1,8 @@
 //! What can go wrong, and what the caller does about it.
 
-/// What the caller does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// Mend the call: a value in it is wrong and would be refused again.
-    Input,
-    /// The call is legal but not at this moment; the message names the state and the way out.
-    State,
-    /// Stored bytes are damaged or belong to something else: read another copy.
-    Corrupt,
-}
+mod kind;
+
+pub use kind::ErrorKind;
 
 /// A refused call. Nothing has changed when one is returned.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -268,41 +261,4 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-}
-
-impl Error {
-    /// What the caller does next.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Config { .. }
-            | Self::Token { .. }
-            | Self::EmptyPrompt { .. }
-            | Self::TooLong { .. }
-            | Self::Advantage { .. }
-            | Self::Weight { .. }
-            | Self::ColumnLength { .. }
-            | Self::MissingColumn { .. }
-            | Self::EmptyMask { .. }
-            | Self::LogProb { .. }
-            | Self::NotLinear { .. }
-            | Self::Reward { .. }
-            | Self::RowAdvantage { .. }
-            | Self::GroupAdvantages { .. }
-            | Self::EmptyUnit { .. }
-            | Self::OtherPolicy { .. } => ErrorKind::Input,
-            Self::OtherVersion { .. }
-            | Self::PositionTaken { .. }
-            | Self::NoGroup { .. }
-            | Self::Member { .. }
-            | Self::GroupIncomplete { .. }
-            | Self::SumRange { .. }
-            | Self::OpenGroups { .. }
-            | Self::CacheNotEmpty { .. }
-            | Self::RankFailed { .. }
-            | Self::Copy { .. }
-            | Self::EmptyCache
-            | Self::NotFinite { .. } => ErrorKind::State,
-            Self::Payload { .. } | Self::Tensor { .. } | Self::Foreign { .. } => ErrorKind::Corrupt,
-        }
-    }
 }
