@@ -122,6 +122,11 @@ impl<D: Device> GradientCache<D> {
         self.spare.pop().unwrap_or_else(|| device.allocate(self.length))
     }
 
+    /// Keeps a buffer for the next who needs one.
+    pub(crate) fn give_back(&mut self, buffer: D::Buffer) {
+        self.spare.push(buffer);
+    }
+
     pub(crate) fn check_free(&self, position: usize) -> Result<(), Error> {
         if self.units.contains_key(&position) { Err(Error::PositionTaken { position }) } else { Ok(()) }
     }

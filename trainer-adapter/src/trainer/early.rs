@@ -8,6 +8,8 @@
 //! ([`crate::device::Device::Sums`]). It equals that of the whole group ([`Trainer::accumulate`]) up to rounding, not bit
 //! for bit: a whole group runs its prompt through the model once, early members each run it.
 
+use std::sync::Mutex;
+
 use super::{Trainer, locked};
 use crate::device::Device;
 use crate::error::Error;
@@ -134,8 +136,12 @@ impl<D: Device> Trainer<D> {
             }
             plans.push((self.plan_trajectory(trajectory)?, trajectory.reward));
         }
-        let done =
-            self.in_parallel(plans.len(), |index| self.compute_trajectory(&plans[index].0, plans[index].1));
+        let buffers: Vec<Mutex<[Option<D::Buffer>; 2]>> =
+            plans.iter().map(|(plan, _)| Mutex::new(self.part_buffers(plan))).collect();
+        let done = self.in_parallel(plans.len(), |index| {
+            let buffers = std::mem::take(&mut *locked(&buffers[index]));
+            self.compute_trajectory(&plans[index].0, plans[index].1, buffers)
+        });
         let arrived = trajectories.iter().zip(done);
         arrived
             .map(|(trajectory, computed)| self.arrive(trajectory.group, trajectory.member, computed))
@@ -158,17 +164,26 @@ impl<D: Device> Trainer<D> {
         Plan::new(position, &rows, self.policy.config(), self.loss())
     }
 
-    fn compute_trajectory(&self, plan: &Plan, reward: f64) -> Computed<D> {
-        let part = |terms| {
-            let length = self.policy.layout().length();
-            let gradient = (!plan.is_flat(terms)).then(|| self.device.allocate(length));
-            self.compute(plan, terms, gradient)
-        };
-        let (policy, gradient) = part(Terms::Policy);
+    /// Room for the gradients of the two parts of the loss, where they have one.
+    fn part_buffers(&mut self, plan: &Plan) -> [Option<D::Buffer>; 2] {
+        let rest = self.has_rest();
+        [(Terms::Policy, true), (Terms::Rest, rest)]
+            .map(|(terms, wanted)| (wanted && !plan.is_flat(terms)).then(|| self.cache.buffer(&self.device)))
+    }
+
+    fn compute_trajectory(
+        &self,
+        plan: &Plan,
+        reward: f64,
+        [policy, rest]: [Option<D::Buffer>; 2],
+    ) -> Computed<D> {
+        let (of_policy, policy) = self.compute(plan, Terms::Policy, policy);
         // The backward pass takes the logits with it, so other terms need a forward pass of their own.
-        let (rest, rest_gradient) = if self.has_rest() { part(Terms::Rest) } else { Default::default() };
-        let arrival = Arrival { reward, totals: plan.totals, policy, rest_loss: rest.loss_numerator };
-        Computed { arrival, policy: gradient, rest: rest_gradient }
+        let (of_rest, rest) =
+            if self.has_rest() { self.compute(plan, Terms::Rest, rest) } else { Default::default() };
+        let rest_loss = of_rest.loss_numerator;
+        let arrival = Arrival { reward, totals: plan.totals, policy: of_policy, rest_loss };
+        Computed { arrival, policy, rest }
     }
 
     /// Adds what was computed to the group's sums.
@@ -186,7 +201,12 @@ impl<D: Device> Trainer<D> {
             self.device.add_to_sums(1.0, gradient, sums);
         }
         group.members[member] = Member::Arrived(computed.arrival);
-        Ok(group.missing())
+        let missing = group.missing();
+        [computed.policy, computed.rest]
+            .into_iter()
+            .flatten()
+            .for_each(|buffer| self.cache.give_back(buffer));
+        Ok(missing)
     }
 
     /// Rewards of the members that have come, in the order of the members: what an estimator makes advantages of.
@@ -263,20 +283,5 @@ impl<D: Device> Trainer<D> {
     /// [`Error::NoGroup`] if no group is open there.
     pub fn exclude_group(&mut self, position: usize) -> Result<(), Error> {
         self.groups.remove(&position).map(|_| ()).ok_or(Error::NoGroup { position })
-    }
-
-    /// Calls `work` for each index on the device's threads and gives the results in order.
-    pub(super) fn in_parallel<T: Send>(&self, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-        let done: Vec<std::sync::Mutex<Option<T>>> =
-            (0..count).map(|_| std::sync::Mutex::default()).collect();
-        self.device.for_each(count, &|index| {
-            let result = work(index);
-            *locked(&done[index]) = Some(result);
-        });
-        let taken = |done: std::sync::Mutex<Option<T>>| {
-            let result = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            result.expect("for_each calls every index")
-        };
-        done.into_iter().map(taken).collect()
     }
 }

@@ -225,6 +225,20 @@ impl<D: Device> Trainer<D> {
         (plan.report(terms, &statistics), gradient)
     }
 
+    /// Calls `work` for each index on the device's threads and gives the results in order.
+    fn in_parallel<T: Send>(&self, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::default()).collect();
+        self.device.for_each(count, &|index| {
+            let result = work(index);
+            *locked(&done[index]) = Some(result);
+        });
+        let taken = |done: Mutex<Option<T>>| {
+            let result = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+            result.expect("for_each calls every index")
+        };
+        done.into_iter().map(taken).collect()
+    }
+
     /// What is in the cache.
     pub fn cache(&self) -> CacheReport {
         let UnitTotals { rows, tokens, .. } = self.cache.totals();
