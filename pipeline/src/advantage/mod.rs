@@ -2,6 +2,8 @@
 //!
 //! Each estimator is a pure function in a file of its own, with golden numbers.
 
+mod episode;
 mod grpo;
 
-pub use grpo::{Grpo, Scale};
+pub use episode::Episodes;
+pub use grpo::{Grpo, Scale, Single};

@@ -4,7 +4,7 @@
 //! used here, and every variable is asserted to have a gradient.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../tests/suite/common/mod.rs"]
 mod common;
 
 use std::collections::HashMap;
@@ -16,6 +16,13 @@ use common::{
 use forebay_trainer_adapter::{CpuDevice, LossForm, Policy, PolicyConfig, Trainer};
 
 type Result<T> = candle_core::Result<T>;
+
+/// The device that the shared helpers work on.
+pub(crate) type TestDevice = CpuDevice;
+
+pub(crate) fn device(threads: usize) -> TestDevice {
+    CpuDevice::new(threads)
+}
 
 struct Oracle<'a> {
     config: &'a PolicyConfig,

@@ -1,7 +1,8 @@
 //! The seam between the model and what computes it.
 //!
 //! Model, generation and trainer are written against [`Device`] and its flat buffers of f32; a second device is a
-//! second implementation of this trait, not a second model. [`CpuDevice`] is the one there is.
+//! second implementation of this trait, not a second model. [`CpuDevice`] computes; [`StandInDevice`] gives it the manners of
+//! a GPU, for tests of order. Copies that run beside the arithmetic are a trait of their own, [`Copies`].
 //!
 //! Conventions
 //! - Matrices are row-major views into a buffer ([`Matrix`], [`MatrixMut`]); a *row* is one token.
@@ -11,12 +12,18 @@
 //! - Every operation has one order of summation, fixed by the shapes of its arguments.
 
 mod attention;
+mod copies;
 pub mod cpu;
+mod exchange;
 mod matrix;
+pub mod stand_in;
 
 pub use attention::{AttentionHeads, Branch, CacheRow, Family, SharedAttention};
+pub use copies::{Copies, CopyRange};
 pub use cpu::CpuDevice;
+pub use exchange::{Exchanged, exchange};
 pub use matrix::{Linear, Matrix, MatrixMut};
+pub use stand_in::{StandInDevice, StandInOptions};
 
 /// Which way a rotation or an update goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +75,8 @@ pub trait Device: Clone + Send + Sync + 'static {
     type Buffer: Send + Sync;
     /// A version's weight matrices in the form that the device multiplies fastest by.
     type Prepared: Send + Sync;
+    /// 64-bit fixed-point sums of f32 values: adding to them in another order changes no bit.
+    type Sums: Send + Sync;
 
     /// Rows per tile of a product under [`RowRule::Alone`].
     const ROW_TILE: usize;
@@ -146,6 +155,28 @@ pub trait Device: Clone + Send + Sync + 'static {
         input_gradient: MatrixMut<'_, Self::Buffer>,
         weight_gradient: MatrixMut<'_, Self::Buffer>,
     );
+    /// Normalises each head of the queries and of the keys of each row as [`Self::rms_norm`] does a row; values are copied.
+    ///
+    /// `weights` is `[2, dimension]`: that of the queries, that of the keys. `scales[row, head]` receives the inverse roots.
+    fn head_norm(
+        &self,
+        heads: AttentionHeads,
+        input: Matrix<'_, Self::Buffer>,
+        weights: Matrix<'_, Self::Buffer>,
+        epsilon: f32,
+        output: MatrixMut<'_, Self::Buffer>,
+        scales: &mut Self::Buffer,
+    );
+    /// Turns the gradient of the output into that of the input, and stores that of the weights.
+    fn head_norm_backward(
+        &self,
+        heads: AttentionHeads,
+        input: Matrix<'_, Self::Buffer>,
+        weights: Matrix<'_, Self::Buffer>,
+        scales: &Self::Buffer,
+        gradient: MatrixMut<'_, Self::Buffer>,
+        weights_gradient: MatrixMut<'_, Self::Buffer>,
+    );
     /// Turns each head of each row by the angles of the row's position, in the half-split form.
     ///
     /// `table` is `[positions, head_dim]`: the cosines of a position, then its sines.
@@ -222,6 +253,17 @@ pub trait Device: Clone + Send + Sync + 'static {
         log_prob_weights: &[f32],
         entropy_weights: &[f32],
     );
+
+    /// Sums of zero, in units of `2^-fraction_bits`. They hold up to `terms_max` terms, each below `2^62 / terms_max` units.
+    fn allocate_sums(&self, length: usize, fraction_bits: u32, terms_max: usize) -> Self::Sums;
+    /// `sums += factor . source`, each term rounded to a whole unit. A value that does not fit is lost for good.
+    fn add_to_sums(&self, factor: f64, source: &Self::Buffer, sums: &mut Self::Sums);
+    /// `output = sum of factor . sums` over the terms in their order, in 64 bits, rounded once. A lost value is NaN.
+    fn combine_sums(&self, terms: &[(f64, &Self::Sums)], output: &mut Self::Buffer);
+    /// Copies the units of all sums into host memory.
+    fn download_sums(&self, sums: &Self::Sums, units: &mut [i64]);
+    /// Copies the units of all sums from host memory.
+    fn upload_sums(&self, units: &[i64], sums: &mut Self::Sums);
 
     /// `target += source` over whole buffers of the same length.
     fn accumulate(&self, source: &Self::Buffer, target: &mut Self::Buffer);

@@ -4,7 +4,7 @@
 
 use super::slot::Slots;
 use crate::device::{CacheRow, Device, Direction, Matrix, MatrixMut, RowRule};
-use crate::policy::{LinearIndex, Policy, PolicyConfig, Shape, logit_stride};
+use crate::policy::{LinearIndex, ModelType, Policy, PolicyConfig, Shape, logit_stride};
 
 /// Rows that run through the model together at most; a limit on memory, not on the batch.
 pub(super) const ROWS_MAX: usize = 64;
@@ -40,6 +40,9 @@ pub(super) struct Decoder<D: Device> {
     normed: D::Buffer,
     /// `[rows, widest]`: queries, keys and values; gates and ups.
     wide: D::Buffer,
+    /// `[rows, A.D + 2 K.D]` and `[rows, A + K]`: after the norms of heads, where there are any.
+    headed: D::Buffer,
+    head_scales: D::Buffer,
     /// `[rows, narrower]`: what attention or SwiGLU gives.
     narrow: D::Buffer,
     scales: D::Buffer,
@@ -55,6 +58,8 @@ impl<D: Device> Decoder<D> {
             stream: empty(),
             normed: empty(),
             wide: empty(),
+            headed: empty(),
+            head_scales: empty(),
             narrow: empty(),
             scales: empty(),
             logits: empty(),
@@ -80,6 +85,10 @@ impl<D: Device> Decoder<D> {
             room(buffer, rows * config.hidden_size);
         }
         room(&mut self.wide, rows * heads.columns().max(2 * config.intermediate_size));
+        if config.model_type == ModelType::Qwen3 {
+            room(&mut self.headed, rows * heads.columns());
+            room(&mut self.head_scales, rows * (heads.queries + heads.keys));
+        }
         room(
             &mut self.narrow,
             rows * heads.query_columns().max(config.intermediate_size).max(config.hidden_size),
@@ -106,7 +115,7 @@ impl<D: Device> Decoder<D> {
 
     /// The attention block of a layer.
     fn attend(&mut self, policy: &Policy<D>, layer: usize, rows: &Rows) {
-        let Self { device, caches, stream, normed, wide, narrow, scales, .. } = self;
+        let Self { device, caches, stream, normed, wide, headed, head_scales, narrow, scales, .. } = self;
         let Shape { config, layout, .. } = &*policy.shape;
         let (count, hidden, heads) = (rows.tokens.len(), config.hidden_size, config.heads());
         let (columns, query_columns) = (heads.columns(), heads.query_columns());
@@ -118,11 +127,19 @@ impl<D: Device> Decoder<D> {
         device.rms_norm(Matrix::new(stream, 0, count, hidden), weight, config.rms_norm_eps, into, scales);
         let input = Matrix::new(&*normed, 0, count, hidden);
         linear(LinearIndex::Qkv(layer), input, MatrixMut::new(wide, 0, count, columns));
-        let bias = policy.vector(layout.layers[layer].qkv_bias);
-        device.add_row(bias, MatrixMut::new(wide, 0, count, columns));
-        let turned = MatrixMut::strided(wide, 0, count, query_columns + heads.key_columns(), columns);
+        let mut qkv = wide;
+        if let Some(norms) = layout.layers[layer].head_norms {
+            let (norms, epsilon) = (policy.head_norms(norms), config.rms_norm_eps);
+            let (projected, into) =
+                (Matrix::new(&*qkv, 0, count, columns), MatrixMut::new(headed, 0, count, columns));
+            device.head_norm(heads, projected, norms, epsilon, into, head_scales);
+            qkv = headed;
+        } else if let Some(bias) = layout.layers[layer].qkv_bias {
+            device.add_row(policy.vector(bias), MatrixMut::new(qkv, 0, count, columns));
+        }
+        let turned = MatrixMut::strided(qkv, 0, count, query_columns + heads.key_columns(), columns);
         device.rotary(turned, &rows.positions, policy.rotary(), Direction::Forward);
-        let qkv = Matrix::new(&*wide, 0, count, columns);
+        let qkv = Matrix::new(&*qkv, 0, count, columns);
         device.cache_store(heads, &rows.places, qkv, &mut caches[layer]);
         let into = MatrixMut::new(narrow, 0, count, query_columns);
         device.cache_attention(heads, &rows.places, qkv, &caches[layer], into);

@@ -185,7 +185,7 @@ impl Decoding<'_> {
 mod tests {
     use super::*;
     use crate::device::CpuDevice;
-    use crate::policy::PolicyConfig;
+    use crate::policy::{ModelType, PolicyConfig};
     use crate::random::SampleKey;
 
     /// Bits of the logits before each token, by request.
@@ -208,8 +208,12 @@ mod tests {
     /// could treat specially: vocabulary and widths are both multiples of a vector and not.
     #[test]
     fn logits_are_bitwise_the_same_in_batches_of_1_7_and_64_at_any_place() {
-        for (vocab_size, hidden_size, intermediate_size) in [(300, 128, 344), (37, 24, 50)] {
+        let (qwen2, qwen3) = (ModelType::Qwen2, ModelType::Qwen3);
+        for (model_type, vocab_size, hidden_size, intermediate_size) in
+            [(qwen2, 300, 128, 344), (qwen2, 37, 24, 50), (qwen3, 37, 24, 50)]
+        {
             let config = PolicyConfig {
+                model_type,
                 hidden_size,
                 intermediate_size,
                 initializer_range: 0.2,

@@ -6,47 +6,110 @@
 //! units that arrive roughly in order keeps about log2(n) buffers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
 
 use crate::device::Device;
 use crate::error::Error;
 
-/// Rows and tokens, of one unit or of all in a cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Rows and tokens, of one unit or of all in a cache. Rows of weight 0 and masked tokens are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UnitTotals {
     /// Rows.
     pub rows: u64,
-    /// Response tokens.
+    /// Trained tokens.
     pub tokens: u64,
+    /// Sum of the rows' weights.
+    pub row_weight: f64,
+    /// Sum of the rows' weights, each times its trained tokens.
+    pub token_weight: f64,
 }
+
+impl UnitTotals {
+    /// One row of a weight above 0.
+    pub(crate) fn of_row(weight: f32, tokens: usize) -> Self {
+        let weight = f64::from(weight);
+        Self { rows: 1, tokens: tokens as u64, row_weight: weight, token_weight: weight * tokens as f64 }
+    }
+}
+
+impl AddAssign for UnitTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.tokens += other.tokens;
+        self.row_weight += other.row_weight;
+        self.token_weight += other.token_weight;
+    }
+}
+
+/// Sums by (level, index); `None` is a sum of units that have no gradient.
+pub(crate) type Nodes<D> = BTreeMap<(u32, usize), Option<<D as Device>::Buffer>>;
 
 /// Unnormalised gradients of one policy's units, for one step.
 pub(crate) struct GradientCache<D: Device> {
     length: usize,
-    /// Sums by (level, index); `None` is a sum of units that have no gradient.
-    nodes: BTreeMap<(u32, usize), Option<D::Buffer>>,
-    positions: BTreeSet<usize>,
-    totals: UnitTotals,
+    nodes: Nodes<D>,
+    /// What each unit counts, by position: weights are summed in this order, so that arrival changes no bit of the sum.
+    units: BTreeMap<usize, UnitTotals>,
     spare: Vec<D::Buffer>,
 }
 
 impl<D: Device> GradientCache<D> {
     /// An empty cache for gradients of `length` values.
     pub(crate) fn new(length: usize) -> Self {
-        Self {
-            length,
-            nodes: BTreeMap::new(),
-            positions: BTreeSet::new(),
-            totals: UnitTotals::default(),
-            spare: Vec::new(),
+        Self { length, nodes: BTreeMap::new(), units: BTreeMap::new(), spare: Vec::new() }
+    }
+
+    /// A cache of units and of the nodes that cover them, each unit exactly once.
+    pub(crate) fn from_parts(
+        length: usize,
+        units: BTreeMap<usize, UnitTotals>,
+        nodes: Nodes<D>,
+    ) -> Result<Self, String> {
+        let mut covered = BTreeSet::new();
+        for &(level, index) in nodes.keys() {
+            let below = 1_usize.checked_shl(level).filter(|&below| below <= units.len());
+            let first = below.and_then(|below| index.checked_mul(below));
+            let end = first.zip(below).and_then(|(first, below)| first.checked_add(below));
+            let (Some(first), Some(end)) = (first, end) else {
+                return Err(format!("node {level}.{index} covers more than the {} units", units.len()));
+            };
+            if (first..end).any(|at| !units.contains_key(&at) || !covered.insert(at)) {
+                return Err(format!(
+                    "node {level}.{index} covers a unit that is not there, or covered already"
+                ));
+            }
+            if nodes.contains_key(&(level, index ^ 1)) {
+                return Err(format!("node {level}.{index} was not merged with its sibling"));
+            }
+        }
+        if covered.len() != units.len() {
+            return Err(format!("the nodes cover {} of {} units", covered.len(), units.len()));
+        }
+        Ok(Self { length, nodes, units, spare: Vec::new() })
+    }
+
+    /// Adds the units of another cache; no position is in both.
+    pub(crate) fn absorb(&mut self, device: &D, other: Self) {
+        self.units.extend(other.units);
+        for (place, sum) in other.nodes {
+            self.insert(device, place, sum);
         }
     }
 
-    pub(crate) fn positions(&self) -> &BTreeSet<usize> {
-        &self.positions
+    pub(crate) fn nodes(&self) -> &Nodes<D> {
+        &self.nodes
+    }
+
+    /// What each unit counts, by position.
+    pub(crate) fn units(&self) -> &BTreeMap<usize, UnitTotals> {
+        &self.units
     }
 
     pub(crate) fn totals(&self) -> UnitTotals {
-        self.totals
+        self.units.values().fold(UnitTotals::default(), |mut sum, &unit| {
+            sum += unit;
+            sum
+        })
     }
 
     /// Buffers of gradients held now.
@@ -59,8 +122,13 @@ impl<D: Device> GradientCache<D> {
         self.spare.pop().unwrap_or_else(|| device.allocate(self.length))
     }
 
+    /// Keeps a buffer for the next who needs one.
+    pub(crate) fn give_back(&mut self, buffer: D::Buffer) {
+        self.spare.push(buffer);
+    }
+
     pub(crate) fn check_free(&self, position: usize) -> Result<(), Error> {
-        if self.positions.contains(&position) { Err(Error::PositionTaken { position }) } else { Ok(()) }
+        if self.units.contains_key(&position) { Err(Error::PositionTaken { position }) } else { Ok(()) }
     }
 
     /// Adds a unit; no gradient means zero.
@@ -72,16 +140,18 @@ impl<D: Device> GradientCache<D> {
         gradient: Option<D::Buffer>,
     ) -> Result<(), Error> {
         self.check_free(position)?;
-        self.positions.insert(position);
-        self.totals.rows += totals.rows;
-        self.totals.tokens += totals.tokens;
-        let (mut place, mut sum) = ((0, position), gradient);
+        self.units.insert(position, totals);
+        self.insert(device, (0, position), gradient);
+        Ok(())
+    }
+
+    /// Puts a sum into the tree and forms every node that it completes.
+    fn insert(&mut self, device: &D, mut place: (u32, usize), mut sum: Option<D::Buffer>) {
         while let Some(sibling) = self.nodes.remove(&(place.0, place.1 ^ 1)) {
             sum = self.merge(device, sum, sibling);
             place = (place.0 + 1, place.1 / 2);
         }
         self.nodes.insert(place, sum);
-        Ok(())
     }
 
     /// Addition commutes bit for bit, so which side is added to which does not matter; what is grouped does.
@@ -114,7 +184,6 @@ impl<D: Device> GradientCache<D> {
     /// Empties the cache; buffers are kept for the next step.
     pub(crate) fn clear(&mut self) {
         self.spare.extend(std::mem::take(&mut self.nodes).into_values().flatten());
-        self.positions.clear();
-        self.totals = UnitTotals::default();
+        self.units.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! What the forward pass leaves for the backward pass, in buffers that are kept from unit to unit.
 
-use super::config::PolicyConfig;
+use super::config::{ModelType, PolicyConfig};
 use crate::device::{Device, SharedAttention};
 
 /// The rows that the model works on, and which of them are read out.
@@ -30,6 +30,9 @@ pub(super) struct LayerActivations<D: Device> {
     /// `[T]` and `[T, H]`: the first norm.
     pub(super) input_scales: D::Buffer,
     pub(super) input_normed: D::Buffer,
+    /// `[T, A.D + 2 K.D]` and `[T, A + K]`: queries, keys and values before the norms of heads, where there are any.
+    pub(super) projected: D::Buffer,
+    pub(super) head_scales: D::Buffer,
     /// `[T, A.D + 2 K.D]`: queries and keys after rotation, values.
     pub(super) qkv: D::Buffer,
     /// Attention weights of all heads.
@@ -76,6 +79,8 @@ impl<D: Device> Activations<D> {
             input: empty(),
             input_scales: empty(),
             input_normed: empty(),
+            projected: empty(),
+            head_scales: empty(),
             qkv: empty(),
             weights: empty(),
             attended: empty(),
@@ -119,6 +124,10 @@ impl<D: Device> Activations<D> {
             }
             room(&mut layer.input_scales, rows);
             room(&mut layer.middle_scales, rows);
+            if config.model_type == ModelType::Qwen3 {
+                room(&mut layer.projected, rows * heads.columns());
+                room(&mut layer.head_scales, rows * (heads.queries + heads.keys));
+            }
             room(&mut layer.qkv, rows * heads.columns());
             room(&mut layer.weights, batch.attention.weights_length());
             room(&mut layer.attended, rows * heads.query_columns());

@@ -7,6 +7,7 @@ use super::activations::{Activations, Batch, LayerActivations, logit_stride};
 use super::layout::{LayerLayout, Vector};
 use super::{Policy, Shape};
 use crate::device::{Device, Direction, Linear, Matrix, MatrixMut};
+use crate::gradient::Slopes;
 
 /// The working buffers of the backward pass, borrowed apart from what the forward pass kept.
 struct Working<'a, D: Device> {
@@ -18,18 +19,17 @@ struct Working<'a, D: Device> {
 }
 
 impl<D: Device> Policy<D> {
-    /// Writes the gradient of `sum_i log_prob_weights[i] . log p_i + entropy_weights[i] . H_i` over the readouts of the
+    /// Writes the gradient of `sum_i slopes.log_probs[i] . log p_i + slopes.entropies[i] . H_i` over the readouts of the
     /// last [`Self::forward`] with the same `batch` and `kept`. Every value of `gradient` is overwritten.
     pub(crate) fn backward(
         &self,
         device: &D,
         batch: &Batch,
-        log_prob_weights: &[f32],
-        entropy_weights: &[f32],
+        slopes: &Slopes,
         kept: &mut Activations<D>,
         gradient: &mut D::Buffer,
     ) {
-        self.read_out_backward(device, batch, log_prob_weights, entropy_weights, kept, gradient);
+        self.read_out_backward(device, batch, slopes, kept, gradient);
         let Activations { layers, stream, normed, wide, narrow, scratch, .. } = kept;
         let mut working = Working { stream, normed, wide, narrow, scratch };
         for (index, layer) in layers.iter().enumerate().rev() {
@@ -45,8 +45,7 @@ impl<D: Device> Policy<D> {
         &self,
         device: &D,
         batch: &Batch,
-        log_prob_weights: &[f32],
-        entropy_weights: &[f32],
+        slopes: &Slopes,
         kept: &mut Activations<D>,
         gradient: &mut D::Buffer,
     ) {
@@ -55,7 +54,7 @@ impl<D: Device> Policy<D> {
         let stride = logit_stride(config);
         let statistics = Matrix::new(&kept.statistics, 0, readouts, 3);
         let logits = MatrixMut::strided(&mut kept.logits, 0, readouts, config.vocab_size, stride);
-        device.token_gradient(logits, &batch.targets, statistics, log_prob_weights, entropy_weights);
+        device.token_gradient(logits, &batch.targets, statistics, &slopes.log_probs, &slopes.entropies);
         let outer = Matrix::strided(&kept.logits, 0, readouts, config.vocab_size, stride);
         let normed = Matrix::new(&kept.picked_normed, 0, readouts, hidden);
         let into = MatrixMut::new(&mut kept.normed, 0, readouts, hidden);
@@ -118,7 +117,7 @@ impl<D: Device> Policy<D> {
     ) {
         let Shape { config, layout, .. } = &*self.shape;
         let (rows, hidden, heads) = (batch.tokens.len(), config.hidden_size, config.heads());
-        let LayerLayout { input_norm, qkv, qkv_bias, output, .. } = layout.layers[index];
+        let LayerLayout { input_norm, qkv, qkv_bias, head_norms, output, .. } = layout.layers[index];
         let (columns, query_columns) = (heads.columns(), heads.query_columns());
         let stream = Matrix::new(&*working.stream, 0, rows, hidden);
         let attended = Matrix::new(&kept.attended, 0, rows, query_columns);
@@ -131,8 +130,17 @@ impl<D: Device> Policy<D> {
         let turned = query_columns + heads.key_columns();
         let turned = MatrixMut::strided(&mut *working.wide, 0, rows, turned, columns);
         device.rotary(turned, &batch.positions, self.rotary(), Direction::Backward);
+        if let Some(norms) = head_norms {
+            let projected = Matrix::new(&kept.projected, 0, rows, columns);
+            let into = MatrixMut::new(&mut *working.wide, 0, rows, columns);
+            let of_norms = MatrixMut::new(&mut *gradient, norms.offset, 2, heads.dimension);
+            let (norms, scales) = (self.head_norms(norms), &kept.head_scales);
+            device.head_norm_backward(heads, projected, norms, scales, into, of_norms);
+        }
         let outer = Matrix::new(&*working.wide, 0, rows, columns);
-        device.sum_rows(outer, vector_mut(qkv_bias, gradient));
+        if let Some(bias) = qkv_bias {
+            device.sum_rows(outer, vector_mut(bias, gradient));
+        }
         let normed = Matrix::new(&kept.input_normed, 0, rows, hidden);
         let into = MatrixMut::new(&mut *working.normed, 0, rows, hidden);
         self.linear_backward(device, qkv, normed, outer, into, gradient);

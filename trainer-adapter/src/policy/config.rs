@@ -3,11 +3,23 @@
 use crate::device::AttentionHeads;
 use crate::error::Error;
 
-/// What kind of policy: the fields of a Qwen2 `config.json`, under their names there.
+/// Which of two relatives a policy is: they differ in the attention block only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ModelType {
+    /// Q, k and v projections have biases. The default.
+    #[default]
+    Qwen2,
+    /// They have none; each head of queries and keys goes through an RMSNorm before its rotation.
+    Qwen3,
+}
+
+/// What kind of policy: the fields of a Qwen2 or Qwen3 `config.json`, under their names there.
 ///
-/// Q, k and v projections have biases, nothing else has; the embedding is also the output matrix (tied).
+/// Nothing but q, k and v has a bias; the embedding is also the output matrix (tied).
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyConfig {
+    /// Which of the relatives. Default [`ModelType::Qwen2`].
+    pub model_type: ModelType,
     /// Number of tokens.
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -36,6 +48,7 @@ impl PolicyConfig {
     /// The reference size: 2 layers, width 128, 4 heads over 2 key-value heads; 0.41 million parameters at 300 tokens.
     pub fn small(vocab_size: usize) -> Self {
         Self {
+            model_type: ModelType::Qwen2,
             vocab_size,
             hidden_size: 128,
             intermediate_size: 344,

@@ -46,7 +46,7 @@ impl<D: Device> Policy<D> {
     ) {
         let Shape { config, layout, .. } = &*self.shape;
         let (rows, hidden, inner) = (batch.tokens.len(), config.hidden_size, config.intermediate_size);
-        let LayerLayout { input_norm, qkv_bias, mlp_norm, .. } = layout.layers[index];
+        let LayerLayout { input_norm, qkv_bias, head_norms, mlp_norm, .. } = layout.layers[index];
         let heads = config.heads();
         let linear = |which: LinearIndex, input: Matrix<'_, D::Buffer>, output: MatrixMut<'_, D::Buffer>| {
             device.linear(&self.prepared, which.into(), input, output, RowRule::Together);
@@ -56,8 +56,16 @@ impl<D: Device> Policy<D> {
         let normed = MatrixMut::new(&mut kept.input_normed, 0, rows, hidden);
         device.rms_norm(input, self.vector(input_norm), config.rms_norm_eps, normed, &mut kept.input_scales);
         let normed = Matrix::new(&kept.input_normed, 0, rows, hidden);
-        linear(LinearIndex::Qkv(index), normed, MatrixMut::new(&mut kept.qkv, 0, rows, heads.columns()));
-        device.add_row(self.vector(qkv_bias), MatrixMut::new(&mut kept.qkv, 0, rows, heads.columns()));
+        let projected = if head_norms.is_some() { &mut kept.projected } else { &mut kept.qkv };
+        linear(LinearIndex::Qkv(index), normed, MatrixMut::new(projected, 0, rows, heads.columns()));
+        let qkv = MatrixMut::new(&mut kept.qkv, 0, rows, heads.columns());
+        if let Some(norms) = head_norms {
+            let projected = Matrix::new(&kept.projected, 0, rows, heads.columns());
+            let (norms, epsilon) = (self.head_norms(norms), config.rms_norm_eps);
+            device.head_norm(heads, projected, norms, epsilon, qkv, &mut kept.head_scales);
+        } else if let Some(bias) = qkv_bias {
+            device.add_row(self.vector(bias), qkv);
+        }
         let turned = heads.query_columns() + heads.key_columns();
         let turned = MatrixMut::strided(&mut kept.qkv, 0, rows, turned, heads.columns());
         device.rotary(turned, &batch.positions, self.rotary(), Direction::Forward);

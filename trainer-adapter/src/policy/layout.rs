@@ -1,16 +1,16 @@
 //! Where each tensor lies in the flat run of parameters.
 //!
-//! Tensors lie without gaps, in the order of the forward pass, under their Qwen2 names. Matrices that read the same
+//! Tensors lie without gaps, in the order of the forward pass, under their Qwen2 or Qwen3 names. Matrices that read the same
 //! input are neighbours, so that q, k and v (and gate and up) are one product: `[A.D + 2 K.D, H]` and `[2 I, H]`.
 //! Gradients and moments have the same layout.
 
-use super::config::PolicyConfig;
+use super::config::{ModelType, PolicyConfig};
 use crate::device::Linear;
 
 /// One named tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its name in a Qwen2 safetensors file.
+    /// Its name in a safetensors file of its model type.
     pub name: String,
     /// Its shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
@@ -37,7 +37,10 @@ pub(crate) struct Vector {
 pub(crate) struct LayerLayout {
     pub(crate) input_norm: Vector,
     pub(crate) qkv: Linear,
-    pub(crate) qkv_bias: Vector,
+    /// Qwen2 only.
+    pub(crate) qkv_bias: Option<Vector>,
+    /// Qwen3 only: the norm of the query heads, then that of the key heads.
+    pub(crate) head_norms: Option<Vector>,
     pub(crate) output: Linear,
     pub(crate) mlp_norm: Vector,
     pub(crate) gate_up: Linear,
@@ -125,6 +128,13 @@ impl Tensors {
         Vector { offset: self.push(name, vec![length]), length }
     }
 
+    /// Vectors beside each other as one.
+    fn vectors<const N: usize>(&mut self, parts: [(String, usize); N]) -> Vector {
+        let offset = self.end;
+        let length = parts.iter().map(|(name, length)| self.vector(name, *length).length).sum();
+        Vector { offset, length }
+    }
+
     /// Matrices over one input as one.
     fn matrices(&mut self, parts: &[(String, usize)], inputs: usize) -> Linear {
         let offset = self.end;
@@ -143,14 +153,19 @@ impl Tensors {
         };
         let input_norm = self.vector(&name("input_layernorm.weight"), hidden);
         let qkv = self.matrices(&projections("weight"), hidden);
-        let qkv_bias = Vector { offset: self.end, length: heads.columns() };
-        for (name, length) in projections("bias") {
-            self.vector(&name, length);
+        let (mut qkv_bias, mut head_norms) = (None, None);
+        match config.model_type {
+            ModelType::Qwen2 => qkv_bias = Some(self.vectors(projections("bias"))),
+            ModelType::Qwen3 => {
+                let norms = ["q", "k"].map(|which| name(&format!("self_attn.{which}_norm.weight")));
+                head_norms = Some(self.vectors(norms.map(|name| (name, heads.dimension))));
+            }
         }
         LayerLayout {
             input_norm,
             qkv,
             qkv_bias,
+            head_norms,
             output: self.matrix(&name("self_attn.o_proj.weight"), hidden, queries),
             mlp_norm: self.vector(&name("post_attention_layernorm.weight"), hidden),
             gate_up: self.matrices(

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 pub(crate) use activations::{Activations, Batch, logit_stride};
-pub use config::PolicyConfig;
+pub use config::{ModelType, PolicyConfig};
 pub(crate) use forward::TokenStatistics;
 pub(crate) use layout::{LinearIndex, Vector};
 pub use layout::{ParameterLayout, Tensor};
@@ -143,6 +143,11 @@ impl<D: Device> Policy<D> {
 
     pub(crate) fn vector(&self, vector: Vector) -> Matrix<'_, D::Buffer> {
         Matrix::new(&self.parameters, vector.offset, 1, vector.length)
+    }
+
+    /// `[2, head_dim]`: what the heads of queries, and those of keys, are normalised with.
+    pub(crate) fn head_norms(&self, norms: Vector) -> Matrix<'_, D::Buffer> {
+        Matrix::new(&self.parameters, norms.offset, 2, norms.length / 2)
     }
 
     pub(crate) fn rotary(&self) -> Matrix<'_, D::Buffer> {

@@ -1,6 +1,6 @@
 //! Policies as safetensors payloads that stock readers open.
 //!
-//! Tensors carry their Qwen2 names; the metadata is `{"format": "pt"}`, which readers of that family ask for. The output
+//! Tensors carry the names of their model type; the metadata is `{"format": "pt"}`, which readers of that family ask for. The output
 //! matrix is tied to the embedding: it is not written, and ignored where a file has it.
 
 use std::borrow::Cow;

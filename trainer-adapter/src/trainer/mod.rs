@@ -7,31 +7,44 @@
 //! One thread owns a trainer. Within a call the device's threads each take whole units.
 
 mod adamw;
+mod cache_state;
+mod early;
 mod options;
+mod payload;
 mod report;
 mod state;
+mod update;
+mod words;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use adamw::AdamW;
 pub use options::TrainerOptions;
-pub use report::{CacheReport, StepReport};
+pub use payload::{CachePayload, FlatTensor, FlatType};
+pub use report::{CacheReport, OpenGroupReport, StepReport};
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::gradient::{GradientCache, Plan, Unit, UnitReport, UnitTotals};
+use crate::gradient::{
+    EarlyOptions, GradientCache, GroupSums, Loss, Objective, Plan, Row, Terms, Unit, UnitReport, UnitTotals,
+};
 use crate::policy::{Activations, Policy};
 
 /// Trains one policy.
 pub struct Trainer<D: Device> {
     device: D,
     options: TrainerOptions,
+    objective: Objective,
     policy: Arc<Policy<D>>,
     first_moments: D::Buffer,
     second_moments: D::Buffer,
     /// Updates that the moments have seen.
     updates: u64,
     cache: GradientCache<D>,
+    early: EarlyOptions,
+    /// Groups that are trained early and not closed yet, by position.
+    groups: BTreeMap<usize, GroupSums<D>>,
     /// Buffers of the forward and backward pass that no thread is using.
     activations: Mutex<Vec<Activations<D>>>,
 }
@@ -52,11 +65,42 @@ impl<D: Device> Trainer<D> {
             second_moments: device.allocate(length),
             updates: 0,
             cache: GradientCache::new(length),
+            early: EarlyOptions::default(),
+            groups: BTreeMap::new(),
             activations: Mutex::default(),
             device: device.clone(),
             options,
+            objective: Objective::default(),
             policy: Arc::new(policy),
         })
+    }
+
+    /// The same trainer with another objective; the default is the score function alone. To be called before the first
+    /// unit: what is in the cache stays as it was computed.
+    ///
+    /// ```
+    /// use forebay_trainer_adapter::{CpuDevice, Objective, Policy, PolicyConfig, PolicyTerm, Trainer, TrainerOptions};
+    /// # fn main() -> Result<(), forebay_trainer_adapter::Error> {
+    /// let device = CpuDevice::inline();
+    /// let policy = Policy::initialise(&device, &PolicyConfig::small(300), 7)?;
+    /// let objective = Objective { policy_term: PolicyTerm::CLIP_HIGHER, kl_coefficient: 0.04 };
+    /// let trainer = Trainer::new(&device, policy, TrainerOptions::default())?.with_objective(objective)?;
+    /// assert_eq!(trainer.objective(), objective);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a field is not valid.
+    pub fn with_objective(mut self, objective: Objective) -> Result<Self, Error> {
+        objective.validate()?;
+        self.objective = objective;
+        Ok(self)
+    }
+
+    /// The objective.
+    pub fn objective(&self) -> Objective {
+        self.objective
     }
 
     /// The current weights, to sample from. A later update leaves them as they are.
@@ -95,9 +139,13 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::OtherVersion`], [`Error::PositionTaken`] if the unit does not belong here;
-    /// [`Error::EmptyUnit`], [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`], [`Error::Advantage`] if a row
-    /// cannot be computed. The cache is then as before.
-    pub fn accumulate(&mut self, unit: &Unit<'_>) -> Result<UnitReport, Error> {
+    /// [`Error::EmptyUnit`], [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`], [`Error::Advantage`],
+    /// [`Error::Weight`], [`Error::ColumnLength`], [`Error::MissingColumn`], [`Error::EmptyMask`], [`Error::LogProb`] if a
+    /// row cannot be computed. The cache is then as before.
+    pub fn accumulate<'a, R>(&mut self, unit: &Unit<'a, R>) -> Result<UnitReport, Error>
+    where
+        R: Copy + Into<Row<'a>>,
+    {
         let mut reports = self.accumulate_many(std::slice::from_ref(unit))?;
         Ok(reports.swap_remove(0))
     }
@@ -106,112 +154,115 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// As [`Self::accumulate`], for the first unit that has one.
-    pub fn accumulate_many(&mut self, units: &[Unit<'_>]) -> Result<Vec<UnitReport>, Error> {
+    pub fn accumulate_many<'a, R>(&mut self, units: &[Unit<'a, R>]) -> Result<Vec<UnitReport>, Error>
+    where
+        R: Copy + Into<Row<'a>>,
+    {
         let plans = self.plan(units)?;
-        let work: Vec<Mutex<Option<D::Buffer>>> = plans
+        let buffers: Vec<Mutex<Option<D::Buffer>>> = plans
             .iter()
-            .map(|plan| (!plan.is_flat()).then(|| self.cache.buffer(&self.device)).into())
+            .map(|plan| (!plan.is_flat(Terms::All)).then(|| self.cache.buffer(&self.device)).into())
             .collect();
-        let done: Vec<Mutex<Option<Computed<D>>>> = plans.iter().map(|_| Mutex::default()).collect();
-        self.device.for_each(plans.len(), &|index| {
-            let gradient = locked(&work[index]).take();
-            *locked(&done[index]) = Some(self.compute(&plans[index], gradient));
+        let done = self.in_parallel(plans.len(), |index| {
+            let gradient = locked(&buffers[index]).take();
+            self.compute(&plans[index], Terms::All, gradient)
         });
         let mut reports = Vec::with_capacity(units.len());
-        for (unit, done) in units.iter().zip(done) {
-            let computed = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let (report, gradient) = computed.expect("for_each calls every index");
-            let totals = UnitTotals { rows: report.rows, tokens: report.tokens };
-            self.cache.add(&self.device, unit.position, totals, gradient)?;
+        for ((unit, plan), (report, gradient)) in units.iter().zip(&plans).zip(done) {
+            self.cache.add(&self.device, unit.position, plan.totals, gradient)?;
             reports.push(report);
         }
         Ok(reports)
     }
 
     /// Checks the units and lays out their rows.
-    fn plan(&self, units: &[Unit<'_>]) -> Result<Vec<Plan>, Error> {
+    fn plan<'a, R>(&self, units: &[Unit<'a, R>]) -> Result<Vec<Plan>, Error>
+    where
+        R: Copy + Into<Row<'a>>,
+    {
         let mut plans = Vec::with_capacity(units.len());
         for (index, unit) in units.iter().enumerate() {
             let position = unit.position;
-            if unit.policy != self.options.policy {
-                let (expected, found) = (self.options.policy.clone(), unit.policy.to_owned());
-                return Err(Error::OtherPolicy { position, expected, found });
-            }
-            if unit.version != self.version() {
-                return Err(Error::OtherVersion { position, current: self.version(), found: unit.version });
-            }
-            self.cache.check_free(position)?;
+            self.check_unit(position, unit.policy, unit.version)?;
             if units[..index].iter().any(|earlier| earlier.position == position) {
                 return Err(Error::PositionTaken { position });
             }
-            let TrainerOptions { loss_form, entropy_coefficient, .. } = self.options;
-            plans.push(Plan::new(unit, self.policy.config(), loss_form, entropy_coefficient)?);
+            plans.push(Plan::new(position, &unit.full_rows(), self.policy.config(), self.loss())?);
         }
         Ok(plans)
     }
 
-    /// Forward, and backward into `gradient` where there is one. Runs on one thread.
-    fn compute(&self, plan: &Plan, mut gradient: Option<D::Buffer>) -> Computed<D> {
+    /// Whether a unit or group belongs to this policy and version, and its place is free.
+    fn check_unit(&self, position: usize, policy: &str, version: u64) -> Result<(), Error> {
+        if policy != self.options.policy {
+            let (expected, found) = (self.options.policy.clone(), policy.to_owned());
+            return Err(Error::OtherPolicy { position, expected, found });
+        }
+        if version != self.version() {
+            return Err(Error::OtherVersion { position, current: self.version(), found: version });
+        }
+        if self.groups.contains_key(&position) {
+            return Err(Error::PositionTaken { position });
+        }
+        self.cache.check_free(position)
+    }
+
+    fn loss(&self) -> Loss {
+        let TrainerOptions { loss_form: form, entropy_coefficient, .. } = self.options;
+        Loss { form, entropy_coefficient, objective: self.objective }
+    }
+
+    /// Forward, and the gradient of the chosen terms into `gradient` where there is one. Runs on one thread.
+    fn compute(&self, plan: &Plan, terms: Terms, mut gradient: Option<D::Buffer>) -> Computed<D> {
         let spare = locked(&self.activations).pop();
         let mut kept = spare.unwrap_or_else(|| Activations::new(&self.device, self.policy.config()));
         let statistics = self.policy.forward(&self.device, &plan.batch, &mut kept);
         if let Some(gradient) = &mut gradient {
-            let (log_probs, entropies) = (&plan.log_prob_weights, &plan.entropy_weights);
-            self.policy.backward(&self.device, &plan.batch, log_probs, entropies, &mut kept, gradient);
+            let slopes = plan.slopes(terms, &statistics);
+            self.policy.backward(&self.device, &plan.batch, &slopes, &mut kept, gradient);
         }
         locked(&self.activations).push(kept);
-        (plan.report(&statistics), gradient)
+        (plan.report(terms, &statistics), gradient)
+    }
+
+    /// Calls `work` for each index on the device's threads and gives the results in order.
+    fn in_parallel<T: Send>(&self, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::default()).collect();
+        self.device.for_each(count, &|index| {
+            let result = work(index);
+            *locked(&done[index]) = Some(result);
+        });
+        let taken = |done: Mutex<Option<T>>| {
+            let result = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+            result.expect("for_each calls every index")
+        };
+        done.into_iter().map(taken).collect()
     }
 
     /// What is in the cache.
     pub fn cache(&self) -> CacheReport {
-        let UnitTotals { rows, tokens } = self.cache.totals();
+        let UnitTotals { rows, tokens, .. } = self.cache.totals();
         let bytes = (self.cache.buffers() * self.policy.layout().length() * size_of::<f32>()) as u64;
-        CacheReport { positions: self.cache.positions().iter().copied().collect(), rows, tokens, bytes }
-    }
-
-    /// Forgets the units of this step.
-    pub fn drop_cache(&mut self) {
-        self.cache.clear();
-    }
-
-    /// Makes one update of everything in the cache, and empties it.
-    ///
-    /// # Errors
-    /// [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`] if the gradient is not finite. Weights and
-    /// moments are then as before, and the cache is empty: nothing can be added to such a sum.
-    pub fn apply(&mut self) -> Result<StepReport, Error> {
-        let units = self.cache.positions().len() as u64;
-        if units == 0 {
-            return Err(Error::EmptyCache);
-        }
-        let UnitTotals { rows, tokens } = self.cache.totals();
-        let denominator = self.options.loss_form.denominator(rows, tokens).max(1.0);
-        let zero;
-        let gradient = match self.cache.sum(&self.device) {
-            Some(gradient) => gradient,
-            None => {
-                zero = self.device.allocate(self.policy.layout().length());
-                &zero
-            }
+        let open_group = |(&position, group): (&usize, &GroupSums<D>)| OpenGroupReport {
+            position,
+            members: group.members.len(),
+            arrived: group.arrivals().count(),
+            missing: group.missing(),
         };
-        let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
-        if !norm.is_finite() {
-            self.cache.clear();
-            return Err(Error::NotFinite { norm });
+        CacheReport {
+            positions: self.cache.units().keys().copied().collect(),
+            rows,
+            tokens,
+            bytes,
+            open_groups: self.groups.iter().map(open_group).collect(),
+            open_bytes: self.open_bytes(),
         }
-        let clipped = norm > self.options.clip_norm;
-        let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
-        let step = self.options.adamw.step(self.updates + 1, scale / denominator);
-        let mut parameters = self.device.allocate(self.policy.layout().length());
-        self.device.copy(&self.policy.parameters, &mut parameters);
-        let (first, second) = (&mut self.first_moments, &mut self.second_moments);
-        self.device.adamw(&step, gradient, &mut parameters, first, second);
-        let (shape, version) = (Arc::clone(&self.policy.shape), self.version() + 1);
-        self.updates += 1;
-        self.policy = Arc::new(Policy::from_parameters(&self.device, shape, parameters, version));
+    }
+
+    /// Forgets the units and the open groups of this step.
+    pub fn drop_cache(&mut self) {
+        self.groups.clear();
         self.cache.clear();
-        Ok(StepReport { gradient_norm: norm, clipped, units, rows, tokens, denominator, version })
     }
 }
 

@@ -11,6 +11,23 @@ pub struct CacheReport {
     pub tokens: u64,
     /// Memory of the gradients, in bytes.
     pub bytes: u64,
+    /// Groups that are trained early and not closed yet, by position. Their rows and tokens are not counted above.
+    pub open_groups: Vec<OpenGroupReport>,
+    /// Memory of their sums, in bytes.
+    pub open_bytes: u64,
+}
+
+/// How far an open group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenGroupReport {
+    /// Its planned place in the step.
+    pub position: usize,
+    /// Members planned.
+    pub members: usize,
+    /// Members that have come.
+    pub arrived: usize,
+    /// Members that are still to come; what is neither is excluded.
+    pub missing: usize,
 }
 
 /// What an update did.

@@ -6,7 +6,8 @@
 //! | `counters` | u64 `[2]` | the policy's version; the updates that the moments have seen |
 //! | `config` | u64 `[10]` | the sizes of the configuration and the bits of its two numbers |
 //!
-//! Units in the gradient cache are not in it: whoever restores a trainer accumulates the open step anew.
+//! Units in the gradient cache are not in it: [`Trainer::export_cache`] takes those out, or whoever restores a trainer
+//! accumulates the open step anew.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -82,6 +83,7 @@ impl<D: Device> Trainer<D> {
     }
 }
 
+/// The model type is not among them: it decides the number of parameters, so a state of the other one is refused by that.
 fn fingerprint(config: &PolicyConfig) -> [u64; 10] {
     [
         config.vocab_size as u64,

@@ -8,10 +8,13 @@ mod adamw;
 mod attention;
 mod buffer;
 mod cache;
+mod copies;
 mod elementwise;
+mod head_norm;
 mod norm;
 mod product;
 pub(crate) mod simd;
+mod sums;
 mod tokens;
 
 use std::sync::Arc;
@@ -20,6 +23,7 @@ pub use buffer::CpuBuffer;
 use buffer::Rows;
 pub use product::CpuPrepared;
 use rayon::prelude::*;
+pub use sums::CpuSums;
 
 use super::{
     AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
@@ -73,6 +77,7 @@ fn vector_mut<'a>(matrix: Out<'a>) -> &'a mut [f32] {
 impl Device for CpuDevice {
     type Buffer = CpuBuffer;
     type Prepared = CpuPrepared;
+    type Sums = CpuSums;
 
     const ROW_TILE: usize = product::ROW_TILE;
 
@@ -165,6 +170,31 @@ impl Device for CpuDevice {
         );
     }
 
+    fn head_norm(
+        &self,
+        heads: AttentionHeads,
+        input: In<'_>,
+        weights: In<'_>,
+        epsilon: f32,
+        output: Out<'_>,
+        scales: &mut CpuBuffer,
+    ) {
+        head_norm::forward(heads, input.into(), weights.into(), epsilon, output.into(), scales);
+    }
+
+    fn head_norm_backward(
+        &self,
+        heads: AttentionHeads,
+        input: In<'_>,
+        weights: In<'_>,
+        scales: &CpuBuffer,
+        gradient: Out<'_>,
+        weights_gradient: Out<'_>,
+    ) {
+        let (gradient, weights_gradient) = (gradient.into(), weights_gradient.into());
+        head_norm::backward(heads, input.into(), weights.into(), scales, gradient, weights_gradient);
+    }
+
     fn rotary(&self, matrix: Out<'_>, positions: &[u32], table: In<'_>, direction: Direction) {
         elementwise::rotary(matrix.into(), positions, table.into(), direction);
     }
@@ -222,6 +252,28 @@ impl Device for CpuDevice {
         entropy_weights: &[f32],
     ) {
         tokens::gradient(logits.into(), targets, statistics.into(), log_prob_weights, entropy_weights);
+    }
+
+    fn allocate_sums(&self, length: usize, fraction_bits: u32, terms_max: usize) -> CpuSums {
+        CpuSums::zeros(length, fraction_bits, terms_max)
+    }
+
+    fn add_to_sums(&self, factor: f64, source: &CpuBuffer, sums: &mut CpuSums) {
+        sums.add(factor, source);
+    }
+
+    fn combine_sums(&self, terms: &[(f64, &CpuSums)], output: &mut CpuBuffer) {
+        let mut wide = vec![0.0; output.len()];
+        terms.iter().for_each(|(factor, sums)| sums.weigh(*factor, &mut wide));
+        output.iter_mut().zip(wide).for_each(|(value, sum)| *value = sum as f32);
+    }
+
+    fn download_sums(&self, sums: &CpuSums, units: &mut [i64]) {
+        units.copy_from_slice(&sums.values);
+    }
+
+    fn upload_sums(&self, units: &[i64], sums: &mut CpuSums) {
+        sums.values.copy_from_slice(units);
     }
 
     fn accumulate(&self, source: &CpuBuffer, target: &mut CpuBuffer) {

@@ -1,11 +1,9 @@
 //! Sampling: what is sampled, from which distribution, and what it does not depend on.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod common;
-
-use common::{Naive, ragged_config, shaken_policy};
+use super::common::{naive::Naive, ragged_config, ragged_configs, shaken_policy};
+use crate::{TestDevice, device};
 use forebay_trainer_adapter::{
-    CpuDevice, Error, GenerateOptions, GenerateRequest, Generation, Policy, SampleKey, Sequence, Trainer,
+    Error, GenerateOptions, GenerateRequest, Generation, Policy, PolicyConfig, SampleKey, Sequence, Trainer,
     TrainerOptions, Unit, generate,
 };
 
@@ -13,10 +11,10 @@ fn key(sample: u64) -> SampleKey {
     SampleKey { seed: 21, version: 4, sample, attempt: 0 }
 }
 
-fn run(policy: &Policy<CpuDevice>, prompts: &[&[u32]], options: &GenerateOptions) -> Vec<Generation> {
+fn run(policy: &Policy<TestDevice>, prompts: &[&[u32]], options: &GenerateOptions) -> Vec<Generation> {
     let request = |(sample, prompt)| GenerateRequest { prompt, key: key(sample) };
     let requests: Vec<_> = (0..).zip(prompts.iter().copied()).map(request).collect();
-    generate(&CpuDevice::inline(), policy, &requests, options).unwrap()
+    generate(&device(1), policy, &requests, options).unwrap()
 }
 
 const PROMPTS: [&[u32]; 4] =
@@ -25,9 +23,12 @@ const PROMPTS: [&[u32]; 4] =
 /// Log-probabilities are those of the distribution that was sampled from, by the naive model in 64 bits.
 #[test]
 fn log_probs_are_those_of_the_model() {
-    let policy = shaken_policy(&ragged_config(), 3);
-    let values: Vec<f64> =
-        policy.values(&CpuDevice::inline()).iter().map(|&value| f64::from(value)).collect();
+    ragged_configs().iter().for_each(check_log_probs);
+}
+
+fn check_log_probs(config: &PolicyConfig) {
+    let policy = shaken_policy(config, 3);
+    let values: Vec<f64> = policy.values(&device(1)).iter().map(|&value| f64::from(value)).collect();
     let naive = Naive::new(&policy, &values);
     let options = GenerateOptions { max_new_tokens: 30, ..GenerateOptions::default() };
     for (prompt, made) in PROMPTS.iter().zip(run(&policy, &PROMPTS, &options)) {
@@ -46,9 +47,13 @@ fn log_probs_are_those_of_the_model() {
 /// What training sees for a response is what sampling reported, up to rounding.
 #[test]
 fn training_and_sampling_agree_on_log_probs() {
-    let policy = shaken_policy(&ragged_config(), 3);
+    ragged_configs().iter().for_each(check_agreement);
+}
+
+fn check_agreement(config: &PolicyConfig) {
+    let policy = shaken_policy(config, 3);
     let made = run(&policy, &PROMPTS, &GenerateOptions::default());
-    let mut trainer = Trainer::new(&CpuDevice::inline(), policy, TrainerOptions::default()).unwrap();
+    let mut trainer = Trainer::new(&device(1), policy, TrainerOptions::default()).unwrap();
     for (position, (prompt, made)) in PROMPTS.iter().zip(&made).enumerate() {
         let rows = [Sequence { prompt, response: &made.tokens, advantage: 1.0 }];
         let report =
@@ -67,8 +72,7 @@ fn training_and_sampling_agree_on_log_probs() {
 #[test]
 fn greedy_takes_the_likeliest_token_whatever_the_key() {
     let policy = shaken_policy(&ragged_config(), 3);
-    let values: Vec<f64> =
-        policy.values(&CpuDevice::inline()).iter().map(|&value| f64::from(value)).collect();
+    let values: Vec<f64> = policy.values(&device(1)).iter().map(|&value| f64::from(value)).collect();
     let options = GenerateOptions { temperature: 0.0, max_new_tokens: 10, stop_token: None };
     let made = run(&policy, &PROMPTS, &options);
     assert_eq!(made[0], made[2], "equal prompts, other keys");
@@ -104,8 +108,7 @@ fn a_response_ends_with_its_stop_token_or_at_its_limit() {
 #[test]
 fn samples_follow_the_distribution() {
     let policy = shaken_policy(&ragged_config(), 3);
-    let values: Vec<f64> =
-        policy.values(&CpuDevice::inline()).iter().map(|&value| f64::from(value)).collect();
+    let values: Vec<f64> = policy.values(&device(1)).iter().map(|&value| f64::from(value)).collect();
     let expected = Naive::new(&policy, &values).log_probs(PROMPTS[0]).pop().unwrap();
     let count = 20_000;
     let options = GenerateOptions { max_new_tokens: 1, ..GenerateOptions::default() };
@@ -123,8 +126,8 @@ fn samples_follow_the_distribution() {
 #[test]
 fn a_generator_with_used_buffers_gives_the_same() {
     let policy = shaken_policy(&ragged_config(), 3);
-    let small = Policy::initialise(&CpuDevice::inline(), &ragged_config(), 8).unwrap();
-    let mut generator = forebay_trainer_adapter::generation::Generator::new(&CpuDevice::inline());
+    let small = Policy::initialise(&device(1), &ragged_config(), 8).unwrap();
+    let mut generator = forebay_trainer_adapter::generation::Generator::new(&device(1));
     let requests: Vec<_> =
         (0..).zip(PROMPTS).map(|(sample, prompt)| GenerateRequest { prompt, key: key(sample) }).collect();
     let options = GenerateOptions::default();
@@ -139,7 +142,7 @@ fn requests_that_cannot_be_generated_are_refused() {
     let refused = |prompt: &[u32], options: GenerateOptions| {
         let requests =
             [GenerateRequest { prompt: &[1], key: key(0) }, GenerateRequest { prompt, key: key(1) }];
-        generate(&CpuDevice::inline(), &policy, &requests, &options).unwrap_err()
+        generate(&device(1), &policy, &requests, &options).unwrap_err()
     };
     let options = GenerateOptions::default();
     assert_eq!(refused(&[], options), Error::EmptyPrompt { row: 1 });
@@ -147,7 +150,7 @@ fn requests_that_cannot_be_generated_are_refused() {
     assert_eq!(refused(&[1; 33], options), Error::TooLong { row: 1, length: 65, limit: 64 });
     let hot = GenerateOptions { temperature: f32::NAN, ..options };
     assert!(matches!(refused(&[1], hot), Error::Config { field: "temperature", .. }));
-    assert!(generate(&CpuDevice::inline(), &policy, &[], &options).unwrap().is_empty());
+    assert!(generate(&device(1), &policy, &[], &options).unwrap().is_empty());
     let none = GenerateOptions { max_new_tokens: 0, ..options };
     assert_eq!(run(&policy, &PROMPTS, &none), vec![Generation::default(); 4]);
 }

@@ -1,18 +1,16 @@
 //! The trainer: what is accumulated, what an update does, and that order and threads change no bit.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod common;
-
-use common::{
+use super::common::{
     Row, accumulate, applied_gradient, gradient_options, ragged_config, random_groups, relative_error,
     sequences, shaken_policy, uniform,
 };
-use forebay_trainer_adapter::{CpuDevice, ErrorKind, LossForm, Sequence, Trainer, TrainerOptions, Unit};
+use crate::{TestDevice, device};
+use forebay_trainer_adapter::{ErrorKind, LossForm, Sequence, Trainer, TrainerOptions, Unit};
 
 const VOCABULARY: usize = 37;
 
-fn trainer(options: TrainerOptions) -> Trainer<CpuDevice> {
-    Trainer::new(&CpuDevice::inline(), shaken_policy(&ragged_config(), 3), options).unwrap()
+fn trainer(options: TrainerOptions) -> Trainer<TestDevice> {
+    Trainer::new(&device(1), shaken_policy(&ragged_config(), 3), options).unwrap()
 }
 
 /// The gradient of a step in which the rows arrive as the given units.
@@ -35,7 +33,7 @@ fn weights_stand_still_until_the_update() {
     let old = trainer.policy();
     trainer.apply().unwrap();
     assert_ne!(trainer.weights_sha256(), before);
-    assert_eq!(old.sha256(&CpuDevice::inline()), before, "who holds the old version keeps it");
+    assert_eq!(old.sha256(&device(1)), before, "who holds the old version keeps it");
 }
 
 /// FX-30, PL-18: four micro-batches of 16 are the batch of 64.
@@ -94,7 +92,7 @@ fn versions_count_updates() {
 fn twenty_steps(threads: usize, order: impl Fn(u64) -> Vec<Vec<usize>>) -> Vec<String> {
     let options = TrainerOptions { entropy_coefficient: 0.01, ..TrainerOptions::default() };
     let policy = shaken_policy(&ragged_config(), 3);
-    let mut trainer = Trainer::new(&CpuDevice::new(threads), policy, options).unwrap();
+    let mut trainer = Trainer::new(&device(threads), policy, options).unwrap();
     let step = |step| {
         let groups = random_groups(100 + step, 8, 4, VOCABULARY);
         let rows: Vec<Vec<Sequence<'_>>> = groups.iter().map(|group| sequences(group)).collect();
@@ -221,13 +219,13 @@ fn a_long_gradient_is_cut_to_the_clip_norm() {
 fn a_restored_trainer_goes_on_bit_for_bit() {
     let (config, options) = (ragged_config(), TrainerOptions::default());
     let mut original = trainer(options.clone());
-    let step = |trainer: &mut Trainer<CpuDevice>| {
+    let step = |trainer: &mut Trainer<TestDevice>| {
         accumulate(trainer, &random_groups(trainer.version(), 3, 4, VOCABULARY), &[0, 1, 2]);
         trainer.apply().unwrap();
     };
     (0..3).for_each(|_| step(&mut original));
     let state = original.state();
-    let mut restored = Trainer::restore(&CpuDevice::inline(), &config, options.clone(), &state).unwrap();
+    let mut restored = Trainer::restore(&device(1), &config, options.clone(), &state).unwrap();
     assert_eq!((restored.version(), restored.weights_sha256()), (3, original.weights_sha256()));
     assert_eq!(restored.state(), state, "the same state is the same bytes");
     (0..3).for_each(|_| step(&mut original));
@@ -236,6 +234,6 @@ fn a_restored_trainer_goes_on_bit_for_bit() {
 
     let mut other = config.clone();
     other.rope_theta += 1.0;
-    let refused = Trainer::restore(&CpuDevice::inline(), &other, options, &state);
+    let refused = Trainer::restore(&device(1), &other, options, &state);
     assert_eq!(refused.map(|_| ()).map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
 }

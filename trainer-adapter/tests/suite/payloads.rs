@@ -1,21 +1,19 @@
 //! Safetensors payloads: what is written comes back, and hostile bytes are errors.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod common;
-
-use common::{ragged_config, shaken_policy, uniform};
+use super::common::{ragged_config, ragged_configs, shaken_policy, uniform};
+use crate::{TestDevice, device};
 use forebay_trainer_adapter::{
-    CpuDevice, Error, ErrorKind, Policy, PolicyConfig, StoredType, Trainer, TrainerOptions,
+    Error, ErrorKind, ModelType, Policy, PolicyConfig, StoredType, Trainer, TrainerOptions,
 };
 use safetensors::SafeTensors;
 
-fn load(config: &PolicyConfig, bytes: &[u8]) -> Result<Policy<CpuDevice>, Error> {
-    Policy::load(&CpuDevice::inline(), config, bytes)
+fn load(config: &PolicyConfig, bytes: &[u8]) -> Result<Policy<TestDevice>, Error> {
+    Policy::load(&device(1), config, bytes)
 }
 
 #[test]
 fn weights_come_back_exactly() {
-    let device = CpuDevice::inline();
+    let device = device(1);
     let policy = shaken_policy(&ragged_config(), 3);
     let loaded = load(&ragged_config(), &policy.save(&device, StoredType::F32)).unwrap();
     assert_eq!(loaded.sha256(&device), policy.sha256(&device));
@@ -29,30 +27,39 @@ fn weights_come_back_exactly() {
 
 /// The names and shapes of PROTOCOLS 11.3, and what transformers asks of a file.
 #[test]
-fn tensors_have_their_qwen2_names_and_shapes() {
-    let config = ragged_config();
-    let bytes = shaken_policy(&config, 3).save(&CpuDevice::inline(), StoredType::Bf16);
+fn tensors_have_the_names_and_shapes_of_their_model_type() {
+    ragged_configs().iter().for_each(check_names);
+}
+
+fn check_names(config: &PolicyConfig) {
+    let bytes = shaken_policy(config, 3).save(&device(1), StoredType::Bf16);
     let payload = SafeTensors::deserialize(&bytes).unwrap();
     let mut expected = vec![
         ("model.embed_tokens.weight".to_owned(), vec![37, 20]),
         ("model.norm.weight".to_owned(), vec![20]),
     ];
     for layer in 0..3 {
-        let parts: [(&str, &[usize]); 12] = [
+        let biases: [(&str, &[usize]); 3] = [
+            ("self_attn.q_proj.bias", &[36]),
+            ("self_attn.k_proj.bias", &[18]),
+            ("self_attn.v_proj.bias", &[18]),
+        ];
+        let norms: [(&str, &[usize]); 2] =
+            [("self_attn.q_norm.weight", &[6]), ("self_attn.k_norm.weight", &[6])];
+        let own = if config.model_type == ModelType::Qwen2 { &biases[..] } else { &norms };
+        let parts: [(&str, &[usize]); 9] = [
             ("input_layernorm.weight", &[20]),
             ("self_attn.q_proj.weight", &[36, 20]),
             ("self_attn.k_proj.weight", &[18, 20]),
             ("self_attn.v_proj.weight", &[18, 20]),
             ("self_attn.o_proj.weight", &[20, 36]),
-            ("self_attn.q_proj.bias", &[36]),
-            ("self_attn.k_proj.bias", &[18]),
-            ("self_attn.v_proj.bias", &[18]),
             ("post_attention_layernorm.weight", &[20]),
             ("mlp.gate_proj.weight", &[27, 20]),
             ("mlp.up_proj.weight", &[27, 20]),
             ("mlp.down_proj.weight", &[20, 27]),
         ];
-        expected.extend(parts.map(|(part, shape)| (format!("model.layers.{layer}.{part}"), shape.to_vec())));
+        let all = parts.iter().chain(own);
+        expected.extend(all.map(|(part, shape)| (format!("model.layers.{layer}.{part}"), shape.to_vec())));
     }
     let mut found: Vec<(String, Vec<usize>)> =
         payload.tensors().into_iter().map(|(name, view)| (name, view.shape().to_vec())).collect();
@@ -66,7 +73,7 @@ fn tensors_have_their_qwen2_names_and_shapes() {
 /// Each damage is a typed error; none is a panic and none is a policy.
 #[test]
 fn hostile_payloads_are_refused() {
-    let device = CpuDevice::inline();
+    let device = device(1);
     let config = ragged_config();
     let good = shaken_policy(&config, 3).save(&device, StoredType::F32);
     let renamed = String::from_utf8_lossy(&good[8..]).find("model.norm").unwrap() + 8;
@@ -96,6 +103,11 @@ fn hostile_payloads_are_refused() {
     let mut deeper = config.clone();
     deeper.num_hidden_layers += 1;
     assert!(matches!(load(&deeper, &good), Err(Error::Tensor { .. })));
+    let other = PolicyConfig { model_type: ModelType::Qwen3, ..config.clone() };
+    assert!(matches!(load(&other, &good), Err(Error::Tensor { .. })));
+    let state = Trainer::new(&device, shaken_policy(&config, 3), TrainerOptions::default()).unwrap().state();
+    let refused = Trainer::restore(&device, &other, TrainerOptions::default(), &state);
+    assert_eq!(refused.map(|_| ()).map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
     let mut shallower = config;
     shallower.num_hidden_layers -= 1;
     assert!(matches!(load(&shallower, &good), Err(Error::Payload { .. })));
@@ -104,7 +116,7 @@ fn hostile_payloads_are_refused() {
 /// Random damage to headers of policies and of trainers' states: whatever it is, it does not panic.
 #[test]
 fn random_damage_never_panics() {
-    let (device, config) = (CpuDevice::inline(), ragged_config());
+    let (device, config) = (device(1), ragged_config());
     let policy = shaken_policy(&config, 3);
     let weights = policy.save(&device, StoredType::Bf16);
     let state = Trainer::new(&device, policy, TrainerOptions::default()).unwrap().state();
@@ -148,7 +160,7 @@ fn configurations_that_no_policy_can_have_are_named() {
         ),
     ];
     for (name, config) in cases {
-        let refused = Policy::initialise(&CpuDevice::inline(), &config, 1);
+        let refused = Policy::initialise(&device(1), &config, 1);
         assert!(matches!(refused, Err(Error::Config { field, .. }) if field == name), "{name}: {refused:?}");
     }
 }

@@ -1,17 +1,13 @@
 //! What a trainer refuses, and that a refusal leaves everything as it was.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod common;
-
-use common::{accumulate, ragged_config, random_groups, shaken_policy};
-use forebay_trainer_adapter::{
-    CpuDevice, Error, ErrorKind, LossForm, Sequence, Trainer, TrainerOptions, Unit,
-};
+use super::common::{accumulate, ragged_config, random_groups, shaken_policy};
+use crate::{TestDevice, device};
+use forebay_trainer_adapter::{Error, ErrorKind, LossForm, Sequence, Trainer, TrainerOptions, Unit};
 
 const VOCABULARY: usize = 37;
 
-fn trainer(options: TrainerOptions) -> Trainer<CpuDevice> {
-    Trainer::new(&CpuDevice::inline(), shaken_policy(&ragged_config(), 3), options).unwrap()
+fn trainer(options: TrainerOptions) -> Trainer<TestDevice> {
+    Trainer::new(&device(1), shaken_policy(&ragged_config(), 3), options).unwrap()
 }
 
 /// FX-93: a micro-batch mixes no agents; and each refusal leaves everything as it was.

@@ -1,14 +1,14 @@
 //! That what is trained is learned: the signs are right from end to end.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+use crate::{TestDevice, device};
 use forebay_trainer_adapter::{
-    AdamW, CpuDevice, GenerateOptions, GenerateRequest, Generation, Policy, PolicyConfig, SampleKey,
-    Sequence, Trainer, TrainerOptions, Unit, generate,
+    AdamW, GenerateOptions, GenerateRequest, Generation, Policy, PolicyConfig, SampleKey, Sequence, Trainer,
+    TrainerOptions, Unit, generate,
 };
 
 const STOP: u32 = 1;
 
-fn trainer(learning_rate: f64) -> Trainer<CpuDevice> {
+fn trainer(learning_rate: f64) -> Trainer<TestDevice> {
     let config = PolicyConfig {
         hidden_size: 64,
         initializer_range: 0.1,
@@ -17,10 +17,10 @@ fn trainer(learning_rate: f64) -> Trainer<CpuDevice> {
         max_position_embeddings: 32,
         ..PolicyConfig::small(16)
     };
-    let policy = Policy::initialise(&CpuDevice::inline(), &config, 5).unwrap();
+    let policy = Policy::initialise(&device(1), &config, 5).unwrap();
     let options =
         TrainerOptions { adamw: AdamW { learning_rate, ..AdamW::default() }, ..TrainerOptions::default() };
-    Trainer::new(&CpuDevice::inline(), policy, options).unwrap()
+    Trainer::new(&device(1), policy, options).unwrap()
 }
 
 /// Three tokens and the answer: the same in reverse, then the stop token.
@@ -30,12 +30,12 @@ fn problem(index: u64) -> ([u32; 3], [u32; 4]) {
     (prompt, [prompt[2], prompt[1], prompt[0], STOP])
 }
 
-fn answer(trainer: &Trainer<CpuDevice>, prompt: &[u32], samples: u64, temperature: f32) -> Vec<Generation> {
+fn answer(trainer: &Trainer<TestDevice>, prompt: &[u32], samples: u64, temperature: f32) -> Vec<Generation> {
     let policy = trainer.policy();
     let key = |sample| SampleKey { seed: 3, version: policy.version(), sample, attempt: 0 };
     let requests: Vec<_> = (0..samples).map(|sample| GenerateRequest { prompt, key: key(sample) }).collect();
     let options = GenerateOptions { temperature, max_new_tokens: 6, stop_token: Some(STOP) };
-    generate(&CpuDevice::inline(), &policy, &requests, &options).unwrap()
+    generate(&device(1), &policy, &requests, &options).unwrap()
 }
 
 #[test]

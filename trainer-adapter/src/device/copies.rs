@@ -1,0 +1,83 @@
+//! Copies that run beside the arithmetic: what a state swap and a publish are made of.
+//!
+//! The words are those of a GPU. A *stream* is a queue: its copies happen one after the other, those of two streams in any
+//! order or at once. An *event* is a place in a stream; a stream or the arithmetic can be told to come after it, and the
+//! host can wait for it. *Host memory* is what copies go to and from (pinned, on a GPU); it is read and written by calls
+//! that copy, never through a slice, since the device may be changing it.
+//!
+//! Rules for the caller; a device need not notice when they are broken, [`super::StandInDevice`] does:
+//! - what a copy writes is undefined until its event is done;
+//! - what a copy reads is not to be changed until its event is done;
+//! - two accesses of which one writes are ordered by a stream, by an event, or by the host waiting.
+//!
+//! A handle may be dropped while copies are under way: they keep the memory that they use.
+
+use super::Device;
+use crate::error::Error;
+
+/// A run of values in device memory and one of the same length in host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyRange {
+    /// First value in the device's buffer.
+    pub device_offset: usize,
+    /// First value in host memory.
+    pub host_offset: usize,
+    /// Number of values.
+    pub length: usize,
+}
+
+/// A device with copies that run beside its arithmetic.
+pub trait Copies: Device {
+    /// A flat run of f32 in host memory that copies go to and from.
+    type Host: Send + Sync;
+    /// A queue of copies.
+    type Stream: Send + Sync;
+    /// A place in a stream.
+    type Event: Clone + Send + Sync;
+
+    /// Host memory of `length` zeros. Costly on a GPU: it is pinned once and kept.
+    fn allocate_host(&self, length: usize) -> Self::Host;
+    /// Copies values into host memory from `offset` on.
+    fn write_host(&self, values: &[f32], host: &mut Self::Host, offset: usize);
+    /// Copies values out of host memory from `offset` on.
+    fn read_host(&self, host: &Self::Host, offset: usize, values: &mut [f32]);
+
+    /// A stream of its own. One a direction is enough to fill a bus.
+    fn stream(&self) -> Self::Stream;
+    /// Queues a copy from the device to the host.
+    fn copy_to_host_async(
+        &self,
+        stream: &Self::Stream,
+        source: &Self::Buffer,
+        target: &mut Self::Host,
+        range: CopyRange,
+    ) -> Self::Event;
+    /// Queues a copy from the host to the device.
+    fn copy_to_device_async(
+        &self,
+        stream: &Self::Stream,
+        source: &Self::Host,
+        target: &mut Self::Buffer,
+        range: CopyRange,
+    ) -> Self::Event;
+
+    /// Everything that is queued on `stream` from now on comes after `event`.
+    fn stream_after(&self, stream: &Self::Stream, event: &Self::Event);
+    /// The end of all arithmetic that the device has been given so far.
+    fn computed(&self) -> Self::Event;
+    /// All arithmetic that the device is given from now on comes after `event`.
+    ///
+    /// # Errors
+    /// [`Error::Copy`] if it is known already that the copy failed.
+    fn compute_after(&self, event: &Self::Event) -> Result<(), Error>;
+    /// Whether the event is done.
+    ///
+    /// # Errors
+    /// [`Error::Copy`] if the copy failed.
+    fn is_done(&self, event: &Self::Event) -> Result<bool, Error>;
+    /// Waits until the event is done.
+    ///
+    /// # Errors
+    /// [`Error::Copy`] if the copy failed.
+    fn wait(&self, event: &Self::Event) -> Result<(), Error>;
+}

@@ -1,0 +1,114 @@
+//! A stand-in for a GPU: the processor's arithmetic, with copies that are late, out of order, and fail when told to.
+//!
+//! It is for tests of whatever orders copies: what is right on it in every seed does not depend on how fast a copy is. Three
+//! things show on it that a real device hides:
+//! - memory that a copy has not finished writing, as far as the reader can know, reads as poison ([`POISON_BITS`]);
+//! - two accesses that nothing orders leave poison, whichever came first this time;
+//! - a copy may fail, and says so when its event is asked for.
+//!
+//! Arithmetic is the processor's, bit for bit, and happens when it is called. It counts as an access to whole buffers.
+//!
+//! One lock guards the schedule; each memory has its own. A copy that ends takes memories under the schedule's lock, and
+//! arithmetic asks the schedule while it holds memories. That these never meet rests on the borrows of the calls: a copy takes
+//! a memory only if no arithmetic has raced with it, and no copy of a memory can be queued while arithmetic has it.
+
+mod arithmetic;
+mod clock;
+mod copies;
+mod memory;
+mod schedule;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockWriteGuard};
+
+use memory::Seen;
+pub use memory::{POISON_BITS, StandInBuffer};
+use schedule::Schedule;
+pub use schedule::{CopyWay, StandInEvent, TraceEntry};
+
+use super::cpu::{CpuBuffer, CpuDevice};
+
+/// How a stand-in behaves: plain data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandInOptions {
+    /// Threads of the arithmetic. Default 1.
+    pub threads: usize,
+    /// Decides how long each copy takes. Default 0.
+    pub seed: u64,
+    /// The longest copy, in ticks: one passes whenever a copy is queued or an event asked for. Default 8.
+    pub copy_ticks_max: u64,
+    /// Which copies fail, counted from 0 in the order in which they are queued. Default none.
+    pub faults: Vec<usize>,
+}
+
+impl Default for StandInOptions {
+    fn default() -> Self {
+        Self { threads: 1, seed: 0, copy_ticks_max: 8, faults: Vec::new() }
+    }
+}
+
+/// The processor behind the manners of a GPU, as a [`super::Device`] with [`super::Copies`].
+#[derive(Debug, Clone)]
+pub struct StandInDevice {
+    cpu: CpuDevice,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    schedule: Mutex<Schedule>,
+    /// Whether a copy has ever been queued that the host has not waited for: until then arithmetic asks no schedule.
+    busy: AtomicBool,
+    next_id: AtomicU64,
+}
+
+impl StandInDevice {
+    /// A device that behaves as the options say.
+    pub fn new(options: StandInOptions) -> Self {
+        let StandInOptions { threads, seed, copy_ticks_max, faults } = options;
+        let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, faults));
+        let shared = Shared { schedule, busy: AtomicBool::new(false), next_id: AtomicU64::new(0) };
+        Self { cpu: CpuDevice::new(threads), shared: Arc::new(shared) }
+    }
+
+    /// The copies that have ended, in the order in which they did.
+    pub fn trace(&self) -> Vec<TraceEntry> {
+        self.schedule().trace()
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.shared.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self, length: usize) -> StandInBuffer {
+        StandInBuffer::new(self.shared.next_id.fetch_add(1, Ordering::Relaxed), length)
+    }
+
+    /// The memory as the host, or the arithmetic, sees it.
+    fn seen<'a>(&self, buffer: &'a StandInBuffer) -> Seen<'a> {
+        if !self.shared.busy.load(Ordering::Acquire) {
+            return Seen::Memory(buffer.read());
+        }
+        let length = buffer.read().len();
+        let undefined = self.schedule().undefined(buffer.id, length);
+        buffer.seen(&undefined)
+    }
+
+    /// The memory to be written somewhere in `range`.
+    fn written<'a>(
+        &self,
+        buffer: &'a mut StandInBuffer,
+        range: Range<usize>,
+    ) -> RwLockWriteGuard<'a, CpuBuffer> {
+        if self.shared.busy.load(Ordering::Acquire) {
+            self.schedule().host_writes(buffer.id, &range);
+        }
+        buffer.write()
+    }
+
+    /// The memory to be written anywhere.
+    fn changed<'a>(&self, buffer: &'a mut StandInBuffer) -> RwLockWriteGuard<'a, CpuBuffer> {
+        self.written(buffer, 0..usize::MAX)
+    }
+}

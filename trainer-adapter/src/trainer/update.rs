@@ -1,0 +1,67 @@
+//! The update: what is in the cache becomes the next version of the weights.
+
+use std::sync::Arc;
+
+use super::{StepReport, Trainer};
+use crate::device::Device;
+use crate::error::Error;
+use crate::gradient::UnitTotals;
+use crate::policy::Policy;
+
+impl<D: Device> Trainer<D> {
+    /// Makes one update of everything in the cache, and empties it.
+    ///
+    /// # Errors
+    /// [`Error::OpenGroups`] while groups are open, [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`]
+    /// if the gradient is not finite. Weights and moments are then as before; in the last case the cache is empty: nothing
+    /// can be added to such a sum.
+    pub fn apply(&mut self) -> Result<StepReport, Error> {
+        self.check_closed()?;
+        let units = self.cache.units().len() as u64;
+        if units == 0 {
+            return Err(Error::EmptyCache);
+        }
+        let totals = self.cache.totals();
+        let denominator = self.denominator(&totals);
+        let zero;
+        let gradient = match self.cache.sum(&self.device) {
+            Some(gradient) => gradient,
+            None => {
+                zero = self.device.allocate(self.policy.layout().length());
+                &zero
+            }
+        };
+        let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
+        if !norm.is_finite() {
+            self.cache.clear();
+            return Err(Error::NotFinite { norm });
+        }
+        let clipped = norm > self.options.clip_norm;
+        let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
+        let step = self.options.adamw.step(self.updates + 1, scale / denominator);
+        let mut parameters = self.device.allocate(self.policy.layout().length());
+        self.device.copy(&self.policy.parameters, &mut parameters);
+        let (first, second) = (&mut self.first_moments, &mut self.second_moments);
+        self.device.adamw(&step, gradient, &mut parameters, first, second);
+        self.updates += 1;
+        let version = self.replace_policy(parameters);
+        self.cache.clear();
+        let UnitTotals { rows, tokens, .. } = totals;
+        Ok(StepReport { gradient_norm: norm, clipped, units, rows, tokens, denominator, version })
+    }
+
+    fn denominator(&self, totals: &UnitTotals) -> f64 {
+        match self.options.loss_form.denominator(totals) {
+            // Nothing but empty responses or weights of 0: there is no gradient to divide.
+            0.0 => 1.0,
+            counted => counted,
+        }
+    }
+
+    /// Makes the next version of these parameters, and gives its number.
+    fn replace_policy(&mut self, parameters: D::Buffer) -> u64 {
+        let (shape, version) = (Arc::clone(&self.policy.shape), self.version() + 1);
+        self.policy = Arc::new(Policy::from_parameters(&self.device, shape, parameters, version));
+        version
+    }
+}
