@@ -1,0 +1,59 @@
+"""Adapters of the library peft, trained as one's own are: over one frozen base, each with a trainer.
+
+    base = forebay.trainer.PeftBase(peft.get_peft_model(model, config, adapter_name="solver"))
+    trainer = forebay.trainer.Trainer(base.adapter("solver"))
+
+An adapter that is added to the model later (``add_adapter``) is taken with ``base.adapter`` like the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..errors import InputError
+from .base import AdapterSubject, FrozenBase
+from .parameters import plain_name
+
+__all__ = ["PeftBase"]
+
+
+class PeftBase(FrozenBase):
+    """A ``peft.PeftModel`` with LoRA adapters. Its base is frozen and moved into one flat buffer."""
+
+    def __init__(self, model: Any) -> None:
+        if not hasattr(model, "peft_config"):
+            raise InputError(f"{type(model).__name__} is no peft.PeftModel; for a plain model take forebay.trainer.Base")
+        super().__init__(model, lambda name: ".lora_" in name)
+
+    def adapter(self, name: str) -> AdapterSubject:
+        """What a trainer trains of an adapter that the model has."""
+        if name not in self.model.peft_config:
+            raise InputError(f"the model has no adapter {name!r}; it has {sorted(self.model.peft_config)}")
+
+        def named() -> Iterator[tuple[str, torch.nn.Parameter]]:
+            for full, parameter in self.model.named_parameters(remove_duplicate=False):
+                layer, _, kind = full.partition(".lora_")
+                matrix, _, rest = kind.partition(f".{name}")  # A.solver.weight; embedding_A.solver
+                if kind and rest in ("", ".weight", ".bias"):
+                    yield f"{plain_name(layer)}.lora_{matrix}{rest}", parameter
+
+        return AdapterSubject(self, named, lambda on: self._using(name if on else None))
+
+    @contextmanager
+    def _using(self, name: str | None) -> Iterator[None]:
+        if name is None:
+            with self.model.disable_adapter():
+                yield
+            return
+        before = self.model.active_adapter
+        if before != name:
+            self.model.set_adapter(name)
+        try:
+            yield
+        finally:
+            if before != name:
+                self.model.set_adapter(before)
