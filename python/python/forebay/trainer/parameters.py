@@ -81,7 +81,7 @@ def _refuse_overlaps(parameters: Mapping[str, torch.nn.Parameter]) -> None:
         if start < last_end:
             raise InputError(
                 f"parameters {last!r} and {name!r} are two objects over the same memory; to tie them, let the module have the same "
-                "Parameter under both names"
+                "Parameter under both names (model.tie_weights() of transformers, after load_state_dict(assign=True))"
             )
         span = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride())) + 1
         last_end, last = start + span * parameter.dtype.itemsize, name
