@@ -41,7 +41,7 @@ def test_ten_updates_are_those_of_torch_on_the_same_gradients(dtype, decay, max_
         optimizer.step()
         assert update.gradient_norm == pytest.approx(norm, rel=1e-5)
         assert update.is_clipped == (max_norm is not None and norm > max_norm)
-    for segment, master in trainer.optimizer._masters:
+    for segment, master in trainer.optimizer.masters():
         for entry in segment.entries:
             mine = master[entry.offset : entry.end].view(entry.shape)
             assert difference(mine, masters[entry.name].detach()) < 1e-6, entry.name

@@ -55,25 +55,35 @@ class FlatAdamW:
 
     def __init__(self, settings: AdamW, layout: Layout, weights: FlatWeights) -> None:
         self.settings, self.layout, self.weights = settings, layout, weights
-        device = weights.device
-        narrow = [segment for segment in layout.segments if segment.dtype != torch.float32]
-        self.exp_avg = allocate(layout.elements, torch.float32, device, "first moments")
-        self.exp_avg_sq = allocate(layout.elements, torch.float32, device, "second moments")
-        self.master = allocate(sum(segment.elements for segment in narrow), torch.float32, device, "master weights")
-        self._masters: list[tuple[Segment, torch.Tensor]] = []
-        at = 0
-        for segment in layout.segments:
-            if segment in narrow:
-                self._masters.append((segment, self.master[at : at + segment.elements]))
-                at += segment.elements
-            else:
-                self._masters.append((segment, weights.buffers[segment.dtype]))
+        self.regain()
         self.take_weights()
+
+    def regain(self) -> None:
+        """Takes memory, of zeros."""
+        device, narrow = self.weights.device, [segment for segment in self.layout.segments if segment.dtype != torch.float32]
+        self.exp_avg = allocate(self.layout.elements, torch.float32, device, "first moments")
+        self.exp_avg_sq = allocate(self.layout.elements, torch.float32, device, "second moments")
+        self.master = allocate(sum(segment.elements for segment in narrow), torch.float32, device, "master weights")
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        self.exp_avg, self.exp_avg_sq, self.master = (torch.empty(0, device=self.weights.device) for _ in range(3))
+
+    def masters(self) -> list[tuple[Segment, torch.Tensor]]:
+        """The fp32 weights of each segment: the weights themselves, or a piece of the master."""
+        found, at = [], 0
+        for segment in self.layout.segments:
+            if segment.dtype == torch.float32:
+                found.append((segment, self.weights.buffers[segment.dtype]))
+            else:
+                found.append((segment, self.master[at : at + segment.elements]))
+                at += segment.elements
+        return found
 
     @torch.no_grad()
     def take_weights(self) -> None:
         """Makes the master what the weights are."""
-        for segment, master in self._masters:
+        for segment, master in self.masters():
             if segment.dtype != torch.float32:
                 master.copy_(self.weights.buffers[segment.dtype])
 
@@ -83,14 +93,14 @@ class FlatAdamW:
         for decay, spans in ((self.settings.weight_decay, self._spans(True)), (0.0, self._spans(False))):
             if spans:
                 self._apply(spans, gradient, update, self.settings.lr if lr is None else lr, decay)
-        for segment, master in self._masters:
+        for segment, master in self.masters():
             if segment.dtype != torch.float32:
                 self.weights.buffers[segment.dtype].copy_(master)
 
     def _spans(self, decayed: bool) -> list[tuple[torch.Tensor, int]]:
         """Pieces of the master, each with where it begins in buffers over all segments."""
         spans = []
-        for segment, master in self._masters:
+        for segment, master in self.masters():
             start, end = (0, segment.decayed) if decayed else (segment.decayed, segment.elements)
             if end > start:
                 spans.append((master[start:end], segment.start + start))
@@ -109,4 +119,5 @@ class FlatAdamW:
 
     def payloads(self) -> dict[str, torch.Tensor]:
         own = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
-        return {"master": self.master, **own} if self.master.numel() else own
+        is_narrow = any(segment.dtype != torch.float32 for segment in self.layout.segments)
+        return {"master": self.master, **own} if is_narrow else own

@@ -114,10 +114,10 @@ class AdapterSubject:
         return {}
 
     def release(self) -> None:
-        self.weights.release()
+        self.bound.release()
 
     def regain(self) -> None:
-        self.weights.regain()
+        self.bound.regain()
 
 
 def names_of_linears(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:

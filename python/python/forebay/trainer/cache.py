@@ -52,10 +52,8 @@ class GradientCache:
 
     def __init__(self, layout: Layout, device: torch.device, bucket_bytes: int = BUCKET_BYTES) -> None:
         self.layout, self.device = layout, device
-        self.flat = allocate(layout.elements, torch.float32, device, "gradient cache")
         self.buckets = list(_cut(layout, max(1, bucket_bytes // 4)))
-        packed = max((bucket.end - bucket.start for bucket in self.buckets if len(bucket.entries) > 1), default=0)
-        self.packed = allocate(packed, torch.float32, device, "packed gradients")
+        self.regain()
         self._bucket_of = {entry.name: bucket for bucket in self.buckets for entry, _ in bucket.entries}
         self._place_of = {entry.name: start for entry, start in layout.placed()}
         self._is_open = self._is_touched = False
@@ -67,6 +65,16 @@ class GradientCache:
         self.numerator: torch.Tensor | float = 0.0
         self.denominator, self.rows, self.tokens = 0.0, 0, 0
         self.metrics: dict[str, Any] = {}
+
+    def regain(self) -> None:
+        """Takes memory, of zeros."""
+        packed = max((bucket.end - bucket.start for bucket in self.buckets if len(bucket.entries) > 1), default=0)
+        self.flat = allocate(self.layout.elements, torch.float32, self.device, "gradient cache")
+        self.packed = allocate(packed, torch.float32, self.device, "packed gradients")
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        self.flat, self.packed = self.flat.new_empty(0), self.packed.new_empty(0)
 
     @property
     def is_empty(self) -> bool:

@@ -1,7 +1,7 @@
 """Flat buffers, and parameters that are views of them.
 
-A buffer can give its memory back and regain it: views of it stay views, and find the new memory. So a model whose trainer is
-suspended holds none, and no parameter has to be pointed anew.
+Buffers can give their memory back and regain it. Parameters without memory are stand-ins of the right shape that read as NaN, so that a
+model whose trainer is suspended computes nothing that could be taken for an answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from ..errors import CapacityError
 from .layout import Entry, Layout, dtype_name
 
-__all__ = ["FlatWeights", "allocate", "regain", "release", "storage_bytes"]
+__all__ = ["FlatWeights", "allocate", "stand_in", "storage_bytes"]
 
 
 def allocate(elements: int, dtype: torch.dtype, device: torch.device, what: str) -> torch.Tensor:
@@ -29,24 +29,15 @@ def allocate(elements: int, dtype: torch.dtype, device: torch.device, what: str)
         ) from error
 
 
-def release(buffer: torch.Tensor) -> None:
-    """Gives a buffer's memory back. Its views have none either, until it is regained."""
-    buffer.untyped_storage().resize_(0)
-
-
-def regain(buffer: torch.Tensor, what: str) -> None:
-    """Gives a buffer memory again, with nothing said of what is in it."""
-    if buffer.numel() and not buffer.untyped_storage().nbytes():
-        wanted = buffer.numel() * buffer.dtype.itemsize
-        try:
-            buffer.untyped_storage().resize_(wanted)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            raise CapacityError(f"{what} take {wanted} bytes on {buffer.device}, which are not to be had: {error}") from error
+def stand_in(entry: Entry, device: torch.device) -> torch.Tensor:
+    """A tensor of an entry's shape with the memory of one number."""
+    value = float("nan") if entry.dtype.is_floating_point else 0
+    return torch.full((1,), value, dtype=entry.dtype, device=device).expand(entry.shape)
 
 
 def storage_bytes(*tensors: torch.Tensor) -> int:
     """How much memory tensors hold together, where they share it counted once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    storages = {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in tensors)}
     return sum(storages.values())
 
 
@@ -55,10 +46,19 @@ class FlatWeights:
 
     def __init__(self, layout: Layout, device: torch.device, what: str) -> None:
         self.layout, self.device, self.what = layout, device, what
-        self.buffers: dict[torch.dtype, torch.Tensor] = {
-            segment.dtype: allocate(segment.elements, segment.dtype, device, f"{dtype_name(segment.dtype)} {what}")
-            for segment in layout.segments
+        self.buffers: dict[torch.dtype, torch.Tensor] = {}
+        self.regain()
+
+    def regain(self) -> None:
+        """Takes memory, of zeros."""
+        self.buffers = {
+            segment.dtype: allocate(segment.elements, segment.dtype, self.device, f"{dtype_name(segment.dtype)} {self.what}")
+            for segment in self.layout.segments
         }
+
+    def release(self) -> None:
+        """Gives the memory back. What is a view of it holds it until it is pointed elsewhere."""
+        self.buffers = {dtype: buffer.new_empty(0) for dtype, buffer in self.buffers.items()}
 
     def view(self, entry: Entry) -> torch.Tensor:
         return self.buffers[entry.dtype][entry.offset : entry.end].view(entry.shape)
@@ -79,11 +79,3 @@ class FlatWeights:
 
     def payloads(self, prefix: str) -> dict[str, torch.Tensor]:
         return {f"{prefix}.{dtype_name(dtype)}": buffer for dtype, buffer in self.buffers.items()}
-
-    def release(self) -> None:
-        for buffer in self.buffers.values():
-            release(buffer)
-
-    def regain(self) -> None:
-        for buffer in self.buffers.values():
-            regain(buffer, self.what)

@@ -16,7 +16,7 @@ form        numerator                                      denominator
 =========== ============================================== ===================================
 
     ratio = exp(logprob - old)           l = -min(ratio A, clip(ratio, 1 - clip_low, 1 + clip_high) A) w + kl k3
-    w = min(exp(old - behaviour), importance_cap)      k3 = exp(reference - logprob) - (reference - logprob) - 1
+    w = min(exp(old - behaviour), importance_cap)      k3 = exp(reference - logprob) - (reference - logprob) - 1    (x ratio: unbiased_kl)
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class PolicyGradient:
     form: see the table of this module. ``length`` is for ``dr_grpo``: the constant, as a rule the greatest length of a response.
     clip_low, clip_high: how far the ratio may move before its gradient ends.
     kl: the weight of the penalty. With an adapter and no ``reference_logprobs`` its base is the reference.
+    unbiased_kl: multiplies the penalty by the ratio, whose gradient is then that of the reverse KL divergence (DeepSeek-V3.2).
     importance_cap: where importance weights are truncated. ``None``: there are none.
     temperature: what logits are divided by, as the sampler does.
     forward: how log-probabilities come of a model: a function of the model, the micro-batch and the temperature.
@@ -84,6 +85,7 @@ class PolicyGradient:
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl: float = 0.0
+    unbiased_kl: bool = False
     importance_cap: float | None = None
     length: int | None = None
     temperature: float = 1.0
@@ -124,7 +126,7 @@ class PolicyGradient:
             metrics["importance_weight"] = _sum(weights * trained)
         if self.needs_reference:
             apart = difference(_there(batch.reference_logprobs, "kl", "reference_logprobs"), logprobs)
-            penalty = torch.exp(apart) - apart - 1
+            penalty = (torch.exp(apart) - apart - 1) * (ratio if self.unbiased_kl else 1.0)
             losses = losses + self.kl * penalty
             metrics["kl"] = _sum(penalty * trained)
         return Numerator((losses * self._weights(batch)).sum(), self._denominator(batch), metrics)

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import InputError
 from .errors import LayoutError, ParameterChangedError, ShardedParameterError
-from .flat import FlatWeights
+from .flat import FlatWeights, stand_in
 from .layout import Entry
 
 __all__ = ["Bound", "Named", "plain_name", "unique"]
@@ -113,16 +113,32 @@ class Bound:
         where they are others than before."""
         now = list(self.named())
         parameters = unique(now)
-        flats = [flat for flat in (self.trained, self.frozen) if flat is not None]
-        entries = {entry.name: (entry, flat) for flat in flats for entry in flat.layout.entries()}
+        entries = {entry.name: (entry, flat) for flat in self._flats() for entry in flat.layout.entries()}
         self._compare(parameters, entries)
-        for flat in flats:
+        for flat in self._flats():
             flat.take(parameters)
         first = {id(parameter): name for name, parameter in parameters.items()}
         self.places = {}
         for name, parameter in now:
             entry, flat = entries[first[id(parameter)]]
             self.places[name] = _Place(parameter, entry, flat, flat is self.trained, parameter._version)
+
+    def release(self) -> None:
+        """Gives the memory of all buffers back. Parameters are stand-ins until it is regained."""
+        for place in self.places.values():
+            place.parameter.data = stand_in(place.entry, place.flat.device)
+        for flat in self._flats():
+            flat.release()
+
+    def regain(self) -> None:
+        """Takes memory again, and points the parameters at it. What is in it is to be filled in."""
+        for flat in self._flats():
+            flat.regain()
+        for place in self.places.values():
+            place.parameter.data = place.flat.view(place.entry)
+
+    def _flats(self) -> list[FlatWeights]:
+        return [flat for flat in (self.trained, self.frozen) if flat is not None]
 
     def views(self) -> dict[str, tuple[torch.Tensor, list[str]]]:
         """By first name: the memory that each parameter is a view of, and all names that the module has it under."""

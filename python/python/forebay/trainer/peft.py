@@ -37,8 +37,8 @@ class PeftBase(FrozenBase):
         def named() -> Iterator[tuple[str, torch.nn.Parameter]]:
             for full, parameter in self.model.named_parameters(remove_duplicate=False):
                 layer, _, kind = full.partition(".lora_")
-                matrix, _, rest = kind.partition(f".{name}")  # A.solver.weight; embedding_A.solver
-                if kind and rest in ("", ".weight", ".bias"):
+                matrix, is_own, rest = kind.partition(f".{name}")  # A.solver.weight; embedding_A.solver
+                if is_own and rest in ("", ".weight", ".bias"):
                     yield f"{plain_name(layer)}.lora_{matrix}{rest}", parameter
 
         return AdapterSubject(self, named, lambda on: self._using(name if on else None))

@@ -15,7 +15,7 @@ from .adamw import FlatAdamW
 from .cache import GradientCache
 from .counters import decoded, encoded, random_state, restore_random_state
 from .export import load_weights, save_pretrained
-from .flat import regain, release, storage_bytes
+from .flat import storage_bytes
 from .layout import Layout, dtype_name
 from .state import Payload, StateStore, as_payloads, fill
 from .subject import Subject
@@ -144,7 +144,9 @@ class Stateful:
             if self._is_suspended:
                 self._release()
             raise
-        self._is_suspended = False
+        if self._is_suspended:
+            self._is_suspended = False
+            self._hook()
         self.version, self.updates = told["version"], told["updates"]
         self.cache.restored(told)
         restore_random_state(payloads, self.device)
@@ -152,6 +154,7 @@ class Stateful:
     def suspend(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the state and gives the memory back. The model's own parameters are without values until ``resume``; so end the process,
         or resume. Gives the version under which the state is stored (a number of the state's key, not of the policy)."""
+        self._refuse_suspended()
         self.subject.check()
         version = store.set(key, self.state(), expected)
         self._release()
@@ -168,20 +171,14 @@ class Stateful:
         weights = self.subject.weights.payloads("weights")
         return {**weights, **self.optimizer.payloads(), "gradient": self.cache.flat, **self.subject.owned()}
 
-    def _own(self) -> list[torch.Tensor]:
-        """What is given back beside what the subject has."""
-        return [*self.optimizer.payloads().values(), self.cache.flat, self.cache.packed]
-
     def _release(self) -> None:
-        self.subject.release()
-        for buffer in self._own():
-            release(buffer)
+        for part in (self.subject, self.optimizer, self.cache):
+            part.release()
 
     def _regain(self) -> None:
         try:
-            self.subject.regain()
-            for buffer in self._own():
-                regain(buffer, "a trainer's buffers")
+            for part in (self.subject, self.optimizer, self.cache):
+                part.regain()
         except BaseException:
             self._release()
             raise

@@ -114,12 +114,10 @@ class WholeModel:
         return {**self.frozen.payloads("frozen"), **buffers}
 
     def release(self) -> None:
-        self.weights.release()
-        self.frozen.release()
+        self.bound.release()
 
     def regain(self) -> None:
-        self.weights.regain()
-        self.frozen.regain()
+        self.bound.regain()
 
 
 def one_device(parameters: dict[str, torch.nn.Parameter], if_none: str) -> torch.device:
