@@ -1,6 +1,8 @@
 """Parameters in flat buffers: where they lie, what is refused, and what is noticed when somebody else moves one."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 
@@ -276,6 +278,18 @@ def test_other_parameters_than_before_are_noticed_and_need_a_new_trainer(change,
     with unchanged(trainer):
         with pytest.raises(LayoutError, match="make a new one"):
             trainer.adopt()
+
+
+def test_a_model_does_not_keep_a_trainer_that_is_gone_alive():
+    model = qwen()
+    trainer = Trainer(model)
+    held = weakref.ref(trainer.cache)
+    del trainer
+    gc.collect()
+    assert held() is None
+    again = Trainer(model)
+    again.accumulate(micro_batch())
+    assert again.cache.flat.any()
 
 
 def test_a_closed_trainer_takes_no_gradients():

@@ -194,9 +194,9 @@ def test_rows_that_come_again_in_other_micro_batches_are_refused(store, solver, 
             fed.accumulate(batch)
             break
     with store.step() as step:
-        for batch in step.micro_batches(train, size=4, timeout=60):
+        for batch in step.micro_batches(train, size=8, timeout=60):
             with unchanged(fed):
-                with pytest.raises(forebay.StateError, match="q0_0_0 .version 0. and 2 of 4 rows.*drop"), batch:
+                with pytest.raises(forebay.StateError, match="q0_0_0 .version 0. and 2 of 8 rows.*drop"), batch:
                     fed.accumulate(batch)
             break
 
@@ -224,7 +224,14 @@ def test_tables_go_to_a_device_through_pinned_blocks_that_are_kept():
     assert len(pinned) == 1
 
 
-# The example
+# The example, and the documentation
+
+
+def test_the_program_of_the_documentation_runs(tmp_path):
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    (program,) = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    subprocess.run([sys.executable, "-c", program.replace("run/", f"{tmp_path}/")], check=True)
+    assert (tmp_path / "weights-1" / "config.json").exists()
 
 
 @pytest.mark.parametrize("options", [[], ["--adapter"]])

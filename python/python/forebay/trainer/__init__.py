@@ -15,8 +15,8 @@ belongs to it is applied once, at the *commit*. A *state* is a mapping of named 
 keeps by key and version.
 
 Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
-``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` and ``directory``, ``columns`` and ``staging``. Nothing of ``forebay``
-imports this package, which imports torch. ``docs/pytorch.md`` says what it promises.
+``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` and ``directory``, ``columns`` and ``staging``. Nothing of
+``forebay`` imports this package, which imports torch. ``docs/pytorch.md`` says what it promises.
 """
 
 from .adamw import AdamW

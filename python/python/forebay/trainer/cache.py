@@ -17,6 +17,7 @@ Hooks run on whichever thread autograd calls them from; one micro-batch is folde
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -82,10 +83,16 @@ class GradientCache:
         return not self._is_touched and not self.claims and self.denominator == 0
 
     def hooks(self, parameters: Mapping[str, torch.nn.Parameter]) -> list[Any]:
-        """Registers what takes gradients; gives the handles that end it."""
+        """Registers what takes gradients; gives the handles that end it. The model does not keep the cache alive."""
+        held = weakref.ref(self)
 
         def taking(name: str) -> Callable[[torch.Tensor], None]:
-            return lambda parameter: self._take(name, parameter)
+            def take(parameter: torch.Tensor) -> None:
+                cache = held()
+                if cache is not None:
+                    cache._take(name, parameter)
+
+            return take
 
         return [parameter.register_post_accumulate_grad_hook(taking(name)) for name, parameter in parameters.items()]
 

@@ -17,7 +17,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -39,10 +39,10 @@ class _Switch:
 class _Pair(torch.nn.Module):
     def __init__(self, linear: torch.nn.Linear, rank: int, scale: float, dtype: torch.dtype) -> None:
         super().__init__()
-        where = {"dtype": dtype, "device": linear.weight.device}
+        device = linear.weight.device
         self.scale = scale
-        self.A = torch.nn.Parameter(torch.empty(rank, linear.in_features, **where))
-        self.B = torch.nn.Parameter(torch.zeros(linear.out_features, rank, **where))
+        self.A = torch.nn.Parameter(torch.empty(rank, linear.in_features, dtype=dtype, device=device))
+        self.B = torch.nn.Parameter(torch.zeros(linear.out_features, rank, dtype=dtype, device=device))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         narrow = torch.nn.functional.linear(x.to(self.A.dtype), self.A)
@@ -63,11 +63,17 @@ class LoRALinear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         output = torch.nn.functional.linear(input, self.weight, self.bias)
-        pairs = self._modules[_PAIRS]
-        name = self.switch.active
-        if name is None or name not in pairs:  # type: ignore[operator]
+        name, pairs = self.switch.active, self.pairs()
+        if name is None or name not in pairs:
             return output
-        return output + pairs[name](input).to(output.dtype)  # type: ignore[index]
+        change: torch.Tensor = pairs[name](input)
+        return output + change.to(output.dtype)
+
+    def pairs(self) -> torch.nn.ModuleDict:
+        """The pairs of its adapters, by name."""
+        pairs = self._modules[_PAIRS]
+        assert isinstance(pairs, torch.nn.ModuleDict)
+        return pairs
 
 
 class Base(FrozenBase):
@@ -124,7 +130,7 @@ class Base(FrozenBase):
             finally:
                 self._switch.active = before
 
-    def disabled(self):  # type: ignore[no-untyped-def]
+    def disabled(self) -> AbstractContextManager[None]:
         """Within it the model computes as the base does."""
         return self.using(None)
 
@@ -138,9 +144,7 @@ class Base(FrozenBase):
         if not isinstance(linear, LoRALinear):
             linear = LoRALinear(linear, self._switch)
             self.model.set_submodule(layer, linear)
-        pairs = linear._modules[_PAIRS]
-        assert isinstance(pairs, torch.nn.ModuleDict)
-        return pairs
+        return linear.pairs()
 
 
 class Adapter(AdapterSubject):

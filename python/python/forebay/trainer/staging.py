@@ -57,6 +57,8 @@ class Staging:
             yield self._arrived(*ahead.popleft())
 
     def _copy(self, table: MicroBatch) -> tuple[MicroBatch, Any]:
+        if table.input_ids.device == self.device:
+            return table, None
         places, length = _packed(table)
         block = self._blocks[0]
         self._blocks.rotate(-1)
@@ -74,7 +76,9 @@ class Staging:
         }
         return _moved(table, tensors), (there, block.copied)
 
-    def _arrived(self, table: MicroBatch, copy: tuple[torch.Tensor, Any]) -> MicroBatch:
+    def _arrived(self, table: MicroBatch, copy: tuple[torch.Tensor, Any] | None) -> MicroBatch:
+        if copy is None:  # it was there already
+            return table
         memory, copied = copy
         reader = torch.cuda.current_stream(self.device)
         reader.wait_event(copied)

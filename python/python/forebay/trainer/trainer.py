@@ -70,7 +70,7 @@ class Trainer(Stateful):
     bucket_bytes: how much of the cache is added to at once.
 
     Raises InputError for parameters that cannot lie in a flat buffer (ShardedParameterError: DTensor), CapacityError where there is no
-    memory for five buffers; the model is as before then.
+    memory for five buffers; values of parameters are as before then.
     """
 
     def __init__(
@@ -85,10 +85,7 @@ class Trainer(Stateful):
         version: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        if max_gradient_norm is not None and not max_gradient_norm > 0:
-            raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
-        if rows_per_pass is not None and rows_per_pass < 1:
-            raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
+        _refuse_options(max_gradient_norm, rows_per_pass)
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
         self.model: Any = self.subject.model
         self.objective: Objective = objective or PolicyGradient()
@@ -261,6 +258,13 @@ class Trainer(Stateful):
     def drop(self) -> None:
         """Empties the cache. The rows that were in it are to be given back (``Step.drop_cache``, or leaving the step)."""
         self.cache.drop()
+
+
+def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None) -> None:
+    if max_gradient_norm is not None and not max_gradient_norm > 0:
+        raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
+    if rows_per_pass is not None and rows_per_pass < 1:
+        raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
 
 
 def _with_vocabulary(columns: Columns, model: Any) -> Columns:
