@@ -49,6 +49,26 @@ def test_ten_updates_are_those_of_torch_on_the_same_gradients(dtype, decay, max_
     assert max_norm is None or update.is_clipped
 
 
+@pytest.mark.parametrize("decay", ["all", "matrices"])
+def test_weights_of_several_types_are_one_update(decay):
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4).to(torch.bfloat16), torch.nn.Linear(4, 3), torch.nn.Linear(3, 2).half())
+    trainer = Trainer(model, optimizer=AdamW(**SETTINGS, decay=decay), max_gradient_norm=0.5)
+    masters, optimizer = reference(model, decay)
+    for _ in range(STEPS):
+        weights = {name: torch.randn(parameter.shape) for name, parameter in model.named_parameters()}
+        trainer.add(sum((p.float() * weights[name]).sum() for name, p in model.named_parameters()), 2.0)
+        for name, gradient in gradients(trainer).items():
+            assert difference(gradient, weights[name]) < 1e-2
+            masters[name].grad = gradient / 2.0
+        torch.nn.utils.clip_grad_norm_(masters.values(), 0.5)
+        optimizer.step()
+        assert trainer.commit().is_clipped
+    assert {segment.dtype for segment in trainer.layout.segments} == {torch.bfloat16, torch.float16, torch.float32}
+    for name, view in trainer.weights().items():
+        assert difference(view.float(), masters[name].detach().to(view.dtype).float()) < 1e-6, name
+
+
 def test_small_updates_of_bf16_weights_are_not_lost():
     linear = torch.nn.Linear(2, 2, bias=False).to(torch.bfloat16)
     torch.nn.init.ones_(linear.weight)

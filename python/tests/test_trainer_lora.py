@@ -168,6 +168,24 @@ def test_switching_copies_nothing():
     assert before == {name: parameter.data_ptr() for name, parameter in base.model.named_parameters()}
 
 
+@KINDS
+def test_one_thread_at_a_time_has_the_base(make):
+    base, subjects = make("a", "b")
+
+    def is_free() -> bool:
+        found = []
+        other = threading.Thread(target=lambda: found.append(base.lock.acquire(blocking=False) and base.lock.release() is None))
+        other.start()
+        other.join()
+        return found[0]
+
+    assert is_free()
+    for within in (subjects[0].active, subjects[1].disabled):
+        with within():
+            assert not is_free()
+    assert is_free()
+
+
 def test_trainers_of_one_base_may_be_used_from_several_threads():
     parts = micro_batch().passes(2)
     found = []
@@ -208,6 +226,22 @@ def test_checkpointed_layers_compute_with_the_adapter_again():
             trainer.commit()
         found.append(trainer.subject.weights.buffers[torch.float32].clone())
     assert difference(*found) < 1e-5
+
+
+def test_a_compiled_base_computes_with_the_adapter_that_is_active():
+    found = []
+    for is_compiled in (False, True):
+        base, subjects = adapters("a", "b")
+        if is_compiled:
+            base.model.compile(backend="aot_eager")
+        trainers = [Trainer(subject, **SETTINGS) for subject in subjects]
+        for seed in (1, 2):
+            for number, trainer in enumerate(trainers):
+                trainer.accumulate(micro_batch(seed=seed + number))
+                trainer.commit()
+        found.append([trainer.subject.weights.buffers[torch.float32].clone() for trainer in trainers])
+    assert not torch.equal(*found[0])
+    assert all(difference(compiled, plain) < 1e-3 for plain, compiled in zip(*found))
 
 
 def test_an_adapter_is_suspended_and_resumed_beside_others(tmp_path):
@@ -272,6 +306,13 @@ def test_an_adapter_of_peft_learns_what_ours_learns():
             trainer.commit()
     for name, view in one.weights().items():
         assert difference(by_name[name], view) < 1e-4, name
+
+
+def test_a_base_of_peft_that_trains_more_than_adapters_is_refused():
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=2, target_modules=TARGETS, modules_to_save=["norm"], task_type="CAUSAL_LM")
+    with pytest.raises(forebay.InputError, match="norm.*modules_to_save"):
+        PeftBase(peft.get_peft_model(qwen(), settings))
 
 
 def test_wrong_adapters_are_refused():

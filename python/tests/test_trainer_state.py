@@ -326,7 +326,35 @@ def test_damage_is_named_with_its_file(tmp_path, damage):
         store.get("key")
 
 
-def test_a_writer_that_dies_leaves_no_version(tmp_path, monkeypatch):
+def test_a_writer_that_is_killed_leaves_no_version_and_its_file_is_removed(tmp_path):
+    program = f"""
+        import os, signal, torch
+        from forebay.trainer import DirectoryStateStore, directory
+        from test_trainer_state import payloads
+        directory.os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        DirectoryStateStore({str(tmp_path)!r}).set("key", payloads(2.0))
+    """
+    store = DirectoryStateStore(tmp_path)
+    store.set("key", payloads(1.0))
+    here = os.path.dirname(__file__)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path])}
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment)
+    assert killed.returncode == -9 and len(list((tmp_path / "key").iterdir())) == 2
+    assert store.get("key")[0] == 1
+    assert store.set("key", payloads(3.0)) == 2
+    assert sorted(path.name for path in (tmp_path / "key").iterdir()) == ["00000001.safetensors", "00000002.safetensors"]
+
+
+def test_a_suspension_that_is_refused_leaves_the_trainer_at_work(tmp_path):
+    trainer = Trainer(model(), **OPTIONS)
+    trainer.accumulate(micro_batch())
+    with unchanged(trainer):
+        with pytest.raises(VersionConflictError, match="version 0, and 5 was expected"):
+            trainer.suspend(DirectoryStateStore(tmp_path), "key", expected=5)
+    assert not trainer.is_suspended and trainer.commit().version == 1
+
+
+def test_a_writer_that_fails_leaves_no_version(tmp_path, monkeypatch):
     from forebay.trainer import directory
 
     store = DirectoryStateStore(tmp_path)

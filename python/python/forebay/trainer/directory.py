@@ -1,20 +1,23 @@
 """States in a directory: a file of safetensors a version, ``ROOT/KEY/00000001.safetensors``.
 
 A version is written to a file of another name, synced, and then linked under its own, which fails where that is taken: so a version is
-whole or absent, it never changes, and of two who store the same number one is told. Any reader of safetensors opens it. The header says
+whole or absent, it never changes, and of two who store the same number one is told. What a writer leaves that is killed the next one
+removes. Any reader of safetensors opens it. The header says
 what each payload's crc32 is; one that differs is an error that names file and payload.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,7 +29,7 @@ from .state import Payload
 
 __all__ = ["DirectoryStateStore", "sync_directory"]
 
-_SUFFIX = ".safetensors"
+_SUFFIX, _WRITING = ".safetensors", ".writing-"
 
 
 class DirectoryStateStore:
@@ -60,7 +63,7 @@ class DirectoryStateStore:
         number = (versions[-1] if versions else 0) if version is None else version
         if number not in versions:
             there = f"there are {versions[0]} to {versions[-1]}" if versions else "nothing was stored under it yet"
-            raise StateError(f"{key!r} has no version {number or 1} in {self.root}; {there}")
+            raise StateError(f"{key!r} has no version {number or 'at all'} in {self.root}; {there}")
         return number, _read(self._directory(key) / f"{number:08}{_SUFFIX}")
 
     def versions(self, key: str) -> list[int]:
@@ -83,16 +86,42 @@ class DirectoryStateStore:
 
 @contextmanager
 def _written(directory: pathlib.Path, payloads: Mapping[str, Payload]) -> Iterator[str]:
-    """A file of the payloads on stable storage, under a name that nobody reads. It is gone afterwards."""
-    descriptor, file = tempfile.mkstemp(prefix=".writing-", dir=directory)
-    os.close(descriptor)
+    """A file of the payloads on stable storage, where nobody reads. It is gone afterwards."""
+    _remove_abandoned(directory)
+    lock, own = _claimed_directory(directory)
+    file = os.path.join(own, "payloads")
     try:
         tensors = {name: payload.tensor().cpu() for name, payload in payloads.items()}
         sums = {name: _checksum(tensor) for name, tensor in tensors.items()}
         _save(tensors, file, {"crc32": json.dumps(sums)})
         yield file
     finally:
-        os.unlink(file)
+        shutil.rmtree(own)
+        os.close(lock)
+
+
+def _claimed_directory(directory: pathlib.Path) -> tuple[int, str]:
+    """A new directory that is locked for as long as its writer lives, and the lock."""
+    while True:
+        own = tempfile.mkdtemp(prefix=_WRITING, dir=directory)
+        with suppress(FileNotFoundError):  # somebody took it for abandoned before it was locked
+            lock = os.open(own, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(own):
+                return lock, own
+            os.close(lock)
+
+
+def _remove_abandoned(directory: pathlib.Path) -> None:
+    """Removes what writers have left that were killed: directories that nobody has locked."""
+    for own in directory.glob(f"{_WRITING}*"):
+        with suppress(OSError):
+            lock = os.open(own, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(own)
+            finally:
+                os.close(lock)
 
 
 def _save(tensors: dict[str, torch.Tensor], file: str, metadata: dict[str, str]) -> None:
@@ -101,7 +130,8 @@ def _save(tensors: dict[str, torch.Tensor], file: str, metadata: dict[str, str])
         with open(file, "rb") as written:
             os.fsync(written.fileno())
     except (OSError, SafetensorError) as error:
-        raise CapacityError(f"the state could not be written to {os.path.dirname(file)}: {error}") from error
+        where = os.path.dirname(os.path.dirname(file))
+        raise CapacityError(f"the state could not be written to {where}: {error}; free some room there") from error
 
 
 def _read(file: pathlib.Path) -> dict[str, Payload]:

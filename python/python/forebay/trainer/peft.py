@@ -27,6 +27,12 @@ class PeftBase(FrozenBase):
     def __init__(self, model: Any) -> None:
         if not hasattr(model, "peft_config"):
             raise InputError(f"{type(model).__name__} is no peft.PeftModel; for a plain model take forebay.trainer.Base")
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and ".lora_" not in name:
+                raise InputError(
+                    f"parameter {name!r} is trained beside the adapters (modules_to_save, or another method than LoRA); a base that is "
+                    "shared has none of that: leave it out of the adapter's configuration"
+                )
         super().__init__(model, lambda name: ".lora_" in name)
 
     def adapter(self, name: str) -> AdapterSubject:
