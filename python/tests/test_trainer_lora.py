@@ -285,6 +285,24 @@ def test_adapters_are_saved_for_peft_and_read_from_it(tmp_path):
             wider.load(tmp_path / "theirs")
 
 
+@pytest.mark.parametrize("name", ["default", "solver"])
+def test_adapters_of_peft_are_saved_and_loaded_by_their_trainers(tmp_path, name):
+    peft = pytest.importorskip("peft")
+    batch = micro_batch()
+    _, (other, solver) = of_peft("other", name)
+    trainer = Trainer(solver, **SETTINGS)
+    trainer.accumulate(batch)
+    trainer.commit()
+    trainer.save_pretrained(tmp_path / "saved")
+    read = peft.PeftModel.from_pretrained(qwen(), tmp_path / "saved")
+    with torch.no_grad():
+        assert torch.allclose(read(batch.input_ids).logits, told_plain(solver, batch), atol=1e-6)
+    _, (again,) = of_peft("again")
+    loaded = Trainer(again, **SETTINGS)
+    loaded.load(tmp_path / "saved")
+    assert loaded.weight_fingerprint() == trainer.weight_fingerprint()
+
+
 def told_plain(subject, batch):
     with subject.active(), torch.no_grad():
         return subject.model(batch.input_ids).logits

@@ -35,7 +35,7 @@ from .errors import (
 from .layout import Layout
 from .lora import Adapter, Base
 from .objective import Numerator, Objective, PolicyGradient, token_logprobs
-from .peft import PeftBase
+from .peft import PeftAdapter, PeftBase
 from .state import Payload, StateStore
 from .subject import Subject, WholeModel
 from .trainer import Accumulated, Trainer, Update
@@ -57,6 +57,7 @@ __all__ = [
     "Objective",
     "ParameterChangedError",
     "Payload",
+    "PeftAdapter",
     "PeftBase",
     "PolicyGradient",
     "ShardedParameterError",

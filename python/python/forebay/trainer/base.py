@@ -67,7 +67,11 @@ class FrozenBase:
 
 
 class AdapterSubject:
-    """An adapter, as a trainer sees it. Its base belongs to no trainer, and to no state of one."""
+    """An adapter, as a trainer sees it. Its base belongs to no trainer, and to no state of one.
+
+    named: a function that gives its parameters as the model has them now.
+    switched: makes the model compute with the adapter, or without any, and holds the base's lock meanwhile.
+    """
 
     def __init__(
         self,
@@ -98,12 +102,12 @@ class AdapterSubject:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        with self.base.lock, self._switched(True):
+        with self._switched(True):
             yield
 
     @contextmanager
     def disabled(self) -> Iterator[None]:
-        with self.base.lock, self._switched(False):
+        with self._switched(False):
             yield
 
     def named_views(self) -> dict[str, tuple[torch.Tensor, list[str]]]:
