@@ -9,7 +9,14 @@ pytest.importorskip("safetensors")
 pytest.importorskip("transformers")
 
 import forebay  # noqa: E402
-from forebay.trainer import AdamW, MicroBatch, PolicyGradient, SpoiledCacheError, Trainer  # noqa: E402
+from forebay.trainer import (  # noqa: E402
+    AdamW,
+    DirectoryStateStore,
+    MicroBatch,
+    PolicyGradient,
+    SpoiledCacheError,
+    Trainer,
+)
 from tiny import difference, gradients, micro_batch, off_policy, qwen, unchanged  # noqa: E402
 
 FORMS = {
@@ -127,7 +134,7 @@ def test_a_tied_weight_that_reentrant_checkpointing_meets_twice_counts_both_time
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_compiled_models_are_trained(backend):
+def test_compiled_models_are_trained(backend, tmp_path):
     plain, batch = qwen(), micro_batch()
     whole = by_autograd(plain, FORMS["dapo"], batch)
     try:
@@ -142,7 +149,12 @@ def test_compiled_models_are_trained(backend):
         before = plain(batch.input_ids).logits
         trainer.commit()
         assert not torch.equal(trainer.model(batch.input_ids).logits, before)  # it computes with the new weights
-        assert torch.allclose(trainer.model(batch.input_ids).logits, plain(batch.input_ids).logits, atol=1e-5)
+        after = trainer.model(batch.input_ids).logits
+        assert torch.allclose(after, plain(batch.input_ids).logits, atol=1e-5)
+        trainer.suspend(DirectoryStateStore(tmp_path), "key")
+        assert trainer.model(batch.input_ids).logits.isnan().all()
+        trainer.resume(DirectoryStateStore(tmp_path), "key")
+        assert torch.equal(trainer.model(batch.input_ids).logits, after)
 
 
 def test_no_gradient_stays_on_a_parameter_whatever_zero_grad_does():

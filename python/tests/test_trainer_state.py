@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from random import Random
 
 import pytest
 
@@ -192,6 +193,75 @@ def test_counters_and_moments_come_back(tmp_path):
     other.restore(one.state())
     assert (other.version, other.updates, other.claims) == (3, 3, one.claims) and update.version == 3
     assert one.commit() == other.commit() and one.weight_fingerprint() == other.weight_fingerprint()
+
+
+class Interrupted:
+    """A trainer to which everything happens that may happen between two micro-batches."""
+
+    def __init__(self, path, random):
+        self.path, self.random, self.number = path, random, 0
+        self.store = DirectoryStateStore(path / "states")
+        self.trainer = Trainer(model(), **OPTIONS)
+
+    def suspended(self):
+        self.trainer.suspend(self.store, "key")
+        torch.rand(3)
+        self.trainer.resume(self.store, "key")
+
+    def elsewhere(self):
+        state = self.trainer.state()
+        self.trainer = Trainer(model(seed=self.random.randint(0, 99)), **OPTIONS)
+        self.trainer.restore(state)
+
+    def refused(self):
+        other = Trainer(qwen("Qwen2", dtype=torch.bfloat16)).state()
+        with pytest.raises(LayoutError):
+            self.trainer.restore(other)
+
+    def failing(self):
+        wrong = micro_batch().tensors()
+        wrong["input_ids"] = wrong["input_ids"] + 1000
+        random = torch.get_rng_state()
+        with pytest.raises(IndexError):
+            self.trainer.accumulate(type(micro_batch()).of(**wrong))
+        torch.set_rng_state(random)
+
+    def moved(self):
+        if not self.trainer.cache.is_empty or self.trainer.updates:
+            return  # narrow weights are taken in as they are, and the master's digits are lost
+        norm = self.trainer.model.model.norm.weight
+        norm.data = norm.data.clone()
+        with pytest.raises(forebay.StateError, match="norm.weight"):
+            self.trainer.accumulate(micro_batch())
+        self.trainer.adopt()
+
+    def published(self):
+        self.number += 1
+        self.trainer.publish(self.store, "weights")
+        self.trainer.save_pretrained(self.path / f"v{self.number}")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_whatever_happens_between_micro_batches_the_bits_are_those_of_a_quiet_run(tmp_path, seed):
+    # FX-57, FX-58
+    print("seed", seed)
+    random = Random(seed)
+    quiet, loud = Trainer(model(), **OPTIONS), Interrupted(tmp_path, random)
+    events = [loud.suspended, loud.elsewhere, loud.refused, loud.failing, loud.moved, loud.published]
+    for number in range(16):
+        batch = micro_batch(rows=random.randint(1, 6), seed=number)
+        event, is_commit = random.choice(events), random.random() < 0.4
+        state = torch.get_rng_state()
+        quiet.accumulate(batch, claim=str(number))
+        update = quiet.commit() if is_commit else None
+        after = torch.get_rng_state()
+        torch.set_rng_state(state)
+        event()
+        torch.set_rng_state(state)
+        loud.trainer.accumulate(batch, claim=str(number))
+        assert (loud.trainer.commit() if is_commit else None) == update
+        assert torch.equal(torch.get_rng_state(), after)
+        assert bits(loud.trainer) == bits(quiet), (seed, number, event.__name__)
 
 
 # Weights in and out
