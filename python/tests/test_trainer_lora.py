@@ -114,7 +114,7 @@ def test_gradients_of_an_adapter_are_those_of_the_product():
 
 @KINDS
 def test_the_base_is_the_reference_of_a_penalty(make):
-    _, (solver,) = make("solver")
+    _, (_, solver) = make("other", "solver")
     batch = micro_batch()
     trainer = Trainer(solver, objective=PolicyGradient(kl=0.5), **SETTINGS)
     for _ in range(2):
