@@ -212,6 +212,58 @@ def test_staged_tables_are_what_they_were_and_keep_their_order():
         assert all(torch.equal(tensor, after.tensors()[name]) for name, tensor in before.tensors().items())
 
 
+class Event:
+    """Stands in for the end of a copy: nobody may write to a block before it was waited for."""
+
+    def __init__(self):
+        self.is_over = False
+
+    def record(self, stream):
+        pass
+
+    def synchronize(self):
+        self.is_over = True
+
+
+class Stream:
+    def wait_event(self, event):
+        event.is_waited_for = True
+
+
+def test_tables_are_packed_into_blocks_that_are_used_again_when_their_copy_is_over(monkeypatch):
+    """The way over pinned memory, with a stand-in for streams and events: all but the device itself."""
+    from contextlib import nullcontext
+
+    from forebay.trainer import staging as module
+
+    pinned = []
+    monkeypatch.setattr(module, "_pinned", lambda length: pinned.append(length) or torch.full((length,), 7, dtype=torch.uint8))
+    monkeypatch.setattr(module.torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(module.torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(module.torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(Staging, "_is_there", lambda *_: False)
+    staging, events, tables = Staging(torch.device("cpu"), depth=3), [], []
+    staging._stream = Stream()
+
+    def made():
+        for number in range(12):
+            events.append([block.copied for block in staging._blocks])
+            tables.append(micro_batch(rows=6, seed=number))
+            yield tables[-1]
+
+    for place, after in enumerate(staging.stage(made())):
+        assert len(tables) == min(place + 3, 12)  # two copies are under way while this one is computed on
+        before = tables[place].tensors()
+        assert after.tensors().keys() == before.keys() and (after.rows, after.tokens) == (6, tables[place].tokens)
+        for name, tensor in after.tensors().items():
+            assert torch.equal(tensor, before[name]) and tensor.dtype == before[name].dtype
+    assert len(pinned) == 3 and staging.pinned_bytes == sum(pinned)
+    used = {id(event): event for row in events for event in row if event is not None}
+    assert sum(event.is_over for event in used.values()) >= 12 - 3 - 1  # each block was waited for before it was used again
+    assert all(getattr(event, "is_waited_for", False) for event in used.values())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_tables_go_to_a_device_through_pinned_blocks_that_are_kept():
     staging = Staging(torch.device("cuda:0"))

@@ -57,7 +57,7 @@ class Staging:
             yield self._arrived(*ahead.popleft())
 
     def _copy(self, table: MicroBatch) -> tuple[MicroBatch, Any]:
-        if table.input_ids.device == self.device:
+        if self._is_there(table):
             return table, None
         places, length = _packed(table)
         block = self._blocks[0]
@@ -67,7 +67,7 @@ class Staging:
             start, end = places[name]
             memory[start:end].view(tensor.dtype).copy_(tensor.reshape(-1))
         with torch.cuda.stream(self._stream):
-            there = memory[:length].to(self.device, non_blocking=True)
+            there = memory[:length].to(self.device, non_blocking=True, copy=True)
             block.copied = torch.cuda.Event()
             block.copied.record(self._stream)
         tensors = {
@@ -75,6 +75,9 @@ class Staging:
             for name, tensor in table.tensors().items()
         }
         return _moved(table, tensors), (there, block.copied)
+
+    def _is_there(self, table: MicroBatch) -> bool:
+        return table.input_ids.device == self.device
 
     def _arrived(self, table: MicroBatch, copy: tuple[torch.Tensor, Any] | None) -> MicroBatch:
         if copy is None:  # it was there already
@@ -98,8 +101,12 @@ class _Block:
             self.copied.synchronize()
         if self.memory is None or self.memory.numel() < length:
             rounded = 1 << max(16, (length - 1).bit_length())
-            self.memory = torch.empty(rounded, dtype=torch.uint8, pin_memory=True)
+            self.memory = _pinned(rounded)
         return self.memory
+
+
+def _pinned(length: int) -> torch.Tensor:
+    return torch.empty(length, dtype=torch.uint8, pin_memory=True)
 
 
 def _packed(table: MicroBatch) -> tuple[dict[str, tuple[int, int]], int]:
