@@ -238,7 +238,8 @@ def test_adopted_values_go_to_the_master_of_narrow_weights():
     trainer.accumulate(batch)
     trainer.commit()  # an update of nothing: the weights are what was loaded, not what the master was before
     other = qwen(seed=3, dtype=torch.bfloat16)
-    assert torch.equal(trainer.weights()["model.norm.weight"], other.model.norm.weight)
+    assert torch.equal(trainer.weights()["model.embed_tokens.weight"], other.model.embed_tokens.weight)
+    assert not torch.equal(other.model.embed_tokens.weight, qwen(dtype=torch.bfloat16).model.embed_tokens.weight)
 
 
 def test_tied_weights_that_were_parted_over_one_memory_are_refused_with_the_way_out():
