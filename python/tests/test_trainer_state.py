@@ -286,6 +286,17 @@ def test_saved_weights_are_read_by_transformers_and_by_a_trainer(tmp_path, kind,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["v1"]
 
 
+def test_loaded_values_go_to_the_master_of_narrow_weights(tmp_path):
+    Trainer(qwen(dtype=torch.bfloat16, seed=5)).save_pretrained(tmp_path / "v1")
+    trainer = Trainer(qwen(dtype=torch.bfloat16), optimizer=AdamW(lr=0.0))
+    before = trainer.weight_fingerprint()
+    trainer.load(tmp_path / "v1")
+    loaded = trainer.weight_fingerprint()
+    trainer.accumulate(micro_batch())
+    trainer.commit()  # an update of nothing
+    assert trainer.weight_fingerprint() == loaded != before
+
+
 def test_a_module_of_one_s_own_is_saved_as_safetensors(tmp_path):
     module = torch.nn.ModuleDict({"a": torch.nn.Linear(3, 3), "b": torch.nn.Linear(3, 3)})
     module["b"].weight = module["a"].weight
