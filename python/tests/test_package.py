@@ -44,6 +44,21 @@ def test_nothing_is_imported_that_a_call_does_not_need(path):
     assert run(program) == "1\n"
 
 
+def test_a_trainer_is_imported_by_whoever_asks_for_it_and_by_nobody_else():
+    program = """
+        import importlib, pkgutil, sys
+        for missing in ("torch", "transformers", "safetensors", "peft"):
+            sys.modules[missing] = None
+        import forebay
+        assert not any(name.startswith("forebay.trainer") for name in sys.modules)
+        try:
+            importlib.import_module("forebay.trainer")
+        except ImportError as missing:
+            print(missing.name)
+    """
+    assert run(program) == "torch\n"
+
+
 def test_the_stubs_name_all_that_there_is_and_nothing_else():
     stubs = ast.parse((pathlib.Path(forebay.__file__).parent / "_forebay.pyi").read_text())
     classes = {node.name: node for node in stubs.body if isinstance(node, ast.ClassDef)}

@@ -1,0 +1,72 @@
+"""Trains models of PyTorch on the micro-batches of a store.
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(...)
+    trainer = forebay.trainer.Trainer(model, optimizer=AdamW(lr=1e-6), columns=Columns(behaviour_logprobs="logprobs"))
+
+    with store.step() as step:
+        for batch in step.micro_batches(train, size=16):
+            trainer.accumulate(batch)
+        trainer.commit()
+        step.commit({"solver": trainer.version})
+
+Words. A *subject* is what is trained: a whole model, or an *adapter* of a frozen *base*. Its parameters are views of *flat buffers*, laid
+out by a *layout*. The *gradient cache* is the unnormalised sum of the gradients of a step's micro-batches, in fp32; the *denominator* that
+belongs to it is applied once, at the *commit*. A *state* is a mapping of named *payloads*, whole buffers as a rule, which a *state store*
+keeps by key and version.
+
+Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
+``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` and ``directory``, ``columns`` and ``staging``. Nothing of
+``forebay`` imports this package, which imports torch. ``docs/pytorch.md`` says what it promises.
+"""
+
+from .adamw import AdamW
+from .base import AdapterSubject, FrozenBase
+from .batch import MicroBatch
+from .columns import Columns
+from .directory import DirectoryStateStore
+from .errors import (
+    LayoutError,
+    NonFiniteGradientError,
+    ParameterChangedError,
+    ShardedParameterError,
+    SpoiledCacheError,
+    VersionConflictError,
+)
+from .layout import Layout
+from .lora import Adapter, Base
+from .objective import Numerator, Objective, PolicyGradient, token_logprobs
+from .peft import PeftAdapter, PeftBase
+from .state import Payload, StateStore
+from .subject import Subject, WholeModel
+from .trainer import Accumulated, Trainer, Update
+
+__all__ = [
+    "Accumulated",
+    "AdamW",
+    "Adapter",
+    "AdapterSubject",
+    "Base",
+    "Columns",
+    "DirectoryStateStore",
+    "FrozenBase",
+    "Layout",
+    "LayoutError",
+    "MicroBatch",
+    "NonFiniteGradientError",
+    "Numerator",
+    "Objective",
+    "ParameterChangedError",
+    "Payload",
+    "PeftAdapter",
+    "PeftBase",
+    "PolicyGradient",
+    "ShardedParameterError",
+    "SpoiledCacheError",
+    "StateStore",
+    "Subject",
+    "Trainer",
+    "Update",
+    "VersionConflictError",
+    "WholeModel",
+    "token_logprobs",
+]

@@ -1,0 +1,161 @@
+"""States in a directory: a file of safetensors a version, ``ROOT/KEY/00000001.safetensors``.
+
+A version is written to a file of another name, synced, and then linked under its own, which fails where that is taken: so a version is
+whole or absent, it never changes, and of two who store the same number one is told. What a writer leaves that is killed the next one
+removes. Any reader of safetensors opens it. The header says
+what each payload's crc32 is; one that differs is an error that names file and payload.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..errors import CapacityError, CorruptError, InputError, StateError
+from .errors import VersionConflictError
+from .state import Payload
+
+__all__ = ["DirectoryStateStore", "sync_directory"]
+
+_SUFFIX, _WRITING = ".safetensors", ".writing-"
+
+
+class DirectoryStateStore:
+    """A ``StateStore`` that is a directory. Any number of processes may use it.
+
+    root: the directory; it is made where it does not exist. A key is a path below it, of letters, digits and ``. _ - /``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = pathlib.Path(root)
+
+    def set(self, key: str, payloads: Mapping[str, Payload], expected: int | None = None) -> int:
+        directory = self._directory(key)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._refuse_conflict(key, expected)
+        with _written(directory, payloads) as file:
+            version = self.versions(key)[-1:] if expected is None else [expected]
+            while True:
+                number = (version[0] if version else 0) + 1
+                try:
+                    os.link(file, directory / f"{number:08}{_SUFFIX}")
+                    break
+                except FileExistsError:
+                    self._refuse_conflict(key, expected)
+                    version = self.versions(key)[-1:]
+        sync_directory(directory)
+        return number
+
+    def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
+        versions = self.versions(key)
+        number = (versions[-1] if versions else 0) if version is None else version
+        if number not in versions:
+            there = f"there are {versions[0]} to {versions[-1]}" if versions else "nothing was stored under it yet"
+            raise StateError(f"{key!r} has no version {number or 'at all'} in {self.root}; {there}")
+        return number, _read(self._directory(key) / f"{number:08}{_SUFFIX}")
+
+    def versions(self, key: str) -> list[int]:
+        """The versions of a key, ascending."""
+        directory = self._directory(key)
+        names = os.listdir(directory) if directory.is_dir() else []
+        return sorted(int(name.removesuffix(_SUFFIX)) for name in names if re.fullmatch(rf"\d{{8}}{_SUFFIX}", name))
+
+    def _refuse_conflict(self, key: str, expected: int | None) -> None:
+        latest = (self.versions(key) or [0])[-1]
+        if expected is not None and latest != expected:
+            raise VersionConflictError(f"{key!r} stands at version {latest}, and {expected} was expected; get that one first")
+
+    def _directory(self, key: str) -> pathlib.Path:
+        parts = key.split("/")
+        if not all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", part) for part in parts):
+            raise InputError(f"{key!r} is no key; a key has parts of letters, digits, '.', '_' and '-', with '/' between them")
+        return self.root.joinpath(*parts)
+
+
+@contextmanager
+def _written(directory: pathlib.Path, payloads: Mapping[str, Payload]) -> Iterator[str]:
+    """A file of the payloads on stable storage, where nobody reads. It is gone afterwards."""
+    _remove_abandoned(directory)
+    lock, own = _claimed_directory(directory)
+    file = os.path.join(own, "payloads")
+    try:
+        tensors = {name: payload.tensor().cpu() for name, payload in payloads.items()}
+        sums = {name: _checksum(tensor) for name, tensor in tensors.items()}
+        _save(tensors, file, {"crc32": json.dumps(sums)})
+        yield file
+    finally:
+        shutil.rmtree(own)
+        os.close(lock)
+
+
+def _claimed_directory(directory: pathlib.Path) -> tuple[int, str]:
+    """A new directory that is locked for as long as its writer lives, and the lock."""
+    while True:
+        own = tempfile.mkdtemp(prefix=_WRITING, dir=directory)
+        with suppress(FileNotFoundError):  # somebody took it for abandoned before it was locked
+            lock = os.open(own, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(own):
+                return lock, own
+            os.close(lock)
+
+
+def _remove_abandoned(directory: pathlib.Path) -> None:
+    """Removes what writers have left that were killed: directories that nobody has locked."""
+    for own in directory.glob(f"{_WRITING}*"):
+        with suppress(OSError):
+            lock = os.open(own, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(own)
+            finally:
+                os.close(lock)
+
+
+def _save(tensors: dict[str, torch.Tensor], file: str, metadata: dict[str, str]) -> None:
+    try:
+        save_file(tensors, file, metadata)
+        with open(file, "rb") as written:
+            os.fsync(written.fileno())
+    except (OSError, SafetensorError) as error:
+        where = os.path.dirname(os.path.dirname(file))
+        raise CapacityError(f"the state could not be written to {where}: {error}; free some room there") from error
+
+
+def _read(file: pathlib.Path) -> dict[str, Payload]:
+    try:
+        with safe_open(file, "pt") as opened:
+            sums = json.loads((opened.metadata() or {}).get("crc32", "{}"))
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}
+    except (SafetensorError, ValueError) as error:
+        raise CorruptError(f"{file} is no file of safetensors: {error}; take an earlier version") from error
+    for name, tensor in tensors.items():
+        if sums.get(name) != _checksum(tensor):
+            raise CorruptError(f"{file}: payload {name!r} is not what was written; take an earlier version")
+    return {name: Payload.of(tensor) for name, tensor in tensors.items()}
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    memory = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return zlib.crc32(memory.numpy().data)
+
+
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Brings the names in a directory to stable storage."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,38 @@
+"""What goes wrong in a trainer, under the tree of ``forebay.errors``: the parent says what the caller does next."""
+
+from __future__ import annotations
+
+from ..errors import InputError, StateError
+
+__all__ = [
+    "LayoutError",
+    "NonFiniteGradientError",
+    "ParameterChangedError",
+    "ShardedParameterError",
+    "SpoiledCacheError",
+    "VersionConflictError",
+]
+
+
+class LayoutError(InputError):
+    """A state or a file is of other tensors than the model's. Nothing was changed."""
+
+
+class ShardedParameterError(InputError):
+    """A parameter's values are spread over processes, or are of a kind of tensor that has no plain memory."""
+
+
+class ParameterChangedError(StateError):
+    """A parameter no longer lies in the trainer's buffer, or somebody else wrote to it. ``adopt()`` takes it in as it is."""
+
+
+class NonFiniteGradientError(StateError):
+    """A gradient has values that are no numbers. Weights, moments and cache are as before; ``drop()`` empties the cache."""
+
+
+class SpoiledCacheError(StateError):
+    """A micro-batch failed when part of its gradient was in the cache. ``drop()`` empties it; its rows are to be given back."""
+
+
+class VersionConflictError(StateError):
+    """Somebody else has stored a version of this key in between. Nothing was stored."""

@@ -1,0 +1,109 @@
+"""Weights out to files that others read, and in from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from ..errors import CorruptError, InputError
+from .directory import sync_directory
+from .errors import LayoutError
+from .parameters import plain_name
+
+__all__ = ["directory_made_whole", "load_weights", "save_pretrained", "save_tensors"]
+
+
+@contextmanager
+def directory_made_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """A directory to be filled, which gets its name when it is: files synced, then one rename."""
+    path = pathlib.Path(path).absolute()
+    if path.exists():
+        raise InputError(f"{path} exists; weights are written to a directory that does not, such as one a version")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = pathlib.Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
+    try:
+        yield made
+        for file in made.rglob("*"):
+            if file.is_file():
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+        sync_directory(made)
+        made.chmod(0o755)
+        os.rename(made, path)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    sync_directory(path.parent)
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], file: pathlib.Path) -> None:
+    from safetensors.torch import save_file
+
+    # Views of one buffer become tensors of their own: the format wants each to have its bytes.
+    save_file({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, file, {"format": "pt"})
+
+
+def save_pretrained(model: Any, directory: str | os.PathLike[str]) -> None:
+    """Writes a model's weights so that ``from_pretrained`` reads them, with its configuration. A module that is not of
+    ``transformers`` gets one file, ``model.safetensors``, with tied weights once."""
+    model = getattr(model, "_orig_mod", model)
+    with directory_made_whole(directory) as made:
+        if hasattr(model, "save_pretrained"):
+            model.save_pretrained(made)
+            return
+        kept: dict[int, str] = {}
+        stored = model.state_dict(keep_vars=True).items()
+        once = {name: tensor for name, tensor in stored if kept.setdefault(id(tensor), name) == name}
+        save_tensors({plain_name(name): tensor for name, tensor in once.items()}, made / "model.safetensors")
+
+
+@torch.no_grad()
+def load_weights(parameters: Mapping[str, tuple[torch.Tensor, list[str]]], path: str | os.PathLike[str]) -> None:
+    """Copies values out of files of safetensors into tensors.
+
+    parameters: by name, the tensor, and the names that it may have in a file.
+    path: a file, or a directory with ``model.safetensors``, its index, or ``adapter_model.safetensors``.
+
+    Raises LayoutError, and changes nothing, where a tensor is missing or has another shape.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with ExitStack() as stack:
+        held: dict[str, Any] = {}
+        for file in _files(pathlib.Path(path)):
+            try:
+                opened = stack.enter_context(safe_open(file, "pt"))
+            except SafetensorError as error:
+                raise CorruptError(f"{file} is no file of safetensors: {error}") from error
+            held.update(dict.fromkeys(opened.keys(), opened))
+        chosen: dict[str, str] = {}
+        for name, (tensor, known) in parameters.items():
+            there = next((other for other in known if other in held), None)
+            if there is None:
+                raise LayoutError(f"{path} has no tensor {name!r}")
+            shape = list(held[there].get_slice(there).get_shape())
+            if shape != list(tensor.shape):
+                raise LayoutError(f"{path}: {name!r} has the shape {shape}, and that of the model {list(tensor.shape)}")
+            chosen[name] = there
+        for name, (tensor, _) in parameters.items():
+            tensor.copy_(held[chosen[name]].get_tensor(chosen[name]))
+
+
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+    if path.is_file():
+        return [path]
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        return [path / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    for name in ("model.safetensors", "adapter_model.safetensors"):
+        if (path / name).is_file():
+            return [path / name]
+    raise InputError(f"{path} is no file, and no directory with model.safetensors or adapter_model.safetensors")

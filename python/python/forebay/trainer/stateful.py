@@ -1,0 +1,192 @@
+"""What of a trainer outlives it: its state, its weights in files, and its memory while it is suspended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..errors import StateError
+from .adamw import FlatAdamW
+from .cache import GradientCache
+from .counters import decoded, encoded, random_state, restore_random_state
+from .export import load_weights, save_pretrained
+from .flat import storage_bytes
+from .layout import Layout, dtype_name
+from .state import Payload, StateStore, as_payloads, fill
+from .subject import Subject
+
+__all__ = ["Stateful"]
+
+
+class Stateful:
+    """The part of a ``Trainer`` that stores and restores it."""
+
+    subject: Subject
+    model: Any
+    cache: GradientCache
+    optimizer: FlatAdamW
+    version: int
+    updates: int
+    _is_suspended: bool
+    _hook: Callable[[], None]
+
+    @property
+    def layout(self) -> Layout:
+        """Where the trained parameters lie."""
+        return self.subject.weights.layout
+
+    @property
+    def device(self) -> torch.device:
+        return self.subject.weights.device
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._is_suspended
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """How much memory each buffer takes; nothing while suspended."""
+        tensors = {**self._buffers(), "packed_gradients": self.cache.packed}
+        return {name: storage_bytes(tensor) for name, tensor in tensors.items()}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trained weights by name: views of the buffer, for who reads them before the next commit."""
+        self._refuse_suspended()
+        return {entry.name: self.subject.weights.view(entry) for entry in self.layout.entries()}
+
+    def weight_fingerprint(self) -> str:
+        """A hash of all trained weights. It does not change between commits, and is the same for the same bits anywhere."""
+        self._refuse_suspended()
+        digest = hashlib.blake2b(self.layout.fingerprint.encode(), digest_size=16)
+        for name, buffer in sorted(self.subject.weights.payloads("weights").items()):
+            digest.update(name.encode())
+            digest.update(buffer.view(torch.uint8).cpu().numpy().data)
+        return digest.hexdigest()
+
+    # Publishing
+
+    def publish(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
+        """Stores the trained weights (of an adapter: its own alone) as the next version of a key, for who generates with them: one
+        payload a type, and a ``manifest`` in JSON with version, fingerprint, and where each tensor lies. Gives the number."""
+        self._refuse_suspended()
+        tensors = {**self.subject.weights.payloads("weights"), "manifest": self._manifest()}
+        return store.set(key, as_payloads(tensors), expected)
+
+    def _manifest(self) -> torch.Tensor:
+        told = {
+            "version": self.version,
+            "fingerprint": self.weight_fingerprint(),
+            "layout": self.layout.fingerprint,
+            "tensors": [
+                {"name": e.name, "dtype": dtype_name(e.dtype), "shape": list(e.shape), "offset": e.offset}
+                for e in self.layout.entries()
+            ],
+        }
+        return torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8)
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Writes files that ``from_pretrained`` reads: of ``transformers`` for a whole model, of ``peft`` for an adapter. The directory is
+        there whole or not at all; it must not exist."""
+        self._refuse_suspended()
+        save = getattr(self.subject, "save_pretrained", None)
+        if save is None:
+            save_pretrained(self.model, directory)
+        else:
+            save(directory)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Takes weights over from files of safetensors: a file, a directory of ``transformers``, or of ``peft`` for an adapter. Moments
+        stay. Raises LayoutError, and changes nothing, where a tensor is missing or has another shape; StateError while the cache has
+        gradients."""
+        self._refuse_suspended()
+        self._refuse_gradients()
+        self.subject.check()
+        load_weights(self.subject.named_views(), path)
+        self.optimizer.take_weights()
+
+    def adopt(self) -> None:
+        """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.
+
+        Raises StateError while gradients are in the cache, which are of other weights; LayoutError for other parameters than before.
+        """
+        self._refuse_suspended()
+        self._refuse_gradients()
+        self.subject.adopt()
+        self.optimizer.take_weights()
+        self._hook()
+
+    # State
+
+    def state(self) -> dict[str, Payload]:
+        """Everything that the next micro-batch and the next commit depend on, as it is between two of them; ``state.py`` has the list.
+        The payloads are views: nothing is copied but counters and random state."""
+        self._refuse_suspended()
+        self.cache.refuse_spoiled()
+        counters = encoded(self.cache, self.version, self.updates)
+        return as_payloads({**self._buffers(), "counters": counters, **random_state(self.device)})
+
+    def restore(self, payloads: Mapping[str, Payload]) -> None:
+        """Takes a state over, bit by bit, torch's random state included. Raises LayoutError, and changes nothing, where it is of another
+        model, other types, or another choice of what is trained."""
+        told = decoded(payloads, self.layout.fingerprint)
+        if self._is_suspended:
+            self._regain()
+        else:
+            self.subject.check()
+        try:
+            fill(self._buffers(), payloads)
+        except BaseException:
+            if self._is_suspended:
+                self._release()
+            raise
+        if self._is_suspended:
+            self._is_suspended = False
+            self._hook()
+        self.version, self.updates = told["version"], told["updates"]
+        self.cache.restored(told)
+        restore_random_state(payloads, self.device)
+
+    def suspend(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
+        """Stores the state and gives the memory back. The model's own parameters are without values until ``resume``; so end the process,
+        or resume. Gives the version under which the state is stored (a number of the state's key, not of the policy)."""
+        self._refuse_suspended()
+        self.subject.check()
+        version = store.set(key, self.state(), expected)
+        self._release()
+        self._is_suspended = True
+        return version
+
+    def resume(self, store: StateStore, key: str, version: int | None = None) -> int:
+        """Goes on from a stored state: of this trainer, or in another process of one that was made alike. Gives its number."""
+        number, payloads = store.get(key, version)
+        self.restore(payloads)
+        return number
+
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        weights = self.subject.weights.payloads("weights")
+        return {**weights, **self.optimizer.payloads(), "gradient": self.cache.flat, **self.subject.owned()}
+
+    def _release(self) -> None:
+        for part in (self.subject, self.optimizer, self.cache):
+            part.release()
+
+    def _regain(self) -> None:
+        try:
+            for part in (self.subject, self.optimizer, self.cache):
+                part.regain()
+        except BaseException:
+            self._release()
+            raise
+
+    def _refuse_suspended(self) -> None:
+        if self._is_suspended:
+            raise StateError("the trainer is suspended and holds no memory; call resume(store, key) first")
+
+    def _refuse_gradients(self) -> None:
+        if not self.cache.is_empty:
+            raise StateError(f"the cache has gradients of {len(self.cache.claims)} micro-batches of these weights; drop() them first")

@@ -1,0 +1,274 @@
+"""One policy's trainer: micro-batches in, one update a step, versions out.
+
+A trainer has five flat buffers (weights, master, two moments, gradient cache) and a number, the version. Between commits weights do not
+move. Calls of one trainer are made by one thread at a time; trainers of one base may be used from several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..errors import InputError, StateError
+from .adamw import AdamW, FlatAdamW
+from .batch import MicroBatch
+from .cache import BUCKET_BYTES, GradientCache
+from .claims import Record, is_accumulated, record_of
+from .columns import Columns
+from .errors import NonFiniteGradientError
+from .objective import Objective, PolicyGradient
+from .staging import Staging
+from .stateful import Stateful
+from .subject import Subject, WholeModel
+
+__all__ = ["Accumulated", "Trainer", "Update"]
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """What a micro-batch added to the cache."""
+
+    rows: int
+    tokens: int
+    is_new: bool
+    """False where the cache had its gradient already, as after ``resume``; then nothing was computed."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a commit did."""
+
+    version: int
+    """The version that the weights are now."""
+    loss: float
+    gradient_norm: float
+    """Of the whole batch's gradient, before it was clipped."""
+    is_clipped: bool
+    rows: int
+    tokens: int
+    denominator: float
+    metrics: dict[str, float]
+    """Of the objective, a token."""
+
+
+class Trainer(Stateful):
+    """Trains a model, or an adapter of one, by micro-batches of any size.
+
+    subject: a ``torch.nn.Module``, of which all that requires a gradient is trained; or what ``Base.adapter`` or ``PeftBase.adapter``
+        gives. Its parameters become views of flat buffers.
+    objective: the loss. Default: the form ``dapo``.
+    optimizer: the settings of AdamW.
+    max_gradient_norm: what the norm of the whole batch's gradient is clipped to. ``None``: it is not.
+    columns: which column of a claim is what.
+    rows_per_pass: how many rows the model takes at once; a micro-batch of more is cut. Default: all.
+    version: the policy version that the weights are.
+    bucket_bytes: how much of the cache is added to at once.
+
+    Raises InputError for parameters that cannot lie in a flat buffer (ShardedParameterError: DTensor), CapacityError where there is no
+    memory for five buffers; values of parameters are as before then.
+    """
+
+    def __init__(
+        self,
+        subject: torch.nn.Module | Subject,
+        *,
+        objective: Objective | None = None,
+        optimizer: AdamW | None = None,
+        max_gradient_norm: float | None = 1.0,
+        columns: Columns | None = None,
+        rows_per_pass: int | None = None,
+        version: int = 0,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        _refuse_options(max_gradient_norm, rows_per_pass)
+        self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
+        self.model: Any = self.subject.model
+        self.objective: Objective = objective or PolicyGradient()
+        self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
+        self.version, self.updates = version, 0
+        self._columns = _with_vocabulary(columns or Columns(), self.model)
+        settings = optimizer or AdamW()
+        self.subject.bind(settings.decays)
+        weights = self.subject.weights
+        self.cache = GradientCache(weights.layout, weights.device, bucket_bytes)
+        self.optimizer = FlatAdamW(settings, weights.layout, weights)
+        self._staging = Staging(weights.device)
+        self._is_suspended = False
+        self._hooks: list[Any] = []
+        self._hook()
+
+    def _hook(self) -> None:
+        self.close()
+        with self.subject.active():
+            self._hooks = self.cache.hooks(self.subject.trained)
+
+    def close(self) -> None:
+        """Takes the hooks off the model. Its parameters stay where they are."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    @property
+    def claims(self) -> list[Record]:
+        """The claims whose gradients are in the cache."""
+        return list(self.cache.claims)
+
+    # Micro-batches
+
+    def accumulate(self, batch: Any, claim: str | None = None) -> Accumulated:
+        """Adds the gradient of a micro-batch to the cache.
+
+        batch: a ``forebay.Batch``, whose claim is then accumulated; or a ``MicroBatch`` of one's own.
+        claim: the name of a micro-batch of one's own, by which it counts once.
+
+        Rows whose gradients are in the cache already are not computed again. Raises ParameterChangedError where a parameter is no longer
+        the trainer's. After an exception the cache is as it was, or SpoiledCacheError says what to do.
+        """
+        is_own = isinstance(batch, MicroBatch)
+        record = {"name": claim} if is_own else record_of(batch)
+        self._refuse_suspended()
+        self.cache.refuse_spoiled()
+        is_new = (is_own and claim is None) or not is_accumulated(record, self.cache.claims)
+        tables = batch.passes(self.rows_per_pass) if is_own else self._columns.tables(batch, self.rows_per_pass)
+        rows = tokens = 0
+        with self._folding(record if is_new else None):
+            for part in self._staging.stage(tables if is_new else ()):
+                self._fold(part)
+                rows, tokens = rows + part.rows, tokens + part.tokens
+            if not is_own:
+                batch.accumulated()
+        return Accumulated(rows, tokens, is_new)
+
+    def add(
+        self, numerator: torch.Tensor, denominator: float, *, rows: int = 0, tokens: int = 0, claim: str | None = None
+    ) -> None:
+        """Adds the gradient of a loss of one's own: a scalar, a sum over the micro-batch and no mean, and what it adds to what all sums
+        are divided by at the commit."""
+        self._refuse_suspended()
+        self.cache.refuse_spoiled()
+        record = {"name": claim}
+        if claim is not None and is_accumulated(record, self.cache.claims):
+            return
+        with self._folding(record):
+            numerator.backward()
+            self._count(numerator, denominator, rows, tokens, {})
+
+    def logprobs(self, batch: MicroBatch) -> torch.Tensor:
+        """The log-probability of each token as the model is now, without a gradient: [rows, length]."""
+        with torch.no_grad(), self.subject.active():
+            return self.objective.logprobs(self.model, batch)
+
+    def reference_logprobs(self, batch: MicroBatch) -> torch.Tensor:
+        """The log-probability of each token with the adapter off: [rows, length]. StateError where a whole model is trained."""
+        with torch.no_grad(), self.subject.disabled():
+            return self.objective.logprobs(self.model, batch)
+
+    def _fold(self, part: MicroBatch) -> None:
+        if self.objective.needs_reference and part.reference_logprobs is None:
+            part = part.with_reference(self.reference_logprobs(part))
+        found = self.objective(self.objective.logprobs(self.model, part), part)
+        found.value.backward()  # type: ignore[no-untyped-call]
+        self._count(found.value, found.denominator, part.rows, part.tokens, found.metrics)
+
+    def _count(
+        self, numerator: torch.Tensor, denominator: float, rows: int, tokens: int, metrics: Mapping[str, torch.Tensor]
+    ) -> None:
+        cache = self.cache
+        cache.numerator = cache.numerator + numerator.detach()
+        cache.denominator += denominator
+        cache.rows, cache.tokens = cache.rows + rows, cache.tokens + tokens
+        for name, value in metrics.items():
+            cache.metrics[name] = cache.metrics.get(name, 0.0) + value
+
+    @contextmanager
+    def _folding(self, record: Record | None) -> Iterator[None]:
+        """Takes the gradients of the backward passes within, and lists them under a record."""
+        cache = self.cache
+        before = (cache.numerator, cache.denominator, cache.rows, cache.tokens, dict(cache.metrics))
+        with self.subject.active():
+            self.subject.check()
+            try:
+                with cache.folding(self.subject.trained):
+                    yield
+            except BaseException:
+                cache.numerator, cache.denominator, cache.rows, cache.tokens, cache.metrics = before
+                raise
+        if record is not None:
+            cache.claims.append(record)
+
+    # The update
+
+    def commit(self, *, lr: float | None = None) -> Update:
+        """Applies the gradient of all micro-batches: divides it by their denominator, clips its norm, moves the weights by AdamW, empties
+        the cache and raises the version.
+
+        lr: the learning rate of this update. Default: that of the settings.
+
+        Raises StateError when nothing was accumulated, and NonFiniteGradientError, with nothing changed, for a gradient that is none.
+        """
+        self._refuse_suspended()
+        self.cache.refuse_spoiled()
+        cache = self.cache
+        if cache.is_empty or not cache.denominator > 0:
+            raise StateError(
+                f"there is nothing to commit: {len(cache.claims)} micro-batches with a denominator of {cache.denominator} were "
+                "accumulated; accumulate micro-batches with tokens to train on, or leave the version as it is"
+            )
+        self.subject.check()
+        norm = float(torch.linalg.vector_norm(cache.flat)) / cache.denominator
+        if not math.isfinite(norm):
+            raise NonFiniteGradientError(self._not_finite())
+        limit = self.max_gradient_norm
+        is_clipped = limit is not None and norm > limit
+        scale = (limit / (norm + 1e-6) if is_clipped and limit is not None else 1.0) / cache.denominator
+        update = self._update(norm, is_clipped)
+        with torch.no_grad():
+            cache.flat.mul_(scale)
+            self.optimizer.step(cache.flat, self.updates + 1, lr)
+        self.version, self.updates = self.version + 1, self.updates + 1
+        cache.drop()
+        return update
+
+    def _update(self, norm: float, is_clipped: bool) -> Update:
+        cache = self.cache
+        metrics = {name: float(value) / max(cache.tokens, 1) for name, value in cache.metrics.items()}
+        loss = float(cache.numerator) / cache.denominator
+        counts = (cache.rows, cache.tokens, cache.denominator)
+        return Update(self.version + 1, loss, norm, is_clipped, *counts, metrics)
+
+    def _not_finite(self) -> str:
+        flat = self.cache.flat
+        names = [
+            entry.name
+            for entry, start in self.layout.placed()
+            if not bool(torch.isfinite(flat[start : start + entry.elements]).all())
+        ]
+        if not names:
+            return "the norm of the gradient is too large for fp32; scale the loss down. Nothing was changed; drop() empties the cache"
+        return (
+            f"the gradient of {names[0]!r} and {len(names) - 1} more parameters has values that are no numbers, after "
+            f"{len(self.cache.claims)} micro-batches; nothing was changed. drop() empties the cache"
+        )
+
+    def drop(self) -> None:
+        """Empties the cache. The rows that were in it are to be given back (``Step.drop_cache``, or leaving the step)."""
+        self.cache.drop()
+
+
+def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None) -> None:
+    if max_gradient_norm is not None and not max_gradient_norm > 0:
+        raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
+    if rows_per_pass is not None and rows_per_pass < 1:
+        raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
+
+
+def _with_vocabulary(columns: Columns, model: Any) -> Columns:
+    """The columns, with the number of tokens that the model knows where it says so."""
+    embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    known = getattr(embeddings, "num_embeddings", None)
+    return columns if columns.vocabulary is not None or known is None else replace(columns, vocabulary=known)
