@@ -12,11 +12,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_store::{SlabFiller, Value};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recvmsg, socket_with,
+};
 
 use crate::changes::Changes;
 use crate::error::Result;
@@ -24,7 +27,9 @@ use crate::neighbour::placeable;
 use crate::wire::{from_changes, from_changes_placed, from_slab, malformed, proto, to_spot, unplace};
 
 /// How long the server has to make a slab.
-const WITHIN: Duration = Duration::from_secs(5);
+const WITHIN: Duration = Duration::from_millis(500);
+/// For how long none is asked for after none was had.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// The slabs that this client fills.
 #[derive(Debug)]
@@ -40,8 +45,8 @@ pub(crate) struct Slabs {
 struct Pool {
     session: Bytes,
     idle: Vec<Slab>,
-    /// The server has made as many as it makes for this session.
-    is_full: bool,
+    /// Until then none is asked for: there are no more, or nobody answered.
+    quiet_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -56,8 +61,10 @@ pub(crate) struct Stowed {
     slabs: Arc<Slabs>,
     session: Bytes,
     taken: Vec<Slab>,
-    /// No slab is to be had, or one could not be filled: the rest is sent.
+    /// No slab is to be had: the rest is sent.
     is_over: bool,
+    /// Something could not be put into one: nothing of the call may be named.
+    failed: bool,
 }
 
 impl Slabs {
@@ -82,18 +89,16 @@ impl Slabs {
             if let Some(slab) = pool.idle.pop() {
                 return Some(slab);
             }
-            if pool.is_full {
+            if pool.quiet_until.is_some_and(|until| Instant::now() < until) {
                 return None;
             }
         }
-        match receive(&self.door, session) {
+        let received = receive(&self.door, session)
+            .inspect_err(|error| tracing::info!(%error, "no slab was had; values are sent"));
+        match received {
             Ok(Some((number, file))) => Some(Slab { number, filler: SlabFiller::new(file, self.bytes) }),
-            Ok(None) => {
-                self.pool().is_full = true;
-                None
-            }
-            Err(error) => {
-                tracing::info!(%error, "no slab was had; values are sent");
+            Ok(None) | Err(_) => {
+                self.pool().quiet_until = Some(Instant::now() + QUIET);
                 None
             }
         }
@@ -102,7 +107,12 @@ impl Slabs {
 
 /// Has the server make a slab for a session; none where it makes no more.
 fn receive(door: &Path, session: &[u8]) -> io::Result<Option<(u32, OwnedFd)>> {
-    let mut stream = UnixStream::connect(door)?;
+    // Not to wait in a line that somebody else has filled.
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(door)?)?;
+    let mut stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(WITHIN))?;
     stream.set_write_timeout(Some(WITHIN))?;
     stream.write_all(session)?;
@@ -125,24 +135,20 @@ fn receive(door: &Path, session: &[u8]) -> io::Result<Option<(u32, OwnedFd)>> {
 impl Stowed {
     /// Begins a call of a session.
     pub(crate) fn begin(slabs: Arc<Slabs>, session: Bytes) -> Self {
-        Stowed { slabs, session, taken: Vec::new(), is_over: false }
+        Stowed { slabs, session, taken: Vec::new(), is_over: false, failed: false }
     }
 
     /// Changes on the wire, with their larger values in slabs. Where that cannot be they are sent.
     pub(crate) fn message(&mut self, changes: &Changes<'_>) -> proto::Changes {
         let message = from_changes_placed(changes, &mut |_, value| self.place(value));
-        let flushed = self.taken.iter_mut().try_for_each(|slab| slab.filler.flush());
-        match flushed {
-            Ok(()) => message,
-            Err(error) => {
-                tracing::warn!(%error, "values could not be put into a slab; they are sent");
-                from_changes(changes)
-            }
+        for slab in &mut self.taken {
+            self.failed |= slab.filler.flush().inspect_err(not_put).is_err();
         }
+        if self.failed { from_changes(changes) } else { message }
     }
 
     fn place(&mut self, value: &Value<'_>) -> Option<proto::Value> {
-        let (kind, bytes) = placeable(value).filter(|_| !self.is_over)?;
+        let (kind, bytes) = placeable(value).filter(|_| !self.is_over && !self.failed)?;
         if bytes.len() > self.slabs.bytes as usize {
             return None;
         }
@@ -150,8 +156,8 @@ impl Stowed {
             if let Some(slab) = self.taken.last_mut()
                 && let Some(spot) = slab.filler.place(bytes).transpose()
             {
-                let spot = spot.inspect_err(|error| tracing::warn!(%error, "a slab could not be filled"));
-                self.is_over = spot.is_err();
+                let spot = spot.inspect_err(not_put);
+                self.failed |= spot.is_err();
                 return Some(from_slab(slab.number, kind, spot.ok()?));
             }
             let next = self.slabs.take(&self.session);
@@ -172,6 +178,10 @@ impl Stowed {
         })?;
         Ok(message)
     }
+}
+
+fn not_put(error: &forebay_store::Error) {
+    tracing::warn!(%error, "values could not be put into a slab; they are sent");
 }
 
 impl Drop for Stowed {

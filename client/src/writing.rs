@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 /// A write on its way: see [`Client::write_async`](crate::Client::write_async).
 ///
 /// It is a future of the rows that were inserted, in the order of their insertion, on any async runtime; a thread has them by
-/// [`wait`](Writing::wait). Who drops it does not hear how it went; the write is made all the same.
+/// [`wait`](Writing::wait). Who drops it does not hear how it went; the write is made all the same. A client that is closed, or dropped,
+/// waits for a second until none is under way.
 #[must_use = "whether the write was made is only known once this was waited for"]
 pub struct Writing(Pin<Box<dyn Answer>>);
 

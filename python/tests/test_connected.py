@@ -74,6 +74,28 @@ def test_values_lie_in_the_files_of_the_store_or_are_sent(server, solver, read, 
     assert (row == tokens).all() and lies_in_an_extent(row.ctypes.data, row.nbytes) == neighbour
 
 
+@pytest.mark.parametrize(("neighbour", "slabs"), [(True, True), (False, True)])
+def test_a_forked_child_is_refused_before_it_puts_a_value_where_its_parent_does(server, solver, neighbour, slabs):
+    with forebay.connect(server.address, neighbour=neighbour, slabs=slabs) as mine:
+        table = mine.table("solver")
+        table.insert(policy_version=0, sample_ids=["q_0_0"], response=[np.zeros(1000, np.int32)])
+        wait, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.read(wait, 1)
+                table.insert(policy_version=0, sample_ids=["q_0_1"], response=[np.full(1000, 7, np.int32)])
+            except forebay.StateError:
+                os._exit(17)
+            finally:
+                os._exit(1)
+        (row,) = table.insert(policy_version=0, sample_ids=["q_0_2"], response=[np.arange(1000, dtype=np.int32)])
+        os.write(go, b"!")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+        values = mine.sql("select response from solver where sample_id = 'q_0_2'").to_pylist()
+        assert values == [{"response": list(range(1000))}]
+
+
 def test_what_is_for_a_store_of_this_process_says_what_to_do_instead(store, tmp_path):
     with pytest.raises(forebay.StateError, match="forebay backup"):
         store.backup(tmp_path / "copy")

@@ -14,7 +14,7 @@ use forebay_store::Store;
 use crate::access::Grant;
 use crate::connections::ConnectionLimits;
 use crate::error::{Error, Result};
-use crate::grpc::{self, UnixSocket};
+use crate::grpc::{self, UnixSocket, UnixSockets};
 use crate::server::{Everywhere, Listening, Server};
 use crate::token::Token;
 
@@ -281,18 +281,19 @@ impl Builder {
         Server::start(self, store, session, listening)
     }
 
-    /// A socket for calls, and one for slabs.
-    fn sockets(&self, path: &Path) -> Result<[UnixSocket; 2]> {
+    /// A socket for calls, and one for slabs. A server without the second takes values as they are sent.
+    fn sockets(&self, path: &Path) -> Result<UnixSockets> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".slabs");
         let calls = listen_at(path, self.grpc_socket_mode)?;
-        match listen_at(Path::new(&beside), self.grpc_socket_mode) {
-            Ok(slabs) => Ok([calls, slabs]),
-            Err(error) => {
-                let _ = std::fs::remove_file(path); // nobody will listen there
-                Err(error)
-            }
-        }
+        let slabs = listen_at(Path::new(&beside), self.grpc_socket_mode);
+        let slabs = slabs.inspect_err(|error| {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "there are no slabs: clients send all values"
+            );
+        });
+        Ok(UnixSockets { calls, slabs: slabs.ok() })
     }
 
     /// The session that answers all queries.

@@ -68,7 +68,7 @@ pub(crate) struct Everywhere {
     pub(crate) http: Listening,
     pub(crate) flight: Option<Listening>,
     pub(crate) grpc: Option<Listening>,
-    pub(crate) socket: Option<[grpc::UnixSocket; 2]>,
+    pub(crate) socket: Option<grpc::UnixSockets>,
 }
 
 /// Ends a server from any thread.

@@ -56,8 +56,8 @@ struct ClientArguments {
     /// Who may open that socket, as the file's mode; others than this user need a token of --grants
     #[arg(long, value_name = "MODE", requires = "socket", value_parser = mode, default_value = "600")]
     socket_mode: u32,
-    /// Who may do what at --grpc: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
-    #[arg(long, value_name = "FILE", requires = "grpc")]
+    /// Who may do what at --grpc, and at --socket who is not this user: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
+    #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// The certificate that --grpc shows, as PEM; what goes over the wire is encrypted then
     #[arg(long, value_name = "FILE", requires_all = ["grpc", "tls_key"])]
@@ -97,6 +97,9 @@ impl ClientArguments {
             std::fs::read_to_string(file)
                 .with_context(|| format!("cannot take a PEM from {}", file.display()))
         };
+        if self.grants.is_some() && !self.are_served() {
+            anyhow::bail!("--grants says who may do what at --grpc or --socket, and neither is given");
+        }
         builder = self.grpc.into_iter().fold(builder, Builder::grpc);
         builder = self.socket.iter().fold(builder, Builder::grpc_socket).grpc_socket_mode(self.socket_mode);
         for grant in self.grants.as_deref().map(grants::read).transpose()?.into_iter().flatten() {

@@ -162,6 +162,7 @@ impl Driver {
             spawner.spawn(task);
             return Some(());
         }
+        let _wanted = self.demand.enter(Who::Caller); // if another drives, the thread does when that one has gone
         spawner.spawn_idle(task);
         runtime.block_on(async {
             for _ in 0..HANDS {

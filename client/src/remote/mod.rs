@@ -81,6 +81,8 @@ struct Link {
     standing: watch::Receiver<Standing>,
     closed: watch::Receiver<bool>,
     waits: Arc<Semaphore>,
+    /// Of one at a time: values that were placed for another session.
+    resending: Arc<Semaphore>,
     tasks: Spawner,
     /// The largest message that the server takes.
     message_bytes_max: u64,
@@ -124,6 +126,7 @@ impl Remote {
             standing,
             closed: is_closed,
             waits: Arc::new(Semaphore::new(WAITS_AT_ONCE)),
+            resending: Arc::new(Semaphore::new(1)),
             tasks,
             message_bytes_max,
         };
@@ -333,8 +336,22 @@ impl Remote {
         if *self.link.closed.borrow() { Err(gone()) } else { Ok(()) }
     }
 
-    /// Ends the session at once, and every call that is under way. The second time nothing happens.
+    /// Waits for a moment until no write is under way that nobody waits for.
+    fn settle_writes(&self) {
+        let all = self.writes.clone().acquire_many_owned(writing::PERMITS);
+        let settled = async move { Ok(tokio::time::timeout(FAREWELL, all).await.is_ok()) };
+        if !self.wait(settled).unwrap_or(false) {
+            tracing::warn!(
+                "the client goes while writes are under way; nobody will hear whether they were made"
+            );
+        }
+    }
+
+    /// Ends the session, and every call that is under way. The second time nothing happens.
     fn end(&self) {
+        if !*self.link.closed.borrow() && self.writes.available_permits() < writing::PERMITS as usize {
+            self.settle_writes();
+        }
         if self.closed.send_replace(true) {
             return;
         }

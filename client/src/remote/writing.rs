@@ -29,6 +29,8 @@ const BYTES_AT_ONCE: usize = 64 << 20;
 const LEAST_BYTES: usize = BYTES_AT_ONCE / WRITES_AT_ONCE;
 /// A permit stands for so many bytes.
 const PERMIT_BYTES: usize = 1 << 10;
+/// How many there are.
+pub(super) const PERMITS: u32 = (BYTES_AT_ONCE / PERMIT_BYTES) as u32;
 /// The longest message that is with the kernel at once: a socket takes so much whoever reads it.
 const SHORT_BYTES: usize = 64 << 10;
 
@@ -64,6 +66,8 @@ impl<Q: Unary, F: Fn(proto::Changes) -> Q> Parcel<Q, F> {
         match (answer, placed) {
             // The session was lost on the way, and with it what it was lent.
             (Err(error), Some((placing, changes))) if error.cause() == wire::NOT_LENT => {
+                // Values were counted as places: one message with all its values at a time.
+                let (_turn, _wanted) = (link.resending.acquire().await, link.tasks.wanted());
                 let changes = sized(placing.unplaced(changes)?, link.message_bytes_max)?;
                 link.unary(new_call(), Encoded::new(&of(changes)), time, Again::Always).await
             }
@@ -96,6 +100,7 @@ impl Remote {
         changes: &Changes<'_>,
         of: F,
     ) -> Result<Parcel<Q, F>> {
+        self.check_open()?; // before anything is put anywhere: a forked child has its parent's extents
         let (name, link) = (new_call(), self.link.clone());
         let named = |mut message| {
             wire::name_inserts(&mut message, name);
@@ -145,7 +150,6 @@ impl Remote {
     }
 
     pub(super) fn write_later(&self, changes: &Changes<'_>) -> Result<Writing> {
-        self.check_open()?;
         let parcel = self.parcel(changes, write_of)?;
         let bytes = parcel.message.length();
         let permits = (bytes.clamp(LEAST_BYTES, BYTES_AT_ONCE) / PERMIT_BYTES) as u32;
@@ -170,7 +174,7 @@ fn write_of(changes: proto::Changes) -> proto::WriteRequest {
 
 /// How much may be under way that nobody waits for.
 pub(super) fn room() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(BYTES_AT_ONCE / PERMIT_BYTES))
+    Arc::new(Semaphore::new(PERMITS as usize))
 }
 
 /// A write that is under way.
@@ -193,7 +197,8 @@ impl Future for UnderWay {
     type Output = Result<Vec<Row>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.wanted.is_none() && std::process::id() == self.process {
+        check_process(self.process)?;
+        if self.wanted.is_none() {
             self.wanted = Some(self.tasks.wanted());
         }
         let answer = ready!(Pin::new(&mut self.answer).poll(context));
@@ -204,8 +209,11 @@ impl Future for UnderWay {
 
 impl Answer for UnderWay {
     fn wait(self: Pin<Box<Self>>) -> Result<Vec<Row>> {
-        let UnderWay { answer, driver, process, .. } = *Pin::into_inner(self);
+        let UnderWay { mut answer, driver, process, .. } = *Pin::into_inner(self);
         check_process(process)?;
+        if let Ok(answer) = answer.try_recv() {
+            return rows(answer?);
+        }
         let driver = driver.upgrade().ok_or_else(gone)?;
         driver.wait(async move { UnderWay::outcome(answer.await) }).ok_or_else(gone)?
     }

@@ -78,7 +78,10 @@ impl<S> Counted<S> {
                 Some(idle) if self.moved.elapsed() >= idle => {
                     return Err(self.over("idle", "nothing came or went for too long"));
                 }
-                Some(idle) => until.as_mut().reset(self.moved + idle),
+                Some(idle) => match self.moved.checked_add(idle) {
+                    Some(end) => until.as_mut().reset(end),
+                    None => self.until = None, // for ever
+                },
             }
         }
     }

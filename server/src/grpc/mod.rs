@@ -127,19 +127,25 @@ pub(crate) struct UnixSocket {
     pub(crate) path: PathBuf,
 }
 
+/// One for calls, and one for slabs where that could be made.
+#[derive(Debug)]
+pub(crate) struct UnixSockets {
+    pub(crate) calls: UnixSocket,
+    pub(crate) slabs: Option<UnixSocket>,
+}
+
 /// Where gRPC is served.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
-    /// One for calls and one for slabs.
-    pub(crate) unix: Option<[UnixSocket; 2]>,
+    pub(crate) unix: Option<UnixSockets>,
     pub(crate) connections: Connections,
 }
 
 /// Serves until it is told to stop.
 pub(crate) fn start(
     listeners: Listeners,
-    settings: Settings,
+    mut settings: Settings,
     store: Store,
     queryable: Queryable,
     queries: Queries,
@@ -154,26 +160,23 @@ pub(crate) fn start(
         .build()?;
     let connections = listeners.connections;
     let tls = settings.tls.clone();
+    if listeners.unix.as_ref().is_none_or(|sockets| sockets.slabs.is_none()) {
+        settings.limits.slab_bytes_max = 0; // there is no way to hand them out
+    }
     let service = call::Service::new(settings, store, queryable, queries, tally.clone(), stopper.clone());
     let mut serving = Vec::new();
     {
         let _inside = runtime.enter();
         runtime.spawn(sessions::sweep(service.sessions.clone()));
-        if let Some([calls, slabs]) = listeners.unix {
-            let door = slab_door::open(
-                tokio::net::UnixListener::from_std(slabs.listener)?,
-                service.sessions.clone(),
-            );
-            let door = tokio::spawn(door);
+        if let Some(UnixSockets { calls, slabs }) = listeners.unix {
+            let door = slabs.map(|slabs| slab_door::open(slabs, service.sessions.clone())).transpose()?;
             let incoming = connections.of(tokio::net::UnixListener::from_std(calls.listener)?);
             let served =
                 router(None, service.clone())?.serve_with_incoming_shutdown(incoming, stopper.told());
             serving.push(tokio::spawn(async move {
                 let ended = served.await;
-                door.abort();
-                for path in [calls.path, slabs.path] {
-                    let _ = std::fs::remove_file(path); // a socket that nobody listens on
-                }
+                drop(door);
+                let _ = std::fs::remove_file(calls.path); // a socket that nobody listens on
                 ended
             }));
         }

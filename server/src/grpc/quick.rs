@@ -4,7 +4,7 @@
 //! large goes to a thread for that, and so does everything where the store may have it wait.
 
 use forebay_client::wire::proto::*;
-use forebay_client::wire::values_in;
+use forebay_client::wire::{parts_of_slabs, values_in};
 use forebay_store::{Durability, Store};
 
 /// The largest changes that are made on a thread that others need, in bytes: more than a batch of 64 samples of 10 KB.
@@ -18,7 +18,7 @@ fn bytes_in(change: &Change) -> usize {
         Some(value::Value::Text(text)) => text.len(),
         Some(value::Value::Binary(bytes)) => bytes.len(),
         Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
-        Some(value::Value::Placed(placed) | value::Value::InSlab(placed)) => placed.length as usize,
+        Some(value::Value::Placed(placed)) => placed.length as usize,
         _ => 8,
     };
     let (rows, rollouts) = match &change.change {
@@ -33,7 +33,9 @@ fn bytes_in(change: &Change) -> usize {
 
 /// Whether changes are made soon: they are small, and wait for nobody and for no disk.
 pub(super) fn is_quick(store: &Store, changes: &Changes) -> bool {
-    let bytes = changes.changes.iter().map(bytes_in).fold(0, usize::saturating_add);
+    // Of a slab all is copied between the first value that is named and the last.
+    let copied = parts_of_slabs(changes).into_values().map(|part| (part.end - part.start) as usize);
+    let bytes = changes.changes.iter().map(bytes_in).chain(copied).fold(0, usize::saturating_add);
     bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, &changes.durability) && !store.holds_writers_back()
 }
 

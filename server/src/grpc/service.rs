@@ -68,10 +68,9 @@ impl Protocol for Service {
         let open = || -> Result<_, Error> {
             let caller = self.caller(&request)?;
             let OpenRequest { owner, resume, neighbour, slabs } = request.get_ref();
-            let local = match is_of_this_machine(&request) {
-                true if *neighbour && is_own_user(&request) => Local::Neighbour,
-                true if *slabs => Local::Slabs,
-                _ => Local::Nothing,
+            let local = Local {
+                neighbour: *neighbour && is_own_user(&request),
+                slabs: *slabs && is_of_this_machine(&request) && self.limits.slab_bytes_max > 0,
             };
             let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
             Ok((self.sessions.enter(&caller.name, owner, resume, local)?, local))
@@ -84,8 +83,8 @@ impl Protocol for Service {
             grace_ms: self.sessions.grace.as_millis() as u64,
             message_bytes_max: self.limits.message_bytes_max as u64,
             resumed,
-            neighbourhood: (local == Local::Neighbour).then(|| self.neighbourhood()),
-            slab_bytes: if local == Local::Slabs { SLAB_BYTES } else { 0 },
+            neighbourhood: local.neighbour.then(|| self.neighbourhood()),
+            slab_bytes: if local.slabs { SLAB_BYTES } else { 0 },
         };
         let first = OpenEvent { event: Some(Event::Opened(first)) };
         let alive = || OpenEvent { event: Some(Event::Alive(true)) };

@@ -61,15 +61,13 @@ pub(super) struct Sessions {
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
 }
 
-/// What a client of this machine may share with the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Local {
-    /// Nothing: all is sent.
-    Nothing,
-    /// Slabs, which it fills.
-    Slabs,
+/// What a client of this machine shares with the server; nothing where all is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Local {
     /// The store's files.
-    Neighbour,
+    pub(super) neighbour: bool,
+    /// Slabs, which it fills where it cannot open those.
+    pub(super) slabs: bool,
 }
 
 /// Says that a client is there, until it is dropped.
@@ -130,8 +128,8 @@ impl Sessions {
             replies: Replies::default(),
             waits: Waits::default(),
             settled: Notify::new(),
-            loans: (local == Local::Neighbour).then(Loans::default),
-            slabs: (local == Local::Slabs).then(|| Slabs::new(&self.slabs)),
+            loans: local.neighbour.then(Loans::default),
+            slabs: local.slabs.then(|| Slabs::new(&self.slabs)),
             caller: caller.to_owned(),
             presence: Mutex::new(Presence { streams: 0, gone_since: Instant::now() }),
         };
@@ -245,24 +243,24 @@ mod tests {
     #[test]
     fn a_session_is_there_while_its_client_is_and_for_a_grace_after() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let (id, present, resumed) = sessions.enter("a", "rank 0", None, Local::Nothing).unwrap();
+        let (id, present, resumed) = sessions.enter("a", "rank 0", None, Local::default()).unwrap();
         assert!(!resumed && sessions.sweep().is_empty());
-        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id), Local::Nothing).unwrap();
+        let (again, second, resumed) = sessions.enter("a", "rank 0", Some(id), Local::default()).unwrap();
         assert!(resumed && again == id);
         drop(present);
         assert!(sessions.sweep().is_empty(), "another stream is open");
         drop(second);
         assert_eq!((sessions.sweep().len(), sessions.count()), (1, 0));
         assert_eq!(sessions.find("a", &id).unwrap_err().cause(), "SessionLost");
-        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id), Local::Nothing).unwrap();
+        let (_, _present, resumed) = sessions.enter("a", "rank 0", Some(id), Local::default()).unwrap();
         assert!(!resumed, "it is gone for good");
     }
 
     #[test]
     fn nobody_goes_on_with_a_session_of_another() {
         let (_dir, sessions) = sessions(Duration::from_secs(3600));
-        let (id, present, _) = sessions.enter("a", "rank 0", None, Local::Nothing).unwrap();
-        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id), Local::Nothing).unwrap();
+        let (id, present, _) = sessions.enter("a", "rank 0", None, Local::default()).unwrap();
+        let (other, _other, resumed) = sessions.enter("b", "thief", Some(id), Local::default()).unwrap();
         assert!(!resumed && other != id);
         for (caller, name) in [("b", &id[..]), ("a", &id[..15]), ("a", &[])] {
             assert_eq!(sessions.find(caller, name).unwrap_err().cause(), "SessionLost");
@@ -276,7 +274,7 @@ mod tests {
     #[test]
     fn a_place_that_is_given_back_is_there_for_the_next() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let enter = || sessions.enter("a", "rank 0", None, Local::Nothing);
+        let enter = || sessions.enter("a", "rank 0", None, Local::default());
         let (first, kept) = (enter().unwrap(), enter().unwrap());
         for _ in 0..8 {
             let error = enter().unwrap_err();
@@ -295,13 +293,14 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_while_sessions_are_swept_has_its_session_or_another() {
         let (_dir, sessions) = sessions(Duration::ZERO);
-        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None, Local::Nothing).unwrap();
+        let (mut id, mut present, _) = sessions.enter("a", "rank 0", None, Local::default()).unwrap();
         std::thread::scope(|scope| {
             let sweeps = scope.spawn(|| (0..2_000).map(|_| sessions.sweep().len()).sum::<usize>());
             let mut lost = 0;
             while !sweeps.is_finished() {
                 drop(present);
-                let (next, here, resumed) = sessions.enter("a", "rank 0", Some(id), Local::Nothing).unwrap();
+                let (next, here, resumed) =
+                    sessions.enter("a", "rank 0", Some(id), Local::default()).unwrap();
                 assert!(resumed == (next == id) && sessions.find("a", &next).is_ok());
                 lost += usize::from(!resumed);
                 (id, present) = (next, here);

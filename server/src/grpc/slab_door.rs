@@ -6,26 +6,49 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
+use super::UnixSocket;
 use super::sessions::{SessionId, Sessions};
-use super::slabs::{Made, Slabs};
+use super::slabs::Made;
 
 /// How many may ask at the same time; others wait until they are let in.
 const ASKING_MAX: usize = 64;
 /// How long one may take.
-const WITHIN: Duration = Duration::from_secs(5);
+const WITHIN: Duration = Duration::from_secs(1);
 /// The pause after no connection could be taken, for there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Hands out slabs for as long as it is polled.
-pub(super) async fn open(listener: UnixListener, sessions: Sessions) {
+/// A door that is open until it is dropped; its socket is removed then.
+#[derive(Debug)]
+pub(super) struct Door {
+    open: AbortHandle,
+    path: PathBuf,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.open.abort();
+        let _ = std::fs::remove_file(&self.path); // a socket that nobody listens on
+    }
+}
+
+/// Opens the door, inside of a runtime.
+pub(super) fn open(socket: UnixSocket, sessions: Sessions) -> io::Result<Door> {
+    let listener = UnixListener::from_std(socket.listener)?;
+    let open = tokio::spawn(hand_out_all(listener, sessions)).abort_handle();
+    Ok(Door { open, path: socket.path })
+}
+
+async fn hand_out_all(listener: UnixListener, sessions: Sessions) {
     let places = Arc::new(Semaphore::new(ASKING_MAX));
     while let Ok(place) = places.clone().acquire_owned().await {
         let stream = match listener.accept().await {
@@ -52,9 +75,10 @@ async fn hand_out(mut stream: UnixStream, sessions: &Sessions) -> io::Result<()>
     let mut id = SessionId::default();
     stream.read_exact(&mut id).await?;
     let Some(session) = sessions.named(&id) else { return Ok(()) };
-    let made = session.slabs.as_ref().map_or(Ok(None), Slabs::make).map_err(io::Error::other)?;
-    let Some((number, made)) = made else { return Ok(()) };
-    stream.async_io(Interest::WRITABLE, || send(&stream, number, &made)).await
+    let Some(slabs) = &session.slabs else { return Ok(()) };
+    let Some((number, made)) = slabs.make().map_err(io::Error::other)? else { return Ok(()) };
+    // Nothing was sent before, so there is room for it.
+    send(&stream, number, &made).inspect_err(|_| slabs.unmake(number))
 }
 
 fn send(stream: &UnixStream, number: u32, made: &Made) -> io::Result<()> {

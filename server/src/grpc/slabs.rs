@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::Error;
 use forebay_client::wire::{not_lent, parts_of_slabs, proto};
-use forebay_store::{Copied, Slab};
+use forebay_store::{Copied, Kind, Slab};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How large a slab is.
@@ -50,7 +50,13 @@ impl Slabs {
         if made.len() >= SLABS_MAX {
             return Ok(None);
         }
-        let number = made.len() as u32 + 1;
+        // Not those of the sessions before: a message may come late that names one of them.
+        let number = loop {
+            let number = getrandom::u32().map_err(|error| no_numbers(&error))?;
+            if !made.contains_key(&number) {
+                break number;
+            }
+        };
         let slab = Arc::new(Made { slab: Slab::make(SLAB_BYTES)?, _place: place });
         made.insert(number, slab.clone());
         Ok(Some((number, slab)))
@@ -65,10 +71,19 @@ impl Slabs {
         parts.into_iter().map(|(number, part)| Ok((number, find(number)?.slab.copy(part)?))).collect()
     }
 
+    /// Lets go of one that its client did not get.
+    pub(super) fn unmake(&self, number: u32) {
+        self.made().remove(&number);
+    }
+
     /// Lets go of all of them.
     pub(super) fn let_go(&self) {
         self.made().clear();
     }
+}
+
+fn no_numbers(error: &getrandom::Error) -> Error {
+    Error::new(Kind::Retry, "Random", format!("the system gives no random number for a slab: {error}"))
 }
 
 #[cfg(test)]
@@ -79,13 +94,15 @@ mod tests {
     fn a_client_has_so_many_and_all_together_have_so_many() {
         let room = room(u64::from(SLAB_BYTES) * (SLABS_MAX as u64 + 2));
         let (greedy, late) = (Slabs::new(&room), Slabs::new(&room));
-        let mut numbers = Vec::new();
+        let mut numbers = std::collections::HashSet::new();
         while let Some((number, _)) = greedy.make().unwrap() {
-            numbers.push(number);
+            numbers.insert(number);
         }
-        assert_eq!(numbers, (1..=SLABS_MAX as u32).collect::<Vec<_>>());
+        assert_eq!(numbers.len(), SLABS_MAX);
         assert!(late.make().unwrap().is_some() && late.make().unwrap().is_some());
         assert!(late.make().unwrap().is_none(), "nothing is left");
+        greedy.unmake(*numbers.iter().next().unwrap());
+        assert!(late.make().unwrap().is_some() && late.make().unwrap().is_none());
         greedy.let_go();
         assert!(late.make().unwrap().is_some());
     }

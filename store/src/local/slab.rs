@@ -147,7 +147,10 @@ impl SlabFiller {
         let mut bytes = vec![0; spot.length as usize];
         let read = self.file.read_exact_at(&mut bytes, spot.offset.into());
         read.map_err(|error: io::Error| Cause::io("read", "a slab", error))?;
-        Ok(bytes)
+        match crc32c::crc32c(&bytes) == spot.crc32c {
+            true => Ok(bytes),
+            false => Err(misplaced(spot.offset, spot.length, "other bytes lie there")),
+        }
     }
 
     /// Begins anew: what lies there was copied, and is not needed any more.

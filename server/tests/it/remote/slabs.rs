@@ -147,9 +147,9 @@ fn slabs_are_handed_to_who_has_a_session_and_so_many_and_no_more() {
     let world = World::new(Way::Slabs);
     let raw = Raw::connect(&world);
     assert!(ask_for_slab(&world, &[7; 16]).is_none(), "nobody has that name");
-    let numbers: Vec<u32> =
+    let numbers: std::collections::HashSet<u32> =
         std::iter::from_fn(|| ask_for_slab(&world, &raw.session)).map(|(n, _)| n).collect();
-    assert_eq!(numbers, (1..=8).collect::<Vec<_>>());
+    assert_eq!(numbers.len(), 8);
     let mut cut = UnixStream::connect(world.dir.path().join("grpc.sock.slabs")).unwrap();
     cut.write_all(&[7; 15]).unwrap();
     cut.shutdown(std::net::Shutdown::Write).unwrap();
