@@ -164,3 +164,19 @@ fn a_token_comes_from_the_environment_or_a_file_and_is_asked_for() {
     assert_eq!(open.status.code(), Some(2));
     assert!(stderr(&open).contains("set a token"), "{}", stderr(&open));
 }
+
+#[test]
+fn who_may_open_the_socket_is_said_with_who_may_do_what() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let (socket, grants) = (scratch.path("fb.sock"), scratch.path("grants.toml"));
+    std::fs::write(&grants, "[rollouts]\ntoken = \"sesame\"\nscopes = [\"write\"]\n").unwrap();
+    let refused = |words: &[&str], named: &str| {
+        let output = forebay(&[&["serve", "--dir", &dir], words].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&output).contains(named), "{words:?}: {}", stderr(&output));
+    };
+    refused(&["--grants", &grants], "--socket");
+    refused(&["--socket-mode", "660"], "--socket");
+    refused(&["--socket", &socket, "--socket-mode", "668"], "668");
+}

@@ -264,7 +264,11 @@ fn writes_that_are_not_waited_for_are_made_and_answered() {
         assert_eq!(table.counts().unwrap().written, WRITES as u64);
         drop(begin(WRITES)); // a long one
         client.close().unwrap();
-        assert_eq!(world.store.table("solver").unwrap().counts().written, WRITES as u64 + 1, "closing waits for it");
+        assert_eq!(
+            world.store.table("solver").unwrap().counts().written,
+            WRITES as u64 + 1,
+            "closing waits for it"
+        );
         let closed = client.write_async(&Changes::new()).and_then(|write| write.wait()).unwrap_err();
         assert_eq!(closed.kind(), Kind::Closed);
     });
