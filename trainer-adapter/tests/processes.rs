@@ -1,13 +1,13 @@
-//! Ranks in processes of their own, over Unix sockets, one of them killed.
+//! Ranks in processes of their own, over pairs of sockets, one of them killed.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "suite/common/mod.rs"]
 mod common;
 
 use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 
 use common::{accumulate, ragged_config, random_groups, shaken_policy};
 use forebay_trainer_adapter::{CpuDevice, Error, ProcessGroup, Trainer, TrainerOptions};
@@ -18,7 +18,6 @@ pub(crate) fn device(threads: usize) -> TestDevice {
     CpuDevice::new(threads)
 }
 
-const SOCKET: &str = "FOREBAY_TEST_RANK_SOCKET";
 const RANK: &str = "FOREBAY_TEST_RANK";
 /// How a rank of the second test ends: by itself in the middle of its frame, or killed before it.
 const END: &str = "FOREBAY_TEST_RANK_END";
@@ -51,8 +50,7 @@ fn alone() -> Vec<u8> {
 #[ignore = "is the program of the child processes"]
 fn rank() {
     let rank: usize = std::env::var(RANK).unwrap().parse().unwrap();
-    let mut link = UnixStream::connect(std::env::var(SOCKET).unwrap()).unwrap();
-    link.write_all(&[rank as u8]).unwrap();
+    let mut link = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     let mut trainer = trainer();
     accumulate_share(&mut trainer, rank);
     match std::env::var(END).as_deref() {
@@ -90,24 +88,12 @@ fn rank() {
 struct Ranks {
     children: Vec<Child>,
     links: Vec<UnixStream>,
-    socket: PathBuf,
 }
 
 impl Ranks {
-    fn start(name: &str, end: Option<&str>) -> Self {
-        let socket = std::env::temp_dir().join(format!("forebay-ranks-{name}-{}.sock", std::process::id()));
-        let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket).unwrap();
-        let children = (1..3).map(|rank| child(&socket, rank, end.filter(|_| rank == 2))).collect();
-        let mut links: Vec<(u8, UnixStream)> = Vec::new();
-        for _ in 1..3 {
-            let (mut link, _) = listener.accept().unwrap();
-            let mut rank = [0];
-            link.read_exact(&mut rank).unwrap();
-            links.push((rank[0], link));
-        }
-        links.sort_by_key(|&(rank, _)| rank);
-        Self { children, links: links.into_iter().map(|(_, link)| link).collect(), socket }
+    fn start(end: Option<&str>) -> Self {
+        let (children, links) = (1..3).map(|rank| child(rank, end.filter(|_| rank == 2))).unzip();
+        Self { children, links }
     }
 
     fn group(&self) -> ProcessGroup<UnixStream> {
@@ -132,24 +118,25 @@ impl Drop for Ranks {
             let _ = child.kill();
             let _ = child.wait();
         }
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-fn child(socket: &Path, rank: usize, end: Option<&str>) -> Child {
+/// A rank, and the link to it: its other end is what the child reads from, so a child that dies closes it.
+fn child(rank: usize, end: Option<&str>) -> (Child, UnixStream) {
+    let (link, theirs) = UnixStream::pair().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "rank", "--ignored"]).env(SOCKET, socket).env(RANK, rank.to_string());
-    command.stdout(std::process::Stdio::null());
+    command.args(["--exact", "rank", "--ignored"]).env(RANK, rank.to_string());
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
     if let Some(end) = end {
-        command.env(END, end).stderr(std::process::Stdio::null());
+        command.env(END, end).stderr(Stdio::null());
     }
-    command.spawn().unwrap()
+    (command.spawn().unwrap(), link)
 }
 
 /// DESIGN 7: three processes end with the bits of one.
 #[test]
 fn three_processes_end_with_the_bits_of_one() {
-    let mut ranks = Ranks::start("whole", None);
+    let mut ranks = Ranks::start(None);
     let mut group = ranks.group();
     let mut trainer = trainer();
     for _ in 0..2 {
@@ -168,7 +155,7 @@ fn three_processes_end_with_the_bits_of_one() {
 #[test]
 fn a_killed_rank_costs_nothing_but_its_work() {
     for (name, end) in [("abort", "half a frame"), ("kill", "by a signal")] {
-        let mut ranks = Ranks::start(name, Some(end));
+        let mut ranks = Ranks::start(Some(end));
         let mut group = ranks.group();
         let mut trainer = trainer();
         accumulate_share(&mut trainer, 0);
