@@ -18,6 +18,8 @@ const ROWS_KEPT: usize = 1 << 20;
 
 type Reply<T> = Result<T, Status>;
 type Pending<T> = Shared<BoxFuture<'static, Reply<T>>>;
+/// An answer, and where it is to be given if nobody has begun to find it.
+type Begun<T> = (Pending<T>, Option<oneshot::Sender<Reply<T>>>);
 
 /// The answers of one session, by the names of the calls.
 #[derive(Debug, Default)]
@@ -74,11 +76,7 @@ impl Replies {
     }
 
     /// The answer to the call of that name, and where it is to be given if nobody has begun to find it.
-    fn begin<T: Clone + Send + Sync + 'static>(
-        &self,
-        name: u128,
-        rows: usize,
-    ) -> Result<(Pending<T>, Option<oneshot::Sender<Reply<T>>>), Status> {
+    fn begin<T: Clone + Send + Sync + 'static>(&self, name: u128, rows: usize) -> Result<Begun<T>, Status> {
         let mut inner = self.inner();
         if let Some(known) = inner.by_name.get(&name) {
             let known = known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call)?;
