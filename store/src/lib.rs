@@ -100,7 +100,12 @@ pub use extent::{ExtentInfo, PinInfo, ValueBytes};
 pub use local::{
     ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Spot, ValuePlace, ValueReader,
 };
-pub use object::ObjectRef;
+pub use object::{
+    Dtype, Exchanged, Expected, Filling, Get, Held, HeldFuture, HostFolder, HostLeftover, Layout,
+    LayoutBuilder, Manifest, OBJECT_CHUNK_BYTES, OBJECT_KEYS_MAX, ObjectInfo, ObjectOptions, ObjectRef,
+    ObjectStats, Objects, Owner, Payload, ProcessHandle, RECEIVE_MANY_WAIT, RECEIVE_WAIT, Received,
+    SegmentInfo, TENSOR_ALIGN_BYTES, Tensor, TensorBytes, TensorView, Tier, Watch, Which, host_leftovers,
+};
 pub use options::{Options, ValuePath};
 pub use origin::{Origin, Origins};
 pub use policy::{Policy, PolicyInfo};

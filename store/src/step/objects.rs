@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::error::Result;
 use crate::log::record::UpdateRecord;
-use crate::object::ObjectRef;
+use crate::object::{self, ObjectRef};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::step::retiring::Retirement;
@@ -102,7 +102,13 @@ impl Shared {
     /// Removes the objects whose commits are proven to be durable by now, and known to every reader. Proven, for whoever
     /// recovers looks for the objects of every commit above what he knows to be durable.
     pub(crate) fn retire_due(&self) {
-        self.retiring.remove_due(&self.directory, self.log.proven_through());
+        let objects = self.objects_if_open();
+        let path = |key: &str, version| object::path_in(&self.directory.objects(), key, version);
+        let is_set = |key: &str, version| match &objects {
+            Some(core) => core.has(key, version),
+            None => object::is_ours(&*self.directory.disk, &path(key, version)),
+        };
+        self.retiring.remove_due(&self.directory, self.log.proven_through(), is_set);
     }
 
     /// As [`retire_due`](Self::retire_due), bringing the proof about where only that is missing.

@@ -38,8 +38,13 @@ impl Retiring {
         self.0.lock().iter().any(|retirement| unproven.contains(&retirement.commits))
     }
 
-    /// Removes what is due.
-    pub(crate) fn remove_due(&self, directory: &Directory, proven_commits: u64) {
+    /// Removes what is due, but for versions that were set: these are looked after by the object layer.
+    pub(crate) fn remove_due(
+        &self,
+        directory: &Directory,
+        proven_commits: u64,
+        is_set: impl Fn(&str, u64) -> bool,
+    ) {
         let due: Vec<Retirement> = {
             let mut waiting = self.0.lock();
             let proven = waiting.iter().map(|r| r.commits).filter(|commits| *commits <= proven_commits).max();
@@ -49,7 +54,7 @@ impl Retiring {
             waiting.extract_if(.., |retirement| retirement.commits <= proven_commits).collect()
         };
         for Retirement { key, below, needed, .. } in due {
-            let over = |version| version < below && !needed.contains(&version);
+            let over = |version| version < below && !needed.contains(&version) && !is_set(&key, version);
             object::retire(directory, &object::files_over(directory, &key, over));
         }
     }

@@ -1,4 +1,4 @@
-//! Objects: large state (weights, moments, random state) in files of its own, by key and version.
+//! Objects as steps name them: a file by key and version.
 //!
 //! An object is written first and named later: its file is there, whole, before the record that makes it part of the
 //! store, so a crash between the two leaves a file that nobody refers to and that the next write of the same version

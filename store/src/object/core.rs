@@ -1,0 +1,132 @@
+//! What all handles on a store's objects share.
+//!
+//! # Threads and locks
+//! Any number of threads call; nothing here starts one that outlives a call. The catalog's lock guards who knows what, and is
+//! held for plain lookups and a record of the journal, never while bytes move. The arena's lock is a leaf inside of it. The
+//! state's lock is never taken with the catalog's held, nor the other way round.
+
+use std::io;
+use std::sync::Arc;
+
+use super::catalog::{Catalog, Gone};
+use super::disk::{Found, look_at, remove_unfinished};
+use super::host::{Arena, Folder, Journal, Recovered};
+use super::options::ObjectOptions;
+use super::stats::Counters;
+use super::version::{Copies, HostCopy};
+use super::{Entry, Manifest};
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::numbered::number_of;
+use crate::options::Options;
+use crate::sync::Mutex;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(super) options: ObjectOptions,
+    pub(super) directory: Arc<Directory>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) catalog: Mutex<Catalog>,
+    pub(super) arena: Arc<Arena>,
+    pub(super) counters: Counters,
+    /// Last: whoever opens the store next may have the folder once everything else is gone.
+    pub(super) folder: Option<Folder>,
+}
+
+impl Core {
+    /// Finds out what earlier processes have left.
+    pub(crate) fn open(directory: &Arc<Directory>, options: &Options) -> Result<Arc<Self>> {
+        let objects = options.objects.clone();
+        objects.validate()?;
+        let mut catalog = Catalog::default();
+        recover_disk(directory, &mut catalog)?;
+        let mut folder = Folder::open(&objects.host_folder, directory);
+        let arena = Arena::new(folder.as_ref().map(Folder::path), &objects);
+        if let Some(taken) = &folder {
+            match Journal::open(taken.path()) {
+                Ok((journal, recovered)) => recover_host(&arena, &mut catalog, journal, recovered),
+                Err(error) => {
+                    tracing::warn!(%error, "objects in the host tier end with this process");
+                    folder = folder.filter(|_| false);
+                }
+            }
+            arena.remove_strays();
+        }
+        let (directory, clock) = (directory.clone(), options.clock.clone());
+        let (counters, catalog) = (Counters::default(), Mutex::new(catalog));
+        Ok(Arc::new(Core { options: objects, directory, clock, catalog, arena, counters, folder }))
+    }
+
+    /// Whether a version is one of the object layer, which looks after its file itself.
+    pub(crate) fn has(&self, key: &str, version: u64) -> bool {
+        self.catalog.lock().has(key, version)
+    }
+
+    /// Wakes everybody who waits for an object.
+    pub(crate) fn wake_all(&self) {
+        let catalog = self.catalog.lock();
+        catalog.keys.values().for_each(|state| _ = state.changed.notify(usize::MAX));
+    }
+
+    /// Removes the files of versions that are gone.
+    pub(super) fn remove_files(&self, gone: impl Iterator<Item = Gone>) {
+        for path in gone.filter_map(|gone| gone.copies.file()) {
+            match self.directory.disk.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Takes in every file of the directory; what is not of the object layer uses its number up all the same.
+fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
+    let disk = &*directory.disk;
+    let folder = directory.objects();
+    for key in disk.list(&folder).map_err(|e| Cause::io("list", &folder, e))? {
+        let Some(name) = key.file_name().and_then(|name| name.to_str()) else { continue };
+        let files = disk.list(&key).unwrap_or_default(); // a file among the folders is nobody's
+        remove_unfinished(disk, &files);
+        for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
+            let Some(version) = number_of(path) else { continue };
+            catalog.number_was_used(name, version);
+            match look_at(disk, path) {
+                Ok(Found::Ours { manifest, once, copy }) => {
+                    catalog.recover(manifest, Copies { host: None, disk: Some(Arc::new(copy)) }, once);
+                }
+                Ok(Found::Other) => {}
+                Err(error) => tracing::error!(path = %path.display(), %error, "an object cannot be had"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes in what the journal says lies in segments. Bytes are checked when somebody first asks for them.
+fn recover_host(arena: &Arc<Arena>, catalog: &mut Catalog, journal: Journal, recovered: Recovered) {
+    recovered.last.iter().for_each(|(key, version)| catalog.number_was_used(key, *version));
+    for (manifest, entry) in recovered.objects {
+        match adopt(arena, &manifest, &entry) {
+            Ok(copy) => catalog.recover(manifest, Copies::host(Arc::new(copy)), entry.once),
+            Err(reason) => {
+                tracing::error!(
+                    key = manifest.key,
+                    version = manifest.version,
+                    reason,
+                    "an object in the host tier is lost"
+                );
+            }
+        }
+    }
+    catalog.begin_journal(journal);
+}
+
+fn adopt(arena: &Arc<Arena>, manifest: &Manifest, entry: &Entry) -> Result<HostCopy, String> {
+    let places = entry.places.iter().zip(manifest.layout.payloads());
+    let extents: Result<Vec<_>, String> =
+        places.map(|((segment, offset), payload)| arena.adopt(*segment, *offset, payload.bytes)).collect();
+    Ok(HostCopy::new(Arc::new(extents?), false, true))
+}
