@@ -297,6 +297,12 @@ pub enum Cause {
         "version {wanted} of object {key:?} has not come; the newest is {newest}; ask again, or wait longer"
     )]
     ObjectNotYet { key: String, wanted: u64, newest: String },
+    #[error(
+        "version {version} of object {key:?} was not set, or was cut off: {} has no manifest; what a step names is read by its \
+         reference, with `Store::object`",
+        path.display()
+    )]
+    ObjectForeign { key: String, version: u64, path: PathBuf },
     #[error("object {key:?} was to be filled and was given up: {reason}; ask again once it is set anew")]
     FillingFailed { key: String, reason: String },
     #[error("object {key:?} is {found}; nothing can be filled in any more, begin another version")]
@@ -382,7 +388,7 @@ impl Cause {
             ObjectConflict { .. } | ObjectGone { .. } | FillingOver { .. } | FillOverlap { .. } => {
                 Kind::State
             }
-            Unfilled { .. } | HostInUse { .. } => Kind::State,
+            Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } => Kind::State,
             DiskFull { .. } | NoSpace { .. } | NoMemory { .. } | NoHostMemory { .. } => Kind::Capacity,
             LockedByReaders { .. } | HeldBack { .. } => Kind::Retry,
             ObjectNotYet { .. } | FillingFailed { .. } => Kind::Retry,

@@ -8,6 +8,7 @@
 //! - The journal names no version that has no host copy in segments; and all members of a commit or none.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::filling::{Expected, conflict};
@@ -69,7 +70,27 @@ pub(super) struct KeyState {
     /// How many fillings were given up with a reason, and the reason of the last.
     pub(super) failures: u64,
     pub(super) failure: String,
+    /// Versions whose files cannot be had, and why.
+    strange: BTreeMap<u64, Strange>,
     pub(super) changed: Arc<Event>,
+}
+
+/// A file that stands where a version would, and is none that can be had.
+#[derive(Clone, Debug)]
+pub(super) enum Strange {
+    /// It is not of the object layer.
+    Foreign(PathBuf),
+    /// It is, and is damaged at an offset.
+    Damaged(PathBuf, u64, String),
+}
+
+impl Strange {
+    fn cause(&self, key: &str, version: u64) -> Cause {
+        match self.clone() {
+            Strange::Foreign(path) => Cause::ObjectForeign { key: key.to_owned(), version, path },
+            Strange::Damaged(path, offset, reason) => Cause::Corrupt { path, offset, reason },
+        }
+    }
 }
 
 /// Somebody who holds a version.
@@ -166,6 +187,12 @@ impl Catalog {
         state.versions.insert(manifest.version, Version::new(manifest, copies, once, 0));
     }
 
+    /// Notes a file that stands where a version would.
+    pub(super) fn note_strange(&mut self, key: &str, version: u64, strange: Strange) {
+        self.number_was_used(key, version);
+        self.key(key).strange.insert(version, strange);
+    }
+
     pub(super) fn number_was_used(&mut self, key: &str, version: u64) {
         let state = self.key(key);
         state.last = state.last.max(version);
@@ -195,6 +222,13 @@ impl Catalog {
             let known = self.keys.iter().filter(|(_, state)| state.last > 0).map(|(key, _)| &**key);
             return Cause::Unknown { what: "object", name: key.to_owned(), close: nearest(key, known) };
         };
+        let asked = |(version, _): &(&u64, &Strange)| match ask {
+            Ask::Exact(wanted) | Ask::Any(wanted) => **version == wanted,
+            _ => state.versions.is_empty(), // all that there is
+        };
+        if let Some((version, strange)) = state.strange.iter().rev().find(asked) {
+            return strange.cause(key, *version);
+        }
         let (key, newest) = (key.to_owned(), newest_as_text(state.newest()));
         match ask {
             Ask::Exact(wanted) | Ask::Any(wanted) if wanted <= state.last => {

@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::catalog::{Catalog, Gone};
+use super::catalog::{Catalog, Gone, Strange};
 use super::disk::{Found, look_at, remove_unfinished};
 use super::host::{Arena, Folder, Journal, Recovered};
 use super::options::ObjectOptions;
@@ -82,7 +82,7 @@ impl Core {
     }
 }
 
-/// Takes in every file of the directory; what is not of the object layer uses its number up all the same.
+/// Takes in every file of the directory. What is not of the object layer, or damaged, uses its number up all the same.
 fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
     let disk = &*directory.disk;
     let folder = directory.objects();
@@ -92,13 +92,17 @@ fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
         remove_unfinished(disk, &files);
         for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
             let Some(version) = number_of(path) else { continue };
-            catalog.number_was_used(name, version);
             match look_at(disk, path) {
                 Ok(Found::Ours { manifest, once, copy }) => {
                     catalog.recover(manifest, Copies { host: None, disk: Some(Arc::new(copy)) }, once);
                 }
-                Ok(Found::Other) => {}
-                Err(error) => tracing::error!(path = %path.display(), %error, "an object cannot be had"),
+                Ok(Found::Other) => catalog.note_strange(name, version, Strange::Foreign(path.clone())),
+                Err(error) => {
+                    let Cause::Corrupt { path, offset, reason } = error.cause() else { return Err(error) };
+                    tracing::error!(%error, "an object cannot be had");
+                    let damaged = Strange::Damaged(path.clone(), *offset, reason.clone());
+                    catalog.note_strange(name, version, damaged);
+                }
             }
         }
     }
