@@ -355,6 +355,9 @@ impl Filling {
 impl Drop for Filling {
     fn drop(&mut self) {
         let Some(extents) = self.extents.take() else { return };
+        if self.objects.store.check_process().is_err() {
+            return; // a forked child: another thread of its parent may have held any lock
+        }
         let committed = matches!(self.state.lock().phase, Phase::Committed);
         if !committed && !self.owner.may_be_trusted_gone() {
             self.objects.quarantine(self.owner.clone(), extents);

@@ -58,7 +58,6 @@ impl Leased {
         Ok(Held { source, leased: self })
     }
 
-    /// Whether nobody else holds the version or asks for it by another lease.
     pub(super) fn version(&self) -> u64 {
         self.manifest.version
     }
@@ -66,6 +65,9 @@ impl Leased {
 
 impl Drop for Leased {
     fn drop(&mut self) {
+        if self.objects.store.check_process().is_err() {
+            return; // a forked child: the lease is its parent's
+        }
         let kept = self.objects.core.options.versions_kept;
         let gone = self.objects.core.catalog.lock().release(self.lease, kept);
         self.objects.bury(gone);
@@ -190,13 +192,7 @@ impl Held {
         let manifest = self.manifest();
         let verified = match &self.source {
             Source::Host(copy) => copy.verify(manifest),
-            Source::Disk { file, copy } => {
-                let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
-                manifest.chunks().try_for_each(|chunk| {
-                    let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
-                    copy.read_chunk(&**file, manifest, &chunk, bytes)
-                })
-            }
+            Source::Disk { file, copy } => copy.read_all(&**file, manifest, |_, _| {}),
         };
         verified.inspect_err(|error| self.leased.objects.count_corrupt(error))
     }

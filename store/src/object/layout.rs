@@ -285,7 +285,9 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn of(tensors: &[(&str, &str, Dtype, &[u64])]) -> Result<Layout> {
+    type Named<'a> = (&'a str, &'a str, Dtype, &'a [u64]);
+
+    fn of(tensors: &[Named<'_>]) -> Result<Layout> {
         let builder = tensors.iter().fold(Layout::builder(), |b, (c, n, d, s)| b.tensor(c, n, *d, s));
         builder.build()
     }
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn what_cannot_be_laid_out_is_refused_with_its_name() {
         let long = "x".repeat(300);
-        let cases: [(&[(&str, &str, Dtype, &[u64])], &str); 8] = [
+        let cases: [(&[Named<'_>], &str); 8] = [
             (&[], "0 tensors"),
             (&[("weights", "a", Dtype::U8, &[1]), ("moments", "a", Dtype::U8, &[1])], "\"a\" exists"),
             (&[("weights", "", Dtype::U8, &[1])], "empty"),
@@ -333,11 +335,10 @@ mod tests {
 
     #[test]
     fn a_fingerprint_changes_with_all_that_gives_bytes_another_meaning() {
-        let base: &[(&str, &str, Dtype, &[u64])] =
-            &[("weights", "a", Dtype::F32, &[2, 3]), ("weights", "b", Dtype::F32, &[1])];
-        let print = |tensors: &[(&str, &str, Dtype, &[u64])]| of(tensors).unwrap().fingerprint();
+        let base: &[Named<'_>] = &[("weights", "a", Dtype::F32, &[2, 3]), ("weights", "b", Dtype::F32, &[1])];
+        let print = |tensors: &[Named<'_>]| of(tensors).unwrap().fingerprint();
         assert_eq!(print(base), print(base));
-        let others: [&[(&str, &str, Dtype, &[u64])]; 6] = [
+        let others: [&[Named<'_>]; 6] = [
             &[("weights", "a", Dtype::F32, &[3, 2]), ("weights", "b", Dtype::F32, &[1])],
             &[("weights", "a", Dtype::I32, &[2, 3]), ("weights", "b", Dtype::F32, &[1])],
             &[("weights", "b", Dtype::F32, &[1]), ("weights", "a", Dtype::F32, &[2, 3])],

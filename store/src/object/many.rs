@@ -1,6 +1,6 @@
 //! Many keys in one call: each has a result of its own, and a call in which every one failed fails.
 
-use super::catalog::Incoming;
+use super::catalog::{Catalog, Incoming};
 use super::filling::{Filling, TensorBytes};
 use super::held::Held;
 use super::moves::check_count;
@@ -67,7 +67,7 @@ impl Objects {
         }
         let prepared = incoming.len();
         if outcome.is_ok() {
-            outcome = self.commit_by(incoming, |catalog, incoming| catalog.commit_as_one(incoming));
+            outcome = self.commit_by(incoming, Catalog::commit_as_one);
         }
         fillings[..prepared].iter().for_each(|filling| filling.concluded(&outcome));
         outcome

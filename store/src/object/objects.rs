@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::catalog::{Ask, Incoming};
+use super::catalog::{Ask, Catalog, Gone, Incoming};
 use super::core::Core;
 use super::filling::{Expected, Filling, TensorBytes, check_length, layout_of};
 use super::held::Held;
@@ -256,13 +256,13 @@ impl Objects {
 
     /// Commits what was prepared, all or nothing, and wakes who waits for it.
     pub(super) fn commit_all(&self, incoming: Vec<Incoming>) -> Result<Vec<u64>> {
-        self.commit_by(incoming, |catalog, incoming| catalog.commit(incoming))
+        self.commit_by(incoming, Catalog::commit)
     }
 
     pub(super) fn commit_by<T>(
         &self,
         incoming: Vec<Incoming>,
-        commit: impl FnOnce(&mut super::catalog::Catalog, Vec<Incoming>) -> Result<T>,
+        commit: impl FnOnce(&mut Catalog, Vec<Incoming>) -> Result<T>,
     ) -> Result<T> {
         self.check_open()?;
         let begun = self.now();
@@ -300,7 +300,7 @@ impl Objects {
         self.core.catalog.lock().quarantine(owner, extents);
     }
 
-    pub(super) fn bury(&self, gone: Vec<super::catalog::Gone>) {
+    pub(super) fn bury(&self, gone: Vec<Gone>) {
         if gone.iter().all(|gone| gone.copies.disk.is_none()) {
             return;
         }

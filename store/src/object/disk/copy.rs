@@ -133,16 +133,36 @@ impl DiskCopy {
         Ok(())
     }
 
-    /// Copies the version to memory, every chunk checked.
-    pub(crate) fn copy_to(&self, disk: &dyn Disk, manifest: &Manifest, extents: &[HostExtent]) -> Result<()> {
-        let file = self.open(disk)?;
+    /// Reads every chunk, checks it, and hands it on.
+    pub(crate) fn read_all(
+        &self,
+        file: &dyn DiskFile,
+        manifest: &Manifest,
+        mut each: impl FnMut(&Chunk, &[u8]),
+    ) -> Result<()> {
         let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
         for chunk in manifest.chunks() {
             let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
-            self.read_chunk(&*file, manifest, &chunk, bytes)?;
-            extents[chunk.payload].write_summed(chunk.range.start, bytes, 0);
+            self.read_chunk(file, manifest, &chunk, bytes)?;
+            each(&chunk, bytes);
         }
         Ok(())
+    }
+
+    /// Copies the version to memory, every chunk checked.
+    pub(crate) fn copy_to(&self, disk: &dyn Disk, manifest: &Manifest, extents: &[HostExtent]) -> Result<()> {
+        self.read_all(&*self.open(disk)?, manifest, |chunk, bytes| {
+            extents[chunk.payload].write_summed(chunk.range.start, bytes, 0);
+        })
+    }
+
+    pub(crate) fn verify(&self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+        self.read_all(&*self.open(disk)?, manifest, |_, _| {})
+    }
+
+    /// How many bytes the file has.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// What a step calls it by.

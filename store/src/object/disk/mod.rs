@@ -16,10 +16,20 @@ mod header;
 use std::path::Path;
 
 use crate::disk::Disk;
-use crate::error::Kind;
+use crate::error::{Kind, Result};
 
 pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished};
 pub(crate) use header::METADATA_KEY;
+
+/// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file.
+///
+/// # Errors
+/// `corrupt` with offset and reason.
+pub(crate) fn verify_file(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
+    let Found::Ours { manifest, copy, .. } = look_at(disk, path)? else { return Ok(None) };
+    copy.verify(disk, &manifest)?;
+    Ok(Some(copy.bytes()))
+}
 
 /// Whether a file is a version of the object layer, sound or not.
 pub(crate) fn is_ours(disk: &dyn Disk, path: &Path) -> bool {

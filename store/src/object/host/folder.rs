@@ -29,9 +29,11 @@ impl Folder {
         match Folder::take(base, directory) {
             Ok(Some(folder)) => return Some(folder),
             Ok(None) => {
-                tracing::warn!(base = %base.display(), "another process has the host folder of this store")
+                tracing::warn!(base = %base.display(), "another process has the host folder of this store");
             }
-            Err(error) => tracing::warn!(base = %base.display(), %error, "there is no host folder to be had"),
+            Err(error) => {
+                tracing::warn!(base = %base.display(), %error, "there is no host folder to be had");
+            }
         }
         tracing::warn!("objects in the host tier end with this process");
         None

@@ -228,7 +228,38 @@ fn a_step_names_a_version_that_was_set_and_keeps_it() {
         "what a trainer wrote is read by its reference: {error}"
     );
     let report = verify(dir.path().join("store"), &Options::default(), &mut |_| {}).unwrap();
-    assert!(report.faults.is_empty());
+    assert!(
+        report.faults.is_empty() && report.orphans.len() == 1,
+        "one was put and is named by nobody: {report:?}"
+    );
+    assert_eq!(report.checked.objects, 1);
+    let last = file(dir.path(), "solver", 2);
+    let mut bytes = fs::read(&last).unwrap();
+    let at = bytes.len() - 13_000;
+    bytes[at] ^= 1;
+    fs::write(&last, bytes).unwrap();
+    let report = verify(dir.path().join("store"), &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(report.faults.len(), 1);
+}
+
+#[test]
+fn verify_checks_versions_that_no_step_names_chunk_by_chunk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, objects) = anonymous(dir.path(), |o| o);
+    set(&objects, "solver");
+    objects.spill("solver", Which::Latest).unwrap();
+    drop((store, objects));
+    let verify = || verify(dir.path().join("store"), &Options::default(), &mut |_| {}).unwrap();
+    let report = verify();
+    assert!(report.is_sound() && report.orphans.is_empty(), "{report:?}");
+    assert_eq!(report.checked.objects, 1);
+    let path = file(dir.path(), "solver", 1);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.len() - 5;
+    bytes[at] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let fault = &verify().faults[0];
+    assert!(fault.path == path && fault.to_string().contains("\"moments\""), "{fault}");
 }
 
 fn crc(bytes: &[u8]) -> u32 {

@@ -1,0 +1,106 @@
+//! Commits: which number a version gets, and whether it may have it.
+
+use super::super::filling::{Expected, conflict};
+use super::super::manifest::Manifest;
+use super::super::version::Copies;
+use super::copies::entry;
+use super::{Catalog, KeyState, Version};
+use crate::error::{Cause, Result};
+
+/// A version that is about to be committed.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(in crate::object) manifest: Manifest,
+    /// Whether the manifest's number was chosen; otherwise it gets the next.
+    pub(in crate::object) numbered: bool,
+    pub(in crate::object) expected: Expected,
+    pub(in crate::object) once: bool,
+    pub(in crate::object) copies: Copies,
+}
+
+impl Catalog {
+    /// Gives every version its number, or says why one cannot be had. Nothing is changed.
+    fn number(&self, incoming: &[Incoming]) -> Result<Vec<u64>> {
+        let mut numbers: Vec<u64> = Vec::with_capacity(incoming.len());
+        for (at, member) in incoming.iter().enumerate() {
+            let key = &member.manifest.key;
+            let state = self.keys.get(key);
+            if incoming[..at].iter().any(|other| other.manifest.key == *key) {
+                return Err(
+                    Cause::Argument { what: "commit", reason: format!("{key:?} is named twice") }.into()
+                );
+            }
+            let newest = state.and_then(KeyState::newest);
+            let meant = match member.expected {
+                Expected::Any => true,
+                Expected::Absent => newest.is_none(),
+                Expected::Version(version) => newest == Some(version),
+            };
+            if !meant {
+                return Err(conflict(key, member.expected, newest).into());
+            }
+            let last = state.map_or(0, |state| state.last);
+            numbers.push(if member.numbered {
+                chosen(key, member.manifest.version, last, self)?
+            } else {
+                last + 1
+            });
+        }
+        Ok(numbers)
+    }
+
+    /// Makes versions the newest of their keys, all or none.
+    pub(in crate::object) fn commit(&mut self, incoming: Vec<Incoming>) -> Result<Vec<u64>> {
+        let numbers = self.number(&incoming)?;
+        self.insert(incoming, &numbers)?;
+        Ok(numbers)
+    }
+
+    /// As [`commit`](Self::commit), all under one number: the least that is greater than any of theirs.
+    pub(in crate::object) fn commit_as_one(&mut self, incoming: Vec<Incoming>) -> Result<u64> {
+        let numbers = self.number(&incoming)?;
+        let number = numbers.iter().copied().max().unwrap_or(1);
+        self.insert(incoming, &vec![number; numbers.len()])?;
+        Ok(number)
+    }
+
+    fn insert(&mut self, incoming: Vec<Incoming>, numbers: &[u64]) -> Result<()> {
+        let mut incoming = incoming;
+        incoming.iter_mut().zip(numbers).for_each(|(member, number)| member.manifest.version = *number);
+        if let Some(journal) = &mut self.journal {
+            let entries: Vec<_> = incoming
+                .iter()
+                .filter_map(|member| {
+                    let entry = entry(&member.manifest, member.copies.host.as_deref()?, member.once)?;
+                    Some((&member.manifest.layout, entry))
+                })
+                .collect();
+            // All or none: after a crash nobody sees a part of them.
+            if entries.len() == incoming.len() {
+                journal
+                    .commit(&entries)
+                    .map_err(|e| Cause::io("write", "the journal of the host tier", e))?;
+            }
+        }
+        for Incoming { manifest, copies, once, .. } in incoming {
+            self.gets += 1;
+            let used = self.gets;
+            let state = self.key(&manifest.key.clone());
+            state.last = state.last.max(manifest.version);
+            state.versions.insert(manifest.version, Version::new(manifest, copies, once, used));
+        }
+        Ok(())
+    }
+}
+
+/// A number that a caller chose, if it can be used.
+fn chosen(key: &str, version: u64, last: u64, catalog: &Catalog) -> Result<u64> {
+    if version > last {
+        return Ok(version);
+    }
+    if catalog.has(key, version) {
+        return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+    }
+    let (expected, found) = (format!("a version above {last}"), format!("version {last}"));
+    Err(Cause::ObjectConflict { key: key.to_owned(), expected, found }.into())
+}
