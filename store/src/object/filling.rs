@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::catalog::{Incoming, newest_as_text};
+use super::catalog::Incoming;
 use super::filled::Filled;
 use super::host::HostExtent;
-use super::layout::{Layout, Tensor};
+use super::layout::Layout;
 use super::objects::Objects;
 use super::owner::Owner;
+use super::set::{Expected, too_long};
 use super::version::{Copies, HostCopy};
 use super::{Dtype, Manifest};
 use crate::error::{Cause, Result};
@@ -21,33 +22,6 @@ use crate::sync::Mutex;
 
 /// Zeros that fill a tensor up to where the next may begin.
 const PAD: [u8; 256] = [0; 256];
-
-/// What the newest version of a key has to be for a set to go through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expected {
-    /// Whatever it is.
-    #[default]
-    Any,
-    /// There is none.
-    Absent,
-    /// This one.
-    Version(u64),
-}
-
-/// One tensor's bytes, for [`Objects::set`].
-#[derive(Clone, Copy, Debug)]
-pub struct TensorBytes<'a> {
-    /// Its memory class.
-    pub class: &'a str,
-    /// Its name.
-    pub name: &'a str,
-    /// The type of its elements.
-    pub dtype: Dtype,
-    /// Its dimensions.
-    pub shape: &'a [u64],
-    /// Its elements, little-endian, row by row.
-    pub bytes: &'a [u8],
-}
 
 /// A version of an object that is being filled. Dropping it gives its memory back; nobody has seen it then.
 #[derive(Debug)]
@@ -363,32 +337,4 @@ impl Drop for Filling {
             self.objects.quarantine(self.owner.clone(), extents);
         }
     }
-}
-
-fn too_long(tensor: &str, found: String, limit: u64) -> Cause {
-    Cause::TensorLength { tensor: tensor.to_owned(), found, limit }
-}
-
-/// What the newest version is, in words.
-pub(super) fn conflict(key: &str, expected: Expected, newest: Option<u64>) -> Cause {
-    let expected = match expected {
-        Expected::Any => "any version".to_owned(),
-        Expected::Absent => "none".to_owned(),
-        Expected::Version(version) => format!("version {version}"),
-    };
-    Cause::ObjectConflict { key: key.to_owned(), expected, found: newest_as_text(newest) }
-}
-
-/// Lays tensors out in the order in which they are given.
-pub(super) fn layout_of(tensors: &[TensorBytes<'_>]) -> Result<Layout> {
-    let builder = Layout::builder();
-    tensors.iter().fold(builder, |b, t| b.tensor(t.class, t.name, t.dtype, t.shape)).build()
-}
-
-/// The bytes of a tensor that has to have so many.
-pub(super) fn check_length(tensor: &Tensor, bytes: usize) -> Result<()> {
-    if tensor.bytes == bytes as u64 {
-        return Ok(());
-    }
-    Err(too_long(&tensor.name, format!("{bytes} bytes"), tensor.bytes).into())
 }

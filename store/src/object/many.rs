@@ -1,11 +1,12 @@
 //! Many keys in one call: each has a result of its own, and a call in which every one failed fails.
 
 use super::catalog::{Catalog, Incoming};
-use super::filling::{Filling, TensorBytes};
+use super::filling::Filling;
 use super::held::Held;
 use super::moves::check_count;
 use super::objects::{Get, Objects, Which};
 use super::owner::Owner;
+use super::set::TensorBytes;
 use crate::error::Result;
 
 /// The most keys that one call takes.

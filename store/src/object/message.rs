@@ -4,10 +4,10 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::catalog::Ask;
-use super::filling::TensorBytes;
 use super::held::Held;
 use super::moves::check_count;
 use super::objects::{Get, Objects};
+use super::set::TensorBytes;
 use crate::consumer::Wait;
 use crate::error::Result;
 

@@ -27,6 +27,7 @@
 //! To read in this order: [`layout`], [`manifest`], [`filling`], [`catalog`], [`held`], [`moves`], [`host`], [`disk`].
 
 mod catalog;
+mod commit;
 mod copy;
 mod core;
 mod disk;
@@ -46,12 +47,13 @@ mod named;
 mod objects;
 mod options;
 mod owner;
+mod set;
 mod stats;
 mod version;
 mod wait;
 
 pub use dtype::Dtype;
-pub use filling::{Expected, Filling, TensorBytes};
+pub use filling::Filling;
 pub use held::{Held, TensorView};
 pub use host::{HostLeftover, SegmentInfo, host_leftovers};
 pub use layout::{Layout, LayoutBuilder, Payload, TENSOR_ALIGN_BYTES, Tensor};
@@ -63,6 +65,7 @@ pub use named::ObjectRef;
 pub use objects::{Get, ObjectInfo, Objects, Which};
 pub use options::{HostFolder, ObjectOptions};
 pub use owner::{Owner, ProcessHandle};
+pub use set::{Expected, TensorBytes};
 pub use stats::ObjectStats;
 pub use version::Tier;
 pub use wait::{HeldFuture, Watch};

@@ -1,7 +1,7 @@
 //! Commits: which number a version gets, and whether it may have it.
 
-use super::super::filling::{Expected, conflict};
 use super::super::manifest::Manifest;
+use super::super::set::{Expected, conflict};
 use super::super::version::Copies;
 use super::copies::entry;
 use super::{Catalog, KeyState, Version};

@@ -16,6 +16,9 @@ mod arena;
 mod folder;
 mod journal;
 mod segment;
+mod slot;
+#[cfg(test)]
+mod tests;
 
 pub(super) use arena::{Arena, HostExtent};
 pub(super) use folder::Folder;
