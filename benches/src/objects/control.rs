@@ -50,7 +50,8 @@ fn flat_against_single(scale: &ObjectScale, tensors: usize, goal: Goal) -> Outco
         }
         Ok(all)
     };
-    (flat()?, one_by_one()?); // memory is mapped
+    flat()?; // memory is mapped
+    one_by_one()?;
     let mut pairs = Vec::new();
     for _ in 0..scale.repetitions {
         let (value, found) = timed(flat);
