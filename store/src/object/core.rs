@@ -6,6 +6,7 @@
 //! state's lock is never taken with the catalog's held, nor the other way round.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Gone, Strange};
@@ -61,6 +62,16 @@ impl Core {
     /// Whether a version is one of the object layer, which looks after its file itself.
     pub(crate) fn has(&self, key: &str, version: u64) -> bool {
         self.catalog.lock().has(key, version)
+    }
+
+    /// Takes a number for a payload that a step will name; false when a version has it.
+    pub(crate) fn take_number(&self, key: &str, version: u64, path: PathBuf) -> bool {
+        let mut catalog = self.catalog.lock();
+        let is_free = !catalog.has(key, version);
+        if is_free {
+            catalog.note_strange(key, version, Strange::Foreign(path));
+        }
+        is_free
     }
 
     /// Wakes everybody who waits for an object.

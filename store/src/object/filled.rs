@@ -97,8 +97,9 @@ impl Filled {
         self.ranges.insert(start, end);
     }
 
-    pub(super) fn is_busy(&self) -> bool {
-        !self.busy.is_empty()
+    /// A range that somebody is writing.
+    pub(super) fn busy(&self) -> Option<&Range<u64>> {
+        self.busy.first()
     }
 
     /// The first range that was not filled.
@@ -145,7 +146,7 @@ mod tests {
             taken.iter().for_each(|pieces| filled.written(range.clone(), pieces));
         }
         filled.written(100..200, &pieces);
-        assert!(!filled.is_busy() && filled.take(100..200).is_ok());
+        assert!(filled.busy().is_none() && filled.take(100..200).is_ok());
         assert_eq!(filled.hole(), Some(300..1000));
     }
 

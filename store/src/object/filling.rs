@@ -292,9 +292,9 @@ impl Filling {
     fn check_filled(&self, state: &State) -> Result<()> {
         for (payload, filled) in state.payloads.iter().enumerate() {
             let class = &self.layout.payloads()[payload].class;
-            if filled.is_busy() {
+            if let Some(Range { start, end }) = filled.busy().cloned() {
                 let (key, class) = (self.key.clone(), class.clone());
-                return Err(Cause::FillOverlap { key, class, start: 0, end: 0 }.into());
+                return Err(Cause::FillOverlap { key, class, start, end }.into());
             }
             if let Some(hole) = filled.hole() {
                 let tensors = self.layout.tensors_in(payload, hole.clone());

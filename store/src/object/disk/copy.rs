@@ -56,6 +56,10 @@ impl DiskCopy {
         })?;
         let folder = objects.join(&manifest.key);
         disk.create_directory_durably(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+        if disk.exists(&path) {
+            let name = format!("{} version {}", manifest.key, manifest.version);
+            return Err(Cause::Exists { what: "object", name }.into()); // a step may name it
+        }
         let unfinished = path.with_extension(UNFINISHED);
         if disk.exists(&unfinished) {
             disk.remove(&unfinished).map_err(|e| Cause::io("remove", &unfinished, e))?;
@@ -71,7 +75,10 @@ impl DiskCopy {
             disk.rename(&unfinished, &copy.path)?;
             disk.sync_directory(&folder)
         };
-        finish().map_err(|e| Cause::io("rename", &copy.path, e))?;
+        if let Err(error) = finish() {
+            let _ = disk.remove(&copy.path); // it would be there again when the store is opened, deleted or not
+            return Err(Cause::io("rename", &copy.path, error).into());
+        }
         Ok(copy)
     }
 

@@ -61,13 +61,17 @@ fn a_version_that_is_there_is_never_set_again() {
     );
     let error = store.put_object("solver", 5, b"other bytes").unwrap_err();
     assert!(matches!(error.cause(), Cause::Exists { .. }), "nor by the other door: {error}");
-    assert_eq!(filling.commit().unwrap(), 6);
-    for version in [1, 5, 6] {
+    store.put_object("solver", 6, b"as trainers write it").unwrap();
+    assert!(filling.commit_as(6).is_err(), "nor what the other door has taken");
+    assert_eq!(filling.commit_as(7).unwrap(), 7);
+    drop(filling);
+    assert_eq!(set_as(&objects, "solver", 8), 8);
+    for version in [1, 5, 8] {
         check(&objects.get("solver", Which::Exact(version)).unwrap());
     }
-    objects.delete("solver", 6).unwrap();
-    assert_eq!(set_as(&objects, "solver", 7), 7);
-    assert!(objects.begin("solver", Expected::Version(6), &layout()).is_err());
+    objects.delete("solver", 8).unwrap();
+    assert_eq!(set_as(&objects, "solver", 9), 9);
+    assert!(objects.begin("solver", Expected::Version(8), &layout()).is_err());
 }
 
 // FX-69
