@@ -9,6 +9,7 @@
 //!   the row is ready and whoever waits is woken. Nothing polls and nothing scans.
 //! - A [`Claim`] is a leased micro-batch. A [`Step`] takes the claims of a global batch and commits them at once,
 //!   together with the new versions of the policies that they trained.
+//! - [`Objects`] are the state of agents, set and got under keys in immutable versions, in shared memory and in files.
 //!
 //! # What it promises
 //! An acknowledged call survives what its level says ([`Durability`]): nothing, any end of the process (the default),
