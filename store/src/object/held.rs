@@ -207,6 +207,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Source::Host(copy) = &self.source
+            && self.leased.objects.store.check_process().is_ok()
             && !self.leased.owner.may_be_trusted_gone()
         {
             let (owner, extents) = (self.leased.owner.clone(), copy.extents.clone());
