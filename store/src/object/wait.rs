@@ -1,7 +1,8 @@
 //! Waiting for versions: by threads, with or without a time-out, and as futures.
 //!
 //! Who waits begins to listen under the catalog's lock, right after he looked and found nothing; who commits notifies after he
-//! has changed the catalog. So no wake-up is lost.
+//! has changed the catalog. So no wake-up is lost. Nor is that of a store that closes: it is looked at under the same lock,
+//! which the close takes before it notifies. A key that is waited for is known to the catalog as long as somebody waits.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,19 +16,21 @@ use super::objects::{Get, Objects};
 use super::owner::Owner;
 use crate::consumer::Wait;
 use crate::error::{Cause, Result};
-use crate::sync::EventListener;
+use crate::sync::{Event, EventListener};
 
 /// What one look at the catalog led to.
 enum Look {
     Found(Leased),
-    NotThere(EventListener),
+    /// The event is kept beside its listener: as long as somebody has it, its key is not forgotten.
+    NotThere(EventListener, Arc<Event>),
 }
 
 impl Objects {
     /// One look. `failures` is how many fillings of the key had been given up when the wait began.
     fn look(&self, key: &str, ask: Ask, owner: &Owner, failures: &mut Option<u64>) -> Result<Look> {
-        self.check_open()?;
+        self.store.check_process()?;
         let mut catalog = self.core.catalog.lock();
+        self.check_open()?; // under the lock: who closes the store takes it to wake those who listen by then
         if let Some(leased) = self.lease(&mut catalog, key, ask, owner) {
             return Ok(Look::Found(leased));
         }
@@ -36,7 +39,7 @@ impl Objects {
             let (key, reason) = (key.to_owned(), state.failure.clone());
             return Err(Cause::FillingFailed { key, reason }.into());
         }
-        Ok(Look::NotThere(state.changed.listen()))
+        Ok(Look::NotThere(state.changed.listen(), state.changed.clone()))
     }
 
     fn lease(&self, catalog: &mut Catalog, key: &str, ask: Ask, owner: &Owner) -> Option<Leased> {
@@ -72,9 +75,9 @@ impl Objects {
         };
         let mut failures = None;
         loop {
-            let listener = match self.look(key, ask, owner, &mut failures)? {
+            let (listener, _event) = match self.look(key, ask, owner, &mut failures)? {
                 Look::Found(leased) => return Ok(leased),
-                Look::NotThere(listener) => listener,
+                Look::NotThere(listener, event) => (listener, event),
             };
             if wait == Wait::No || until.is_some_and(|until| clock.now() >= until) {
                 return Err(self.core.catalog.lock().missing(key, ask).into());
@@ -106,7 +109,7 @@ pub struct HeldFuture {
     ask: Ask,
     get: Get,
     failures: Option<u64>,
-    listener: Option<Pin<Box<EventListener>>>,
+    listener: Option<(Pin<Box<EventListener>>, Arc<Event>)>,
 }
 
 impl Future for HeldFuture {
@@ -115,7 +118,7 @@ impl Future for HeldFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         loop {
-            if let Some(listener) = &mut this.listener {
+            if let Some((listener, _)) = &mut this.listener {
                 if listener.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }
@@ -123,7 +126,7 @@ impl Future for HeldFuture {
             }
             match this.objects.look(&this.key, this.ask, &this.get.owner, &mut this.failures) {
                 Ok(Look::Found(leased)) => return Poll::Ready(leased.hold(&this.get)),
-                Ok(Look::NotThere(listener)) => this.listener = Some(Box::pin(listener)),
+                Ok(Look::NotThere(listener, event)) => this.listener = Some((Box::pin(listener), event)),
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }

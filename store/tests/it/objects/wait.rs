@@ -114,3 +114,30 @@ fn a_watch_tells_the_newest_version_each_time() {
         assert_eq!(waiting.join().unwrap().unwrap().version, 5);
     });
 }
+
+#[test]
+fn who_waits_for_a_key_that_was_never_set_is_not_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, objects) = anonymous(dir.path(), |o| o);
+    let woken = Arc::new(Woken::default());
+    let mut future = pin!(objects.get_async("solver", 1, Get::default()));
+    assert!(poll(future.as_mut(), &woken).is_pending());
+    store.run_once().unwrap(); // forgets keys that nobody waits for
+    set(&objects, "solver");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    let Poll::Ready(held) = poll(future.as_mut(), &woken) else { panic!("it still waits") };
+    check(&held.unwrap());
+}
+
+#[test]
+fn a_wait_that_begins_while_the_store_closes_ends() {
+    for _ in 0..30 {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, objects) = anonymous(dir.path(), |o| o);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| objects.get("solver", Which::AtLeast(1, Wait::Forever)));
+            store.close("the test is over");
+            assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Closed);
+        });
+    }
+}
