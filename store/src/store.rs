@@ -126,6 +126,7 @@ impl Store {
                 return Err(Cause::Exists { what: "policy", name: name.to_owned() }.into());
             }
             let Policy { version, objects, state_keys } = &policy;
+            objects.iter().try_for_each(|object| object::check_there(&self.0.directory, object))?;
             let objects = objects.iter().map(ObjectRef::record).collect();
             let (name, state_keys) = (name.to_owned(), state_keys.clone());
             Ok((Event::PolicyCreated { name, version: *version, objects, state_keys }, ()))
@@ -335,11 +336,17 @@ impl Store {
     pub fn objects(&self) -> Result<Objects> {
         self.0.check_writable("use its objects")?;
         let mut opened = self.0.objects.lock();
+        let is_first = opened.is_none();
         let core = match &*opened {
             Some(core) => core.clone(),
             None => opened.insert(Core::open(&self.0.directory, &self.0.options)?).clone(),
         };
-        Ok(Objects::new(self.clone(), core))
+        drop(opened);
+        let objects = Objects::new(self.clone(), core);
+        if is_first {
+            objects.bury_deleted();
+        }
+        Ok(objects)
     }
 
     /// Reads an object, every byte checked.

@@ -7,6 +7,7 @@ use super::host::HostExtent;
 use super::objects::Objects;
 use super::owner::Owner;
 use crate::error::{Cause, Result};
+use crate::step::{Over, Retirement};
 
 impl Objects {
     /// Commits what was prepared, all or nothing, and wakes who waits for it.
@@ -55,15 +56,36 @@ impl Objects {
         self.core.catalog.lock().quarantine(owner, extents);
     }
 
+    /// Removes the files of versions that are gone, but for those that a step stands on. Decided under the state's lock, under
+    /// which a step that names a version looks for its file. A file that an undone step named waits until that is on stable
+    /// storage: a power failure before would bring the step back.
     pub(super) fn bury(&self, gone: Vec<Gone>) {
         if gone.iter().all(|gone| gone.copies.disk.is_none()) {
             return;
         }
-        let state = self.store.0.state.lock();
-        let named: Vec<bool> =
-            gone.iter().map(|gone| state.committed_object(&gone.key, gone.version).is_some()).collect();
+        let shared = &self.store.0;
+        let (mut free, mut waiting) = (Vec::new(), Vec::new());
+        let state = shared.state.lock();
+        for Gone { key, version, copies } in gone {
+            let Some(path) = copies.file() else { continue };
+            if state.committed_object(&key, version).is_some() {
+                continue;
+            }
+            if state.was_named(&key, version) {
+                waiting.push(Retirement { commits: state.commits, key, over: Over::Version(version) });
+            } else {
+                free.extend(self.core.set_aside(&path).map(|aside| (key, version, aside)));
+            }
+        }
         drop(state);
-        let unnamed = gone.into_iter().zip(named).filter(|(_, named)| !named).map(|(gone, _)| gone);
-        self.core.remove_files(unnamed);
+        self.core.remove_files(free);
+        shared.retiring.add(waiting);
+        shared.retire_due();
+    }
+
+    /// Ends what an earlier process began to delete.
+    pub(crate) fn bury_deleted(&self) {
+        let gone = self.core.catalog.lock().retain_undeleted();
+        self.bury(gone);
     }
 }

@@ -6,11 +6,11 @@
 //! state's lock is never taken with the catalog's held, nor the other way round.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{Catalog, Gone, Strange};
-use super::disk::{Found, look_at, remove_unfinished};
+use super::catalog::{Catalog, Strange};
+use super::disk::{Found, look_at, remove_unfinished, set_aside};
 use super::host::{Arena, Folder, Journal, Recovered};
 use super::options::ObjectOptions;
 use super::stats::Counters;
@@ -42,16 +42,13 @@ impl Core {
         objects.validate()?;
         let mut catalog = Catalog::default();
         recover_disk(directory, &mut catalog)?;
-        let mut folder = Folder::open(&objects.host_folder, directory);
+        let (folder, journal) = match Folder::open(&objects.host_folder, directory)? {
+            Some(folder) => open_journal(folder)?,
+            None => (None, None),
+        };
         let arena = Arena::new(folder.as_ref().map(Folder::path), &objects);
-        if let Some(taken) = &folder {
-            match Journal::open(taken.path()) {
-                Ok((journal, recovered)) => recover_host(&arena, &mut catalog, journal, recovered),
-                Err(error) => {
-                    tracing::warn!(%error, "objects in the host tier end with this process");
-                    folder = folder.filter(|_| false);
-                }
-            }
+        if let Some((journal, recovered)) = journal {
+            recover_host(&arena, &mut catalog, journal, recovered)?;
             arena.remove_strays();
         }
         let (directory, clock) = (directory.clone(), options.clock.clone());
@@ -80,14 +77,30 @@ impl Core {
         catalog.keys.values().for_each(|state| _ = state.changed.notify(usize::MAX));
     }
 
-    /// Removes the files of versions that are gone.
-    pub(super) fn remove_files(&self, gone: impl Iterator<Item = Gone>) {
-        for path in gone.filter_map(|gone| gone.copies.file()) {
-            match self.directory.disk.remove(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+    /// Takes a file's name away, so that nobody finds it; under the state's lock, where a removal would take its time.
+    pub(crate) fn set_aside(&self, path: &Path) -> Option<PathBuf> {
+        let aside = set_aside(path);
+        match self.directory.disk.rename(path, &aside) {
+            Ok(()) => return Some(aside),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
+            }
+        }
+        None
+    }
+
+    /// Removes files that were set aside, on stable storage.
+    pub(crate) fn remove_files(&self, files: impl IntoIterator<Item = (String, u64, PathBuf)>) {
+        let disk = &*self.directory.disk;
+        for (key, version, path) in files {
+            let removed =
+                disk.remove(&path).and_then(|()| disk.sync_directory(path.parent().unwrap_or(&path)));
+            match removed {
+                Ok(()) => _ = self.catalog.lock().deleted_files.remove(&(key, version)),
+                Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
                 }
-                _ => {}
             }
         }
     }
@@ -120,13 +133,38 @@ fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
     Ok(())
 }
 
+/// Opens the journal of a folder. A folder that has none, and no room for one, is not used; what one that has says is not
+/// given up.
+fn open_journal(folder: Folder) -> Result<(Option<Folder>, Option<(Journal, Recovered)>)> {
+    match Journal::open(folder.path()) {
+        Ok(journal) => Ok((Some(folder), Some(journal))),
+        Err(error) if folder.holds_objects() => Err(Cause::io("open", folder.path(), error).into()),
+        Err(error) => {
+            tracing::warn!(%error, "objects in the host tier end with this process");
+            Ok((None, None))
+        }
+    }
+}
+
 /// Takes in what the journal says lies in segments. Bytes are checked when somebody first asks for them.
-fn recover_host(arena: &Arc<Arena>, catalog: &mut Catalog, journal: Journal, recovered: Recovered) {
+fn recover_host(
+    arena: &Arc<Arena>,
+    catalog: &mut Catalog,
+    journal: Journal,
+    recovered: Recovered,
+) -> Result<()> {
+    let mut lost = Vec::new();
     recovered.last.iter().for_each(|(key, version)| catalog.number_was_used(key, *version));
     for (manifest, entry) in recovered.objects {
+        let name = (manifest.key.clone(), manifest.version);
         match adopt(arena, &manifest, &entry) {
-            Ok(copy) => catalog.recover(manifest, Copies::host(Arc::new(copy)), entry.once),
+            Ok(copy) => {
+                if !catalog.recover(manifest, Copies::host(Arc::new(copy)), entry.once) {
+                    lost.push(name);
+                }
+            }
             Err(reason) => {
+                lost.push(name);
                 tracing::error!(
                     key = manifest.key,
                     version = manifest.version,
@@ -136,7 +174,7 @@ fn recover_host(arena: &Arc<Arena>, catalog: &mut Catalog, journal: Journal, rec
             }
         }
     }
-    catalog.begin_journal(journal);
+    catalog.begin_journal(journal, recovered.deleted, &lost)
 }
 
 fn adopt(arena: &Arc<Arena>, manifest: &Manifest, entry: &Entry) -> Result<HostCopy, String> {

@@ -20,9 +20,10 @@ impl Objects {
         let over = self.core.catalog.lock().end_quarantines();
         drop(over);
         let mut catalog = self.core.catalog.lock();
-        catalog.tend_journal();
+        let free = catalog.tend_journal();
         catalog.forget_idle_keys();
         drop(catalog);
+        drop(free);
         self.spill_to_water_mark()
     }
 

@@ -72,6 +72,6 @@ pub use wait::{HeldFuture, Watch};
 
 pub(crate) use self::core::Core;
 pub(crate) use disk::{is_ours, verify_file};
-pub(crate) use named::{check, files_over, path_in, path_of, read, retire, write};
+pub(crate) use named::{check, check_there, files_over, path_in, path_of, read, retire, write};
 
 use host::Entry;

@@ -74,7 +74,8 @@ impl Objects {
                 Err(error) if self.copies(manifest).disk.is_none() => return Err(error),
                 Err(error) => {
                     tracing::error!(%error, "a damaged copy in the host tier is replaced from the disk");
-                    self.core.catalog.lock().take_host(&manifest.key, manifest.version);
+                    let damaged = self.core.catalog.lock().take_host(&manifest.key, manifest.version);
+                    drop((damaged, copy)); // there may be room for just one
                 }
             }
         }
@@ -168,7 +169,8 @@ impl Objects {
 
     pub(super) fn demote_leased(&self, manifest: &Manifest) -> Result<u64> {
         self.disk_copy(manifest)?;
-        self.core.catalog.lock().take_host(&manifest.key, manifest.version);
+        let copy = self.core.catalog.lock().take_host(&manifest.key, manifest.version);
+        drop(copy);
         Ok(manifest.version)
     }
 

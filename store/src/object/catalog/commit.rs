@@ -3,7 +3,7 @@
 use super::super::manifest::Manifest;
 use super::super::set::{Expected, conflict};
 use super::super::version::Copies;
-use super::copies::entry;
+use super::copies::{entry, unnoted};
 use super::{Catalog, KeyState, Version};
 use crate::error::{Cause, Result};
 
@@ -76,11 +76,13 @@ impl Catalog {
                 })
                 .collect();
             // All or none: after a crash nobody sees a part of them.
-            if entries.len() == incoming.len() {
-                journal
-                    .commit(&entries)
-                    .map_err(|e| Cause::io("write", "the journal of the host tier", e))?;
-            }
+            let noted = if entries.len() == incoming.len() {
+                journal.commit(&entries)
+            } else {
+                let mut members = incoming.iter().map(|member| &member.manifest);
+                members.try_for_each(|manifest| journal.use_number(&manifest.key, manifest.version))
+            };
+            noted.map_err(unnoted)?;
         }
         for Incoming { manifest, copies, once, .. } in incoming {
             self.gets += 1;

@@ -11,7 +11,7 @@ mod commit;
 mod copies;
 mod key;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::host::{HostExtent, Journal};
@@ -19,10 +19,11 @@ use super::manifest::Manifest;
 use super::owner::Owner;
 use super::version::Copies;
 use crate::clock::Timestamp;
-use crate::error::Cause;
+use crate::error::{Cause, Result};
 use crate::schema::nearest;
 
 pub(super) use commit::Incoming;
+use copies::{Parked, unnoted};
 pub(super) use key::{Ask, Strange, newest_as_text};
 use key::{KeyState, Version};
 
@@ -59,6 +60,10 @@ pub(crate) struct Catalog {
     gets: u64,
     pub(super) journal: Option<Journal>,
     quarantined: Vec<Quarantined>,
+    /// Memory that the journal does not yet say to be free.
+    parked: Vec<Parked>,
+    /// Versions that were deleted, and whose files may still be there.
+    pub(super) deleted_files: BTreeSet<(String, u64)>,
 }
 
 impl Catalog {
@@ -70,8 +75,8 @@ impl Catalog {
         self.keys.entry(key.to_owned()).or_default()
     }
 
-    /// Takes a version in that was there before this process, or a number that was used.
-    pub(super) fn recover(&mut self, manifest: Manifest, copies: Copies, once: bool) {
+    /// Takes a version in that was there before this process. False when another of the same number is there, which stays.
+    pub(super) fn recover(&mut self, manifest: Manifest, copies: Copies, once: bool) -> bool {
         let state = self.key(&manifest.key.clone());
         state.last = state.last.max(manifest.version);
         if let Some(there) = state.versions.get_mut(&manifest.version) {
@@ -81,13 +86,14 @@ impl Catalog {
                     version = manifest.version,
                     "two copies of a version differ"
                 );
-                return;
+                return false;
             }
             there.copies.host = there.copies.host.take().or(copies.host);
             there.copies.disk = there.copies.disk.take().or(copies.disk);
-            return;
+            return true;
         }
         state.versions.insert(manifest.version, Version::new(manifest, copies, once, 0));
+        true
     }
 
     /// Notes a file that stands where a version would.
@@ -177,6 +183,8 @@ impl Catalog {
             version.leases == 0 && !version.moving && (version.deleted || old)
         };
         let gone: Vec<(u64, Version)> = state.versions.extract_if(.., over).collect();
+        let marked = gone.iter().filter(|(_, version)| version.deleted && version.copies.disk.is_some());
+        self.deleted_files.extend(marked.map(|(number, _)| (key.to_owned(), *number)));
         let gone = gone.into_iter().map(|(version, held)| Gone {
             key: key.to_owned(),
             version,
@@ -184,18 +192,28 @@ impl Catalog {
         });
         let gone: Vec<Gone> = gone.collect();
         for Gone { key, version, copies } in &gone {
-            if copies.host.is_some() {
-                self.note_dropped(key, *version);
-            }
+            copies.host.iter().for_each(|copy| self.note_dropped(key, *version, copy));
         }
         gone
     }
 
-    /// Marks a version as deleted: nobody finds it any more. False when there is none.
-    pub(super) fn mark_deleted(&mut self, key: &str, version: u64) -> bool {
-        let Some(found) = self.version(key, version).filter(|found| !found.deleted) else { return false };
+    /// Marks a version as deleted: nobody finds it any more, in the next process either. False when there is none.
+    pub(super) fn mark_deleted(&mut self, key: &str, version: u64) -> Result<bool> {
+        let Catalog { keys, journal, .. } = self;
+        let found = keys.get_mut(key).and_then(|state| state.versions.get_mut(&version));
+        let Some(found) = found.filter(|found| !found.deleted) else { return Ok(false) };
+        let stays = found.leases > 0 || found.moving || found.copies.disk.is_some();
+        if let Some(journal) = journal.as_mut().filter(|_| stays) {
+            journal.delete_version(key, version).map_err(unnoted)?;
+        }
         found.deleted = true;
-        true
+        Ok(true)
+    }
+
+    /// Lets the versions go that were deleted, and that nobody holds.
+    pub(super) fn retain_undeleted(&mut self) -> Vec<Gone> {
+        let keys: Vec<String> = self.keys.keys().cloned().collect();
+        keys.iter().flat_map(|key| self.retain(key, usize::MAX)).collect()
     }
 
     /// Keeps memory out of use until its owner has ended.

@@ -14,6 +14,13 @@ use crate::object::version::HostCopy;
 
 /// What a file that is being written is called.
 const UNFINISHED: &str = "spill";
+/// What a file that is about to be removed is called.
+const ASIDE: &str = "gone";
+
+/// What a file is called between its version's end and its own.
+pub(crate) fn set_aside(path: &Path) -> PathBuf {
+    path.with_extension(ASIDE)
+}
 
 /// A version's bytes in a file.
 #[derive(Debug)]
@@ -240,9 +247,9 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Removes what a process that died left half written in a key's folder.
+/// Removes what a process that died left half written, or half removed, in a key's folder.
 pub(crate) fn remove_unfinished(disk: &dyn Disk, files: &[PathBuf]) {
-    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == UNFINISHED)) {
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == UNFINISHED || e == ASIDE)) {
         if let Err(error) = disk.remove(path) {
             tracing::warn!(path = %path.display(), %error, "what is left of a spill could not be removed");
         }

@@ -13,12 +13,13 @@
 mod copy;
 mod header;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::disk::Disk;
-use crate::error::{Kind, Result};
+use crate::error::{Cause, Result};
 
-pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished};
+pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished, set_aside};
 pub(crate) use header::METADATA_KEY;
 
 /// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file.
@@ -31,10 +32,13 @@ pub(crate) fn verify_file(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
     Ok(Some(copy.bytes()))
 }
 
-/// Whether a file is a version of the object layer, sound or not.
+/// Whether a file is a version of the object layer, sound or not. One that cannot be looked at may be.
 pub(crate) fn is_ours(disk: &dyn Disk, path: &Path) -> bool {
     match look_at(disk, path) {
         Ok(found) => matches!(found, Found::Ours { .. }),
-        Err(error) => error.kind() == Kind::Corrupt,
+        Err(error) => match error.cause() {
+            Cause::Io { source, .. } => source.kind() != ErrorKind::NotFound,
+            _ => true,
+        },
     }
 }

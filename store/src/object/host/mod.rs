@@ -23,5 +23,5 @@ mod tests;
 pub(super) use arena::{Arena, HostExtent};
 pub(super) use folder::Folder;
 pub use folder::{HostLeftover, host_leftovers};
-pub(super) use journal::{Entry, Journal, Recovered};
+pub(super) use journal::{Entry, Journal, Kept, Recovered};
 pub use segment::SegmentInfo;

@@ -160,6 +160,85 @@ fn folders_that_stores_leave_behind_are_told_and_are_given_back() {
     fs::rename(dir.path().join("store"), dir.path().join("moved")).unwrap();
 }
 
+/// A host tier without room for another journal: everything that was committed stays, and so do the numbers.
+#[test]
+fn a_journal_that_cannot_be_written_anew_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (_store, objects) = with_folder(dir.path());
+        set(&objects, "solver");
+    }
+    fs::create_dir(folder(dir.path()).join("journal.tmp")).unwrap();
+    for version in 2..4 {
+        let (_store, objects) = with_folder(dir.path());
+        check(&objects.get("solver", Which::Latest).unwrap());
+        assert_eq!(set(&objects, "solver"), version);
+    }
+    fs::remove_dir(folder(dir.path()).join("journal.tmp")).unwrap();
+    let (_store, objects) = with_folder(dir.path());
+    check(&objects.get("solver", Which::Exact(3)).unwrap());
+}
+
+#[test]
+fn an_owner_that_was_cut_off_by_a_kill_clears_nothing_and_another_boot_does() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (_store, objects) = with_folder(dir.path());
+        set(&objects, "solver");
+    }
+    let owner = folder(dir.path()).join("OWNER");
+    let whole = fs::read_to_string(&owner).unwrap();
+    for cut in [0, 1, whole.len() - 1] {
+        fs::write(&owner, &whole[..cut]).unwrap();
+        let (_store, objects) = with_folder(dir.path());
+        check(&objects.get("solver", Which::Latest).unwrap());
+        assert_eq!(fs::read_to_string(&owner).unwrap(), whole);
+    }
+    let line = whole.rfind("boot ").unwrap();
+    fs::write(&owner, format!("{}boot {:032x}\n", &whole[..line], 1)).unwrap();
+    let (_store, objects) = with_folder(dir.path());
+    assert!(objects.list().is_empty());
+}
+
+#[test]
+fn a_deleted_version_that_was_held_or_is_on_disk_stays_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (store, objects) = with_folder(dir.path());
+        set(&objects, "held");
+        set(&objects, "spilled");
+        set(&objects, "named");
+        objects.spill("spilled", Which::Latest).unwrap();
+        let named = objects.reference("named", 1).unwrap();
+        store.declare_policy("named", Policy::volatile().version(1).objects(&[named])).unwrap();
+        let held = ["held", "spilled"].map(|key| objects.get(key, Which::Latest).unwrap());
+        for key in ["held", "spilled", "named"] {
+            objects.delete(key, 1).unwrap();
+        }
+        std::mem::forget(held);
+        drop((store, objects));
+    }
+    // What is held keeps the store open; the next process finds a copy of it.
+    let copy = tempfile::tempdir().unwrap();
+    copy_tree(&dir.path().join("store"), &copy.path().join("store"));
+    drop(with_folder(copy.path()));
+    for file in fs::read_dir(folder(dir.path())).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = file.file_name().unwrap().to_owned();
+        if name != "LOCK" && name != "OWNER" {
+            fs::copy(&file, folder(copy.path()).join(name)).unwrap();
+        }
+    }
+    for _ in 0..2 {
+        let (_store, objects) = with_folder(copy.path());
+        assert!(objects.list().is_empty(), "{:?}", objects.list());
+        let file = |key| copy.path().join("store/objects").join(key).join("00000000000000000001.safetensors");
+        assert_eq!((file("spilled").exists(), file("named").exists()), (false, true));
+        assert!(["held", "spilled", "named"].iter().all(|key| objects.get(key, Which::Latest).is_err()));
+    }
+    let (_store, objects) = with_folder(copy.path());
+    assert_eq!(set_as(&objects, "named", 2), 2);
+}
+
 #[test]
 fn a_folder_that_somebody_else_has_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -167,11 +246,11 @@ fn a_folder_that_somebody_else_has_is_left_alone() {
     set(&objects, "solver");
     drop((store, objects));
     let taken = LocalDisk.lock(&folder(dir.path()).join("LOCK"), LockKind::Exclusive, "1").unwrap().unwrap();
-    let (store, objects) = with_folder(dir.path());
-    assert!(objects.list().is_empty());
-    assert_eq!(set(&objects, "judge"), 1);
-    drop((store, objects, taken));
-    let (_store, objects) = with_folder(dir.path());
+    let store =
+        Store::open(dir.path().join("store"), options(HostFolder::At(dir.path().join("host")))).unwrap();
+    let error = store.objects().unwrap_err();
+    assert!(matches!(error.cause(), Cause::Locked { pid: 1, .. }), "numbers would come again: {error}");
+    drop(taken);
+    let objects = store.objects().unwrap();
     check(&objects.get("solver", Which::Latest).unwrap());
-    assert!(objects.get("judge", Which::Latest).is_err(), "it lay in memory of that process");
 }
