@@ -45,6 +45,9 @@ impl Objects {
 
     /// Tells everybody who waits for a key that a filling of it was given up.
     pub(super) fn filling_failed(&self, key: &str, reason: &str) {
+        if self.store.check_process().is_err() {
+            return; // a forked child: it is its parent's
+        }
         let mut catalog = self.core.catalog.lock();
         let state = catalog.key(key);
         state.failures += 1;

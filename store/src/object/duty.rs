@@ -1,6 +1,8 @@
 //! What is due from time to time: memory of processes that have ended, a journal that is mostly over, a host tier that is
 //! nearly full.
 
+use std::collections::BTreeSet;
+
 use super::catalog::Ask;
 use super::objects::Objects;
 use super::owner::Owner;
@@ -15,7 +17,8 @@ impl Objects {
     /// the one that was not asked for the longest first.
     ///
     /// # Errors
-    /// `capacity` when the disk is full; `corrupt` when a version in memory is damaged: it stays where it is.
+    /// `capacity` when the disk is full; `corrupt` when a version in memory is damaged: it stays where it is, and others go in
+    /// its place. The first of these errors.
     pub fn run_once(&self) -> Result<()> {
         let over = self.core.catalog.lock().end_quarantines();
         drop(over);
@@ -34,8 +37,9 @@ impl Objects {
         if arena.taken_bytes() <= part(high) {
             return Ok(());
         }
+        let (mut failed, mut first) = (BTreeSet::new(), Ok(()));
         while arena.taken_bytes() > part(low) {
-            let Some((key, version)) = self.core.catalog.lock().victim() else { return Ok(()) };
+            let Some((key, version)) = self.core.catalog.lock().victim(&failed) else { break };
             let ask = Ask::Any(version);
             let leased = match self.lease_when_there(&key, ask, Wait::No, &Owner::Here) {
                 Ok(leased) => leased,
@@ -43,9 +47,12 @@ impl Objects {
                 Err(error) if matches!(error.cause(), Cause::ObjectGone { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            self.demote_leased(&leased.manifest)?;
+            if let Err(error) = self.demote_leased(&leased.manifest) {
+                failed.insert((key, version)); // others may go
+                first = first.and(Err(error));
+            }
         }
-        Ok(())
+        first
     }
 
     /// Gives all memory of the host tier back to the machine, with its folder: when the store will not be opened on this machine

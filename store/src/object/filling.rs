@@ -172,6 +172,7 @@ impl Filling {
     }
 
     fn take(&self, payload: usize, range: Range<u64>) -> Result<Vec<super::filled::Piece>> {
+        self.objects.check_open()?; // a forked child shares the memory with its parent
         let mut state = self.state.lock();
         self.check_phase(state.phase)?;
         state.payloads[payload].take(range.clone()).map_err(|busy| {

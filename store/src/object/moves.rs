@@ -116,7 +116,10 @@ impl Objects {
 
     fn write_file(&self, moving: &Moving<'_>, host: &HostCopy) -> Result<Arc<DiskCopy>> {
         let (directory, manifest) = (&self.core.directory, moving.manifest);
-        let written = DiskCopy::write(&*directory.disk, &directory.objects(), manifest, moving.once, host);
+        let (key, version) = (&*manifest.key, manifest.version);
+        let named = self.store.0.state.lock().committed_object(key, version).cloned();
+        let (disk, folder) = (&*directory.disk, directory.objects());
+        let written = DiskCopy::write(disk, &folder, manifest, moving.once, host, named.as_ref());
         let copy = Arc::new(written.inspect_err(|error| self.count_corrupt(error))?);
         if let Some(found) = self.core.catalog.lock().version(&manifest.key, manifest.version) {
             found.copies.disk = Some(copy.clone());

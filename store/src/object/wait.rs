@@ -148,7 +148,7 @@ impl Watch {
     /// # Errors
     /// `retry` when whoever was to fill it gave up; `closed` when the store is.
     pub fn next(&mut self, wait: Wait) -> Result<Option<Arc<Manifest>>> {
-        let ask = Ask::AtLeast(self.seen + 1);
+        let ask = Ask::AtLeast(self.seen.saturating_add(1));
         match self.objects.lease_when_there(&self.key, ask, wait, &Owner::Here) {
             Ok(leased) => {
                 self.seen = leased.manifest.version;

@@ -1,6 +1,7 @@
 //! The objects that policies stand on, and versions that were set, byte by byte.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::fault::FaultKind;
@@ -38,7 +39,10 @@ pub(super) fn check_objects(
         progress(VerifyProgress { stage: VerifyStage::Objects, done_bytes, total_bytes });
         named.insert(path);
     }
-    for file in files_under(disk, &folder).into_iter().filter(|file| !named.contains(file)) {
+    let is_version = |file: &PathBuf| file.extension().is_some_and(|e| e == "safetensors");
+    for file in
+        files_under(disk, &folder).into_iter().filter(|file| is_version(file) && !named.contains(file))
+    {
         check_unnamed(disk, file, report);
     }
     damaged
@@ -53,6 +57,7 @@ fn check_unnamed(disk: &dyn Disk, path: PathBuf, report: &mut VerifyReport) {
         }
         Ok(None) => report.orphans.push(path),
         Err(error) => match error.cause() {
+            Cause::Io { source, .. } if source.kind() == ErrorKind::NotFound => {} // its version went meanwhile
             Cause::Corrupt { offset, reason, .. } => {
                 report.fault(FaultKind::Object, &path, *offset, reason.clone());
             }

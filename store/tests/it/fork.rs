@@ -124,3 +124,33 @@ fn a_store_that_was_let_go_can_be_opened_though_a_child_lives_on() {
     }
     again.unwrap();
 }
+
+#[test]
+fn a_forked_child_writes_nothing_into_what_its_parent_fills() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HostFolder::At(folder.path().join("host"));
+    let options = Options::default().objects(ObjectOptions::default().host_folder(host));
+    let store = Store::open(folder.path().join("store"), options).unwrap();
+    let objects = store.objects().unwrap();
+    let layout = Layout::builder().tensor("weights", "w", Dtype::U8, &[256]).build().unwrap();
+    let filling = objects.begin("solver", Expected::Any, &layout).unwrap();
+    filling.write("w", 0, &[7; 256]).unwrap();
+    let filling = RefCell::new(Some(filling));
+    let refused = in_child(|| {
+        let filling = filling.take().unwrap();
+        let refused = [
+            filling.write("w", 0, &[8; 256]),
+            filling.write_class("weights", 0, &[8; 256]),
+            filling.filled_elsewhere("weights"),
+        ];
+        filling.fail("the child gives it up");
+        refused
+            .iter()
+            .all(|result| matches!(result.as_ref().map_err(Error::cause), Err(Cause::Forked { .. })))
+    });
+    assert!(refused, "each with the reason");
+    filling.take().unwrap().commit().unwrap();
+    let held = objects.get("solver", Which::Latest).unwrap();
+    held.verify().unwrap();
+    assert_eq!(held.tensor("w").unwrap().to_vec().unwrap(), [7; 256]);
+}

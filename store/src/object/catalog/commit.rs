@@ -43,7 +43,7 @@ impl Catalog {
             numbers.push(if member.numbered {
                 chosen(key, member.manifest.version, last, self)?
             } else {
-                last + 1
+                last.checked_add(1).filter(|next| *next < u64::MAX).ok_or_else(|| no_number(key, last))?
             });
         }
         Ok(numbers)
@@ -95,8 +95,17 @@ impl Catalog {
     }
 }
 
+/// There is no number that could come next.
+fn no_number(key: &str, version: u64) -> Cause {
+    let reason = format!("no version can follow {version} of {key:?}; choose a lower number, or another key");
+    Cause::Argument { what: "version", reason }
+}
+
 /// A number that a caller chose, if it can be used.
 fn chosen(key: &str, version: u64, last: u64, catalog: &Catalog) -> Result<u64> {
+    if version == u64::MAX {
+        return Err(no_number(key, version).into());
+    }
     if version > last {
         return Ok(version);
     }

@@ -137,7 +137,7 @@ impl Catalog {
             Ask::Exact(wanted) | Ask::AtLeast(wanted) | Ask::Any(wanted) => {
                 Cause::ObjectNotYet { key, wanted, newest }
             }
-            Ask::Once => Cause::ObjectNotYet { key, wanted: state.last + 1, newest },
+            Ask::Once => Cause::ObjectNotYet { key, wanted: state.last.saturating_add(1), newest },
             Ask::Latest => Cause::ObjectGone { key, wanted: state.last, newest },
         }
     }
@@ -238,10 +238,11 @@ impl Catalog {
 
     /// The version whose host copy is to go to the disk next: of those that nobody holds the one whose bytes are least likely
     /// to be wanted, state of the optimizer before weights, and among equals the one that was not asked for the longest.
-    pub(super) fn victim(&self) -> Option<(String, u64)> {
+    pub(super) fn victim(&self, except: &BTreeSet<(String, u64)>) -> Option<(String, u64)> {
         let held =
             self.keys.iter().flat_map(|(key, state)| state.versions.iter().map(move |(n, v)| (key, n, v)));
         let idle = held.filter(|(.., v)| v.leases == 0 && !v.moving && !v.deleted && v.copies.host.is_some());
+        let idle = idle.filter(|(key, number, _)| !except.contains(&((*key).clone(), **number)));
         let victim = idle.min_by_key(|(.., v)| (v.holds_weights(), v.used));
         victim.map(|(key, number, _)| (key.clone(), *number))
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::header::{self, HEADER_BYTES_MAX};
+use super::is_ours;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Cause, Result};
 use crate::numbered::number_of;
@@ -48,13 +49,14 @@ fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Cause {
 
 impl DiskCopy {
     /// Writes a version: whole and on stable storage when this returns, and otherwise not there. Every chunk is checked on its
-    /// way.
+    /// way. A damaged file of the version is replaced, but for one that a step names (`named`) with other bytes.
     pub(crate) fn write(
         disk: &dyn Disk,
         objects: &Path,
         manifest: &Manifest,
         once: bool,
         host: &HostCopy,
+        named: Option<&ObjectRef>,
     ) -> Result<Self> {
         let path = path_in(objects, &manifest.key, manifest.version);
         let encoded = header::encode(manifest, once).map_err(|reason| Cause::Argument {
@@ -63,16 +65,21 @@ impl DiskCopy {
         })?;
         let folder = objects.join(&manifest.key);
         disk.create_directory_durably(&folder).map_err(|e| Cause::io("create", &folder, e))?;
-        if disk.exists(&path) {
-            let name = format!("{} version {}", manifest.key, manifest.version);
-            return Err(Cause::Exists { what: "object", name }.into()); // a step may name it
-        }
+        let is_there = disk.exists(&path);
         let unfinished = path.with_extension(UNFINISHED);
         if disk.exists(&unfinished) {
             disk.remove(&unfinished).map_err(|e| Cause::io("remove", &unfinished, e))?;
         }
         let header_crc = Some(crc32c::crc32c(&encoded.bytes));
         let copy = DiskCopy { path, starts: encoded.starts, bytes: encoded.file_bytes, header_crc };
+        let is_meant = match named {
+            Some(named) => copy.reference(disk, manifest)? == *named,
+            None => true,
+        };
+        if is_there && !(is_meant && is_ours(disk, &copy.path)) {
+            let name = format!("{} version {}", manifest.key, manifest.version);
+            return Err(Cause::Exists { what: "object", name }.into());
+        }
         let written = copy.write_all(disk, &unfinished, &encoded.bytes, manifest, host);
         if let Err(error) = written {
             let _ = disk.remove(&unfinished); // else whoever opens the store next does

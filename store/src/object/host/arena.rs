@@ -17,6 +17,7 @@ use crate::numbered::Numbered;
 use crate::object::memory::Memory;
 use crate::object::options::ObjectOptions;
 use crate::object::stats::ObjectStats;
+use crate::process;
 use crate::sync::Mutex;
 
 /// Where large extents begin: large pages do.
@@ -32,6 +33,8 @@ pub(crate) struct Arena {
     limit: u64,
     segment_bytes_max: u64,
     pageable: bool,
+    /// The process whose memory it gives. A forked child of it gives nothing back, and takes no lock to do so.
+    opened_by: u32,
     inner: Mutex<Inner>,
 }
 
@@ -73,6 +76,7 @@ impl Arena {
             limit: options.host_bytes_max,
             segment_bytes_max: options.segment_bytes,
             pageable: options.pageable,
+            opened_by: process::current(),
             inner: Mutex::new(Inner { folder: folder.map(Path::to_owned), next: 1, ..Inner::default() }),
         })
     }
@@ -306,6 +310,9 @@ impl HostExtent {
 
 impl Drop for HostExtent {
     fn drop(&mut self) {
+        if process::current() != self.arena.opened_by {
+            return;
+        }
         let mut inner = self.arena.inner.lock();
         match &self.home {
             Home::Heap(_) => inner.pageable_bytes -= self.bytes,

@@ -243,6 +243,31 @@ fn a_step_names_a_version_that_was_set_and_keeps_it() {
 }
 
 #[test]
+fn a_damaged_file_is_replaced_by_the_good_copy_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (_store, objects) = with_folder(dir.path());
+        set(&objects, "solver");
+        objects.spill("solver", Which::Latest).unwrap();
+    }
+    let path = file(dir.path(), "solver", 1);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    {
+        let (_store, objects) = with_folder(dir.path());
+        objects.demote("solver", Which::Latest).unwrap();
+        assert_eq!(tiers(&objects, "solver", 1), [Tier::Disk]);
+        check(&objects.get("solver", Which::Latest).unwrap());
+        assert!(fs::read(&path).unwrap() == whole);
+    }
+    fs::write(&path, b"of somebody else").unwrap();
+    let (_store, objects) = with_folder(dir.path());
+    let error = objects.demote("solver", Which::Latest).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Exists { .. }), "{error}");
+    check(&objects.get("solver", Which::Latest).unwrap());
+}
+
+#[test]
 fn verify_checks_versions_that_no_step_names_chunk_by_chunk() {
     let dir = tempfile::tempdir().unwrap();
     let (store, objects) = anonymous(dir.path(), |o| o);
@@ -254,6 +279,8 @@ fn verify_checks_versions_that_no_step_names_chunk_by_chunk() {
     assert!(report.is_sound() && report.orphans.is_empty(), "{report:?}");
     assert_eq!(report.checked.objects, 1);
     let path = file(dir.path(), "solver", 1);
+    fs::write(path.with_extension("spill"), &fs::read(&path).unwrap()[..5000]).unwrap();
+    assert!(verify().is_sound(), "half a spill is nobody's");
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.len() - 5;
     bytes[at] ^= 1;

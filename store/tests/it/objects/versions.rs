@@ -137,3 +137,17 @@ fn from_the_second_swap_on_nothing_is_mapped() {
     assert_eq!((last.pageable_fallbacks, last.sets), (0, 32));
     check(&objects.get("solver", Which::Latest).unwrap());
 }
+
+#[test]
+fn the_last_number_of_all_is_refused_and_none_follows_the_one_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) = anonymous(dir.path(), |o| o);
+    let filling = objects.begin("solver", Expected::Any, &layout()).unwrap();
+    fill(&filling, 1);
+    let error = filling.commit_as(u64::MAX).unwrap_err();
+    assert!(error.kind() == Kind::Input && error.to_string().contains(&u64::MAX.to_string()), "{error}");
+    assert_eq!(filling.commit_as(u64::MAX - 1).unwrap(), u64::MAX - 1);
+    let next = objects.begin("solver", Expected::Any, &layout()).unwrap();
+    fill(&next, 1);
+    assert_eq!(next.commit().unwrap_err().kind(), Kind::Input);
+}
