@@ -42,14 +42,16 @@ impl Core {
         objects.validate()?;
         let mut catalog = Catalog::default();
         recover_disk(directory, &mut catalog)?;
-        let (folder, journal) = match Folder::open(&objects.host_folder, directory)? {
+        let taken = match Folder::open(&objects.host_folder, directory)? {
             Some(folder) => open_journal(folder)?,
-            None => (None, None),
+            None => None,
         };
-        let arena = Arena::new(folder.as_ref().map(Folder::path), &objects);
-        if let Some((journal, recovered)) = journal {
+        let arena = Arena::new(taken.as_ref().map(|(folder, ..)| folder.path()), &objects);
+        let mut folder = None;
+        if let Some((taken, journal, recovered)) = taken {
             recover_host(&arena, &mut catalog, journal, recovered)?;
             arena.remove_strays();
+            folder = Some(taken);
         }
         let (directory, clock) = (directory.clone(), options.clock.clone());
         let (counters, catalog) = (Counters::default(), Mutex::new(catalog));
@@ -135,13 +137,13 @@ fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
 
 /// Opens the journal of a folder. A folder that has none, and no room for one, is not used; what one that has says is not
 /// given up.
-fn open_journal(folder: Folder) -> Result<(Option<Folder>, Option<(Journal, Recovered)>)> {
+fn open_journal(folder: Folder) -> Result<Option<(Folder, Journal, Recovered)>> {
     match Journal::open(folder.path()) {
-        Ok(journal) => Ok((Some(folder), Some(journal))),
+        Ok((journal, recovered)) => Ok(Some((folder, journal, recovered))),
         Err(error) if folder.holds_objects() => Err(Cause::io("open", folder.path(), error).into()),
         Err(error) => {
             tracing::warn!(%error, "objects in the host tier end with this process");
-            Ok((None, None))
+            Ok(None)
         }
     }
 }

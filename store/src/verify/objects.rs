@@ -39,10 +39,7 @@ pub(super) fn check_objects(
         progress(VerifyProgress { stage: VerifyStage::Objects, done_bytes, total_bytes });
         named.insert(path);
     }
-    let is_version = |file: &PathBuf| file.extension().is_some_and(|e| e == "safetensors");
-    for file in
-        files_under(disk, &folder).into_iter().filter(|file| is_version(file) && !named.contains(file))
-    {
+    for file in files_under(disk, &folder).into_iter().filter(|file| !named.contains(file)) {
         check_unnamed(disk, file, report);
     }
     damaged
@@ -50,6 +47,9 @@ pub(super) fn check_objects(
 
 /// A file that no policy stands on: a version that was set, which says itself what it has to hold, or an orphan.
 fn check_unnamed(disk: &dyn Disk, path: PathBuf, report: &mut VerifyReport) {
+    if path.extension().is_none_or(|e| e != "safetensors") {
+        return report.orphans.push(path); // half written, or half removed
+    }
     match verify_file(disk, &path) {
         Ok(Some(bytes)) => {
             report.checked.objects += 1;

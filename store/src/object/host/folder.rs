@@ -43,7 +43,7 @@ impl Folder {
             Ok(None) if holds_objects(&path) => return Err(locked(&path).into()),
             Err(error) if holds_objects(&path) => return Err(Cause::io("open", &path, error).into()),
             Ok(None) => {
-                tracing::warn!(path = %path.display(), "another process has the host folder of this store")
+                tracing::warn!(path = %path.display(), "another process has the host folder of this store");
             }
             Err(error) => tracing::warn!(path = %path.display(), %error, "there is no host folder to be had"),
         }
