@@ -3,7 +3,7 @@
 //! Every [`Row`] says what the engine took, what bare hardware took for the same bytes in the same batches in the same
 //! run, and what the goal is. `README.md` explains each row. The folder, in reading order: `workload` (the constants
 //! and the samples), `limit` (what bare hardware does), `row` (what is printed), `measure` (how it is condensed), and
-//! one file for each group of rows; `hour/` is the long run with a program of its own.
+//! one file for each group of rows; `hour/` is the long run with a program of its own, and `objects/` has one for agents' state.
 //!
 //! Rules: a fixed seed; setting up and dropping stay outside the timed part; a row and its limit take turns, so that a
 //! busy machine slows both; every row ends in a digest of what came out, the same in every run.
@@ -16,6 +16,7 @@ mod large;
 mod limit;
 mod machine;
 mod measure;
+mod objects;
 mod random;
 mod recycled;
 mod reopen;
@@ -29,6 +30,7 @@ use std::error::Error;
 
 pub use hour::{End, Hour};
 pub use machine::Machine;
+pub use objects::{ObjectScale, answer_as_neighbour, run_objects};
 pub use random::Random;
 pub use row::{Goal, Row, table};
 use workload::Workload;

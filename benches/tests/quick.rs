@@ -1,6 +1,6 @@
 //! Every row runs, with tiny sizes, and gives the same digest twice: so none of them rots.
 
-use forebay_benches::{Outcome, Row, Scale, run};
+use forebay_benches::{ObjectScale, Outcome, Row, Scale, run, run_objects};
 
 fn quick() -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
@@ -24,5 +24,23 @@ fn every_row_runs_and_does_the_same_work_each_time() -> Outcome<()> {
     }
     let digests = |rows: &[Row]| rows.iter().map(Row::digest).collect::<Vec<_>>();
     assert_eq!(digests(&rows), digests(&quick()?));
+    Ok(())
+}
+
+#[test]
+fn every_row_of_objects_runs_and_does_the_same_work_each_time() -> Outcome<()> {
+    let rows = || -> Outcome<Vec<Row>> {
+        let mut rows = Vec::new();
+        run_objects(&ObjectScale::quick(None), &mut |row| rows.push(row))?;
+        Ok(rows)
+    };
+    let first = rows()?;
+    assert_eq!(first.len(), 9, "without those of another process");
+    assert!(
+        first.iter().all(|row| row.ratio().is_finite() && row.ratio() > 0.0 && row.digest() != 0),
+        "{first:?}"
+    );
+    let digests = |rows: &[Row]| rows.iter().map(Row::digest).collect::<Vec<_>>();
+    assert_eq!(digests(&first), digests(&rows()?));
     Ok(())
 }

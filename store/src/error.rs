@@ -275,6 +275,61 @@ pub enum Cause {
     )]
     NeedsRecovery { path: PathBuf },
 
+    // Objects.
+    #[error(
+        "tensor {tensor:?} is too large: with it its payload would have more than {limit} bytes; split it"
+    )]
+    TensorTooLarge { tensor: String, limit: u64 },
+    #[error("tensor {tensor:?} is {expected}, {found} is given")]
+    TensorMismatch { tensor: String, expected: String, found: String },
+    #[error("{found} do not fit {tensor:?}, which has {limit} bytes")]
+    TensorLength { tensor: String, found: String, limit: u64 },
+    #[error(
+        "object {key:?} version {version} has the layout {found:016x}, {expected:016x} is expected; get it with its own \
+         layout, or set it anew"
+    )]
+    LayoutMismatch { key: String, version: u64, expected: u64, found: u64 },
+    #[error(
+        "object {key:?} is at {found}, {expected} was expected; expect that and commit again, or drop what was filled"
+    )]
+    ObjectConflict { key: String, expected: String, found: String },
+    #[error(
+        "version {wanted} of object {key:?} is gone: deleted, received, or older than what is kept; the newest is {newest}"
+    )]
+    ObjectGone { key: String, wanted: u64, newest: String },
+    #[error(
+        "version {wanted} of object {key:?} has not come; the newest is {newest}; ask again, or wait longer"
+    )]
+    ObjectNotYet { key: String, wanted: u64, newest: String },
+    #[error(
+        "version {version} of object {key:?} was not set, or was cut off: {} has no manifest; what a step names is read by its \
+         reference, with `Store::object`",
+        path.display()
+    )]
+    ObjectForeign { key: String, version: u64, path: PathBuf },
+    #[error("object {key:?} was to be filled and was given up: {reason}; ask again once it is set anew")]
+    FillingFailed { key: String, reason: String },
+    #[error("object {key:?} is {found}; nothing can be filled in any more, begin another version")]
+    FillingOver { key: String, found: &'static str },
+    #[error(
+        "bytes {start} to {end} of {class:?} of object {key:?} are being filled by another thread; give each its own range"
+    )]
+    FillOverlap { key: String, class: String, start: u64, end: u64 },
+    #[error(
+        "object {key:?} cannot be committed: bytes {start} to {end} of {class:?} were not filled, tensor {tensor:?} first; \
+         fill all of it"
+    )]
+    Unfilled { key: String, tensor: String, class: String, start: u64, end: u64 },
+    #[error(
+        "the host tier is in use: {leases} versions are held and {quarantine_bytes} bytes in quarantine; let go of them first"
+    )]
+    HostInUse { leases: u64, quarantine_bytes: u64 },
+    #[error(
+        "no room for {needed} bytes in the host tier: {used} of {limit} bytes are taken; demote or delete objects, let go of \
+         those that are held, or raise `host_bytes_max`"
+    )]
+    NoHostMemory { needed: u64, used: u64, limit: u64 },
+
     // Capacity and the disk.
     #[error("no room to {verb} {}", path.display())]
     DiskFull { verb: &'static str, path: PathBuf, source: io::Error },
@@ -332,8 +387,16 @@ impl Cause {
             }
             NeedsRecovery { .. } | Forked { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
-            DiskFull { .. } | NoSpace { .. } | NoMemory { .. } => Kind::Capacity,
+            TensorTooLarge { .. } | TensorMismatch { .. } | TensorLength { .. } | LayoutMismatch { .. } => {
+                Kind::Input
+            }
+            ObjectConflict { .. } | ObjectGone { .. } | FillingOver { .. } | FillOverlap { .. } => {
+                Kind::State
+            }
+            Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } => Kind::State,
+            DiskFull { .. } | NoSpace { .. } | NoMemory { .. } | NoHostMemory { .. } => Kind::Capacity,
             LockedByReaders { .. } | HeldBack { .. } => Kind::Retry,
+            ObjectNotYet { .. } | FillingFailed { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,
         }

@@ -9,6 +9,7 @@
 //!   the row is ready and whoever waits is woken. Nothing polls and nothing scans.
 //! - A [`Claim`] is a leased micro-batch. A [`Step`] takes the claims of a global batch and commits them at once,
 //!   together with the new versions of the policies that they trained.
+//! - [`Objects`] are the state of agents, set and got under keys in immutable versions, in shared memory and in files.
 //!
 //! # What it promises
 //! An acknowledged call survives what its level says ([`Durability`]): nothing, any end of the process (the default),
@@ -101,7 +102,12 @@ pub use local::{
     Copied, ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Slab, SlabFiller, Spot,
     ValuePlace, ValueReader,
 };
-pub use object::ObjectRef;
+pub use object::{
+    Dtype, Exchanged, Expected, Filling, Get, Held, HeldFuture, HostFolder, HostLeftover, Layout,
+    LayoutBuilder, Manifest, OBJECT_CHUNK_BYTES, OBJECT_KEYS_MAX, ObjectInfo, ObjectOptions, ObjectRef,
+    ObjectStats, Objects, Owner, Payload, ProcessHandle, RECEIVE_MANY_WAIT, RECEIVE_WAIT, Received,
+    SegmentInfo, TENSOR_ALIGN_BYTES, Tensor, TensorBytes, TensorView, Tier, Watch, Which, host_leftovers,
+};
 pub use options::{Options, ValuePath};
 pub use origin::{Origin, Origins};
 pub use policy::{Policy, PolicyInfo};

@@ -14,6 +14,7 @@ pub(crate) enum Numbered {
     Pages,
     Slot,
     Filler,
+    HostSegment,
 }
 
 impl Numbered {
@@ -24,6 +25,7 @@ impl Numbered {
             Numbered::Pages => "pages",
             Numbered::Slot => "slot",
             Numbered::Filler => "filler",
+            Numbered::HostSegment => "segment",
         }
     }
 

@@ -7,6 +7,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, LocalDisk};
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
+use crate::object::ObjectOptions;
 use crate::randomness::{Randomness, SystemRandomness};
 use crate::retention::Retention;
 
@@ -58,6 +59,7 @@ pub struct Options {
     pub(crate) claims_kept: usize,
     pub(crate) checkpoint_records: u64,
     pub(crate) retention: Retention,
+    pub(crate) objects: ObjectOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) randomness: Arc<dyn Randomness>,
@@ -84,6 +86,7 @@ impl Default for Options {
             claims_kept: 1 << 16,
             checkpoint_records: 250_000,
             retention: Retention::default(),
+            objects: ObjectOptions::default(),
             clock: Arc::new(SystemClock),
             disk: Arc::new(LocalDisk),
             randomness: Arc::new(SystemRandomness),
@@ -228,6 +231,13 @@ impl Options {
     /// Which rows are deleted by [`Store::run_once`](crate::Store::run_once), and when. Default: none.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
+        self
+    }
+
+    /// How objects are kept that are set and got ([`Store::objects`](crate::Store::objects)). Default: see
+    /// [`ObjectOptions`].
+    pub fn objects(mut self, objects: ObjectOptions) -> Self {
+        self.objects = objects;
         self
     }
 

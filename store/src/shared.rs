@@ -22,6 +22,7 @@ use crate::extent::{Extents, Pin, ValueSource, stored_bytes};
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::memory::Memory;
+use crate::object::Core;
 use crate::options::Options;
 use crate::process;
 use crate::reader::Reading;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) closed: OnceLock<String>,
     /// How far a store that is open for reading has come.
     pub(crate) reading: Mutex<Option<Reading>>,
+    /// What is set and got, once somebody has asked for it.
+    pub(crate) objects: Mutex<Option<Arc<Core>>>,
 }
 
 impl Shared {
@@ -101,6 +104,7 @@ impl Shared {
             memory: Memory::default(),
             closed: OnceLock::new(),
             reading: Mutex::new(reading),
+            objects: Mutex::new(None),
             opened_commits,
             reader: "a call that reads".into(),
             space_freed: WakeUp::new(),
@@ -299,6 +303,12 @@ impl Shared {
     pub(crate) fn wake_everyone(&self) {
         self.signals.wake_all();
         self.memory_may_be_free();
+        self.objects_if_open().iter().for_each(|core| core.wake_all());
+    }
+
+    /// What is set and got, when somebody has asked for it.
+    pub(crate) fn objects_if_open(&self) -> Option<Arc<Core>> {
+        self.objects.lock().clone()
     }
 
     /// Whether a snapshot, a value or a buffer of this process may still be read.

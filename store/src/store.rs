@@ -17,7 +17,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
 use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
-use crate::object::{self, ObjectRef};
+use crate::object::{self, Core, ObjectRef, Objects};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
@@ -126,6 +126,7 @@ impl Store {
                 return Err(Cause::Exists { what: "policy", name: name.to_owned() }.into());
             }
             let Policy { version, objects, state_keys } = &policy;
+            objects.iter().try_for_each(|object| object::check_there(&self.0.directory, object))?;
             let objects = objects.iter().map(ObjectRef::record).collect();
             let (name, state_keys) = (name.to_owned(), state_keys.clone());
             Ok((Event::PolicyCreated { name, version: *version, objects, state_keys }, ()))
@@ -308,9 +309,44 @@ impl Store {
             }
             return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
         }
+        self.check_unset(key, version)?;
         let object = object::write(&self.0.directory, key, version, payload)?;
         self.0.unsynced.note(object::path_of(&self.0.directory, &object));
         Ok(object)
+    }
+
+    /// Refuses a version that was set, which never changes.
+    fn check_unset(&self, key: &str, version: u64) -> Result<()> {
+        check_name("object", key)?;
+        let path = object::path_in(&self.0.directory.objects(), key, version);
+        let is_set = match self.0.objects_if_open() {
+            Some(core) => !core.take_number(key, version, path),
+            None => self.0.directory.disk.exists(&path) && object::is_ours(&*self.0.directory.disk, &path),
+        };
+        if is_set {
+            return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+        }
+        Ok(())
+    }
+
+    /// The objects that are set and got. What earlier processes have left of them is found out by the first call.
+    ///
+    /// # Errors
+    /// `state` when the store is read only; `input` when [`ObjectOptions`](crate::ObjectOptions) do not fit together.
+    pub fn objects(&self) -> Result<Objects> {
+        self.0.check_writable("use its objects")?;
+        let mut opened = self.0.objects.lock();
+        let is_first = opened.is_none();
+        let core = match &*opened {
+            Some(core) => core.clone(),
+            None => opened.insert(Core::open(&self.0.directory, &self.0.options)?).clone(),
+        };
+        drop(opened);
+        let objects = Objects::new(self.clone(), core);
+        if is_first {
+            objects.bury_deleted();
+        }
+        Ok(objects)
     }
 
     /// Reads an object, every byte checked.
@@ -484,7 +520,8 @@ impl Store {
     /// takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
     /// [`Options::sync_interval`]. Lets go of memory before the budget is reached ([`Options::memory_bytes_max`]).
     /// Looks after the extents: those of versions that are over are sealed, thin ones evacuated, those that nobody
-    /// needs made free. Objects that no rewind can need go. `None`: not before something is written.
+    /// needs made free. Objects that no rewind can need go; of those that are set and got
+    /// ([`Store::objects`]) what nobody holds is brought to the disk when their memory is nearly full. `None`: not before something is written.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         self.0.expire()?;
         self.apply_retention()?;
@@ -493,6 +530,9 @@ impl Store {
         let sync = self.0.sync_when_due()?;
         self.0.prove_and_retire()?;
         self.0.tend_extents()?;
+        if let Some(core) = self.0.objects_if_open() {
+            Objects::new(self.clone(), core).run_once()?;
+        }
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())
     }

@@ -145,6 +145,8 @@ impl Step {
         let records = self.updates(&updates)?;
         self.store.0.submit_at(level, |state| {
             state.decide_commit(number, &records)?;
+            let mut objects = updates.iter().flat_map(|(_, objects)| objects);
+            objects.try_for_each(|object| crate::object::check_there(&self.store.0.directory, object))?;
             let kept = self.store.0.options.object_versions_kept;
             let rewind_floor = state.oldest_rewind_after(number, &records, kept);
             Ok((Event::StepCommitted { step: number, updates: records, rewind_floor }, ()))

@@ -25,7 +25,7 @@ pub use gradient::GradientId;
 pub use handle::{CommittedStep, PolicyUpdate, Step};
 pub use plan::StepPlan;
 pub use replay::ReplayedBatch;
-pub(crate) use retiring::Retiring;
+pub(crate) use retiring::{Over, Retirement, Retiring};
 pub use rewind::{Rewind, RewoundTo};
 pub(crate) use state::{Planned, StepBatch, StepState, StepUpdate};
 pub use state::{StepInfo, StepProgress};

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 
 use crate::error::Result;
 use crate::log::record::UpdateRecord;
-use crate::object::ObjectRef;
+use crate::object::{self, ObjectRef};
 use crate::shared::Shared;
 use crate::state::State;
-use crate::step::retiring::Retirement;
+use crate::step::retiring::{Over, Retirement};
 use crate::step::{StepProgress, StepState};
 use crate::store::Store;
 
@@ -75,6 +75,13 @@ impl State {
         let moments = (0..self.policies.len()).flat_map(|policy| self.moments(policy));
         moments.flat_map(|moment| moment.objects).find(|o| o.key == key && o.version == version)
     }
+
+    /// Whether a step that was committed names that version, also one that was undone since.
+    pub(crate) fn was_named(&self, key: &str, version: u64) -> bool {
+        let updates = self.steps.values().flat_map(|step| &step.updates);
+        let mut objects = updates.flat_map(|update| &update.objects);
+        objects.any(|o| o.key == key && o.version == version) || self.committed_object(key, version).is_some()
+    }
 }
 
 impl Store {
@@ -88,8 +95,7 @@ impl Store {
             let retirement = |object: &ObjectRef| Retirement {
                 commits: state.commits,
                 key: object.key.clone(),
-                below: object.version,
-                needed: of_key(&object.key),
+                over: Over::Below { below: object.version, needed: of_key(&object.key) },
             };
             newest.iter().map(retirement).collect()
         };
@@ -102,7 +108,36 @@ impl Shared {
     /// Removes the objects whose commits are proven to be durable by now, and known to every reader. Proven, for whoever
     /// recovers looks for the objects of every commit above what he knows to be durable.
     pub(crate) fn retire_due(&self) {
-        self.retiring.remove_due(&self.directory, self.log.proven_through());
+        let objects = self.objects_if_open();
+        let path = |key: &str, version| object::path_in(&self.directory.objects(), key, version);
+        // Versions that were set are looked after by the object layer.
+        let is_set = |key: &str, version| match &objects {
+            Some(core) => core.has(key, version),
+            None => object::is_ours(&*self.directory.disk, &path(key, version)),
+        };
+        for Retirement { key, over, .. } in self.retiring.take_due(&self.directory, self.log.proven_through())
+        {
+            match over {
+                Over::Below { below, needed } => {
+                    let over =
+                        |version| version < below && !needed.contains(&version) && !is_set(&key, version);
+                    object::retire(&self.directory, &object::files_over(&self.directory, &key, over));
+                }
+                Over::Version(version) => self.retire_version(&key, version),
+            }
+        }
+    }
+
+    /// Removes a version that was set and that the object layer has let go, unless a step has come to name it again.
+    fn retire_version(&self, key: &str, version: u64) {
+        let Some(core) = self.objects_if_open() else { return };
+        let state = self.state.lock();
+        if state.committed_object(key, version).is_some() {
+            return;
+        }
+        let aside = core.set_aside(&object::path_in(&self.directory.objects(), key, version));
+        drop(state);
+        core.remove_files(aside.map(|path| (key.to_owned(), version, path)));
     }
 
     /// As [`retire_due`](Self::retire_due), bringing the proof about where only that is missing.

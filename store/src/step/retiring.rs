@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 
 use crate::directory::Directory;
-use crate::object;
 use crate::sync::Mutex;
 
 /// What goes once a commit is on stable storage.
@@ -17,10 +16,16 @@ pub(crate) struct Retirement {
     /// Every record below this one has to be proven to be on stable storage.
     pub(crate) commits: u64,
     pub(crate) key: String,
-    /// Versions below this one go,
-    pub(crate) below: u64,
-    /// except these.
-    pub(crate) needed: HashSet<u64>,
+    pub(crate) over: Over,
+}
+
+/// Which versions go.
+#[derive(Debug)]
+pub(crate) enum Over {
+    /// Those below one, except some.
+    Below { below: u64, needed: HashSet<u64> },
+    /// One that a step named which was undone.
+    Version(u64),
 }
 
 /// The retirements that wait. A leaf among the locks.
@@ -38,19 +43,13 @@ impl Retiring {
         self.0.lock().iter().any(|retirement| unproven.contains(&retirement.commits))
     }
 
-    /// Removes what is due.
-    pub(crate) fn remove_due(&self, directory: &Directory, proven_commits: u64) {
-        let due: Vec<Retirement> = {
-            let mut waiting = self.0.lock();
-            let proven = waiting.iter().map(|r| r.commits).filter(|commits| *commits <= proven_commits).max();
-            if proven.is_none_or(|commits| !directory.may_give_away(commits)) {
-                return;
-            }
-            waiting.extract_if(.., |retirement| retirement.commits <= proven_commits).collect()
-        };
-        for Retirement { key, below, needed, .. } in due {
-            let over = |version| version < below && !needed.contains(&version);
-            object::retire(directory, &object::files_over(directory, &key, over));
+    /// Takes out what is due.
+    pub(crate) fn take_due(&self, directory: &Directory, proven_commits: u64) -> Vec<Retirement> {
+        let mut waiting = self.0.lock();
+        let proven = waiting.iter().map(|r| r.commits).filter(|commits| *commits <= proven_commits).max();
+        if proven.is_none_or(|commits| !directory.may_give_away(commits)) {
+            return Vec::new();
         }
+        waiting.extract_if(.., |retirement| retirement.commits <= proven_commits).collect()
     }
 }

@@ -1,13 +1,15 @@
-//! The objects that policies stand on, byte by byte.
+//! The objects that policies stand on, and versions that were set, byte by byte.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::fault::FaultKind;
 use super::progress::{VerifyProgress, VerifyStage};
 use super::report::VerifyReport;
 use crate::disk::Disk;
-use crate::object::{ObjectRef, path_in};
+use crate::error::Cause;
+use crate::object::{ObjectRef, path_in, verify_file};
 use crate::state::State;
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -37,8 +39,31 @@ pub(super) fn check_objects(
         progress(VerifyProgress { stage: VerifyStage::Objects, done_bytes, total_bytes });
         named.insert(path);
     }
-    report.orphans.extend(files_under(disk, &folder).into_iter().filter(|file| !named.contains(file)));
+    for file in files_under(disk, &folder).into_iter().filter(|file| !named.contains(file)) {
+        check_unnamed(disk, file, report);
+    }
     damaged
+}
+
+/// A file that no policy stands on: a version that was set, which says itself what it has to hold, or an orphan.
+fn check_unnamed(disk: &dyn Disk, path: PathBuf, report: &mut VerifyReport) {
+    if path.extension().is_none_or(|e| e != "safetensors") {
+        return report.orphans.push(path); // half written, or half removed
+    }
+    match verify_file(disk, &path) {
+        Ok(Some(bytes)) => {
+            report.checked.objects += 1;
+            report.checked.object_bytes = report.checked.object_bytes.saturating_add(bytes);
+        }
+        Ok(None) => report.orphans.push(path),
+        Err(error) => match error.cause() {
+            Cause::Io { source, .. } if source.kind() == ErrorKind::NotFound => {} // its version went meanwhile
+            Cause::Corrupt { offset, reason, .. } => {
+                report.fault(FaultKind::Object, &path, *offset, reason.clone());
+            }
+            _ => report.fault(FaultKind::Object, &path, 0, error.to_string()),
+        },
+    }
 }
 
 /// # Errors

@@ -34,7 +34,7 @@ pub struct Checked {
     pub value_bytes: u64,
     /// Files of values.
     pub extents: u64,
-    /// Objects that a policy stands on.
+    /// Objects that a policy stands on, and versions that were set and lie on the disk.
     pub objects: u64,
     /// Their bytes.
     pub object_bytes: u64,

@@ -64,6 +64,36 @@ fn a_forked_child_cannot_use_the_handles_of_its_parent_and_does_no_harm() {
     assert_eq!(scan(&Store::open(&path, Options::default()).unwrap()), before);
 }
 
+#[test]
+fn a_forked_child_lets_go_of_nothing_that_its_parent_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HostFolder::At(folder.path().join("host"));
+    let options =
+        || Options::default().objects(ObjectOptions::default().host_folder(host.clone()).versions_kept(1));
+    let store = Store::open(folder.path().join("store"), options()).unwrap();
+    let objects = store.objects().unwrap();
+    let set = || {
+        objects.set(
+            "solver",
+            &[TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[3], bytes: &[7; 3] }],
+        )
+    };
+    set().unwrap();
+    objects.spill("solver", Which::Latest).unwrap();
+    let held = RefCell::new(Some(objects.get("solver", Which::Latest).unwrap()));
+    set().unwrap(); // the first stays only because it is held
+    assert!(in_child(|| {
+        drop(held.take());
+        matches!(objects.get("solver", Which::Latest).unwrap_err().cause(), Cause::Forked { .. })
+    }));
+    assert_eq!(objects.list().len(), 2);
+    objects.get_with("solver", Which::Exact(1), &Get::default().tier(Tier::Disk)).unwrap().verify().unwrap();
+    assert_eq!(held.take().unwrap().tensor("w").unwrap().to_vec().unwrap(), [7; 3]);
+    drop((held, objects, store));
+    let store = Store::open(folder.path().join("store"), options()).unwrap();
+    assert_eq!(store.objects().unwrap().get("solver", Which::Latest).unwrap().version(), 2);
+}
+
 /// A child that is being made while its parent lets a store go has the lock's descriptor too.
 #[test]
 fn a_store_that_was_let_go_can_be_opened_though_a_child_lives_on() {
@@ -93,4 +123,34 @@ fn a_store_that_was_let_go_can_be_opened_though_a_child_lives_on() {
         libc::close(ends[0]);
     }
     again.unwrap();
+}
+
+#[test]
+fn a_forked_child_writes_nothing_into_what_its_parent_fills() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HostFolder::At(folder.path().join("host"));
+    let options = Options::default().objects(ObjectOptions::default().host_folder(host));
+    let store = Store::open(folder.path().join("store"), options).unwrap();
+    let objects = store.objects().unwrap();
+    let layout = Layout::builder().tensor("weights", "w", Dtype::U8, &[256]).build().unwrap();
+    let filling = objects.begin("solver", Expected::Any, &layout).unwrap();
+    filling.write("w", 0, &[7; 256]).unwrap();
+    let filling = RefCell::new(Some(filling));
+    let refused = in_child(|| {
+        let filling = filling.take().unwrap();
+        let refused = [
+            filling.write("w", 0, &[8; 256]),
+            filling.write_class("weights", 0, &[8; 256]),
+            filling.filled_elsewhere("weights"),
+        ];
+        filling.fail("the child gives it up");
+        refused
+            .iter()
+            .all(|result| matches!(result.as_ref().map_err(Error::cause), Err(Cause::Forked { .. })))
+    });
+    assert!(refused, "each with the reason");
+    filling.take().unwrap().commit().unwrap();
+    let held = objects.get("solver", Which::Latest).unwrap();
+    held.verify().unwrap();
+    assert_eq!(held.tensor("w").unwrap().to_vec().unwrap(), [7; 256]);
 }

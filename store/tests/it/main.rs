@@ -30,6 +30,7 @@ mod limiter;
 mod local;
 mod memory;
 mod model;
+mod objects;
 mod over;
 mod power;
 mod probe;

@@ -521,3 +521,28 @@ fn a_checkpoint_that_is_taken_after_a_rewind_opens() {
     let store = reopen(&world, store);
     assert_eq!((scan_content(&store), store.claims()), (before, claims));
 }
+
+/// A power failure may undo the rewind: the step needs its object then.
+#[test]
+fn a_version_that_was_set_and_that_an_undone_step_named_stays_until_that_is_durable() {
+    let world = World::new();
+    let host = ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(1);
+    let store = Store::open(ROOT, world.options().objects(host).object_versions_kept(8)).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let declared = Consumer::trainer(["solver"]).ready(["reward"]);
+    let train = store.create_consumer("train", declared).unwrap();
+    let objects = store.objects().unwrap();
+    let bytes = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[1], bytes: &[7] };
+    assert_eq!(objects.set("state", &[bytes]).unwrap(), 1);
+    finished(&table, 0, "a_0_0");
+    let step = store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+    step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
+    step.commit([("solver", vec![objects.reference("state", 1).unwrap()])]).unwrap();
+    let file = std::path::Path::new("/store/objects/state/00000000000000000001.safetensors");
+    store.rewind(0, Rewind::TrainAgain).unwrap();
+    objects.set("state", &[bytes]).unwrap();
+    assert!(objects.get("state", Which::Exact(1)).is_err() && world.disk.exists(file));
+    store.sync().unwrap();
+    store.run_once().unwrap();
+    assert!(!world.disk.exists(file), "and goes then");
+}

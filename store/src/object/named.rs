@@ -1,4 +1,4 @@
-//! Objects: large state (weights, moments, random state) in files of its own, by key and version.
+//! Objects as steps name them: a file by key and version.
 //!
 //! An object is written first and named later: its file is there, whole, before the record that makes it part of the
 //! store, so a crash between the two leaves a file that nobody refers to and that the next write of the same version
@@ -89,10 +89,7 @@ pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>>
 pub(crate) fn check(directory: &Directory, object: &ObjectRef) -> Result<()> {
     let ObjectRef { key, version, bytes, .. } = object;
     let path = file_of(directory, key, *version);
-    if check_name("object", key).is_err() || !directory.disk.exists(&path) {
-        let name = format!("{key} version {version}");
-        return Err(Cause::Unknown { what: "object", name, close: None }.into());
-    }
+    check_there(directory, object)?;
     let file = directory.disk.open(&path).map_err(|e| Cause::io("open", &path, e))?;
     let found = file.length().map_err(|e| Cause::io("measure", &path, e))?;
     if found != *bytes {
@@ -100,6 +97,16 @@ pub(crate) fn check(directory: &Directory, object: &ObjectRef) -> Result<()> {
         return Err(Cause::Argument { what: "objects", reason }.into());
     }
     Ok(())
+}
+
+/// Checks that a version is there, by its name. For a decision under the state's lock, under which names are taken away.
+pub(crate) fn check_there(directory: &Directory, object: &ObjectRef) -> Result<()> {
+    let ObjectRef { key, version, .. } = object;
+    if check_name("object", key).is_ok() && directory.disk.exists(&file_of(directory, key, *version)) {
+        return Ok(());
+    }
+    let name = format!("{key} version {version}");
+    Err(Cause::Unknown { what: "object", name, close: None }.into())
 }
 
 /// The files of the versions of a key that are `over`.

@@ -1,0 +1,255 @@
+//! Which versions there are, who holds them, and where their bytes are. What is here is decided under one lock, by plain calls;
+//! no byte of an object moves here.
+//!
+//! Invariants
+//! - The versions of a key only rise; a number is never used twice while the store knows the key.
+//! - A version is seen whole or not at all: it comes with its manifest and a copy of all its bytes.
+//! - A version with a lease stays, with its copies, until the last lease ends.
+//! - The journal names no version that has no host copy in segments; and all members of a commit or none.
+
+mod commit;
+mod copies;
+mod key;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::host::{HostExtent, Journal};
+use super::manifest::Manifest;
+use super::owner::Owner;
+use super::version::Copies;
+use crate::clock::Timestamp;
+use crate::error::{Cause, Result};
+use crate::schema::nearest;
+
+pub(super) use commit::Incoming;
+use copies::{Parked, unnoted};
+pub(super) use key::{Ask, Strange, newest_as_text};
+use key::{KeyState, Version};
+
+/// Somebody who holds a version.
+#[derive(Debug)]
+struct Lease {
+    key: String,
+    version: u64,
+    since: Timestamp,
+    /// It is for the one who receives a version that goes with him.
+    receives: bool,
+}
+
+/// A version that is gone, with what is to be done outside of the lock.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) key: String,
+    pub(super) version: u64,
+    pub(super) copies: Copies,
+}
+
+/// Memory of a process that has not said that it let go.
+#[derive(Debug)]
+struct Quarantined {
+    owner: Owner,
+    extents: Arc<Vec<HostExtent>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub(super) keys: BTreeMap<String, KeyState>,
+    leases: BTreeMap<u64, Lease>,
+    leases_given: u64,
+    gets: u64,
+    pub(super) journal: Option<Journal>,
+    quarantined: Vec<Quarantined>,
+    /// Memory that the journal does not yet say to be free.
+    parked: Vec<Parked>,
+    /// Versions that were deleted, and whose files may still be there.
+    pub(super) deleted_files: BTreeSet<(String, u64)>,
+}
+
+impl Catalog {
+    /// The state of a key, made where there is none.
+    pub(super) fn key(&mut self, key: &str) -> &mut KeyState {
+        if !self.keys.contains_key(key) {
+            self.keys.insert(key.to_owned(), KeyState::default());
+        }
+        self.keys.entry(key.to_owned()).or_default()
+    }
+
+    /// Takes a version in that was there before this process. False when another of the same number is there, which stays.
+    pub(super) fn recover(&mut self, manifest: Manifest, copies: Copies, once: bool) -> bool {
+        let state = self.key(&manifest.key.clone());
+        state.last = state.last.max(manifest.version);
+        if let Some(there) = state.versions.get_mut(&manifest.version) {
+            if *there.manifest != manifest {
+                tracing::warn!(
+                    key = manifest.key,
+                    version = manifest.version,
+                    "two copies of a version differ"
+                );
+                return false;
+            }
+            there.copies.host = there.copies.host.take().or(copies.host);
+            there.copies.disk = there.copies.disk.take().or(copies.disk);
+            return true;
+        }
+        state.versions.insert(manifest.version, Version::new(manifest, copies, once, 0));
+        true
+    }
+
+    /// Notes a file that stands where a version would.
+    pub(super) fn note_strange(&mut self, key: &str, version: u64, strange: Strange) {
+        self.number_was_used(key, version);
+        self.key(key).strange.insert(version, strange);
+    }
+
+    pub(super) fn number_was_used(&mut self, key: &str, version: u64) {
+        let state = self.key(key);
+        state.last = state.last.max(version);
+    }
+
+    /// Whether a version is there, to be had or still held.
+    pub(super) fn has(&self, key: &str, version: u64) -> bool {
+        self.keys.get(key).is_some_and(|state| state.versions.contains_key(&version))
+    }
+
+    pub(super) fn find(&self, key: &str, ask: Ask) -> Option<u64> {
+        self.keys.get(key)?.find(ask)
+    }
+
+    /// Why a version cannot be had.
+    pub(super) fn missing(&self, key: &str, ask: Ask) -> Cause {
+        let Some(state) = self.keys.get(key).filter(|state| state.last > 0) else {
+            let known = self.keys.iter().filter(|(_, state)| state.last > 0).map(|(key, _)| &**key);
+            return Cause::Unknown { what: "object", name: key.to_owned(), close: nearest(key, known) };
+        };
+        let asked = |(version, _): &(&u64, &Strange)| match ask {
+            Ask::Exact(wanted) | Ask::Any(wanted) => **version == wanted,
+            _ => state.versions.is_empty(), // all that there is
+        };
+        if let Some((version, strange)) = state.strange.iter().rev().find(asked) {
+            return strange.cause(key, *version);
+        }
+        let (key, newest) = (key.to_owned(), newest_as_text(state.newest()));
+        match ask {
+            Ask::Exact(wanted) | Ask::Any(wanted) if wanted <= state.last => {
+                Cause::ObjectGone { key, wanted, newest }
+            }
+            Ask::Exact(wanted) | Ask::AtLeast(wanted) | Ask::Any(wanted) => {
+                Cause::ObjectNotYet { key, wanted, newest }
+            }
+            Ask::Once => Cause::ObjectNotYet { key, wanted: state.last.saturating_add(1), newest },
+            Ask::Latest => Cause::ObjectGone { key, wanted: state.last, newest },
+        }
+    }
+
+    pub(super) fn version(&mut self, key: &str, version: u64) -> Option<&mut Version> {
+        self.keys.get_mut(key)?.versions.get_mut(&version)
+    }
+
+    /// Gives a lease on a version.
+    pub(super) fn lease(&mut self, key: &str, version: u64, now: Timestamp, receives: bool) -> Option<u64> {
+        self.gets += 1;
+        let used = self.gets;
+        let found = self.version(key, version)?;
+        found.leases += 1;
+        found.used = used;
+        found.received |= receives;
+        self.leases_given += 1;
+        self.leases.insert(self.leases_given, Lease { key: key.to_owned(), version, since: now, receives });
+        Some(self.leases_given)
+    }
+
+    /// Ends a lease, and gives what goes with it.
+    pub(super) fn release(&mut self, lease: u64, kept: usize) -> Vec<Gone> {
+        let Some(Lease { key, version, receives, .. }) = self.leases.remove(&lease) else {
+            return Vec::new();
+        };
+        if let Some(found) = self.version(&key, version) {
+            found.leases -= 1;
+            found.received &= !receives;
+        }
+        if receives {
+            self.key(&key).changed.notify(usize::MAX); // it may be the next one's
+        }
+        self.retain(&key, kept)
+    }
+
+    /// Lets the versions of a key go that nobody holds and that are deleted, or older than the newest `kept`.
+    pub(super) fn retain(&mut self, key: &str, kept: usize) -> Vec<Gone> {
+        let Some(state) = self.keys.get_mut(key) else { return Vec::new() };
+        let oldest_kept = state.visible().rev().take(kept).last().map_or(0, |(number, _)| *number);
+        let over = |number: &u64, version: &mut Version| {
+            let old = *number < oldest_kept && !version.once;
+            version.leases == 0 && !version.moving && (version.deleted || old)
+        };
+        let gone: Vec<(u64, Version)> = state.versions.extract_if(.., over).collect();
+        let marked = gone.iter().filter(|(_, version)| version.deleted && version.copies.disk.is_some());
+        self.deleted_files.extend(marked.map(|(number, _)| (key.to_owned(), *number)));
+        let gone = gone.into_iter().map(|(version, held)| Gone {
+            key: key.to_owned(),
+            version,
+            copies: held.copies,
+        });
+        let gone: Vec<Gone> = gone.collect();
+        for Gone { key, version, copies } in &gone {
+            copies.host.iter().for_each(|copy| self.note_dropped(key, *version, copy));
+        }
+        gone
+    }
+
+    /// Marks a version as deleted: nobody finds it any more, in the next process either. False when there is none.
+    pub(super) fn mark_deleted(&mut self, key: &str, version: u64) -> Result<bool> {
+        let Catalog { keys, journal, .. } = self;
+        let found = keys.get_mut(key).and_then(|state| state.versions.get_mut(&version));
+        let Some(found) = found.filter(|found| !found.deleted) else { return Ok(false) };
+        let stays = found.leases > 0 || found.moving || found.copies.disk.is_some();
+        if let Some(journal) = journal.as_mut().filter(|_| stays) {
+            journal.delete_version(key, version).map_err(unnoted)?;
+        }
+        found.deleted = true;
+        Ok(true)
+    }
+
+    /// Lets the versions go that were deleted, and that nobody holds.
+    pub(super) fn retain_undeleted(&mut self) -> Vec<Gone> {
+        let keys: Vec<String> = self.keys.keys().cloned().collect();
+        keys.iter().flat_map(|key| self.retain(key, usize::MAX)).collect()
+    }
+
+    /// Keeps memory out of use until its owner has ended.
+    pub(super) fn quarantine(&mut self, owner: Owner, extents: Arc<Vec<HostExtent>>) {
+        self.quarantined.push(Quarantined { owner, extents });
+    }
+
+    /// Lets go of the memory of owners that have ended.
+    pub(super) fn end_quarantines(&mut self) -> Vec<Arc<Vec<HostExtent>>> {
+        let over = self.quarantined.extract_if(.., |held| held.owner.may_be_trusted_gone());
+        over.map(|held| held.extents).collect()
+    }
+
+    pub(super) fn quarantine_bytes(&self) -> u64 {
+        self.quarantined.iter().flat_map(|held| held.extents.iter()).map(HostExtent::bytes).sum()
+    }
+
+    /// How many leases there are, and when the oldest was given.
+    pub(super) fn leases(&self) -> (u64, Option<Timestamp>) {
+        (self.leases.len() as u64, self.leases.values().map(|lease| lease.since).min())
+    }
+
+    /// The version whose host copy is to go to the disk next: of those that nobody holds the one whose bytes are least likely
+    /// to be wanted, state of the optimizer before weights, and among equals the one that was not asked for the longest.
+    pub(super) fn victim(&self, except: &BTreeSet<(String, u64)>) -> Option<(String, u64)> {
+        let held =
+            self.keys.iter().flat_map(|(key, state)| state.versions.iter().map(move |(n, v)| (key, n, v)));
+        let idle = held.filter(|(.., v)| v.leases == 0 && !v.moving && !v.deleted && v.copies.host.is_some());
+        let idle = idle.filter(|(key, number, _)| !except.contains(&((*key).clone(), **number)));
+        let victim = idle.min_by_key(|(.., v)| (v.holds_weights(), v.used));
+        victim.map(|(key, number, _)| (key.clone(), *number))
+    }
+
+    /// Forgets keys that were only ever waited for.
+    pub(super) fn forget_idle_keys(&mut self) {
+        self.keys
+            .retain(|_, state| state.last > 0 || state.failures > 0 || Arc::strong_count(&state.changed) > 1);
+    }
+}

@@ -1,0 +1,187 @@
+//! What all handles on a store's objects share.
+//!
+//! # Threads and locks
+//! Any number of threads call; nothing here starts one that outlives a call. The catalog's lock guards who knows what, and is
+//! held for plain lookups and a record of the journal, never while bytes move. The arena's lock is a leaf inside of it. The
+//! state's lock is never taken with the catalog's held, nor the other way round.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::catalog::{Catalog, Strange};
+use super::disk::{Found, look_at, remove_unfinished, set_aside};
+use super::host::{Arena, Folder, Journal, Recovered};
+use super::options::ObjectOptions;
+use super::stats::Counters;
+use super::version::{Copies, HostCopy};
+use super::{Entry, Manifest};
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::error::{Cause, Result};
+use crate::numbered::number_of;
+use crate::options::Options;
+use crate::sync::Mutex;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(super) options: ObjectOptions,
+    pub(super) directory: Arc<Directory>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) catalog: Mutex<Catalog>,
+    pub(super) arena: Arc<Arena>,
+    pub(super) counters: Counters,
+    /// Last: whoever opens the store next may have the folder once everything else is gone.
+    pub(super) folder: Option<Folder>,
+}
+
+impl Core {
+    /// Finds out what earlier processes have left.
+    pub(crate) fn open(directory: &Arc<Directory>, options: &Options) -> Result<Arc<Self>> {
+        let objects = options.objects.clone();
+        objects.validate()?;
+        let mut catalog = Catalog::default();
+        recover_disk(directory, &mut catalog)?;
+        let taken = match Folder::open(&objects.host_folder, directory)? {
+            Some(folder) => open_journal(folder)?,
+            None => None,
+        };
+        let arena = Arena::new(taken.as_ref().map(|(folder, ..)| folder.path()), &objects);
+        let mut folder = None;
+        if let Some((taken, journal, recovered)) = taken {
+            recover_host(&arena, &mut catalog, journal, recovered)?;
+            arena.remove_strays();
+            folder = Some(taken);
+        }
+        let (directory, clock) = (directory.clone(), options.clock.clone());
+        let (counters, catalog) = (Counters::default(), Mutex::new(catalog));
+        Ok(Arc::new(Core { options: objects, directory, clock, catalog, arena, counters, folder }))
+    }
+
+    /// Whether a version is one of the object layer, which looks after its file itself.
+    pub(crate) fn has(&self, key: &str, version: u64) -> bool {
+        self.catalog.lock().has(key, version)
+    }
+
+    /// Takes a number for a payload that a step will name; false when a version has it.
+    pub(crate) fn take_number(&self, key: &str, version: u64, path: PathBuf) -> bool {
+        let mut catalog = self.catalog.lock();
+        let is_free = !catalog.has(key, version);
+        if is_free {
+            catalog.note_strange(key, version, Strange::Foreign(path));
+        }
+        is_free
+    }
+
+    /// Wakes everybody who waits for an object.
+    pub(crate) fn wake_all(&self) {
+        let catalog = self.catalog.lock();
+        catalog.keys.values().for_each(|state| _ = state.changed.notify(usize::MAX));
+    }
+
+    /// Takes a file's name away, so that nobody finds it; under the state's lock, where a removal would take its time.
+    pub(crate) fn set_aside(&self, path: &Path) -> Option<PathBuf> {
+        let aside = set_aside(path);
+        match self.directory.disk.rename(path, &aside) {
+            Ok(()) => return Some(aside),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
+            }
+        }
+        None
+    }
+
+    /// Removes files that were set aside, on stable storage.
+    pub(crate) fn remove_files(&self, files: impl IntoIterator<Item = (String, u64, PathBuf)>) {
+        let disk = &*self.directory.disk;
+        for (key, version, path) in files {
+            let removed =
+                disk.remove(&path).and_then(|()| disk.sync_directory(path.parent().unwrap_or(&path)));
+            match removed {
+                Ok(()) => _ = self.catalog.lock().deleted_files.remove(&(key, version)),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
+                }
+            }
+        }
+    }
+}
+
+/// Takes in every file of the directory. What is not of the object layer, or damaged, uses its number up all the same.
+fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
+    let disk = &*directory.disk;
+    let folder = directory.objects();
+    for key in disk.list(&folder).map_err(|e| Cause::io("list", &folder, e))? {
+        let Some(name) = key.file_name().and_then(|name| name.to_str()) else { continue };
+        let files = disk.list(&key).unwrap_or_default(); // a file among the folders is nobody's
+        remove_unfinished(disk, &files);
+        for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
+            let Some(version) = number_of(path) else { continue };
+            match look_at(disk, path) {
+                Ok(Found::Ours { manifest, once, copy }) => {
+                    catalog.recover(manifest, Copies { host: None, disk: Some(Arc::new(copy)) }, once);
+                }
+                Ok(Found::Other) => catalog.note_strange(name, version, Strange::Foreign(path.clone())),
+                Err(error) => {
+                    let Cause::Corrupt { path, offset, reason } = error.cause() else { return Err(error) };
+                    tracing::error!(%error, "an object cannot be had");
+                    let damaged = Strange::Damaged(path.clone(), *offset, reason.clone());
+                    catalog.note_strange(name, version, damaged);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens the journal of a folder. A folder that has none, and no room for one, is not used; what one that has says is not
+/// given up.
+fn open_journal(folder: Folder) -> Result<Option<(Folder, Journal, Recovered)>> {
+    match Journal::open(folder.path()) {
+        Ok((journal, recovered)) => Ok(Some((folder, journal, recovered))),
+        Err(error) if folder.holds_objects() => Err(Cause::io("open", folder.path(), error).into()),
+        Err(error) => {
+            tracing::warn!(%error, "objects in the host tier end with this process");
+            Ok(None)
+        }
+    }
+}
+
+/// Takes in what the journal says lies in segments. Bytes are checked when somebody first asks for them.
+fn recover_host(
+    arena: &Arc<Arena>,
+    catalog: &mut Catalog,
+    journal: Journal,
+    recovered: Recovered,
+) -> Result<()> {
+    let mut lost = Vec::new();
+    recovered.last.iter().for_each(|(key, version)| catalog.number_was_used(key, *version));
+    for (manifest, entry) in recovered.objects {
+        let name = (manifest.key.clone(), manifest.version);
+        match adopt(arena, &manifest, &entry) {
+            Ok(copy) => {
+                if !catalog.recover(manifest, Copies::host(Arc::new(copy)), entry.once) {
+                    lost.push(name);
+                }
+            }
+            Err(reason) => {
+                lost.push(name);
+                tracing::error!(
+                    key = manifest.key,
+                    version = manifest.version,
+                    reason,
+                    "an object in the host tier is lost"
+                );
+            }
+        }
+    }
+    catalog.begin_journal(journal, recovered.deleted, &lost)
+}
+
+fn adopt(arena: &Arc<Arena>, manifest: &Manifest, entry: &Entry) -> Result<HostCopy, String> {
+    let places = entry.places.iter().zip(manifest.layout.payloads());
+    let extents: Result<Vec<_>, String> =
+        places.map(|((segment, offset), payload)| arena.adopt(*segment, *offset, payload.bytes)).collect();
+    Ok(HostCopy::new(Arc::new(extents?), false, true))
+}

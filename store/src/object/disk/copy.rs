@@ -1,0 +1,264 @@
+//! A version in a file.
+
+use std::path::{Path, PathBuf};
+
+use super::header::{self, HEADER_BYTES_MAX};
+use super::is_ours;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Cause, Result};
+use crate::numbered::number_of;
+use crate::object::ObjectRef;
+use crate::object::host::HostExtent;
+use crate::object::manifest::{Chunk, Manifest, OBJECT_CHUNK_BYTES};
+use crate::object::named::path_in;
+use crate::object::version::HostCopy;
+
+/// What a file that is being written is called.
+const UNFINISHED: &str = "spill";
+/// What a file that is about to be removed is called.
+const ASIDE: &str = "gone";
+
+/// What a file is called between its version's end and its own.
+pub(crate) fn set_aside(path: &Path) -> PathBuf {
+    path.with_extension(ASIDE)
+}
+
+/// A version's bytes in a file.
+#[derive(Debug)]
+pub(crate) struct DiskCopy {
+    pub(crate) path: PathBuf,
+    /// Where the payloads begin.
+    starts: Vec<u64>,
+    bytes: u64,
+    /// The crc32c of what comes before the first payload; not known of a file that was found.
+    header_crc: Option<u32>,
+}
+
+/// What a file turned out to be.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// One of the object layer.
+    Ours { manifest: Manifest, once: bool, copy: DiskCopy },
+    /// A payload that a step names, or anything else.
+    Other,
+}
+
+fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Cause {
+    Cause::Corrupt { path: path.to_owned(), offset, reason: reason.into() }
+}
+
+impl DiskCopy {
+    /// Writes a version: whole and on stable storage when this returns, and otherwise not there. Every chunk is checked on its
+    /// way. A damaged file of the version is replaced, but for one that a step names (`named`) with other bytes.
+    pub(crate) fn write(
+        disk: &dyn Disk,
+        objects: &Path,
+        manifest: &Manifest,
+        once: bool,
+        host: &HostCopy,
+        named: Option<&ObjectRef>,
+    ) -> Result<Self> {
+        let path = path_in(objects, &manifest.key, manifest.version);
+        let encoded = header::encode(manifest, once).map_err(|reason| Cause::Argument {
+            what: "object",
+            reason: format!("{:?}: {reason}", manifest.key),
+        })?;
+        let folder = objects.join(&manifest.key);
+        disk.create_directory_durably(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+        let is_there = disk.exists(&path);
+        let unfinished = path.with_extension(UNFINISHED);
+        if disk.exists(&unfinished) {
+            disk.remove(&unfinished).map_err(|e| Cause::io("remove", &unfinished, e))?;
+        }
+        let header_crc = Some(crc32c::crc32c(&encoded.bytes));
+        let copy = DiskCopy { path, starts: encoded.starts, bytes: encoded.file_bytes, header_crc };
+        let is_meant = match named {
+            Some(named) => copy.reference(disk, manifest)? == *named,
+            None => true,
+        };
+        if is_there && !(is_meant && is_ours(disk, &copy.path)) {
+            let name = format!("{} version {}", manifest.key, manifest.version);
+            return Err(Cause::Exists { what: "object", name }.into());
+        }
+        let written = copy.write_all(disk, &unfinished, &encoded.bytes, manifest, host);
+        if let Err(error) = written {
+            let _ = disk.remove(&unfinished); // else whoever opens the store next does
+            return Err(error);
+        }
+        let finish = || {
+            disk.rename(&unfinished, &copy.path)?;
+            disk.sync_directory(&folder)
+        };
+        if let Err(error) = finish() {
+            let _ = disk.remove(&copy.path); // it would be there again when the store is opened, deleted or not
+            return Err(Cause::io("rename", &copy.path, error).into());
+        }
+        Ok(copy)
+    }
+
+    fn write_all(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+        header: &[u8],
+        manifest: &Manifest,
+        host: &HostCopy,
+    ) -> Result<()> {
+        let failed = |e: std::io::Error| Cause::io("write", path, e);
+        let file = disk.create(path).map_err(failed)?;
+        file.append(header).map_err(failed)?;
+        let mut at = header.len() as u64;
+        let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
+        for chunk in manifest.chunks() {
+            let start = self.starts[chunk.payload] + chunk.range.start;
+            if start > at {
+                file.append(&vec![0; (start - at) as usize]).map_err(failed)?;
+            }
+            let extent = &host.extents[chunk.payload];
+            let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
+            extent.read(chunk.range.start, bytes);
+            if crc32c::crc32c(bytes) != manifest.checksum(&chunk) {
+                let (path, offset) = extent.name_of(chunk.range.start);
+                return Err(corrupt(&path, offset, manifest.mismatch(&chunk)).into());
+            }
+            file.append(bytes).map_err(failed)?;
+            at = start + bytes.len() as u64;
+        }
+        if self.bytes > at {
+            file.append(&vec![0; (self.bytes - at) as usize]).map_err(failed)?;
+        }
+        file.sync().map_err(|e| Cause::io("sync", path, e).into())
+    }
+
+    /// Opens the file for reading.
+    pub(crate) fn open(&self, disk: &dyn Disk) -> Result<Box<dyn DiskFile>> {
+        disk.open(&self.path).map_err(|e| Cause::io("open", &self.path, e).into())
+    }
+
+    /// Fills `buffer` with a chunk, and checks it.
+    pub(crate) fn read_chunk(
+        &self,
+        file: &dyn DiskFile,
+        manifest: &Manifest,
+        chunk: &Chunk,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let offset = self.starts[chunk.payload] + chunk.range.start;
+        file.read_at(buffer, offset).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => corrupt(&self.path, offset, "the file ends before it"),
+            _ => Cause::io("read", &self.path, e),
+        })?;
+        if crc32c::crc32c(buffer) != manifest.checksum(chunk) {
+            return Err(corrupt(&self.path, offset, manifest.mismatch(chunk)).into());
+        }
+        Ok(())
+    }
+
+    /// Reads every chunk, checks it, and hands it on.
+    pub(crate) fn read_all(
+        &self,
+        file: &dyn DiskFile,
+        manifest: &Manifest,
+        mut each: impl FnMut(&Chunk, &[u8]),
+    ) -> Result<()> {
+        let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
+        for chunk in manifest.chunks() {
+            let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
+            self.read_chunk(file, manifest, &chunk, bytes)?;
+            each(&chunk, bytes);
+        }
+        Ok(())
+    }
+
+    /// Copies the version to memory, every chunk checked.
+    pub(crate) fn copy_to(&self, disk: &dyn Disk, manifest: &Manifest, extents: &[HostExtent]) -> Result<()> {
+        self.read_all(&*self.open(disk)?, manifest, |chunk, bytes| {
+            extents[chunk.payload].write_summed(chunk.range.start, bytes, 0);
+        })
+    }
+
+    pub(crate) fn verify(&self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+        self.read_all(&*self.open(disk)?, manifest, |_, _| {})
+    }
+
+    /// How many bytes the file has.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What a step calls it by.
+    pub(crate) fn reference(&self, disk: &dyn Disk, manifest: &Manifest) -> Result<ObjectRef> {
+        let data = self.starts.first().copied().unwrap_or(self.bytes);
+        let mut crc = match self.header_crc {
+            Some(crc) => crc,
+            None => {
+                let mut header = vec![0; data as usize];
+                let file = self.open(disk)?;
+                file.read_at(&mut header, 0).map_err(|e| Cause::io("read", &self.path, e))?;
+                crc32c::crc32c(&header)
+            }
+        };
+        let mut at = data;
+        let zeros = |crc, count: u64| crc32c::crc32c_append(crc, &vec![0; count as usize]);
+        for chunk in manifest.chunks() {
+            let start = self.starts[chunk.payload] + chunk.range.start;
+            crc = zeros(crc, start - at);
+            let length = chunk.range.end - chunk.range.start;
+            crc = crc32c::crc32c_combine(crc, manifest.checksum(&chunk), length as usize);
+            at = start + length;
+        }
+        let crc32c = zeros(crc, self.bytes - at);
+        Ok(ObjectRef { key: manifest.key.clone(), version: manifest.version, bytes: self.bytes, crc32c })
+    }
+}
+
+/// Looks at the header of a file.
+///
+/// # Errors
+/// `corrupt` when it is the engine's and does not fit together.
+pub(crate) fn look_at(disk: &dyn Disk, path: &Path) -> Result<Found> {
+    let failed = |e: std::io::Error| Cause::io("read", path, e);
+    let file = disk.open(path).map_err(failed)?;
+    let bytes = file.length().map_err(failed)?;
+    let mut length = [0; 8];
+    if bytes < 8 {
+        return Ok(Found::Other);
+    }
+    file.read_at(&mut length, 0).map_err(failed)?;
+    let length = u64::from_le_bytes(length);
+    if length > HEADER_BYTES_MAX || length > bytes - 8 {
+        return Ok(Found::Other);
+    }
+    let mut text = vec![0; length as usize];
+    file.read_at(&mut text, 8).map_err(failed)?;
+    let ours = format!("\"{}\":", header::METADATA_KEY);
+    let decoded = match header::decode(&text, bytes) {
+        Ok(Some(decoded)) => decoded,
+        Ok(None) => return Ok(Found::Other),
+        Err(_) if !contains(&text, ours.as_bytes()) => return Ok(Found::Other),
+        Err(reason) => return Err(corrupt(path, 8, reason).into()),
+    };
+    let named = (path.parent().and_then(Path::file_name), number_of::<u64>(path));
+    let said = (Some(decoded.manifest.key.as_ref()), Some(decoded.manifest.version));
+    if named != said {
+        let manifest = &decoded.manifest;
+        let reason = format!("it holds object {:?} version {}", manifest.key, manifest.version);
+        return Err(corrupt(path, 8, reason).into());
+    }
+    let (starts, bytes) = (decoded.starts, decoded.file_bytes);
+    let copy = DiskCopy { path: path.to_owned(), starts, bytes, header_crc: None };
+    Ok(Found::Ours { manifest: decoded.manifest, once: decoded.once, copy })
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// Removes what a process that died left half written, or half removed, in a key's folder.
+pub(crate) fn remove_unfinished(disk: &dyn Disk, files: &[PathBuf]) {
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == UNFINISHED || e == ASIDE)) {
+        if let Err(error) = disk.remove(path) {
+            tracing::warn!(path = %path.display(), %error, "what is left of a spill could not be removed");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The disk tier: a file a version, which stock readers of safetensors open.
+//!
+//! ```text
+//! length of the header u64 | header: JSON, filled up with spaces to a multiple of 4096 | data
+//! ```
+//! Data is the payloads one after the other, each from a multiple of 4096 on, as they lie in memory. What fills tensors up
+//! is named in the header as tensors of bytes (`__pad_0`, ...), for readers accept no holes. The manifest is the value of
+//! `forebay` in the header's metadata, beside what the writer said.
+//!
+//! A file is written under another name, synced, renamed, and its name synced: it is there whole or not at all. What is read
+//! is held against its checksums. Buffered calls of 1 MiB are what is used: see `benches/RESULTS.md`.
+
+mod copy;
+mod header;
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::disk::Disk;
+use crate::error::{Cause, Result};
+
+pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished, set_aside};
+pub(crate) use header::METADATA_KEY;
+
+/// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file.
+///
+/// # Errors
+/// `corrupt` with offset and reason.
+pub(crate) fn verify_file(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
+    let Found::Ours { manifest, copy, .. } = look_at(disk, path)? else { return Ok(None) };
+    copy.verify(disk, &manifest)?;
+    Ok(Some(copy.bytes()))
+}
+
+/// Whether a file is a version of the object layer, sound or not. One that cannot be looked at may be.
+pub(crate) fn is_ours(disk: &dyn Disk, path: &Path) -> bool {
+    match look_at(disk, path) {
+        Ok(found) => matches!(found, Found::Ours { .. }),
+        Err(error) => match error.cause() {
+            Cause::Io { source, .. } => source.kind() != ErrorKind::NotFound,
+            _ => true,
+        },
+    }
+}

@@ -1,0 +1,290 @@
+//! What a get gives: a version that stays as long as it is held.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::catalog::Ask;
+use super::disk::DiskCopy;
+use super::host::HostExtent;
+use super::layout::Tensor;
+use super::manifest::{Manifest, OBJECT_CHUNK_BYTES, chunks_of};
+use super::objects::{Get, Objects};
+use super::owner::Owner;
+use super::version::{HostCopy, Tier};
+use crate::disk::DiskFile;
+use crate::error::{Cause, Result};
+
+/// A lease: the version stays, with its bytes, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Leased {
+    pub(super) objects: Objects,
+    lease: u64,
+    pub(super) manifest: Arc<Manifest>,
+    owner: Owner,
+}
+
+impl Leased {
+    pub(super) fn new(objects: Objects, lease: u64, manifest: Arc<Manifest>, owner: Owner) -> Self {
+        Leased { objects, lease, manifest, owner }
+    }
+
+    /// The version in the tier that is asked for.
+    pub(super) fn hold(self, get: &Get) -> Result<Held> {
+        let begun = self.objects.now();
+        let counters = &self.objects.core.counters;
+        if let Some(layout) = get.layout.as_ref().filter(|layout| **layout != self.manifest.layout) {
+            counters.layout_mismatches.add(1);
+            let (key, version) = (self.manifest.key.clone(), self.manifest.version);
+            let (expected, found) = (layout.fingerprint(), self.manifest.layout.fingerprint());
+            return Err(Cause::LayoutMismatch { key, version, expected, found }.into());
+        }
+        let source = match get.tier {
+            Tier::Host => {
+                let copy = self.objects.host_copy(&self.manifest)?;
+                counters.host_gets.add(1);
+                counters.host_get_bytes.add(self.manifest.bytes());
+                Source::Host(copy)
+            }
+            Tier::Disk => {
+                let copy = self.objects.disk_copy(&self.manifest)?;
+                let file = copy.open(&*self.objects.core.directory.disk)?;
+                counters.disk_gets.add(1);
+                counters.disk_get_bytes.add(self.manifest.bytes());
+                Source::Disk { file, copy }
+            }
+        };
+        counters.get_microseconds.add(self.objects.now().since(begun).as_micros() as u64);
+        Ok(Held { source, leased: self })
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.manifest.version
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        if self.objects.store.check_process().is_err() {
+            return; // a forked child: the lease is its parent's
+        }
+        let kept = self.objects.core.options.versions_kept;
+        let gone = self.objects.core.catalog.lock().release(self.lease, kept);
+        self.objects.bury(gone);
+    }
+}
+
+enum Source {
+    Host(Arc<HostCopy>),
+    Disk { file: Box<dyn DiskFile>, copy: Arc<DiskCopy> },
+}
+
+/// A version of an object. As long as it is held its bytes stay where they are, whatever else happens to the key.
+pub struct Held {
+    // Before the lease: whoever comes next may have the memory once both are gone.
+    source: Source,
+    leased: Leased,
+}
+
+/// One tensor of a held version, or some of its rows.
+#[derive(Debug)]
+pub struct TensorView<'a> {
+    held: &'a Held,
+    tensor: &'a Tensor,
+    /// In its payload.
+    range: Range<u64>,
+}
+
+impl Held {
+    /// What is known of it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.leased.manifest
+    }
+
+    /// Its number.
+    pub fn version(&self) -> u64 {
+        self.leased.version()
+    }
+
+    /// Where its bytes are read from.
+    pub fn tier(&self) -> Tier {
+        match self.source {
+            Source::Host(_) => Tier::Host,
+            Source::Disk { .. } => Tier::Disk,
+        }
+    }
+
+    /// Where the payloads lie in the segments, for another process that maps them: segment and offset. `None` for one in heap
+    /// memory or on disk.
+    pub fn places(&self) -> Vec<Option<(u32, u64)>> {
+        match &self.source {
+            Source::Host(copy) => copy.extents.iter().map(HostExtent::place).collect(),
+            Source::Disk { .. } => vec![None; self.manifest().layout.payloads().len()],
+        }
+    }
+
+    /// One tensor.
+    ///
+    /// # Errors
+    /// `input` with the nearest name when there is none of that name.
+    pub fn tensor(&self, name: &str) -> Result<TensorView<'_>> {
+        let tensor = self.manifest().layout.tensor(name)?;
+        Ok(TensorView { held: self, tensor, range: tensor.range() })
+    }
+
+    /// Fills `buffer` with the bytes of a memory class from byte `offset` of its payload on.
+    ///
+    /// # Errors
+    /// `input` when there are fewer; `corrupt` when the file that they are read from is damaged.
+    pub fn read_class(&self, class: &str, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let payload = self.manifest().layout.payload(class)?;
+        let limit = self.manifest().layout.payloads()[payload].bytes;
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= limit).ok_or_else(|| {
+            let found = format!("{} bytes at {offset}", buffer.len());
+            Cause::TensorLength { tensor: class.to_owned(), found, limit }
+        })?;
+        self.read(payload, offset..end, buffer)
+    }
+
+    fn read(&self, payload: usize, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        match &self.source {
+            Source::Host(copy) => copy.extents[payload].read(range.start, buffer),
+            Source::Disk { file, copy } => {
+                let read = self.read_file(&**file, copy, payload, range, buffer);
+                return read.inspect_err(|error| self.leased.objects.count_corrupt(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Chunks are read whole, for only then they can be checked.
+    fn read_file(
+        &self,
+        file: &dyn DiskFile,
+        copy: &DiskCopy,
+        payload: usize,
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let manifest = self.manifest();
+        let mut whole = Vec::new();
+        for chunk in chunks_of(payload, range.clone(), manifest.layout.payloads()[payload].bytes) {
+            let (start, end) = (range.start.max(chunk.range.start), range.end.min(chunk.range.end));
+            let into = &mut buffer[(start - range.start) as usize..(end - range.start) as usize];
+            if (start..end) == chunk.range {
+                copy.read_chunk(file, manifest, &chunk, into)?;
+                continue;
+            }
+            whole.resize(OBJECT_CHUNK_BYTES as usize, 0);
+            let bytes = &mut whole[..(chunk.range.end - chunk.range.start) as usize];
+            copy.read_chunk(file, manifest, &chunk, bytes)?;
+            let from = (start - chunk.range.start) as usize;
+            into.copy_from_slice(&bytes[from..from + into.len()]);
+        }
+        Ok(())
+    }
+
+    /// Checks every chunk where the bytes are now.
+    ///
+    /// # Errors
+    /// `corrupt` with key, version, chunk and tensors.
+    pub fn verify(&self) -> Result<()> {
+        let manifest = self.manifest();
+        let verified = match &self.source {
+            Source::Host(copy) => copy.verify(manifest),
+            Source::Disk { file, copy } => copy.read_all(&**file, manifest, |_, _| {}),
+        };
+        verified.inspect_err(|error| self.leased.objects.count_corrupt(error))
+    }
+
+    /// Lets go of it, also where another process had it mapped: it says that it does not use it any more. Dropping it instead
+    /// leaves memory that such a process may still use in quarantine until it has ended.
+    pub fn release(mut self) {
+        self.leased.owner = Owner::Here;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Source::Host(copy) = &self.source
+            && self.leased.objects.store.check_process().is_ok()
+            && !self.leased.owner.may_be_trusted_gone()
+        {
+            let (owner, extents) = (self.leased.owner.clone(), copy.extents.clone());
+            self.leased.objects.quarantine(owner, extents);
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let manifest = self.manifest();
+        write!(f, "Held({} version {} in {:?})", manifest.key, manifest.version, self.tier())
+    }
+}
+
+impl<'a> TensorView<'a> {
+    /// What the whole tensor is.
+    pub fn tensor(&self) -> &'a Tensor {
+        self.tensor
+    }
+
+    /// How many bytes there are.
+    pub fn bytes_count(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Some of the rows (indices of the first dimension), for readers that take a part each.
+    ///
+    /// # Errors
+    /// `input` when there are fewer.
+    pub fn rows(&self, rows: Range<u64>) -> Result<TensorView<'a>> {
+        let there = self.tensor.shape.first().copied().unwrap_or(1);
+        if rows.start > rows.end || rows.end > there {
+            let reason = format!("{:?} has {there} rows, {rows:?} are asked for", self.tensor.name);
+            return Err(Cause::Argument { what: "rows", reason }.into());
+        }
+        let row_bytes = self.tensor.row_bytes();
+        let (start, end) = (rows.start * row_bytes, rows.end * row_bytes);
+        let range = self.tensor.offset + start..self.tensor.offset + end;
+        Ok(TensorView { range, ..*self })
+    }
+
+    /// Fills a buffer of exactly as many bytes as there are.
+    ///
+    /// # Errors
+    /// `input` when it has another length; `corrupt` when the file that they are read from is damaged.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<()> {
+        if buffer.len() as u64 != self.bytes_count() {
+            let found = format!("a buffer of {} bytes", buffer.len());
+            let (tensor, limit) = (self.tensor.name.clone(), self.bytes_count());
+            return Err(Cause::TensorLength { tensor, found, limit }.into());
+        }
+        self.held.read(self.tensor.payload, self.range.clone(), buffer)
+    }
+
+    /// The bytes in memory of the caller's own.
+    ///
+    /// # Errors
+    /// `corrupt` when the file that they are read from is damaged.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; self.bytes_count() as usize];
+        self.read(&mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// The bytes where they lie; `None` where that cannot be had: on disk, and in memory that another process was given to fill.
+    pub fn as_bytes(&self) -> Option<&'a [u8]> {
+        match &self.held.source {
+            Source::Host(copy) if copy.ours => {
+                Some(copy.extents[self.tensor.payload].stable(self.range.start, self.bytes_count()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What is asked for by number.
+pub(super) fn exactly(manifest: &Manifest) -> Ask {
+    Ask::Exact(manifest.version)
+}

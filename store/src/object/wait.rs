@@ -1,0 +1,163 @@
+//! Waiting for versions: by threads, with or without a time-out, and as futures.
+//!
+//! Who waits begins to listen under the catalog's lock, right after he looked and found nothing; who commits notifies after he
+//! has changed the catalog. So no wake-up is lost. Nor is that of a store that closes: it is looked at under the same lock,
+//! which the close takes before it notifies. A key that is waited for is known to the catalog as long as somebody waits.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Manifest;
+use super::catalog::{Ask, Catalog};
+use super::held::{Held, Leased};
+use super::objects::{Get, Objects};
+use super::owner::Owner;
+use crate::consumer::Wait;
+use crate::error::{Cause, Result};
+use crate::sync::{Event, EventListener};
+
+/// What one look at the catalog led to.
+enum Look {
+    Found(Leased),
+    /// The event is kept beside its listener: as long as somebody has it, its key is not forgotten.
+    NotThere(EventListener, Arc<Event>),
+}
+
+impl Objects {
+    /// One look. `failures` is how many fillings of the key had been given up when the wait began.
+    fn look(&self, key: &str, ask: Ask, owner: &Owner, failures: &mut Option<u64>) -> Result<Look> {
+        self.store.check_process()?;
+        let mut catalog = self.core.catalog.lock();
+        self.check_open()?; // under the lock: who closes the store takes it to wake those who listen by then
+        if let Some(leased) = self.lease(&mut catalog, key, ask, owner) {
+            return Ok(Look::Found(leased));
+        }
+        let state = catalog.key(key);
+        if *failures.get_or_insert(state.failures) < state.failures {
+            let (key, reason) = (key.to_owned(), state.failure.clone());
+            return Err(Cause::FillingFailed { key, reason }.into());
+        }
+        Ok(Look::NotThere(state.changed.listen(), state.changed.clone()))
+    }
+
+    fn lease(&self, catalog: &mut Catalog, key: &str, ask: Ask, owner: &Owner) -> Option<Leased> {
+        let number = catalog.find(key, ask)?;
+        let lease = catalog.lease(key, number, self.now(), ask == Ask::Once)?;
+        let manifest = catalog.version(key, number)?.manifest.clone();
+        Some(Leased::new(self.clone(), lease, manifest, owner.clone()))
+    }
+
+    /// Leases on the same version of several keys, the newest that all of them have, as one instant has it.
+    pub(super) fn lease_together(&self, keys: &[&str], owner: &Owner) -> Result<Vec<Leased>> {
+        self.check_open()?;
+        let mut catalog = self.core.catalog.lock();
+        let has = |catalog: &Catalog, key: &str, number| catalog.find(key, Ask::Exact(number)).is_some();
+        let first =
+            keys.first().ok_or_else(|| Cause::Argument { what: "keys", reason: "none is named".into() })?;
+        let numbers =
+            catalog.keys.get(*first).into_iter().flat_map(|state| state.versions.keys().rev().copied());
+        let common = numbers.into_iter().find(|number| keys.iter().all(|key| has(&catalog, key, *number)));
+        let Some(number) = common else {
+            let missing = keys.iter().find(|key| catalog.find(key, Ask::Latest).is_none()).unwrap_or(first);
+            return Err(catalog.missing(missing, Ask::AtLeast(1)).into());
+        };
+        let leases = keys.iter().map(|key| self.lease(&mut catalog, key, Ask::Exact(number), owner));
+        Ok(leases.collect::<Option<Vec<_>>>().unwrap_or_default())
+    }
+
+    pub(super) fn lease_when_there(&self, key: &str, ask: Ask, wait: Wait, owner: &Owner) -> Result<Leased> {
+        let clock = &self.core.clock;
+        let until = match wait {
+            Wait::For(time) => Some(clock.now().after(time)),
+            Wait::No | Wait::Forever => None,
+        };
+        let mut failures = None;
+        loop {
+            let (listener, _event) = match self.look(key, ask, owner, &mut failures)? {
+                Look::Found(leased) => return Ok(leased),
+                Look::NotThere(listener, event) => (listener, event),
+            };
+            if wait == Wait::No || until.is_some_and(|until| clock.now() >= until) {
+                return Err(self.core.catalog.lock().missing(key, ask).into());
+            }
+            clock.wait(listener, until);
+        }
+    }
+
+    /// A version to come, on any async runtime: the newest, once it is `least` or a later one. There is no time-out in it; race it
+    /// against a timer of the runtime.
+    pub fn get_async(&self, key: &str, least: u64, get: Get) -> HeldFuture {
+        let (objects, key) = (self.clone(), key.to_owned());
+        HeldFuture { objects, key, ask: Ask::AtLeast(least), get, failures: None, listener: None }
+    }
+
+    /// Tells of new versions of a key, from now on.
+    pub fn watch(&self, key: &str) -> Watch {
+        let seen = self.core.catalog.lock().find(key, Ask::Latest).unwrap_or(0);
+        Watch { objects: self.clone(), key: key.to_owned(), seen }
+    }
+}
+
+/// An object to come; see [`Objects::get_async`]. A version that has to be copied from another tier is copied by whoever polls.
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is awaited"]
+pub struct HeldFuture {
+    objects: Objects,
+    key: String,
+    ask: Ask,
+    get: Get,
+    failures: Option<u64>,
+    listener: Option<(Pin<Box<EventListener>>, Arc<Event>)>,
+}
+
+impl Future for HeldFuture {
+    type Output = Result<Held>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            if let Some((listener, _)) = &mut this.listener {
+                if listener.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                this.listener = None;
+            }
+            match this.objects.look(&this.key, this.ask, &this.get.owner, &mut this.failures) {
+                Ok(Look::Found(leased)) => return Poll::Ready(leased.hold(&this.get)),
+                Ok(Look::NotThere(listener, event)) => this.listener = Some((Box::pin(listener), event)),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+/// New versions of a key, the newest each time; see [`Objects::watch`]. Versions that came and were followed by others before
+/// somebody looked are passed over.
+#[derive(Debug)]
+pub struct Watch {
+    objects: Objects,
+    key: String,
+    seen: u64,
+}
+
+impl Watch {
+    /// The manifest of the newest version, once it is newer than the last that was told; `None` when the wait is over.
+    ///
+    /// # Errors
+    /// `retry` when whoever was to fill it gave up; `closed` when the store is.
+    pub fn next(&mut self, wait: Wait) -> Result<Option<Arc<Manifest>>> {
+        let ask = Ask::AtLeast(self.seen.saturating_add(1));
+        match self.objects.lease_when_there(&self.key, ask, wait, &Owner::Here) {
+            Ok(leased) => {
+                self.seen = leased.manifest.version;
+                Ok(Some(leased.manifest.clone()))
+            }
+            Err(error) if matches!(error.cause(), Cause::ObjectNotYet { .. } | Cause::Unknown { .. }) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
