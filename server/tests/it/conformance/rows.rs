@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type};
-use forebay_client::{CellValue, Changes};
+use forebay_client::{CellValue, Changes, Writing};
 use forebay_store::{
     Consumer, DataColumn, DataType, Delete, Durability, Element, GroupBy, Kind, NewRow, Role, Schema, Value,
     Wait,
@@ -269,7 +269,7 @@ fn writes_that_are_not_waited_for_are_made_and_answered() {
             WRITES as u64 + 1,
             "closing waits for it"
         );
-        let closed = client.write_async(&Changes::new()).and_then(|write| write.wait()).unwrap_err();
+        let closed = client.write_async(&Changes::new()).and_then(Writing::wait).unwrap_err();
         assert_eq!(closed.kind(), Kind::Closed);
     });
 }
