@@ -123,7 +123,7 @@ pub fn to_loan(loan: &proto::Loan) -> Loan {
 /// The value that is meant; bytes are borrowed from the message, or lie in what was `lent` to its sender.
 ///
 /// # Errors
-/// `input` where there is none; `state` ([`NOT_LENT`]) where it is said to lie in what is another's.
+/// `input` where there is none; `state` ([`NOT_LENT`](super::NOT_LENT)) where it is said to lie in what is another's.
 pub fn to_value<'v>(value: Option<&'v proto::Value>, lent: &'v Lent) -> Result<Value<'v>> {
     use proto::value::Value as Wire;
     let value =
