@@ -2,8 +2,8 @@
 //!
 //! Values of [`PLACED_BYTES_MIN`] and more are put into extents that the server lends ([`Filling`]), and claims say where
 //! their values lie, which are read through mappings ([`forebay_store::ValueReader`]). A client becomes a neighbour when
-//! the server knows it for a process of its own user, and the store's files can be opened; else everything is sent. Whatever
-//! goes wrong here does not fail a call either: then its values are sent.
+//! the server knows it for a process of its own user, and the store's files can be opened; else values go through
+//! [slabs](crate::slabs), or are sent. Whatever goes wrong here does not fail a call either: then its values are sent.
 
 mod fillers;
 mod filling;

@@ -1,4 +1,4 @@
-//! Writes, as calls: with larger values in the store's files where that can be, else sent.
+//! Writes, as calls: with larger values in the store's files or in slabs where that can be, else sent.
 //!
 //! A write that is not waited for is a task of the client's runtime. Whoever brings it drives the runtime until the write is
 //! with the kernel, and hears of answers when the next one is brought or waited for; a write that is too long for that is
