@@ -10,6 +10,7 @@ use crate::connection::{Answer, Answering, Ask, Connection, Declaration, Declare
 use crate::consumer::ConsumerHandle;
 use crate::embedded::Embedded;
 use crate::error::Result;
+use crate::objects::Objects;
 use crate::remote::{ConnectOptions, Remote};
 use crate::step::Step;
 use crate::table::Table;
@@ -182,6 +183,11 @@ impl Client {
     /// As there.
     pub fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
         self.connection.rewind(step, rows)
+    }
+
+    /// Its objects: large state under keys, in versions.
+    pub fn objects(&self) -> Objects {
+        Objects::new(self.clone())
     }
 
     /// Writes one version of an object, whole: see [`Store::put_object`].

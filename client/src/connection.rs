@@ -17,6 +17,7 @@ use forebay_store::{
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::error::Result;
+use crate::objects::ObjectCalls;
 use crate::writing::Writing;
 
 /// What a claim is called by who holds it: incarnation of the store, number in it, and, for a rank's part of it, the place in
@@ -232,6 +233,9 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep>;
     fn abandon_step(&self, step: u64) -> Result<()>;
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo>;
+
+    /// Objects in versions.
+    fn objects(&self) -> &dyn ObjectCalls;
 
     fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef>;
     fn object(&self, object: &ObjectRef) -> Result<Vec<u8>>;

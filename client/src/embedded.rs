@@ -16,6 +16,7 @@ use crate::connection::{
 };
 use crate::error::{Error, Result};
 use crate::holder::{CLOSED_BY_OWNER, Holder};
+use crate::objects::{KeptObjects, ObjectCalls};
 use crate::writing::Writing;
 
 /// Whoever answers SELECTs over a store of this process: the engine for it is another crate's.
@@ -37,6 +38,7 @@ pub trait Queries: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Embedded {
     holder: Arc<Holder>,
+    objects: KeptObjects,
     queries: Option<Arc<dyn Queries>>,
 }
 
@@ -44,7 +46,8 @@ impl Embedded {
     /// That store; its claims are shown as this process's.
     pub fn new(store: Store) -> Self {
         let owner = format!("process {}", std::process::id());
-        Embedded { holder: Arc::new(Holder::new(store, &owner)), queries: None }
+        let objects = KeptObjects::new(store.clone());
+        Embedded { holder: Arc::new(Holder::new(store, &owner)), objects, queries: None }
     }
 
     /// The same, with somebody who answers SELECTs.
@@ -251,6 +254,10 @@ impl Connection for Embedded {
         Ok(self.store().rewind(step, rows)?)
     }
 
+    fn objects(&self) -> &dyn ObjectCalls {
+        &self.objects
+    }
+
     fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
         Ok(self.store().put_object(key, version, payload)?)
     }
@@ -269,6 +276,7 @@ impl Connection for Embedded {
 
     fn close(&self) -> Result<()> {
         self.holder.close();
+        self.objects.give_back();
         let (store, is_over) = (self.store(), self.store().closed().is_some());
         let synced = if is_over || store.is_read_only() { Ok(()) } else { store.sync() };
         store.close(CLOSED_BY_OWNER);

@@ -51,6 +51,11 @@ impl Error {
         &self.cause
     }
 
+    /// Whether it says that a version of an object has not come (yet).
+    pub(crate) fn is_not_yet(&self) -> bool {
+        matches!((self.kind, &*self.cause), (Kind::Retry, "ObjectNotYet") | (Kind::Input, "Unknown"))
+    }
+
     /// How long to wait before trying again, where that is known.
     pub fn wait_before_retry(&self) -> Option<Duration> {
         self.retry_after

@@ -44,6 +44,7 @@ mod error;
 pub mod fuzzing;
 mod holder;
 mod neighbour;
+mod objects;
 mod remote;
 mod slabs;
 mod step;
@@ -63,6 +64,11 @@ pub use consumer::ConsumerHandle;
 pub use embedded::{Embedded, Queries, consumers, declare, grow, read};
 pub use error::{Error, Result};
 pub use holder::Holder;
+pub use objects::{
+    Beginning, GetObject, HeldObject, HeldTensor, Holding, KeptObjects, LeasedBytes, LeasedObject, ObjectAsk,
+    ObjectCalls, ObjectCommit, ObjectFilling, ObjectShown, ObjectWatch, Objects, ReceivedObject, Relocated,
+    Relocation, WhichObject,
+};
 pub use remote::{Address, ConnectOptions, Remote};
 pub use step::{GangMember, Step};
 pub use table::Table;

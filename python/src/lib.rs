@@ -19,7 +19,7 @@
 //! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
-//! `pending` and `bell` (waits of an event loop).
+//! `objects`; `pending` and `bell` (waits of an event loop).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
 use pyo3::prelude::*;
@@ -37,6 +37,7 @@ mod handle;
 mod input;
 mod metrics;
 mod micro_batches;
+mod objects;
 mod options;
 mod output;
 mod packages;
@@ -67,6 +68,8 @@ mod _forebay {
     use super::consumer::Consumer;
     #[pymodule_export]
     use super::micro_batches::MicroBatches;
+    #[pymodule_export]
+    use super::objects::{HeldObject, LeasedView, ObjectCalls, ObjectFilling};
     #[pymodule_export]
     use super::pending::Pending;
     #[pymodule_export]

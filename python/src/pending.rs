@@ -23,6 +23,7 @@ use crate::bell::Bell;
 use crate::failure::{Failure, Result};
 use crate::handle::{Handle, Open};
 use crate::micro_batches::MicroBatches;
+use crate::objects::{Held, HeldObject, Wanted};
 use crate::slot::Slot;
 
 /// What a wait comes to.
@@ -32,6 +33,8 @@ pub(crate) enum Outcome {
     Waited(Waited<client::Claim>),
     /// A question was answered.
     Answered(client::Answer),
+    /// A version of an object has come.
+    Held(Box<Held>),
 }
 
 /// What is waited for.
@@ -57,6 +60,8 @@ pub(crate) enum Waiter {
     Trainer(Py<MicroBatches>),
     /// Somebody with a question.
     Reader,
+    /// Somebody who wants an object of that key, for so many seconds.
+    Holder(Arc<str>, Wanted, f64),
 }
 
 /// A wait that an event loop has begun.
@@ -126,6 +131,7 @@ impl Pending {
         match &self.waiter {
             Waiter::Trainer(batches) => batches.get().timed_out(),
             Waiter::Task(name, timeout) => crate::consumer::timed_out(name, timeout.unwrap_or_default()),
+            Waiter::Holder(key, wanted, seconds) => crate::objects::timed_out(key, *wanted, *seconds),
             Waiter::Reader => crate::failure::timeout(format!("no answer in {} s", timeout.as_secs_f64())),
         }
     }
@@ -142,6 +148,7 @@ impl Pending {
 enum Given {
     Batch(Box<Batch>),
     Answer(Answer),
+    Held(HeldObject),
     Nothing,
 }
 
@@ -166,6 +173,7 @@ impl Pending {
                 (Outcome::Waited(Waited::Claimed(claim)), Waiter::Trainer(batches)) => {
                     Given::Batch(Box::new(batches.get().handed_out(open, claim)?))
                 }
+                (Outcome::Held(held), _) => Given::Held(HeldObject::new(&self.handle, open, *held)),
                 (Outcome::Answered(answer), _) => Given::Answer(Answer::new(answer)),
                 (Outcome::Waited(Waited::Complete), Waiter::Trainer(_)) => Given::Nothing,
                 (Outcome::Waited(Waited::TimedOut), _) => return Err(self.timed_out()),
@@ -176,6 +184,7 @@ impl Pending {
         let given = match given {
             Given::Batch(batch) => Bound::new(py, *batch)?.into_any(),
             Given::Answer(answer) => Bound::new(py, answer)?.into_any(),
+            Given::Held(held) => Bound::new(py, held)?.into_any(),
             Given::Nothing => py.None().into_bound(py),
         };
         Ok(Some(PyTuple::new(py, [given])?))

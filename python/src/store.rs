@@ -14,6 +14,7 @@ use crate::consumer::Consumer;
 use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
+use crate::objects::ObjectCalls;
 use crate::options::{durability, options};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
@@ -206,6 +207,12 @@ impl Store {
             Ok(Pending::new(&self.0, open, coming, Waiter::Reader, None))
         })?;
         pending.awaited(py, "wait")
+    }
+
+    /// Its objects: large state under keys, in versions.
+    #[getter]
+    fn objects<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
+        Ok(py.import("forebay.objects")?.getattr("Objects")?.call1((ObjectCalls::new(&self.0),))?)
     }
 
     /// Brings everything that was acknowledged so far to stable storage, for an event loop.

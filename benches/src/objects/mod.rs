@@ -84,7 +84,7 @@ impl Opened {
         let (dir, host) = (tempfile::tempdir()?, tempfile::tempdir_in("/dev/shm")?);
         let folder = HostFolder::At(host.path().to_owned());
         let objects =
-            ObjectOptions::default().host_folder(folder).versions_kept(versions_kept).pageable(false);
+            ObjectOptions::default().host_folder(folder).versions_kept(versions_kept).pageable_bytes_max(0);
         let store = Store::open(dir.path().join("store"), Options::default().objects(objects))?;
         Ok(Opened { objects: store.objects()?, dir, _host: host })
     }

@@ -21,6 +21,7 @@ use crate::connection::{
 };
 use crate::error::Result;
 use crate::neighbour::{self, Neighbour};
+use crate::objects::ObjectCalls;
 use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
 use crate::writing::Writing;
 
@@ -325,6 +326,10 @@ impl Connection for Remote {
         let request = proto::RewindRequest { step, exclude: rows == Rewind::Exclude };
         let proto::RewindReply { step, steps_undone, rows } = self.call(&request)?;
         Ok(RewoundTo { step, steps_undone, rows })
+    }
+
+    fn objects(&self) -> &dyn ObjectCalls {
+        self
     }
 
     fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::wire::MESSAGE_BYTES_MAX;
+use crate::wire::proto::objects_client::ObjectsClient;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::*;
 
@@ -21,6 +22,8 @@ pub(super) struct Line {
     calls: Grpc<Channel>,
     /// For calls that are answered in pieces.
     pub(super) streams: StoreClient<Channel>,
+    /// For objects that are read in pieces.
+    pub(super) objects: ObjectsClient<Channel>,
 }
 
 /// The message of a call with one answer.
@@ -32,15 +35,15 @@ pub(super) trait Unary: Message + Send + Sync + 'static {
 }
 
 macro_rules! unary {
-    ($($method:literal: $message:ty => $reply:ty,)*) => {
+    ($service:literal: $($method:literal: $message:ty => $reply:ty,)*) => {
         $(impl Unary for $message {
             type Reply = $reply;
-            const PATH: &'static str = concat!("/forebay.v1.Store/", $method);
+            const PATH: &'static str = concat!("/forebay.v1.", $service, "/", $method);
         })*
     };
 }
 
-unary! {
+unary! { "Store":
     "Close": CloseRequest => CloseReply,
     "Declare": DeclareRequest => DeclareReply,
     "Describe": DescribeRequest => DescribeReply,
@@ -58,6 +61,17 @@ unary! {
     "EndStep": EndStepRequest => EndStepReply,
     "Rewind": RewindRequest => RewindReply,
     "Maintain": MaintainRequest => MaintainReply,
+}
+
+unary! { "Objects":
+    "BeginObject": BeginObjectRequest => BeginObjectReply,
+    "FillObject": FillObjectRequest => FillObjectReply,
+    "CommitObjects": CommitObjectsRequest => CommitObjectsReply,
+    "AbortObject": AbortObjectRequest => AbortObjectReply,
+    "HoldObjects": HoldObjectsRequest => HoldObjectsReply,
+    "ReleaseObject": ReleaseObjectRequest => ReleaseObjectReply,
+    "ListObjects": ListObjectsRequest => ListObjectsReply,
+    "MoveObject": MoveObjectRequest => MoveObjectReply,
 }
 
 /// A message as it is sent; cheap to clone.
@@ -88,16 +102,19 @@ impl<Q> Encoded<Q> {
 
 impl Line {
     pub(super) fn new(channel: Channel, compress: bool) -> Self {
-        let (mut calls, mut streams) = (Grpc::new(channel.clone()), StoreClient::new(channel));
+        let mut calls = Grpc::new(channel.clone());
+        let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
         if compress {
             let zstd = CompressionEncoding::Zstd;
             calls = calls.send_compressed(zstd).accept_compressed(zstd);
             streams = streams.send_compressed(zstd).accept_compressed(zstd);
+            objects = objects.send_compressed(zstd).accept_compressed(zstd);
         }
         let most = MESSAGE_BYTES_MAX;
         Line {
             calls: calls.max_decoding_message_size(most).max_encoding_message_size(most),
             streams: streams.max_decoding_message_size(most).max_encoding_message_size(most),
+            objects: objects.max_decoding_message_size(most).max_encoding_message_size(most),
         }
     }
 
@@ -146,7 +163,10 @@ mod tests {
 
     #[test]
     fn every_call_has_the_types_that_the_protocol_gives_it() {
-        let protocol = include_str!("../../proto/forebay/v1/store.proto");
+        let protocol = concat!(
+            include_str!("../../proto/forebay/v1/store.proto"),
+            include_str!("../../proto/forebay/v1/objects.proto")
+        );
         let mut unary = 0;
         macro_rules! check {
             ($($message:ty),*) => {$(
@@ -175,7 +195,15 @@ mod tests {
             AskStepRequest,
             EndStepRequest,
             RewindRequest,
-            MaintainRequest
+            MaintainRequest,
+            BeginObjectRequest,
+            FillObjectRequest,
+            CommitObjectsRequest,
+            AbortObjectRequest,
+            HoldObjectsRequest,
+            ReleaseObjectRequest,
+            ListObjectsRequest,
+            MoveObjectRequest
         );
         let all = protocol.lines().filter(|line| line.trim().starts_with("rpc ") && !line.contains("stream"));
         assert_eq!(unary, all.count());

@@ -21,6 +21,7 @@ mod calls;
 mod channel;
 mod driver;
 mod line;
+mod objects;
 mod options;
 mod session;
 mod waits;
@@ -48,6 +49,7 @@ use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
 use along::Alongside;
 use driver::{Driver, Spawner};
 use line::{Encoded, Line, Unary};
+use objects::RemoteObjects;
 use session::{PAUSE_MAX, PAUSE_MIN, Standing};
 use waits::WAITS_AT_ONCE;
 
@@ -64,6 +66,7 @@ pub struct Remote {
     neighbour: Option<Arc<Neighbour>>,
     /// For one that may not, and is on the server's machine.
     slabs: Option<Arc<Slabs>>,
+    objects: RemoteObjects,
     closed: watch::Sender<bool>,
     /// For writes that nobody waits for.
     writes: Arc<Semaphore>,
@@ -132,7 +135,8 @@ impl Remote {
         };
         let (along, process) = (Alongside::default(), std::process::id());
         let (driver, writes) = (Some(Arc::new(driver)), writing::room());
-        Ok(Remote { driver, link, along, neighbour, slabs, closed, writes, presence, process })
+        let objects = RemoteObjects::default();
+        Ok(Remote { driver, link, along, neighbour, slabs, objects, closed, writes, presence, process })
     }
 
     /// Waits for what a future gives, on the caller's thread.

@@ -5,6 +5,7 @@
 //! driven by the client's thread.
 
 use std::future::Future;
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
@@ -34,13 +35,33 @@ pub(super) const PERMITS: u32 = (BYTES_AT_ONCE / PERMIT_BYTES) as u32;
 /// The longest message that is with the kernel at once: a socket takes so much whoever reads it.
 const SHORT_BYTES: usize = 64 << 10;
 
+/// A call that makes changes.
+pub(super) trait Changing: Unary {
+    /// What it changes; nothing in a call of the same type that makes none.
+    fn changes(&mut self) -> Option<&mut proto::Changes>;
+}
+
+impl Changing for proto::WriteRequest {
+    fn changes(&mut self) -> Option<&mut proto::Changes> {
+        self.changes.as_mut()
+    }
+}
+
+impl Changing for proto::SettleRequest {
+    fn changes(&mut self) -> Option<&mut proto::Changes> {
+        match self.how.as_mut() {
+            Some(proto::settle_request::How::Finish(changes)) => Some(changes),
+            _ => None,
+        }
+    }
+}
+
 /// Changes that are to be sent.
-struct Parcel<Q, F> {
+struct Parcel<Q> {
     link: Link,
     message: Encoded<Q>,
-    /// With values in extents or slabs: what fills these, and what is sent where the server does not know them.
-    placed: Option<(Placing, proto::Changes)>,
-    of: F,
+    /// With values in extents or slabs: what fills these, and what is sent anew where the server does not know them.
+    placed: Option<(Placing, Q)>,
 }
 
 /// Where the larger values of a call are put.
@@ -58,18 +79,20 @@ impl Placing {
     }
 }
 
-impl<Q: Unary, F: Fn(proto::Changes) -> Q> Parcel<Q, F> {
+impl<Q: Changing> Parcel<Q> {
     async fn send(self) -> Result<Q::Reply> {
-        let Parcel { link, message, placed, of } = self;
+        let Parcel { link, message, placed } = self;
         let time = link.options.call_time_max;
         let answer = link.unary(new_call(), message, time, Again::Always).await;
         match (answer, placed) {
             // The session was lost on the way, and with it what it was lent.
-            (Err(error), Some((placing, changes))) if error.cause() == wire::NOT_LENT => {
+            (Err(error), Some((placing, mut request))) if error.cause() == wire::NOT_LENT => {
                 // Values were counted as places: one message with all its values at a time.
                 let (_turn, _wanted) = (link.resending.acquire().await, link.tasks.wanted());
-                let changes = sized(placing.unplaced(changes)?, link.message_bytes_max)?;
-                link.unary(new_call(), Encoded::new(&of(changes)), time, Again::Always).await
+                if let Some(changes) = request.changes() {
+                    *changes = sized(placing.unplaced(take(changes))?, link.message_bytes_max)?;
+                }
+                link.unary(new_call(), Encoded::new(&request), time, Again::Always).await
             }
             (answer, _) => answer,
         }
@@ -93,46 +116,40 @@ fn rows(reply: proto::WriteReply) -> Result<Vec<Row>> {
 }
 
 impl Remote {
-    /// What to send for changes, which is made the message of a call by `of`. All inserts have names, however often they are
-    /// sent.
-    fn parcel<Q: Unary, F: Fn(proto::Changes) -> Q>(
+    /// A call as it is sent, made of its changes by `of`. All inserts have names, however often they are sent.
+    fn parcel<Q: Changing>(
         &self,
         changes: &Changes<'_>,
-        of: F,
-    ) -> Result<Parcel<Q, F>> {
+        of: impl FnOnce(proto::Changes) -> Q,
+    ) -> Result<Parcel<Q>> {
         self.check_open()?; // before anything is put anywhere: a forked child has its parent's extents
         let (name, link) = (new_call(), self.link.clone());
         let named = |mut message| {
             wire::name_inserts(&mut message, name);
             sized(message, link.message_bytes_max)
         };
-        let placed = match (&self.neighbour, &self.slabs) {
+        let (message, placing) = match (&self.neighbour, &self.slabs) {
             (Some(neighbour), _) => {
                 let mut filling = Filling::begin(neighbour.clone(), link.session());
                 let lender = |version, bytes, back| self.lend(version, bytes, back);
-                let message = filling.message(changes, &lender);
-                Some((Placing::InExtents(filling), named(message)?))
+                (filling.message(changes, &lender), Some(Placing::InExtents(filling)))
             }
             (None, Some(slabs)) => {
                 let mut stowed = Stowed::begin(slabs.clone(), link.session());
-                let message = stowed.message(changes);
-                Some((Placing::InSlabs(stowed), named(message)?))
+                (stowed.message(changes), Some(Placing::InSlabs(stowed)))
             }
-            (None, None) => None,
+            (None, None) => (wire::from_changes(changes), None),
         };
-        let message = match &placed {
-            Some((_, message)) => message.clone(),
-            None => named(wire::from_changes(changes))?,
-        };
-        let message = Encoded::new(&of(message));
-        Ok(Parcel { link, message, placed, of })
+        let request = of(named(message)?);
+        let message = Encoded::new(&request);
+        Ok(Parcel { link, message, placed: placing.map(|placing| (placing, request)) })
     }
 
     /// Makes changes by a call.
-    pub(super) fn change<Q: Unary>(
+    pub(super) fn change<Q: Changing>(
         &self,
         changes: &Changes<'_>,
-        of: impl Fn(proto::Changes) -> Q + Send + 'static,
+        of: impl FnOnce(proto::Changes) -> Q,
     ) -> Result<Q::Reply> {
         let parcel = self.parcel(changes, of)?;
         self.wait(parcel.send())

@@ -1,6 +1,6 @@
 //! What goes over the wire, and what it stands for: conversions by hand, both ways, for client and server alike.
 //!
-//! `proto` is made of `proto/forebay/v1/store.proto`, which is the protocol's document. Whatever comes from a peer is
+//! `proto` is made of `proto/forebay/v1/store.proto` and `objects.proto`, which are the protocol's documents. Whatever comes from a peer is
 //! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
@@ -11,6 +11,7 @@ mod changes;
 mod claims;
 mod consumer;
 mod lent;
+mod objects;
 mod schema;
 mod status;
 mod value;
@@ -23,6 +24,10 @@ pub use changes::{
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub use lent::{Lent, NOT_LENT, from_slab, not_lent, parts_of_slabs};
+pub use objects::{
+    from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,
+    to_commit, to_expected, to_layout, to_manifest, to_places, to_shown, to_version,
+};
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{

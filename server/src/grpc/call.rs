@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::Session as Queryable;
-use forebay_store::{ConsumerKind, Store};
+use forebay_store::{ConsumerKind, ProcessHandle, Store};
 use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
@@ -163,6 +163,18 @@ pub(super) fn is_of_this_machine<T>(request: &Request<T>) -> bool {
 pub(super) fn is_own_user<T>(request: &Request<T>) -> bool {
     let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
     peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// The process at the other end of a socket of this machine, where it can be known. It has the socket open, so its number is
+/// still its own.
+pub(super) fn process_of<T>(request: &Request<T>) -> Option<ProcessHandle> {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred)?;
+    let handle = ProcessHandle::of(u32::try_from(peer.pid()?).ok()?);
+    handle
+        .inspect_err(
+            |error| tracing::warn!(%error, "a client's process cannot be watched; objects are sent to it"),
+        )
+        .ok()
 }
 
 /// Runs what may block on a thread for that.

@@ -15,6 +15,7 @@
 mod call;
 mod granting;
 mod loans;
+mod objects;
 mod observed;
 mod pace;
 mod quick;
@@ -35,6 +36,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_client::wire::MESSAGE_BYTES_MAX;
+use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_query::Session as Queryable;
 use forebay_store::Store;
@@ -47,6 +49,7 @@ use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::queries::Queries;
 use crate::server::Stopper;
+use objects::ObjectService;
 use observed::Observed;
 pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 
@@ -192,12 +195,18 @@ pub(crate) fn start(
 
 fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     let (limits, tally) = (service.limits.clone(), service.tally.clone());
+    let objects = ObjectsServer::new(ObjectService(service.clone()))
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(limits.message_bytes_max)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let service = StoreServer::new(service)
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
+    let objects = Observed::new(objects, tally.clone(), limits.piece_time_max);
     let service = Observed::new(service, tally, limits.piece_time_max);
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(ALIVE_EVERY))
@@ -215,7 +224,7 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
             .fold(config, |config, authority| config.client_ca_root(Certificate::from_pem(authority)));
         server = server.tls_config(config).map_err(io::Error::other)?;
     }
-    Ok(server.add_service(service))
+    Ok(server.add_service(service).add_service(objects))
 }
 
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;

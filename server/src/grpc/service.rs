@@ -15,6 +15,7 @@ use tonic::{Request, Response, Streaming};
 
 use super::call::{
     ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
+    process_of,
 };
 use super::quick;
 use super::sessions::{Local, Session};
@@ -68,12 +69,14 @@ impl Protocol for Service {
         let open = || -> Result<_, Error> {
             let caller = self.caller(&request)?;
             let OpenRequest { owner, resume, neighbour, slabs } = request.get_ref();
+            let is_neighbour = *neighbour && is_own_user(&request);
             let local = Local {
-                neighbour: *neighbour && is_own_user(&request),
+                neighbour: is_neighbour,
+                process: is_neighbour.then(|| process_of(&request)).flatten(),
                 slabs: *slabs && is_of_this_machine(&request) && self.limits.slab_bytes_max > 0,
             };
             let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
-            Ok((self.sessions.enter(&caller.name, owner, resume, local)?, local))
+            Ok((self.sessions.enter(&caller.name, owner, resume, local.clone())?, local))
         };
         let ((id, present, resumed), local) = open().map_err(|error| from_error(&error))?;
         let first = Opened {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use forebay_client::wire::Lent;
 use forebay_client::wire::proto::Changes;
-use forebay_client::{Error, Holder};
-use forebay_store::{Kind, Store};
+use forebay_client::{Error, Holder, KeptObjects};
+use forebay_store::{Kind, ProcessHandle, Store};
 use tokio::sync::{Notify, Semaphore};
 
 use super::Limits;
@@ -30,6 +30,9 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) holder: Holder,
+    pub(super) objects: KeptObjects,
+    /// Of a neighbour: what maps the memory of objects, where it is known.
+    pub(super) process: Option<ProcessHandle>,
     pub(super) replies: Replies,
     pub(super) waits: Waits,
     /// Told whenever a claim was ended.
@@ -62,10 +65,12 @@ pub(super) struct Sessions {
 }
 
 /// What a client of this machine shares with the server; nothing where all is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Local {
     /// The store's files.
     pub(super) neighbour: bool,
+    /// A neighbour's process, by which is known when memory is mapped no more.
+    pub(super) process: Option<ProcessHandle>,
     /// Slabs, which it fills where it cannot open those.
     pub(super) slabs: bool,
 }
@@ -125,6 +130,8 @@ impl Sessions {
         })?;
         let session = Session {
             holder: Holder::new(self.store.clone(), owner),
+            objects: KeptObjects::new(self.store.clone()),
+            process: local.process,
             replies: Replies::default(),
             waits: Waits::default(),
             settled: Notify::new(),
@@ -197,9 +204,10 @@ pub(super) async fn sweep(sessions: Sessions) {
 }
 
 impl Session {
-    /// Gives everything back that its client has: claims, steps, places in gangs, extents.
+    /// Gives everything back that its client has: claims, steps, places in gangs, objects, extents.
     pub(super) fn give_back(&self) {
         self.holder.give_back();
+        self.objects.give_back();
         self.loans.iter().for_each(Loans::take_back);
         self.slabs.iter().for_each(Slabs::let_go);
     }

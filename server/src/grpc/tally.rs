@@ -16,7 +16,7 @@ pub(crate) const BOUNDS_US: [u64; 11] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
 
 /// The calls of the protocol, and a word for all others.
-const METHODS: [&str; 24] = [
+const METHODS: [&str; 33] = [
     "Open",
     "Lend",
     "Close",
@@ -41,6 +41,15 @@ const METHODS: [&str; 24] = [
     "PutObject",
     "GetObject",
     "Maintain",
+    "BeginObject",
+    "FillObject",
+    "CommitObjects",
+    "AbortObject",
+    "HoldObjects",
+    "ReadObject",
+    "ReleaseObject",
+    "ListObjects",
+    "MoveObject",
 ];
 const UNKNOWN: &str = "unknown";
 
@@ -226,7 +235,10 @@ mod tests {
 
     #[test]
     fn every_call_of_the_protocol_is_counted_by_its_name() {
-        let protocol = include_str!("../../../client/proto/forebay/v1/store.proto");
+        let protocol = concat!(
+            include_str!("../../../client/proto/forebay/v1/store.proto"),
+            include_str!("../../../client/proto/forebay/v1/objects.proto")
+        );
         let calls = protocol.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
         let mut calls: Vec<&str> = calls.collect();
         let mut counted = METHODS.to_vec();

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::layout::Layout;
 use super::manifest::{OBJECT_CHUNK_BYTES, chunk_count, chunks_of};
+use crate::error::{Cause, Result};
 
 /// One payload that is being filled.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Filled {
     ///
     /// # Errors
     /// What somebody else is writing there.
-    pub(super) fn take(&mut self, range: Range<u64>) -> Result<Vec<Piece>, Range<u64>> {
+    pub(super) fn take(&mut self, range: Range<u64>) -> std::result::Result<Vec<Piece>, Range<u64>> {
         let overlaps = |busy: &&Range<u64>| busy.start < range.end && range.start < busy.end;
         if let Some(busy) = self.busy.iter().find(overlaps) {
             return Err(busy.clone());
@@ -125,6 +127,25 @@ impl Filled {
         }
         self.sums.iter().map(|sum| sum.crc).collect()
     }
+}
+
+/// Refuses payloads of which something is not filled, or is being filled.
+///
+/// # Errors
+/// `state` with the range and the tensor.
+pub(super) fn check_filled(key: &str, layout: &Layout, payloads: &[Filled]) -> Result<()> {
+    for (payload, filled) in payloads.iter().enumerate() {
+        let (key, class) = (key.to_owned(), layout.payloads()[payload].class.clone());
+        if let Some(Range { start, end }) = filled.busy().cloned() {
+            return Err(Cause::FillOverlap { key, class, start, end }.into());
+        }
+        if let Some(hole) = filled.hole() {
+            let tensors = layout.tensors_in(payload, hole.clone());
+            let tensor = tensors.first().map_or_else(String::new, |name| (*name).to_owned());
+            return Err(Cause::Unfilled { key, tensor, class, start: hole.start, end: hole.end }.into());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::catalog::Incoming;
-use super::filled::Filled;
+use super::filled::{Filled, check_filled};
 use super::host::HostExtent;
 use super::layout::Layout;
 use super::objects::Objects;
@@ -151,11 +151,7 @@ impl Filling {
 
     fn write_payload(&self, payload: usize, start: u64, bytes: &[u8]) -> Result<()> {
         let end = start + bytes.len() as u64;
-        let pad = match self.layout.tensor_that_ends_at(payload, end) {
-            Some(tensor) if !bytes.is_empty() => (tensor.padded_end() - end) as usize,
-            _ => 0,
-        };
-        let range = start..end + pad as u64;
+        let range = start..end + self.layout.pad_after(payload, end, bytes.len());
         let mut pieces = self.take(payload, range.clone())?;
         let extent = &self.extents()[payload];
         for piece in &mut pieces {
@@ -252,7 +248,7 @@ impl Filling {
         let extents = self.extents.clone().ok_or_else(|| self.over())?;
         let mut state = self.state.lock();
         self.check_phase(state.phase)?;
-        self.check_filled(&state)?;
+        check_filled(&self.key, &self.layout, &state.payloads)?;
         state.phase = Phase::Committing;
         let mut payloads = std::mem::take(&mut state.payloads);
         let (expected, metadata) = (state.expected, state.metadata.clone());
@@ -290,33 +286,10 @@ impl Filling {
         Cause::FillingOver { key: self.key.clone(), found: Phase::Failed.as_str() }
     }
 
-    fn check_filled(&self, state: &State) -> Result<()> {
-        for (payload, filled) in state.payloads.iter().enumerate() {
-            let class = &self.layout.payloads()[payload].class;
-            if let Some(Range { start, end }) = filled.busy().cloned() {
-                let (key, class) = (self.key.clone(), class.clone());
-                return Err(Cause::FillOverlap { key, class, start, end }.into());
-            }
-            if let Some(hole) = filled.hole() {
-                let tensors = self.layout.tensors_in(payload, hole.clone());
-                let tensor = tensors.first().map_or_else(String::new, |name| (*name).to_owned());
-                let (start, end) = (hole.start, hole.end);
-                return Err(Cause::Unfilled {
-                    key: self.key.clone(),
-                    tensor,
-                    class: class.clone(),
-                    start,
-                    end,
-                }
-                .into());
-            }
-        }
-        Ok(())
-    }
-
     /// Gives the filling up because what it was to hold cannot be had, and tells everybody who waits for a version of the
-    /// key: their gets fail with this reason.
-    pub fn fail(self, reason: &str) {
+    /// key: their gets fail with this reason. As with [`abort`](Self::abort), who filled it has let go.
+    pub fn fail(mut self, reason: &str) {
+        self.owner = Owner::Here;
         self.state.lock().phase = Phase::Failed;
         self.objects.filling_failed(&self.key, reason);
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::bytes::ObjectBytes;
 use super::catalog::Ask;
 use super::disk::DiskCopy;
 use super::host::HostExtent;
@@ -101,6 +102,11 @@ impl Held {
         &self.leased.manifest
     }
 
+    /// The same, for whoever keeps it.
+    pub fn manifest_shared(&self) -> Arc<Manifest> {
+        self.leased.manifest.clone()
+    }
+
     /// Its number.
     pub fn version(&self) -> u64 {
         self.leased.version()
@@ -182,6 +188,25 @@ impl Held {
             into.copy_from_slice(&bytes[from..from + into.len()]);
         }
         Ok(())
+    }
+
+    /// The bytes of a payload where they lie, which stay for as long as somebody has them; `None` for one on disk.
+    pub fn payload_bytes(self: &Arc<Self>, payload: usize) -> Option<ObjectBytes> {
+        let length = self.manifest().layout.payloads().get(payload)?.bytes;
+        self.address(payload).map(|_| ObjectBytes::held(self.clone(), payload, length))
+    }
+
+    pub(super) fn address(&self, payload: usize) -> Option<usize> {
+        match &self.source {
+            Source::Host(copy) => Some(copy.extents[payload].address()),
+            Source::Disk { .. } => None,
+        }
+    }
+
+    pub(super) fn read_in_memory(&self, payload: usize, offset: u64, buffer: &mut [u8]) {
+        if let Source::Host(copy) = &self.source {
+            copy.extents[payload].read(offset, buffer);
+        }
     }
 
     /// Checks every chunk where the bytes are now.

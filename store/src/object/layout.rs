@@ -254,6 +254,15 @@ impl Layout {
         inside.take_while(|tensor| tensor.offset < range.end).map(|tensor| &*tensor.name).collect()
     }
 
+    /// How many bytes of padding follow when `length` bytes that end at `end` of a payload are written: a tensor that ends there
+    /// is filled up.
+    pub(crate) fn pad_after(&self, payload: usize, end: u64, length: usize) -> u64 {
+        match self.tensor_that_ends_at(payload, end) {
+            Some(tensor) if length > 0 => tensor.padded_end() - end,
+            _ => 0,
+        }
+    }
+
     /// The tensor of a payload whose last byte lies right before `end`, if one ends there.
     pub(crate) fn tensor_that_ends_at(&self, payload: usize, end: u64) -> Option<&Tensor> {
         let held = &self.0.payloads[payload].tensors;

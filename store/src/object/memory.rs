@@ -53,6 +53,30 @@ impl Memory {
         Ok(Memory { start, length, _backing: Backing::Segment { _map: map } })
     }
 
+    /// Maps a file of another process's, whole: to be written, or to be read alone. No forked child has it.
+    pub(super) fn of_another(file: &File, writable: bool) -> io::Result<Self> {
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let mut options = MmapOptions::new();
+        let map = match writable {
+            true => options.len(length).map_raw(file)?,
+            false => options.len(length).map_raw_read_only(file)?,
+        };
+        map.advise(Advice::DontFork)?;
+        let start =
+            NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Memory { start, length, _backing: Backing::Segment { _map: map } })
+    }
+
+    /// How many bytes there are.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Where they begin.
+    pub(super) fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
     /// Zeroed memory of the process itself; `None` when there is none.
     pub(super) fn heap(length: usize) -> Option<Self> {
         let mut words: Vec<u64> = Vec::new();

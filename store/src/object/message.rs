@@ -4,12 +4,16 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::catalog::Ask;
+use super::filling::Filling;
 use super::held::Held;
+use super::layout::Layout;
 use super::moves::check_count;
 use super::objects::{Get, Objects};
-use super::set::TensorBytes;
+use super::owner::Owner;
+use super::set::{Expected, TensorBytes};
 use crate::consumer::Wait;
 use crate::error::Result;
+use crate::schema::check_name;
 
 /// How long [`Objects::receive`] is commonly made to wait for one key, as Yuanrong does.
 pub const RECEIVE_WAIT: Wait = Wait::For(Duration::from_secs(20));
@@ -57,9 +61,27 @@ impl Objects {
     /// # Errors
     /// As for [`get`](Self::get): `retry` or `state` when there is none in time.
     pub fn receive(&self, key: &str, wait: Wait) -> Result<Received> {
-        let get = Get::default();
-        let held = self.lease_when_there(key, Ask::Once, wait, &get.owner)?.hold(&get)?;
+        let held = self.receive_with(key, wait, &Get::default())?;
         Ok(Received { held, objects: self.clone() })
+    }
+
+    /// Begins a version for the first who [receives](Self::receive) it, to be filled by whoever has its memory mapped.
+    ///
+    /// # Errors
+    /// As for [`begin`](Self::begin).
+    pub fn begin_published(&self, key: &str, layout: &Layout, owner: Owner) -> Result<Filling> {
+        self.check_open()?;
+        check_name("object", key)?;
+        Filling::new(self.clone(), key, layout, (Expected::Any, owner, true))
+    }
+
+    /// What [`receive`](Self::receive) gives, under the conditions of `get`, for whoever ends it by himself: a
+    /// [`delete`](Self::delete) stands for [`Received::done`].
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    pub fn receive_with(&self, key: &str, wait: Wait, get: &Get) -> Result<Held> {
+        self.lease_when_there(key, Ask::Once, wait, &get.owner)?.hold(get)
     }
 
     /// Takes one of each key; which of them failed stands where they do. All share one wait.

@@ -26,6 +26,7 @@
 //!
 //! To read in this order: [`layout`], [`manifest`], [`filling`], [`catalog`], [`held`], [`moves`], [`host`], [`disk`].
 
+mod bytes;
 mod catalog;
 mod commit;
 mod copy;
@@ -44,6 +45,7 @@ mod memory;
 mod message;
 mod moves;
 mod named;
+mod neighbour;
 mod objects;
 mod options;
 mod owner;
@@ -52,6 +54,7 @@ mod stats;
 mod version;
 mod wait;
 
+pub use bytes::ObjectBytes;
 pub use dtype::Dtype;
 pub use filling::Filling;
 pub use held::{Held, TensorView};
@@ -62,6 +65,7 @@ pub use many::OBJECT_KEYS_MAX;
 pub use message::{RECEIVE_MANY_WAIT, RECEIVE_WAIT, Received};
 pub use moves::Exchanged;
 pub use named::ObjectRef;
+pub use neighbour::{NeighbourFilling, NeighbourSegments};
 pub use objects::{Get, ObjectInfo, Objects, Which};
 pub use options::{HostFolder, ObjectOptions};
 pub use owner::{Owner, ProcessHandle};

@@ -12,7 +12,7 @@ use super::host::SegmentInfo;
 use super::layout::Layout;
 use super::manifest::Manifest;
 use super::owner::Owner;
-use super::set::{Expected, TensorBytes, check_length, conflict, layout_of};
+use super::set::{Expected, TensorBytes, conflict};
 use super::stats::ObjectStats;
 use super::version::Tier;
 use crate::clock::Timestamp;
@@ -156,12 +156,7 @@ impl Objects {
     pub(super) fn filled(&self, key: &str, tensors: &[TensorBytes<'_>], once: bool) -> Result<Filling> {
         self.check_open()?;
         check_name("object", key)?;
-        let layout = layout_of(tensors)?;
-        layout
-            .tensors()
-            .iter()
-            .zip(tensors)
-            .try_for_each(|(meant, given)| check_length(meant, given.bytes.len()))?;
+        let layout = Layout::of(tensors)?;
         let filling = Filling::new(self.clone(), key, &layout, (Expected::Any, Owner::Here, once))?;
         tensors.iter().try_for_each(|tensor| filling.write(tensor.name, 0, tensor.bytes))?;
         Ok(filling)
@@ -225,6 +220,11 @@ impl Objects {
     /// `state` when a descriptor cannot be made.
     pub fn segments(&self) -> Result<Vec<SegmentInfo>> {
         Ok(self.core.arena.show().map_err(|e| Cause::io("open", "a segment of the host tier", e))?)
+    }
+
+    /// The folder of the segments; `None` where they have no names.
+    pub fn segment_folder(&self) -> Option<&std::path::Path> {
+        self.core.folder.as_ref().map(super::host::Folder::path)
     }
 
     /// Counters since the store was opened.

@@ -30,7 +30,7 @@ pub struct ObjectOptions {
     pub(crate) host_bytes_max: u64,
     pub(crate) host_folder: HostFolder,
     pub(crate) segment_bytes: u64,
-    pub(crate) pageable: bool,
+    pub(crate) pageable_bytes_max: u64,
     pub(crate) versions_kept: usize,
     pub(crate) water_marks_percent: (u8, u8),
 }
@@ -41,7 +41,7 @@ impl Default for ObjectOptions {
             host_bytes_max: 16 << 30,
             host_folder: HostFolder::default(),
             segment_bytes: 256 << 20,
-            pageable: true,
+            pageable_bytes_max: 4 << 30,
             versions_kept: 2,
             water_marks_percent: (90, 80),
         }
@@ -69,11 +69,11 @@ impl ObjectOptions {
         self
     }
 
-    /// Whether heap memory is used where `host_bytes_max` is reached. It is counted
-    /// ([`ObjectStats::pageable_fallbacks`](crate::ObjectStats::pageable_fallbacks)), slower to copy to a device, and ends
-    /// with the process. Default: true.
-    pub fn pageable(mut self, allowed: bool) -> Self {
-        self.pageable = allowed;
+    /// How many bytes of heap memory may be used where `host_bytes_max` is reached. They are counted
+    /// ([`ObjectStats::pageable_fallbacks`](crate::ObjectStats::pageable_fallbacks)), slower to copy to a device, and end
+    /// with the process. 0 for none. Default: 4 GiB.
+    pub fn pageable_bytes_max(mut self, bytes: u64) -> Self {
+        self.pageable_bytes_max = bytes;
         self
     }
 

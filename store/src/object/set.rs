@@ -2,7 +2,7 @@
 
 use super::catalog::newest_as_text;
 use super::dtype::Dtype;
-use super::layout::{Layout, Tensor};
+use super::layout::Layout;
 use crate::error::{Cause, Result};
 
 /// What the newest version of a key has to be for a set to go through.
@@ -46,16 +46,22 @@ pub(super) fn conflict(key: &str, expected: Expected, newest: Option<u64>) -> Ca
     Cause::ObjectConflict { key: key.to_owned(), expected, found: newest_as_text(newest) }
 }
 
-/// Lays tensors out in the order in which they are given.
-pub(super) fn layout_of(tensors: &[TensorBytes<'_>]) -> Result<Layout> {
-    let builder = Layout::builder();
-    tensors.iter().fold(builder, |b, t| b.tensor(t.class, t.name, t.dtype, t.shape)).build()
-}
-
-/// The bytes of a tensor that has to have so many.
-pub(super) fn check_length(tensor: &Tensor, bytes: usize) -> Result<()> {
-    if tensor.bytes == bytes as u64 {
-        return Ok(());
+impl Layout {
+    /// Tensors laid out in the order in which they are given.
+    ///
+    /// # Errors
+    /// As [`LayoutBuilder::build`](super::LayoutBuilder::build), and `input` when a tensor has another number of bytes than its
+    /// shape says.
+    pub fn of(tensors: &[TensorBytes<'_>]) -> Result<Layout> {
+        let builder = Layout::builder();
+        let layout =
+            tensors.iter().fold(builder, |b, t| b.tensor(t.class, t.name, t.dtype, t.shape)).build()?;
+        let mut meant = layout.tensors().iter().zip(tensors);
+        match meant.find(|(meant, given)| meant.bytes != given.bytes.len() as u64) {
+            None => Ok(layout),
+            Some((tensor, given)) => {
+                Err(too_long(&tensor.name, format!("{} bytes", given.bytes.len()), tensor.bytes).into())
+            }
+        }
     }
-    Err(too_long(&tensor.name, format!("{bytes} bytes"), tensor.bytes).into())
 }

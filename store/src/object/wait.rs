@@ -93,6 +93,12 @@ impl Objects {
         HeldFuture { objects, key, ask: Ask::AtLeast(least), get, failures: None, listener: None }
     }
 
+    /// What [`receive_with`](Self::receive_with) gives, to come.
+    pub fn receive_async(&self, key: &str, get: Get) -> HeldFuture {
+        let (objects, key) = (self.clone(), key.to_owned());
+        HeldFuture { objects, key, ask: Ask::Once, get, failures: None, listener: None }
+    }
+
     /// Tells of new versions of a key, from now on.
     pub fn watch(&self, key: &str) -> Watch {
         let seen = self.core.catalog.lock().find(key, Ask::Latest).unwrap_or(0);

@@ -5,6 +5,7 @@
 
 mod asked;
 mod claims;
+pub(crate) mod objects;
 mod refusals;
 mod rows;
 mod steps;
@@ -16,7 +17,10 @@ use std::time::Duration;
 use forebay_client::{Changes, Claim, Client, ConnectOptions, ConsumerHandle, Embedded, Table};
 use forebay_query::Session;
 use forebay_server::{Asked, Server};
-use forebay_store::{Consumer, DataType, Element, MicroBatch, NewRow, Options, Row, Schema, Store, Wait};
+use forebay_store::{
+    Consumer, DataType, Element, HostFolder, MicroBatch, NewRow, ObjectOptions, Options, Row, Schema, Store,
+    Wait,
+};
 
 /// Longer than anything here takes.
 pub(crate) const LONG: Wait = Wait::For(Duration::from_secs(30));
@@ -55,7 +59,11 @@ impl World {
 
     pub(crate) fn with(way: Way, options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("store"), options).unwrap();
+        let objects = ObjectOptions::default()
+            .host_folder(HostFolder::At(dir.path().join("host")))
+            .host_bytes_max(256 << 20)
+            .pageable_bytes_max(0);
+        let store = Store::open(dir.path().join("store"), options.objects(objects)).unwrap();
         let builder = Server::builder();
         let builder = match way {
             Way::Embedded => None,

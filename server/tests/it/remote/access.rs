@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use forebay_client::{Client, ConnectOptions, Error, Plan};
 use forebay_server::{Builder, Grant, Scope, Server, Token};
-use forebay_store::{DataType, Delete, Kind, NewRow, Options, Rewind, Schema, Store, Wait};
+use forebay_store::{
+    DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, Options, Rewind, Schema, Store, Wait,
+};
 
 use crate::conformance::*;
 
@@ -43,8 +45,17 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 11] = [
+const CALLS: [(&str, &[&str], Call); 14] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
+    ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
+    ("begin an object", &["trainer"], |client| {
+        let layout = Layout::builder().tensor("weights", "w", Dtype::F32, &[1]).build()?;
+        client.objects().begin("solver", Expected::Any, &layout).map(drop)
+    }),
+    ("move an object", &["trainer"], |client| match client.objects().delete("solver", 1) {
+        Ok(there) => Ok(assert!(!there)),
+        Err(error) => Err(error),
+    }),
     ("ask", &["looker"], |client| client.query("SELECT count(*) FROM solver").map(drop)),
     ("write", &["rollouts"], |client| {
         let row = NewRow::new(0, "q_0_?")?;

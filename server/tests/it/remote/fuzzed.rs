@@ -13,7 +13,8 @@ use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, failure_of, new_call};
 use forebay_client::{Client, Plan};
 use forebay_store::{
-    Consumer, DataColumn, DataType, Element, Gang, NewRow, Randomness, Schema as Columns, SeededRandomness,
+    Consumer, DataColumn, DataType, Dtype, Element, Gang, Layout, NewRow, Randomness, Schema as Columns,
+    SeededRandomness,
 };
 use futures_util::stream;
 use prost::Message;
@@ -98,7 +99,8 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
     let (table, column, row) = ("solver".to_owned(), "response".to_owned(), wire::from_row(row));
     let value = Some(wire::from_value(&vec![1_i32].into()));
     let columns = Columns::new().data("a", DataType::Tensor(Element::BFloat16, vec![2, 3])).policy("solver");
-    vec![
+    let mut all = objects(&object);
+    all.extend([
         (
             "Declare",
             declare(declare_request::Declaration::Table(wire::from_schema(&columns))).encode_to_vec(),
@@ -238,6 +240,51 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
                 slabs: true,
             }
             .encode_to_vec(),
+        ),
+    ]);
+    all
+}
+
+/// The same of objects.
+fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
+    use move_object_request::Move;
+    let tensors = [("weights", "w", Dtype::Bf16, &[30_u64, 7][..]), ("moments", "first", Dtype::F32, &[300])];
+    let layout = tensors
+        .iter()
+        .fold(Layout::builder(), |b, (class, name, dtype, shape)| b.tensor(class, name, *dtype, shape));
+    let layout = layout.build().unwrap();
+    let commit = forebay_client::ObjectCommit { version: Some(3), ..Default::default() };
+    let hold = |which| HoldObjectsRequest {
+        keys: vec!["w".into()],
+        which: Some(which),
+        known: vec![7],
+        ..Default::default()
+    };
+    let of = || ObjectVersion { key: "w".to_owned(), version: Some(named.version) };
+    let move_it = |named| MoveObjectRequest { r#move: Some(named) };
+    let begin = BeginObjectRequest {
+        key: "w".to_owned(),
+        expected: Some(wire::from_expected(forebay_store::Expected::Version(1))),
+        layout: Some(wire::from_layout(&layout)),
+        once: false,
+        placed: true,
+    };
+    let bytes = Bytes::from(vec![7; 512]);
+    let fill = FillObjectRequest { filling: 1, payload: 0, offset: 0, crc32c: crc32c::crc32c(&bytes), bytes };
+    vec![
+        ("BeginObject", begin.encode_to_vec()),
+        ("FillObject", fill.encode_to_vec()),
+        ("CommitObjects", wire::from_commit(&[1, 2], &commit, true).encode_to_vec()),
+        ("AbortObject", AbortObjectRequest { filling: 1, reason: Some("no".to_owned()) }.encode_to_vec()),
+        ("HoldObjects", hold(hold_objects_request::Which::Latest(true)).encode_to_vec()),
+        ("HoldObjects", hold(hold_objects_request::Which::AtLeast(2)).encode_to_vec()),
+        ("ReadObject", ReadObjectRequest { lease: 1, payload: 1, start: 0, end: 100 }.encode_to_vec()),
+        ("ReleaseObject", ReleaseObjectRequest { lease: 1, done: true }.encode_to_vec()),
+        ("ListObjects", ListObjectsRequest {}.encode_to_vec()),
+        ("MoveObject", move_it(Move::Spill(of())).encode_to_vec()),
+        (
+            "MoveObject",
+            move_it(Move::Exchange(ExchangeObjects { out: Some(of()), into: Some(of()) })).encode_to_vec(),
         ),
     ]
 }
@@ -423,7 +470,12 @@ fn fuzz(seed: u64, rounds: u64) {
 
 /// Sends one message as a call of its own, and reads a little of the answer.
 fn call(raw: &Raw, method: &str, message: Bytes) -> Result<(), Status> {
-    let path: PathAndQuery = format!("/forebay.v1.Store/{method}").parse().unwrap();
+    let service = if method.contains("Object") && !["PutObject", "GetObject"].contains(&method) {
+        "Objects"
+    } else {
+        "Store"
+    };
+    let path: PathAndQuery = format!("/forebay.v1.{service}/{method}").parse().unwrap();
     let mut request = raw.request(stream::iter([message]), &raw.session, &new_call().to_le_bytes());
     request.set_timeout(Duration::from_millis(500));
     let mut client = tonic::client::Grpc::new(raw.channel.clone());

@@ -6,6 +6,7 @@ mod fuzzed;
 mod hostile;
 mod limits;
 mod neighbour;
+mod objects;
 mod outage;
 mod proxy;
 mod pushed;

@@ -4,7 +4,7 @@ use std::fs;
 
 use forebay_client::{CellValue, Changes, Client, ConnectOptions, Table};
 use forebay_server::Server;
-use forebay_store::{Consumer, Kind, NewRow, Options, Row, Store, Wait};
+use forebay_store::{Consumer, HostFolder, Kind, NewRow, ObjectOptions, Options, Row, Store, Wait};
 
 use crate::conformance::*;
 
@@ -92,12 +92,13 @@ fn what_was_lent_goes_back_when_the_client_goes() {
 }
 
 /// The server ends with its store, and another has both.
-fn serve_again(world: &mut World) {
+pub(crate) fn serve_again(world: &mut World) {
     drop(world.server.take());
     let path = world.store.path().to_owned();
     let none = Store::open(world.dir.path().join("none"), Options::default()).unwrap();
     drop(std::mem::replace(&mut world.store, none)); // the store's process is over
-    world.store = Store::open(path, Options::default()).unwrap();
+    let objects = ObjectOptions::default().host_folder(HostFolder::At(world.dir.path().join("host")));
+    world.store = Store::open(path, Options::default().objects(objects)).unwrap();
     let builder = Server::builder().grpc_socket(world.dir.path().join("grpc.sock"));
     world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
 }

@@ -32,7 +32,7 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 pub(crate) struct Arena {
     limit: u64,
     segment_bytes_max: u64,
-    pageable: bool,
+    pageable_bytes_max: u64,
     /// The process whose memory it gives. A forked child of it gives nothing back, and takes no lock to do so.
     opened_by: u32,
     inner: Mutex<Inner>,
@@ -75,7 +75,7 @@ impl Arena {
         Arc::new(Arena {
             limit: options.host_bytes_max,
             segment_bytes_max: options.segment_bytes,
-            pageable: options.pageable,
+            pageable_bytes_max: options.pageable_bytes_max,
             opened_by: process::current(),
             inner: Mutex::new(Inner { folder: folder.map(Path::to_owned), next: 1, ..Inner::default() }),
         })
@@ -90,7 +90,8 @@ impl Arena {
         if let Some(home) = self.find(&mut inner, bytes) {
             return Ok(HostExtent { arena: self.clone(), home, bytes });
         }
-        let heap = usize::try_from(bytes).ok().filter(|_| self.pageable).and_then(Memory::heap);
+        let is_allowed = inner.pageable_bytes.saturating_add(bytes) <= self.pageable_bytes_max;
+        let heap = usize::try_from(bytes).ok().filter(|_| is_allowed).and_then(Memory::heap);
         let full = || Cause::NoHostMemory { needed: bytes, used: inner.taken_bytes, limit: self.limit };
         let memory = heap.ok_or_else(full)?;
         inner.fallbacks += 1;
@@ -252,6 +253,12 @@ impl HostExtent {
             Home::Segment { segment, offset, .. } => (&segment.memory, *offset as usize),
             Home::Heap(memory) => (memory, 0),
         }
+    }
+
+    /// Where its first byte is.
+    pub(crate) fn address(&self) -> usize {
+        let (memory, start) = self.memory();
+        memory.address() + start
     }
 
     fn check(&self, offset: u64, length: u64) {

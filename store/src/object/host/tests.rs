@@ -11,10 +11,8 @@ use crate::randomness::{Randomness, SeededRandomness};
 const MIB: u64 = 1 << 20;
 
 fn arena(limit: u64, pageable: bool) -> Arc<Arena> {
-    Arena::new(
-        None,
-        &ObjectOptions::default().host_bytes_max(limit).segment_bytes(8 * MIB).pageable(pageable),
-    )
+    let options = ObjectOptions::default().host_bytes_max(limit).segment_bytes(8 * MIB);
+    Arena::new(None, &options.pageable_bytes_max(if pageable { 4 * MIB } else { 0 }))
 }
 
 fn stats(arena: &Arena) -> ObjectStats {

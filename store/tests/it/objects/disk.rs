@@ -79,7 +79,7 @@ fn an_exchange_brings_one_out_while_the_other_comes_in() {
     let payload = 4 << 20;
     for (limit, overlapped) in [(64 << 20, true), (payload, false)] {
         let dir = dir.path().join(limit.to_string());
-        let (_store, objects) = anonymous(&dir, |o| o.host_bytes_max(limit).pageable(false));
+        let (_store, objects) = anonymous(&dir, |o| o.host_bytes_max(limit).pageable_bytes_max(0));
         let layout = Layout::builder().tensor("weights", "w", Dtype::U8, &[payload]).build().unwrap();
         for key in ["a", "b"] {
             let filling = objects.begin(key, Expected::Any, &layout).unwrap();

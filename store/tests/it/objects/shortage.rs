@@ -15,7 +15,7 @@ fn put(objects: &Objects, key: &str, class: &str, bytes: u64) -> Result<u64> {
 fn a_host_tier_that_is_full_says_so_or_uses_heap_memory() {
     let dir = tempfile::tempdir().unwrap();
     let (_store, objects) =
-        anonymous(&dir.path().join("strict"), |o| o.host_bytes_max(8 * MIB).pageable(false));
+        anonymous(&dir.path().join("strict"), |o| o.host_bytes_max(8 * MIB).pageable_bytes_max(0));
     put(&objects, "a", "weights", 8 * MIB).unwrap();
     let error = put(&objects, "b", "weights", MIB).unwrap_err();
     assert_eq!(error.kind(), Kind::Capacity);
@@ -29,10 +29,12 @@ fn a_host_tier_that_is_full_says_so_or_uses_heap_memory() {
     );
     check(&objects.get_with("a", Which::Latest, &Get::default().tier(Tier::Disk)).unwrap());
 
-    let (_store, objects) = anonymous(&dir.path().join("pageable"), |o| o.host_bytes_max(8 * MIB));
+    let (_store, objects) =
+        anonymous(&dir.path().join("pageable"), |o| o.host_bytes_max(8 * MIB).pageable_bytes_max(MIB));
     put(&objects, "a", "weights", 8 * MIB).unwrap();
     put(&objects, "b", "weights", MIB).unwrap();
     assert_eq!((objects.stats().pageable_fallbacks, objects.stats().pageable_bytes), (1, MIB));
+    assert_eq!(put(&objects, "c", "weights", 1).unwrap_err().kind(), Kind::Capacity, "heap is bounded, too");
     check(&objects.get("b", Which::Latest).unwrap());
     objects.demote("b", Which::Latest).unwrap();
     assert_eq!(objects.stats().pageable_bytes, 0);

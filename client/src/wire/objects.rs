@@ -1,0 +1,193 @@
+//! Objects: what they are made of, what is asked of them.
+
+use std::path::PathBuf;
+
+use forebay_store::{Dtype, Expected, Layout, Manifest, OBJECT_CHUNK_BYTES, Tier, Timestamp};
+
+use super::{malformed, proto};
+use crate::error::{Error, Result};
+use crate::objects::{ObjectCommit, ObjectShown, Relocation};
+
+/// A layout, with its classes and tensors in their order.
+pub fn from_layout(layout: &Layout) -> proto::ObjectLayout {
+    let classes = layout.payloads().iter().map(|payload| payload.class.clone()).collect();
+    let spec = |tensor: &forebay_store::Tensor| proto::TensorSpec {
+        class: tensor.payload as u32,
+        name: tensor.name.clone(),
+        dtype: tensor.dtype.name().to_owned(),
+        shape: tensor.shape.clone(),
+    };
+    proto::ObjectLayout { classes, tensors: layout.tensors().iter().map(spec).collect() }
+}
+
+/// The layout of a message.
+///
+/// # Errors
+/// `input` for a type that is none, or what cannot be laid out.
+pub fn to_layout(layout: &proto::ObjectLayout) -> Result<Layout> {
+    let mut builder = Layout::builder();
+    for tensor in &layout.tensors {
+        let class =
+            layout.classes.get(tensor.class as usize).ok_or_else(|| malformed("a tensor of no class"))?;
+        let dtype = Dtype::named(&tensor.dtype).ok_or_else(|| {
+            let known = Dtype::ALL.map(Dtype::name).join(", ");
+            let message =
+                format!("tensor {:?} has the type {:?}; there are {known}", tensor.name, tensor.dtype);
+            Error::input("Argument", message)
+        })?;
+        builder = builder.tensor(class, &tensor.name, dtype, &tensor.shape);
+    }
+    Ok(builder.build()?)
+}
+
+/// What is known of a version; its layout only for who does not know it.
+pub fn from_manifest(manifest: &Manifest, knows_layout: bool) -> proto::ObjectManifest {
+    let sums = |sums: &Vec<u32>| sums.iter().flat_map(|sum| sum.to_le_bytes()).collect::<Vec<u8>>().into();
+    proto::ObjectManifest {
+        key: manifest.key.clone(),
+        version: manifest.version,
+        fingerprint: manifest.layout.fingerprint(),
+        layout: (!knows_layout).then(|| from_layout(&manifest.layout)),
+        checksums: manifest.checksums.iter().map(sums).collect(),
+        metadata: manifest.metadata.clone().into_iter().collect(),
+        created_at: manifest.created_at.0,
+    }
+}
+
+/// What is known of a version, with a layout that was known already where the message has none.
+///
+/// # Errors
+/// `input` where it does not fit together.
+pub fn to_manifest(
+    message: proto::ObjectManifest,
+    known: impl FnOnce(u64) -> Option<Layout>,
+) -> Result<Manifest> {
+    let layout = match &message.layout {
+        Some(layout) => to_layout(layout)?,
+        None => known(message.fingerprint).ok_or_else(|| malformed("an object without a layout"))?,
+    };
+    if layout.fingerprint() != message.fingerprint {
+        return Err(malformed("an object of another layout than it says"));
+    }
+    let sums = |bytes: &bytes::Bytes| -> Vec<u32> {
+        let (words, _) = bytes.as_chunks::<4>();
+        words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+    };
+    let checksums: Vec<Vec<u32>> = message.checksums.iter().map(sums).collect();
+    let counts = layout.payloads().iter().map(|payload| payload.bytes.div_ceil(OBJECT_CHUNK_BYTES));
+    if !counts.eq(checksums.iter().map(|sums| sums.len() as u64)) {
+        return Err(malformed("an object with another number of checksums than of chunks"));
+    }
+    let (metadata, created_at) = (message.metadata.into_iter().collect(), Timestamp(message.created_at));
+    Ok(Manifest { key: message.key, version: message.version, layout, checksums, metadata, created_at })
+}
+
+/// What the newest version has to be.
+pub fn from_expected(expected: Expected) -> proto::ExpectedVersion {
+    use proto::expected_version::Expected as Wire;
+    let expected = match expected {
+        Expected::Any => Wire::Any(true),
+        Expected::Absent => Wire::Absent(true),
+        Expected::Version(version) => Wire::Version(version),
+    };
+    proto::ExpectedVersion { expected: Some(expected) }
+}
+
+/// The same, read. Nothing said is no expectation.
+pub fn to_expected(message: Option<proto::ExpectedVersion>) -> Expected {
+    use proto::expected_version::Expected as Wire;
+    match message.and_then(|message| message.expected) {
+        None | Some(Wire::Any(_)) => Expected::Any,
+        Some(Wire::Absent(_)) => Expected::Absent,
+        Some(Wire::Version(version)) => Expected::Version(version),
+    }
+}
+
+/// A commit of versions; `filled` where a neighbour has filled them through its mappings.
+pub fn from_commit(fillings: &[u64], commit: &ObjectCommit, filled: bool) -> proto::CommitObjectsRequest {
+    proto::CommitObjectsRequest {
+        fillings: fillings.to_vec(),
+        expected: commit.expected.map(from_expected),
+        version: commit.version,
+        metadata: commit.metadata.clone().into_iter().collect(),
+        filled,
+    }
+}
+
+/// The same, read.
+pub fn to_commit(message: proto::CommitObjectsRequest) -> (Vec<u64>, ObjectCommit, bool) {
+    let proto::CommitObjectsRequest { fillings, expected, version, metadata, filled } = message;
+    let expected = expected.map(|expected| to_expected(Some(expected)));
+    (fillings, ObjectCommit { expected, version, metadata: metadata.into_iter().collect() }, filled)
+}
+
+/// Where payloads lie; none where one of them lies in no segment.
+pub fn from_places(folder: &str, places: &[Option<(u32, u64)>]) -> Option<proto::SegmentPlaces> {
+    let place =
+        |place: &Option<(u32, u64)>| place.map(|(segment, offset)| proto::SegmentPlace { segment, offset });
+    let places = places.iter().map(place).collect::<Option<Vec<_>>>()?;
+    Some(proto::SegmentPlaces { folder: folder.to_owned(), places })
+}
+
+/// The same, read.
+pub fn to_places(message: proto::SegmentPlaces) -> (PathBuf, Vec<(u32, u64)>) {
+    let places = message.places.into_iter().map(|place| (place.segment, place.offset)).collect();
+    (PathBuf::from(message.folder), places)
+}
+
+/// One version, as a list shows it.
+pub fn from_shown(shown: ObjectShown) -> proto::ShownObject {
+    proto::ShownObject {
+        in_memory: shown.tiers.contains(&Tier::Host),
+        on_disk: shown.tiers.contains(&Tier::Disk),
+        key: shown.key,
+        version: shown.version,
+        bytes: shown.bytes,
+        tensors: shown.tensors,
+        leases: shown.leases,
+        once: shown.once,
+        created_at: shown.created_at.0,
+        metadata: shown.metadata.into_iter().collect(),
+    }
+}
+
+/// The same, read.
+pub fn to_shown(message: proto::ShownObject) -> ObjectShown {
+    let tiers = [(message.in_memory, Tier::Host), (message.on_disk, Tier::Disk)];
+    ObjectShown {
+        key: message.key,
+        version: message.version,
+        bytes: message.bytes,
+        tensors: message.tensors,
+        tiers: tiers.into_iter().filter(|(there, _)| *there).map(|(_, tier)| tier).collect(),
+        leases: message.leases,
+        once: message.once,
+        created_at: Timestamp(message.created_at),
+        metadata: message.metadata.into_iter().collect(),
+    }
+}
+
+/// A move of a version.
+pub fn from_relocation(relocation: &Relocation<'_>) -> proto::MoveObjectRequest {
+    use proto::move_object_request::Move;
+    let of = |key: &str, version| proto::ObjectVersion { key: key.to_owned(), version };
+    let one = |(key, version): (&str, Option<u64>)| Some(of(key, version));
+    let named = match *relocation {
+        Relocation::Spill { key, version } => Move::Spill(of(key, version)),
+        Relocation::Demote { key, version } => Move::Demote(of(key, version)),
+        Relocation::Delete { key, version } => Move::Delete(of(key, Some(version))),
+        Relocation::Reference { key, version } => Move::Reference(of(key, Some(version))),
+        Relocation::Exchange { out, into } => {
+            Move::Exchange(proto::ExchangeObjects { out: one(out), into: one(into) })
+        }
+    };
+    proto::MoveObjectRequest { r#move: Some(named) }
+}
+
+/// The number of a version that has to be named.
+///
+/// # Errors
+/// `input` where it is not.
+pub fn to_version(version: Option<u64>) -> Result<u64> {
+    version.ok_or_else(|| malformed("a version without its number"))
+}

@@ -1,0 +1,106 @@
+//! A version that Python fills.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay::client;
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+
+use crate::failure::{Result, input, state};
+use crate::handle::{Handle, Open};
+use crate::slot::Slot;
+
+/// How much is copied with the interpreter's lock held at a time.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// A version that is being filled. It lies in a slot of its store, so it ends with that.
+#[pyclass(frozen, module = "forebay")]
+#[derive(Debug)]
+pub(crate) struct ObjectFilling {
+    handle: Arc<Handle>,
+    filling: Arc<Slot<client::ObjectFilling>>,
+}
+
+impl ObjectFilling {
+    pub(crate) fn new(handle: &Arc<Handle>, open: &Open, filling: client::ObjectFilling) -> Self {
+        ObjectFilling { handle: handle.clone(), filling: open.hold(filling) }
+    }
+
+    /// What is filled, for a commit with others.
+    pub(crate) fn take(&self) -> Result<client::ObjectFilling> {
+        self.filling.lock().take().ok_or_else(over)
+    }
+
+    pub(crate) fn put_back(&self, filling: client::ObjectFilling) {
+        *self.filling.lock() = Some(filling);
+    }
+
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut client::ObjectFilling) -> Result<T> + Send,
+    ) -> Result<T> {
+        self.handle.run(py, |_| call(self.filling.lock().as_mut().ok_or_else(over)?))
+    }
+}
+
+fn over() -> crate::failure::Failure {
+    state("the version was committed or given up; begin another")
+}
+
+#[pymethods]
+impl ObjectFilling {
+    /// Fills a tensor from a byte of it on with a contiguous buffer.
+    fn write(&self, py: Python<'_>, tensor: &str, offset: u64, bytes: &Bound<'_, PyAny>) -> Result<()> {
+        let buffer = PyBuffer::<u8>::get(bytes)
+            .map_err(|error| input(format!("the bytes of {tensor:?} are no buffer of bytes: {error}")))?;
+        let cells = buffer.as_slice(py);
+        let cells = cells
+            .ok_or_else(|| input(format!("the bytes of {tensor:?} are not contiguous; copy them first")))?;
+        for (at, piece) in cells.chunks(PIECE_BYTES).enumerate() {
+            let piece: Vec<u8> = piece.iter().map(pyo3::buffer::ReadOnlyCell::get).collect();
+            let offset = offset + (at * PIECE_BYTES) as u64;
+            self.with(py, |filling| Ok(filling.write(tensor, offset, &piece)?))?;
+        }
+        Ok(())
+    }
+
+    /// Says something of the version.
+    fn metadata(&self, py: Python<'_>, metadata: BTreeMap<String, String>) -> Result<()> {
+        self.with(py, |filling| {
+            filling.metadata_of(&metadata);
+            Ok(())
+        })
+    }
+
+    /// Commits it, and gives its number.
+    #[pyo3(signature = (version, expected))]
+    fn commit(&self, py: Python<'_>, version: Option<u64>, expected: Option<u64>) -> Result<u64> {
+        let committed = self.with(py, |filling| {
+            if expected.is_some() {
+                filling.expect(super::expected_of(expected));
+            }
+            Ok(match version {
+                Some(version) => filling.commit_as(version)?,
+                None => filling.commit()?,
+            })
+        })?;
+        self.abandon(py);
+        Ok(committed)
+    }
+
+    /// Gives it up, and tells those who wait why.
+    fn fail(&self, py: Python<'_>, reason: &str) -> Result<()> {
+        let filling = self.take()?;
+        self.handle.run(py, |_| Ok(filling.fail(reason)?))
+    }
+
+    /// Gives its memory back, if it is not committed.
+    fn abandon(&self, py: Python<'_>) {
+        py.detach(|| {
+            let filling = self.filling.lock().take();
+            drop(filling);
+        });
+    }
+}

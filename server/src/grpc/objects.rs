@@ -1,0 +1,297 @@
+//! The calls on objects, each turned into what is done.
+//!
+//! What a client fills and holds is kept by its session ([`KeptObjects`]). A neighbour maps the memory itself: what it was given
+//! is its process's, and is not used again before that has let go or has ended.
+//!
+//! A wait for a version costs no thread: only what is there is got on one, for it may have to come from the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::wire::proto::objects_server::Objects as Protocol;
+use forebay_client::wire::proto::*;
+use forebay_client::wire::{self, PIECE_BYTES, from_error, malformed};
+use forebay_client::{Beginning, Error, KeptObjects, ObjectAsk, ObjectCalls, Relocation, WhichObject};
+use forebay_store::{Get, Held, Kind, Owner, Tier, Wait};
+use futures_util::{StreamExt, stream};
+use tonic::Request;
+
+use super::call::{Call, READ, Reply, Service, TRAIN, blocking};
+use super::sessions::Session;
+use super::streams::Answers;
+
+/// The longest wait for a version in one call.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The service of objects, over what all calls share.
+#[derive(Clone)]
+pub(super) struct ObjectService(pub(super) Service);
+
+/// What is asked for, of a message that was looked at.
+struct Asked {
+    keys: Vec<String>,
+    which: WhichObject,
+    wait: Duration,
+    tier: Tier,
+    fingerprint: Option<u64>,
+    placed: bool,
+}
+
+impl Asked {
+    fn of(request: &HoldObjectsRequest, session: &Session) -> Result<Self, Error> {
+        use hold_objects_request::Which;
+        let which = match request.which.ok_or_else(|| malformed("no version"))? {
+            Which::Latest(_) => WhichObject::Latest,
+            Which::Exact(version) => WhichObject::Exact(version),
+            Which::AtLeast(least) => WhichObject::AtLeast(least),
+            Which::Once(_) => WhichObject::Once,
+            Which::Together(_) => WhichObject::Together,
+        };
+        Ok(Asked {
+            keys: request.keys.clone(),
+            which,
+            wait: Duration::from_millis(request.wait_ms).min(WAIT_MAX),
+            tier: if request.on_disk { Tier::Disk } else { Tier::Host },
+            fingerprint: request.fingerprint,
+            placed: request.placed && session.process.is_some(),
+        })
+    }
+
+    fn owner(&self, session: &Session) -> Owner {
+        session.process.clone().filter(|_| self.placed).map_or(Owner::Here, Owner::Process)
+    }
+
+    /// What is there now.
+    fn now(&self, kept: &KeptObjects, owner: Owner) -> Result<Vec<Held>, Error> {
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        let (which, tier, fingerprint) = (self.which, self.tier, self.fingerprint);
+        kept.get(&ObjectAsk { keys: &keys, which, wait: Wait::No, tier, fingerprint }, owner)
+    }
+
+    fn waits(&self) -> bool {
+        !self.wait.is_zero() && matches!(self.which, WhichObject::AtLeast(_) | WhichObject::Once)
+    }
+
+    /// Until there is something new that may be it.
+    async fn news(&self, kept: &KeptObjects) -> Result<(), Error> {
+        let key = self.keys.first().ok_or_else(|| malformed("no key"))?;
+        let objects = kept.objects()?;
+        // In memory: a version that was just set is there, so that nothing is copied by who waits here.
+        let coming = match self.which {
+            WhichObject::AtLeast(least) => objects.get_async(key, least, Get::default()),
+            _ => objects.receive_async(key, Get::default()),
+        };
+        Ok(coming.await.map(drop)?)
+    }
+}
+
+/// Holds what is asked for, once it is there, and says under which numbers.
+async fn held(session: Arc<Session>, asked: Arc<Asked>) -> Result<Vec<u64>, tonic::Status> {
+    let until = tokio::time::Instant::now() + asked.wait;
+    loop {
+        let (of, with) = (session.clone(), asked.clone());
+        let got = blocking(move || {
+            let held = match with.now(&of.objects, with.owner(&of)) {
+                Ok(held) => held,
+                Err(error) if with.waits() && is_not_yet(&error) => return Ok(Err(error)),
+                Err(error) => return Err(error),
+            };
+            held.into_iter().map(|held| of.objects.keep(held)).collect::<Result<Vec<u64>, Error>>().map(Ok)
+        });
+        let not_yet = match got.await? {
+            Ok(leases) => return Ok(leases),
+            Err(not_yet) => from_error(&not_yet),
+        };
+        match tokio::time::timeout_at(until, asked.news(&session.objects)).await {
+            Ok(news) => news.map_err(|error| from_error(&error))?,
+            Err(_) => return Err(not_yet),
+        }
+    }
+}
+
+fn is_not_yet(error: &Error) -> bool {
+    matches!((error.kind(), error.cause()), (Kind::Retry, "ObjectNotYet") | (Kind::Input, "Unknown"))
+}
+
+impl ObjectService {
+    async fn once<T, F>(&self, call: Call, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Session) -> Result<T, Error> + Send + 'static,
+    {
+        let session = call.session.clone();
+        self.0.once(call, move |_| work(&session)).await
+    }
+}
+
+/// Where the payloads of something lie, for a neighbour.
+fn places(session: &Session, places: &[Option<(u32, u64)>]) -> Result<Option<SegmentPlaces>, Error> {
+    let objects = session.objects.objects()?;
+    let folder = objects.segment_folder().map(|folder| folder.to_string_lossy().into_owned());
+    Ok(folder.and_then(|folder| wire::from_places(&folder, places)))
+}
+
+#[tonic::async_trait]
+impl Protocol for ObjectService {
+    type ReadObjectStream = Answers<ObjectPiece>;
+
+    async fn begin_object(&self, request: Request<BeginObjectRequest>) -> Reply<BeginObjectReply> {
+        let call = self.0.enter(&request, TRAIN)?;
+        let BeginObjectRequest { key, expected, layout, once, placed } = request.into_inner();
+        self.once(call, move |session| {
+            let layout = wire::to_layout(&layout.ok_or_else(|| malformed("an object of nothing"))?)?;
+            let beginning = match once {
+                true => Beginning::Published,
+                false => Beginning::Kept(wire::to_expected(expected)),
+            };
+            let process = session.process.clone().filter(|_| placed);
+            let owner = process.clone().map_or(Owner::Here, Owner::Process);
+            let filling = session.objects.begin_for(&key, &layout, beginning, owner)?;
+            let places = match process {
+                Some(_) => places(session, &session.objects.filling(filling)?.places())?,
+                None => None,
+            };
+            Ok(BeginObjectReply { filling, places })
+        })
+        .await
+    }
+
+    async fn fill_object(&self, request: Request<FillObjectRequest>) -> Reply<FillObjectReply> {
+        let call = self.0.enter(&request, TRAIN)?;
+        let FillObjectRequest { filling, payload, offset, bytes, crc32c } = request.into_inner();
+        self.once(call, move |session| {
+            if crc32c::crc32c(&bytes) != crc32c {
+                let message = format!(
+                    "{} bytes of payload {payload} are not what was sent; send them again",
+                    bytes.len()
+                );
+                return Err(Error::new(Kind::Corrupt, "Corrupt", message));
+            }
+            session.objects.fill(filling, payload as usize, offset, &bytes)?;
+            Ok(FillObjectReply {})
+        })
+        .await
+    }
+
+    async fn commit_objects(&self, request: Request<CommitObjectsRequest>) -> Reply<CommitObjectsReply> {
+        let call = self.0.enter(&request, TRAIN)?;
+        let (fillings, commit, filled) = wire::to_commit(request.into_inner());
+        self.once(call, move |session| {
+            let version = session.objects.commit_filled(&fillings, &commit, filled)?;
+            Ok(CommitObjectsReply { version })
+        })
+        .await
+    }
+
+    async fn abort_object(&self, request: Request<AbortObjectRequest>) -> Reply<AbortObjectReply> {
+        let call = self.0.enter(&request, TRAIN)?;
+        let AbortObjectRequest { filling, reason } = request.into_inner();
+        self.once(call, move |session| {
+            session.objects.abort(filling, reason.as_deref())?;
+            Ok(AbortObjectReply {})
+        })
+        .await
+    }
+
+    async fn hold_objects(&self, request: Request<HoldObjectsRequest>) -> Reply<HoldObjectsReply> {
+        let takes = matches!(request.get_ref().which, Some(hold_objects_request::Which::Once(_)));
+        let call = self.0.enter(&request, if takes { TRAIN } else { READ })?;
+        let (session, request) = (call.session.clone(), request.into_inner());
+        let asked = Asked::of(&request, &session).map_err(|error| from_error(&error))?;
+        let (asked, of) = (Arc::new(asked), session.clone());
+        let with = asked.clone();
+        // Of an answer that is asked for again the numbers alone are kept: a manifest may be large.
+        let leases = session.replies.once(call.name, 1, move || held(of, with))?.await?;
+        let told = |lease: &u64| -> Result<HeldObject, Error> {
+            let held = session.objects.held(*lease)?;
+            let manifest = held.manifest();
+            let knows = request.known.contains(&manifest.layout.fingerprint());
+            let places = if asked.placed { places(&session, &held.places())? } else { None };
+            Ok(HeldObject { lease: *lease, manifest: Some(wire::from_manifest(manifest, knows)), places })
+        };
+        let held = leases.iter().map(told).collect::<Result<Vec<_>, Error>>();
+        let held = held.map_err(|error| from_error(&error))?;
+        Ok(tonic::Response::new(HoldObjectsReply { held }))
+    }
+
+    async fn read_object(&self, request: Request<ReadObjectRequest>) -> Reply<Self::ReadObjectStream> {
+        let call = self.0.enter(&request, READ)?;
+        let ReadObjectRequest { lease, payload, start, end } = request.into_inner();
+        let held = call.session.objects.held(lease).map_err(|error| from_error(&error))?;
+        let payloads = held.manifest().layout.payloads();
+        let class = payloads.get(payload as usize).filter(|class| start <= end && end <= class.bytes);
+        let class = class.map(|class| class.class.clone());
+        let class = class.ok_or_else(|| from_error(&malformed("a part of an object that is not there")))?;
+        let reads = stream::unfold(Some((held, start)), move |state| {
+            let class = class.clone();
+            async move {
+                let (held, at) = state.filter(|(_, at)| *at < end)?;
+                let length = (end - at).min(PIECE_BYTES as u64);
+                let read = blocking(move || {
+                    let mut bytes = vec![0; length as usize];
+                    held.read_class(&class, at, &mut bytes)?;
+                    Ok((ObjectPiece { object: None, bytes: bytes.into() }, held))
+                });
+                Some(match read.await {
+                    Ok((piece, held)) => (Ok(piece), Some((held, at + length))),
+                    Err(status) => (Err(status), None),
+                })
+            }
+        });
+        self.0.answer(reads.boxed())
+    }
+
+    async fn release_object(&self, request: Request<ReleaseObjectRequest>) -> Reply<ReleaseObjectReply> {
+        let ReleaseObjectRequest { lease, done } = *request.get_ref();
+        let call = self.0.enter(&request, if done { TRAIN } else { READ })?;
+        self.once(call, move |session| {
+            match done {
+                true => session.objects.done(lease)?,
+                false => session.objects.release(lease),
+            }
+            Ok(ReleaseObjectReply {})
+        })
+        .await
+    }
+
+    async fn list_objects(&self, request: Request<ListObjectsRequest>) -> Reply<ListObjectsReply> {
+        let call = self.0.enter(&request, READ)?;
+        let list = blocking(move || {
+            let objects = call.session.objects.list()?.into_iter().map(wire::from_shown).collect();
+            Ok(ListObjectsReply { objects })
+        });
+        list.await.map(tonic::Response::new)
+    }
+
+    async fn move_object(&self, request: Request<MoveObjectRequest>) -> Reply<MoveObjectReply> {
+        use move_object_request::Move;
+        let call = self.0.enter(&request, TRAIN)?;
+        let named = request.into_inner().r#move;
+        self.once(call, move |session| {
+            let named = named.ok_or_else(|| malformed("nothing to move"))?;
+            let relocation = match &named {
+                Move::Spill(of) => Relocation::Spill { key: &of.key, version: of.version },
+                Move::Demote(of) => Relocation::Demote { key: &of.key, version: of.version },
+                Move::Delete(of) => {
+                    Relocation::Delete { key: &of.key, version: wire::to_version(of.version)? }
+                }
+                Move::Reference(of) => {
+                    Relocation::Reference { key: &of.key, version: wire::to_version(of.version)? }
+                }
+                Move::Exchange(ExchangeObjects { out: Some(out), into: Some(into) }) => {
+                    Relocation::Exchange { out: (&out.key, out.version), into: (&into.key, into.version) }
+                }
+                Move::Exchange(_) => return Err(malformed("an exchange of nothing")),
+            };
+            let done = session.objects.relocate(&relocation)?;
+            Ok(MoveObjectReply {
+                version: done.version,
+                there: done.there,
+                reference: done.reference.as_ref().map(wire::from_object),
+                into: done.into,
+                overlapped: done.overlapped,
+            })
+        })
+        .await
+    }
+}

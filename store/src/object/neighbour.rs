@@ -1,0 +1,149 @@
+//! The host tier of another process's store, as a neighbour has it: segments that it maps itself, by the places that the owner
+//! names.
+//!
+//! A neighbour may harm the files anyway, so nothing here protects the owner from it; what the owner takes over it reads once
+//! and sums up itself. What is checked is what keeps this process whole: that a place lies inside of its segment.
+//!
+//! A segment is mapped once and kept, for reading and for writing apart. Mappings are not inherited by forked children: memory
+//! that this process was given is its own for as long as it lives, and no longer.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::bytes::ObjectBytes;
+use super::filled::{Filled, check_filled};
+use super::layout::Layout;
+use super::memory::Memory;
+use crate::error::{Cause, Result};
+use crate::numbered::Numbered;
+use crate::sync::Mutex;
+
+/// Zeros that fill a tensor up to where the next may begin.
+const PAD: [u8; 256] = [0; 256];
+
+/// The segments of another process's store.
+#[derive(Debug)]
+pub struct NeighbourSegments {
+    folder: PathBuf,
+    /// By number, and whether it is mapped to be written.
+    mapped: Mutex<HashMap<(u32, bool), Arc<Memory>>>,
+}
+
+impl NeighbourSegments {
+    /// The segments in that folder. None is mapped yet.
+    pub fn of(folder: &Path) -> Self {
+        NeighbourSegments { folder: folder.to_owned(), mapped: Mutex::default() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The bytes of a payload that the owner holds for this process.
+    ///
+    /// # Errors
+    /// `input` when the place does not lie inside of its segment, or that cannot be mapped.
+    pub fn bytes(&self, (segment, offset): (u32, u64), length: u64) -> Result<ObjectBytes> {
+        let (memory, start) = self.place(segment, offset, length, false)?;
+        Ok(ObjectBytes::mapped(memory, start, length))
+    }
+
+    /// The payloads of a version that this process is to fill.
+    ///
+    /// # Errors
+    /// As for [`bytes`](Self::bytes).
+    pub fn filling(&self, key: &str, layout: &Layout, places: &[(u32, u64)]) -> Result<NeighbourFilling> {
+        let payloads = layout.payloads().iter();
+        let homes = payloads
+            .zip(places)
+            .map(|(payload, (segment, offset))| self.place(*segment, *offset, payload.bytes, true));
+        let homes: Vec<(Arc<Memory>, usize)> = homes.collect::<Result<_>>()?;
+        if homes.len() != layout.payloads().len() {
+            let reason = format!("{} places for {} payloads", homes.len(), layout.payloads().len());
+            return Err(Cause::Argument { what: "places", reason }.into());
+        }
+        let filled = layout.payloads().iter().map(|payload| Filled::new(payload.bytes)).collect();
+        Ok(NeighbourFilling {
+            key: key.to_owned(),
+            layout: layout.clone(),
+            homes,
+            filled: Mutex::new(filled),
+        })
+    }
+
+    fn place(&self, segment: u32, offset: u64, length: u64, writable: bool) -> Result<(Arc<Memory>, usize)> {
+        let memory = self.segment(segment, writable)?;
+        match offset.checked_add(length).is_some_and(|end| end <= memory.length() as u64) {
+            true => Ok((memory, offset as usize)),
+            false => {
+                let has = memory.length();
+                let reason = format!("{length} bytes at {offset} of segment {segment}, which has {has}");
+                Err(Cause::Argument { what: "place", reason }.into())
+            }
+        }
+    }
+
+    fn segment(&self, number: u32, writable: bool) -> Result<Arc<Memory>> {
+        let mut mapped = self.mapped.lock();
+        if let Some(memory) = mapped.get(&(number, writable)) {
+            return Ok(memory.clone());
+        }
+        // A new one may be there in place of others: those that the owner has removed are of no use any more.
+        mapped.retain(|(number, _), _| Numbered::HostSegment.path(&self.folder, *number).exists());
+        let path = Numbered::HostSegment.path(&self.folder, number);
+        let file = OpenOptions::new().read(true).write(writable).open(&path);
+        let file = file.map_err(|e| Cause::io("open", &path, e))?;
+        let memory = Memory::of_another(&file, writable).map_err(|e| Cause::io("map", &path, e))?;
+        let memory = Arc::new(memory);
+        mapped.insert((number, writable), memory.clone());
+        Ok(memory)
+    }
+}
+
+/// A version that this process fills in another's memory. Any number of threads, each its own ranges.
+#[derive(Debug)]
+pub struct NeighbourFilling {
+    key: String,
+    layout: Layout,
+    homes: Vec<(Arc<Memory>, usize)>,
+    filled: Mutex<Vec<Filled>>,
+}
+
+impl NeighbourFilling {
+    /// Fills a part of a payload: `bytes` from byte `offset` on.
+    ///
+    /// # Errors
+    /// `input` when the bytes reach beyond it; `state` when another thread is filling a part of the range now.
+    pub fn write(&self, payload: usize, offset: u64, bytes: &[u8]) -> Result<()> {
+        let class = &self.layout.payloads()[payload];
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= class.bytes);
+        let Some(end) = end else {
+            let found = format!("{} bytes at {offset}", bytes.len());
+            let (tensor, limit) = (class.class.clone(), class.bytes);
+            return Err(Cause::TensorLength { tensor, found, limit }.into());
+        };
+        let pad = self.layout.pad_after(payload, end, bytes.len());
+        let range = offset..end + pad;
+        let mut pieces = self.filled.lock()[payload].take(range.clone()).map_err(|busy| {
+            let (key, class) = (self.key.clone(), class.class.clone());
+            Cause::FillOverlap { key, class, start: busy.start, end: busy.end }
+        })?;
+        let (memory, start) = &self.homes[payload];
+        memory.write_summed(start + offset as usize, bytes, 0);
+        memory.write_summed(start + end as usize, &PAD[..pad as usize], 0);
+        pieces.iter_mut().for_each(|piece| piece.crc = None); // the owner sums up what it takes over
+        self.filled.lock()[payload].written(range, &pieces);
+        Ok(())
+    }
+
+    /// Refuses what is not ready for a commit.
+    ///
+    /// # Errors
+    /// `state` when something was not filled (the tensor is named), or is being filled now.
+    pub fn check_filled(&self) -> Result<()> {
+        check_filled(&self.key, &self.layout, &self.filled.lock())
+    }
+}
