@@ -1,15 +1,16 @@
 //! How a store is opened: the keyword arguments of `forebay.open`, by the names of [`Options`].
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay::store::{Durability, Options, Retention};
+use forebay::store::{Durability, HostFolder, ObjectOptions, Options, Retention};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure::{Result, input};
 
 /// The names that `forebay.open` takes. Times are in seconds.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 20] = [
     "durability",
     "read_only",
     "create",
@@ -24,6 +25,10 @@ const NAMES: [&str; 16] = [
     "segment_bytes_max",
     "checkpoint_records",
     "object_versions_kept",
+    "host_bytes_max",
+    "host_folder",
+    "host_versions_kept",
+    "pageable_bytes_max",
     "versions_kept",
     "consumed_kept",
 ];
@@ -31,6 +36,7 @@ const NAMES: [&str; 16] = [
 /// The options that a call gives. `None` for a value leaves the default.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<Options> {
     let (mut options, mut retention) = (Options::default(), Retention::default());
+    let mut objects = ObjectOptions::default();
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         if !NAMES.contains(&name.as_str()) {
@@ -60,6 +66,10 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<Options> {
             "object_versions_kept" => {
                 options.object_versions_kept(usize::try_from(number(&name, &value)?).unwrap_or(usize::MAX))
             }
+            "host_bytes_max" | "host_folder" | "host_versions_kept" | "pageable_bytes_max" => {
+                objects = object_option(objects, &name, &value)?;
+                options
+            }
             "versions_kept" => {
                 retention = retention.versions(number(&name, &value)?);
                 options
@@ -70,7 +80,24 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<Options> {
             }
         };
     }
-    Ok(options.retention(retention))
+    Ok(options.retention(retention).objects(objects))
+}
+
+/// One of the options of objects.
+fn object_option(options: ObjectOptions, name: &str, value: &Bound<'_, PyAny>) -> Result<ObjectOptions> {
+    Ok(match name {
+        "host_bytes_max" => options.host_bytes_max(number(name, value)?),
+        "pageable_bytes_max" => options.pageable_bytes_max(number(name, value)?),
+        "host_versions_kept" => {
+            options.versions_kept(usize::try_from(number(name, value)?).unwrap_or(usize::MAX))
+        }
+        _ => {
+            let path: PathBuf =
+                value.extract().map_err(|_| wrong(name, "a path, or \"\" for none", value))?;
+            let is_none = path.as_os_str().is_empty();
+            options.host_folder(if is_none { HostFolder::Anonymous } else { HostFolder::At(path) })
+        }
+    })
 }
 
 /// One of the levels, by its word.

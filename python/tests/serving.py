@@ -31,7 +31,8 @@ class Server:
     def start(self) -> "Server":
         nowhere = "127.0.0.1:0"
         self.process = subprocess.Popen(
-            [command(), "serve", "--dir", self.directory, "--socket", self.socket, "--listen", nowhere, "--flight", nowhere],
+            [command(), "serve", "--dir", self.directory, "--socket", self.socket, "--listen", nowhere, "--flight", nowhere]
+            + ["--host-folder", self.directory.parent / "host"],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -7,6 +7,7 @@ mod archive;
 mod backup;
 mod grants;
 mod limits;
+mod objects;
 mod repair;
 mod run;
 mod serve;

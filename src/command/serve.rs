@@ -13,7 +13,7 @@ use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::{grants, limits, settings, token};
+use super::{grants, limits, objects, settings, token};
 
 /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
 ///
@@ -72,6 +72,8 @@ struct ClientArguments {
     #[arg(long, value_name = "LEVEL", default_value = "logged", value_parser = ["memory", "logged", "synced"])]
     durability: String,
     #[command(flatten)]
+    objects: objects::ObjectArguments,
+    #[command(flatten)]
     limits: limits::LimitArguments,
 }
 
@@ -89,7 +91,9 @@ impl ClientArguments {
     /// The store, open for writing.
     fn open(&self, dir: &Path) -> Result<Store> {
         let level = Durability::ALL.into_iter().find(|level| level.as_str() == self.durability);
-        Ok(Store::open(dir, Options::default().durability(level.unwrap_or_default()))?)
+        let options =
+            Options::default().durability(level.unwrap_or_default()).objects(self.objects.options());
+        Ok(Store::open(dir, options)?)
     }
 
     fn apply(&self, mut builder: Builder) -> Result<Builder> {

@@ -1,12 +1,14 @@
 """The compiled half of the package. Everything here is reached as ``forebay.NAME``."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 import pandas
 import pyarrow
+
+from .objects import Objects
 
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
 """What an acknowledgement promises: nothing beyond the process; any end of it; a power failure, too."""
@@ -44,6 +46,10 @@ def open(
     segment_bytes_max: int | None = ...,
     checkpoint_records: int | None = ...,
     object_versions_kept: int | None = ...,
+    host_bytes_max: int | None = ...,
+    host_folder: str | os.PathLike[str] | None = ...,
+    host_versions_kept: int | None = ...,
+    pageable_bytes_max: int | None = ...,
     versions_kept: int | None = ...,
     consumed_kept: float | None = ...,
 ) -> Store:
@@ -63,6 +69,11 @@ def open(
     segment_bytes_max: how large a segment of the log grows. Default: 64 MiB.
     checkpoint_records: after how many records a checkpoint is due. Default: 250,000.
     object_versions_kept: how many states of a policy are kept. Default: 2.
+    host_bytes_max: the most shared memory for objects. Default: 16 GiB.
+    host_folder: where that lies, a folder of a file system in memory; ``""`` for memory that ends with the process. Default: a
+        folder of its own in ``/dev/shm``.
+    host_versions_kept: how many of the newest versions of an object are kept. Default: 2.
+    pageable_bytes_max: the most memory beyond ``host_bytes_max``, which ends with the process. Default: 4 GiB.
     versions_kept, consumed_kept: which rows retention keeps: so many versions, consumed ones so long. Default: all.
 
     Raises StateError when another process writes the store (its pid is named), or arrays and record batches of an earlier
@@ -114,6 +125,9 @@ class Store:
         """Where the server is, of a store that is behind one."""
     @property
     def is_closed(self) -> bool: ...
+    @property
+    def objects(self) -> Objects:
+        """Its objects: large state under keys, in versions."""
     def create_table(
         self,
         name: str,
@@ -525,3 +539,40 @@ class Pending:
     def poll(self, bell: Bell, number: int) -> tuple[Any] | None: ...
     def cancel(self) -> None: ...
     def expire(self) -> NoReturn: ...
+
+
+class ObjectCalls:
+    """The calls under ``forebay.objects``."""
+
+    def begin(
+        self, key: str, tensors: Sequence[tuple[str, str, str, Sequence[int]]], expected: int | None, published: bool
+    ) -> ObjectFilling: ...
+    def commit_together(self, fillings: Sequence[ObjectFilling]) -> int: ...
+    def get(self, key: str, version: int | None, tier: str) -> HeldObject: ...
+    def get_together(self, keys: Sequence[str]) -> list[HeldObject]: ...
+    def wait(self, key: str, at_least: int | None, tier: str, timeout: float | None) -> HeldObject: ...
+    def wait_async(self, key: str, at_least: int | None, tier: str, timeout: float | None) -> Awaitable[HeldObject]: ...
+    def list(self) -> list[tuple[str, int, int, int, list[str], int, bool, int, dict[str, str]]]: ...
+    def delete(self, key: str, version: int) -> bool: ...
+    def spill(self, key: str, version: int | None) -> int: ...
+    def demote(self, key: str, version: int | None) -> int: ...
+    def exchange(self, out: tuple[str, int | None], into: tuple[str, int | None]) -> tuple[int, int, bool]: ...
+
+class ObjectFilling:
+    def write(self, tensor: str, offset: int, bytes: bytes) -> None: ...
+    def metadata(self, metadata: Mapping[str, str]) -> None: ...
+    def commit(self, version: int | None, expected: int | None) -> int: ...
+    def fail(self, reason: str) -> None: ...
+    def abandon(self) -> None: ...
+
+class HeldObject:
+    @property
+    def key(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    def tensors(self) -> list[tuple[str, str, str, list[int]]]: ...
+    def bytes(self, tensor: str, rows: tuple[int, int] | None) -> Any: ...
+    def done(self) -> None: ...
+    def release(self) -> None: ...

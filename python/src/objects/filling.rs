@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay::client;
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
-use crate::failure::{Result, input, state};
+use crate::failure::{Result, state};
 use crate::handle::{Handle, Open};
 use crate::slot::Slot;
-
-/// How much is copied with the interpreter's lock held at a time.
-const PIECE_BYTES: usize = 8 << 20;
 
 /// A version that is being filled. It lies in a slot of its store, so it ends with that.
 #[pyclass(frozen, module = "forebay")]
@@ -51,19 +48,9 @@ fn over() -> crate::failure::Failure {
 
 #[pymethods]
 impl ObjectFilling {
-    /// Fills a tensor from a byte of it on with a contiguous buffer.
-    fn write(&self, py: Python<'_>, tensor: &str, offset: u64, bytes: &Bound<'_, PyAny>) -> Result<()> {
-        let buffer = PyBuffer::<u8>::get(bytes)
-            .map_err(|error| input(format!("the bytes of {tensor:?} are no buffer of bytes: {error}")))?;
-        let cells = buffer.as_slice(py);
-        let cells = cells
-            .ok_or_else(|| input(format!("the bytes of {tensor:?} are not contiguous; copy them first")))?;
-        for (at, piece) in cells.chunks(PIECE_BYTES).enumerate() {
-            let piece: Vec<u8> = piece.iter().map(pyo3::buffer::ReadOnlyCell::get).collect();
-            let offset = offset + (at * PIECE_BYTES) as u64;
-            self.with(py, |filling| Ok(filling.write(tensor, offset, &piece)?))?;
-        }
-        Ok(())
+    /// Fills a tensor from a byte of it on.
+    fn write(&self, py: Python<'_>, tensor: &str, offset: u64, bytes: PyBackedBytes) -> Result<()> {
+        self.with(py, |filling| Ok(filling.write(tensor, offset, &bytes)?))
     }
 
     /// Says something of the version.

@@ -1,9 +1,8 @@
 //! Objects: large state under keys, in versions. What Python sees of them is in `python/forebay/objects.py`; here are the calls
 //! under it.
 //!
-//! Bytes come in by the buffer protocol, and are copied in pieces with the interpreter's lock held, since Python may change them
-//! otherwise; they are summed up and put where they belong without it. Bytes go out where they lie ([`LeasedView`]), or, where
-//! they have to be read, in memory of their own.
+//! Bytes come in as pieces that nobody can change, which Python has copied; they are summed up and put where they belong without
+//! the interpreter's lock. Bytes go out where they lie ([`LeasedView`]), or, where they have to be read, in memory of their own.
 
 mod filling;
 mod held;

@@ -15,7 +15,7 @@ belongs to it is applied once, at the *commit*. A *state* is a mapping of named 
 keeps by key and version.
 
 Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
-``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` and ``directory``, ``columns`` and ``staging``. Nothing of
+``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``columns`` and ``staging``. Nothing of
 ``forebay`` imports this package, which imports torch. ``docs/pytorch.md`` says what it promises.
 """
 
@@ -35,6 +35,7 @@ from .errors import (
 from .layout import Layout
 from .lora import Adapter, Base
 from .objective import Numerator, Objective, PolicyGradient, token_logprobs
+from .objects import ObjectStateStore
 from .peft import PeftAdapter, PeftBase
 from .state import Payload, StateStore
 from .subject import Subject, WholeModel
@@ -54,6 +55,7 @@ __all__ = [
     "MicroBatch",
     "NonFiniteGradientError",
     "Numerator",
+    "ObjectStateStore",
     "Objective",
     "ParameterChangedError",
     "Payload",

@@ -1,0 +1,66 @@
+"""States as objects of a store: in shared memory, where another process gets them without a copy, and on its disk.
+
+A payload is a tensor of its object, in the memory class that it is of: so weights, master, moments and gradients lie in four contiguous
+pieces, and an instance that wants the weights reads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import StateError
+from ..objects import Objects
+from .errors import VersionConflictError
+from .state import Payload
+
+if TYPE_CHECKING:
+    from .._forebay import Store
+
+__all__ = ["ObjectStateStore"]
+
+_CLASSES = {"weights": "weights", "master": "master", "exp_avg": "moments", "exp_avg_sq": "moments", "gradient": "gradient"}
+
+
+class ObjectStateStore:
+    """A ``StateStore`` that is the objects of a store, in this process or behind a server.
+
+    store: what ``forebay.open`` or ``forebay.connect`` gives.
+    spill: brings each version to the disk before ``set`` returns, so that it outlives a power failure. Default: the memory of the
+        machine is enough, which outlives every process.
+
+    In a key, ``/`` stands for ``.``. What ``get`` gives lies in the store's memory: it is to be copied, and not written.
+    """
+
+    def __init__(self, store: Store, *, spill: bool = False) -> None:
+        self.objects: Objects = store.objects
+        self.spill = spill
+
+    def set(self, key: str, payloads: Mapping[str, Payload], expected: int | None = None) -> int:
+        name = _name(key)
+        tensors = {payload: given.tensor() for payload, given in payloads.items()}
+        classes = {payload: _CLASSES.get(payload.partition(".")[0], "other") for payload in payloads}
+        try:
+            version = self.objects.set(name, tensors, expected=expected, memory_class=classes)
+        except StateError as error:
+            if expected is not None and self._latest(name) != expected:
+                raise VersionConflictError(str(error)) from error
+            raise
+        if self.spill:
+            self.objects.spill(name, version)
+        return version
+
+    def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
+        with self.objects.get(_name(key), version) as held:
+            return held.version, {name: Payload.of(held.torch(name)) for name in held}
+
+    def versions(self, key: str) -> list[int]:
+        """The versions of a key, ascending."""
+        return sorted(shown.version for shown in self.objects.list(_name(key)) if not shown.published)
+
+    def _latest(self, name: str) -> int:
+        return max((shown.version for shown in self.objects.list(name) if not shown.published), default=0)
+
+
+def _name(key: str) -> str:
+    return key.replace("/", ".")
