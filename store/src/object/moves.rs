@@ -114,6 +114,25 @@ impl Objects {
         }
     }
 
+    /// The version in a file to which it may be left: one that was just written, or every byte of which was just held against
+    /// its checksum. A file that has come to be damaged is written again from memory. The caller holds a lease.
+    fn sound_disk_copy(&self, manifest: &Manifest) -> Result<Arc<DiskCopy>> {
+        let moving = self.begin_move(manifest)?;
+        match (&moving.copies.disk, &moving.copies.host) {
+            (Some(copy), None) => Ok(copy.clone()), // there is nothing to mend it with, and nothing to lose
+            (Some(copy), Some(host)) => match copy.verify(&*self.core.directory.disk, manifest) {
+                Ok(()) => Ok(copy.clone()),
+                Err(error) => {
+                    self.count_corrupt(&error);
+                    tracing::error!(%error, "a damaged file of an object is written again from memory");
+                    self.write_file(&moving, host)
+                }
+            },
+            (None, Some(host)) => self.write_file(&moving, host),
+            (None, None) => Err(self.core.catalog.lock().missing(&manifest.key, exactly(manifest)).into()),
+        }
+    }
+
     fn write_file(&self, moving: &Moving<'_>, host: &HostCopy) -> Result<Arc<DiskCopy>> {
         let (directory, manifest) = (&self.core.directory, moving.manifest);
         let (key, version) = (&*manifest.key, manifest.version);
@@ -149,18 +168,20 @@ impl Objects {
         }
     }
 
-    /// Brings a version to the disk as well, on stable storage, and gives its number. It stays in memory.
+    /// Brings a version to the disk as well, on stable storage, and gives its number. It stays in memory. A file that is there
+    /// is read and held against the checksums as long as there is a copy in memory to write it again from.
     ///
     /// # Errors
     /// As for [`get`](Self::get); `capacity` when the disk is full.
     pub fn spill(&self, key: &str, which: Which) -> Result<u64> {
         let (ask, wait) = Self::ask_of(which);
         let leased = self.lease_when_there(key, ask, wait, &Owner::Here)?;
-        self.disk_copy(&leased.manifest)?;
+        self.sound_disk_copy(&leased.manifest)?;
         Ok(leased.version())
     }
 
-    /// Brings a version to the disk, and takes it out of memory. Whoever holds it there keeps it.
+    /// Brings a version to the disk, and takes it out of memory: not before the file is known to hold every byte of it. Whoever
+    /// holds it there keeps it.
     ///
     /// # Errors
     /// As for [`spill`](Self::spill).
@@ -171,7 +192,7 @@ impl Objects {
     }
 
     pub(super) fn demote_leased(&self, manifest: &Manifest) -> Result<u64> {
-        self.disk_copy(manifest)?;
+        self.sound_disk_copy(manifest)?;
         let copy = self.core.catalog.lock().take_host(&manifest.key, manifest.version);
         drop(copy);
         Ok(manifest.version)
@@ -231,7 +252,7 @@ impl Objects {
     /// As for [`spill`](Self::spill).
     pub fn reference(&self, key: &str, version: u64) -> Result<ObjectRef> {
         let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No, &Owner::Here)?;
-        let copy = self.disk_copy(&leased.manifest)?;
+        let copy = self.sound_disk_copy(&leased.manifest)?;
         copy.reference(&*self.core.directory.disk, &leased.manifest)
     }
 }
