@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Gone, Incoming};
+use super::disk::set_aside;
 use super::host::HostExtent;
 use super::objects::Objects;
 use super::owner::Owner;
@@ -77,7 +78,8 @@ impl Objects {
             if state.was_named(&key, version) {
                 waiting.push(Retirement { commits: state.commits, key, over: Over::Version(version) });
             } else {
-                free.extend(self.core.set_aside(&path).map(|aside| (key, version, aside)));
+                let aside = set_aside(&*self.core.directory.disk, &path);
+                free.extend(aside.map(|aside| (key, version, aside)));
             }
         }
         drop(state);

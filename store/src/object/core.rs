@@ -5,12 +5,11 @@
 //! held for plain lookups and a record of the journal, never while bytes move. The arena's lock is a leaf inside of it. The
 //! state's lock is never taken with the catalog's held, nor the other way round.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Strange};
-use super::disk::{Found, look_at, remove_unfinished, set_aside};
+use super::disk::{Found, look_at, remove_aside, remove_unfinished};
 use super::host::{Arena, Folder, Journal, Recovered};
 use super::options::ObjectOptions;
 use super::stats::Counters;
@@ -79,30 +78,11 @@ impl Core {
         catalog.keys.values().for_each(|state| _ = state.changed.notify(usize::MAX));
     }
 
-    /// Takes a file's name away, so that nobody finds it; under the state's lock, where a removal would take its time.
-    pub(crate) fn set_aside(&self, path: &Path) -> Option<PathBuf> {
-        let aside = set_aside(path);
-        match self.directory.disk.rename(path, &aside) {
-            Ok(()) => return Some(aside),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
-            }
-        }
-        None
-    }
-
     /// Removes files that were set aside, on stable storage.
     pub(crate) fn remove_files(&self, files: impl IntoIterator<Item = (String, u64, PathBuf)>) {
-        let disk = &*self.directory.disk;
-        for (key, version, path) in files {
-            let removed =
-                disk.remove(&path).and_then(|()| disk.sync_directory(path.parent().unwrap_or(&path)));
-            match removed {
-                Ok(()) => _ = self.catalog.lock().deleted_files.remove(&(key, version)),
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
-                }
+        for (key, version, aside) in files {
+            if remove_aside(&*self.directory.disk, &aside) {
+                self.catalog.lock().deleted_files.remove(&(key, version));
             }
         }
     }

@@ -71,7 +71,7 @@ pub use version::Tier;
 pub use wait::{HeldFuture, Watch};
 
 pub(crate) use self::core::Core;
-pub(crate) use disk::{is_ours, verify_file};
-pub(crate) use named::{check, check_there, files_over, path_in, path_of, read, retire, write};
+pub(crate) use disk::{is_ours, remove_aside, set_aside, verify_file};
+pub(crate) use named::{check, check_there, left_aside, path_in, path_of, read, versions_in, write};
 
 use host::Entry;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::ending::ASIDE;
 use super::header::{self, HEADER_BYTES_MAX};
 use super::is_ours;
 use crate::disk::{Disk, DiskFile};
@@ -15,13 +16,6 @@ use crate::object::version::HostCopy;
 
 /// What a file that is being written is called.
 const UNFINISHED: &str = "spill";
-/// What a file that is about to be removed is called.
-const ASIDE: &str = "gone";
-
-/// What a file is called between its version's end and its own.
-pub(crate) fn set_aside(path: &Path) -> PathBuf {
-    path.with_extension(ASIDE)
-}
 
 /// A version's bytes in a file.
 #[derive(Debug)]

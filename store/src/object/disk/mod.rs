@@ -11,6 +11,7 @@
 //! is held against its checksums. Buffered calls of 1 MiB are what is used: see `benches/RESULTS.md`.
 
 mod copy;
+mod ending;
 mod header;
 
 use std::io::ErrorKind;
@@ -19,7 +20,8 @@ use std::path::Path;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 
-pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished, set_aside};
+pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished};
+pub(crate) use ending::{ASIDE, remove_aside, set_aside};
 pub(crate) use header::METADATA_KEY;
 
 /// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file.
