@@ -41,7 +41,7 @@ impl Core {
         objects.validate()?;
         let mut catalog = Catalog::default();
         recover_disk(directory, &mut catalog)?;
-        let taken = match Folder::open(&objects.host_folder, directory)? {
+        let taken = match Folder::open(&objects.host_folder, directory, &*options.clock)? {
             Some(folder) => open_journal(folder)?,
             None => None,
         };
