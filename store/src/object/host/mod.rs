@@ -13,14 +13,17 @@
 //! folder to be had, segments have no name and end with the process.
 
 mod arena;
+mod extent;
 mod folder;
+mod growth;
 mod journal;
 mod segment;
 mod slot;
 #[cfg(test)]
 mod tests;
 
-pub(super) use arena::{Arena, HostExtent};
+pub(super) use arena::Arena;
+pub(super) use extent::HostExtent;
 pub(super) use folder::Folder;
 pub use folder::{HostLeftover, host_leftovers};
 pub(super) use journal::{Entry, Journal, Kept, Recovered};
