@@ -69,7 +69,7 @@ impl Shared {
             disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
             // What only a rewind could need may have been removed; what a policy stands on may not.
             if !disk.exists(&copy) && (disk.exists(&from) || *needed) {
-                report.bytes += copy_file(disk, &from, &copy, None)?;
+                report.bytes += copy_object(disk, &from, &copy)?;
                 report.objects += 1;
             }
         }
@@ -119,6 +119,16 @@ impl Named {
         let objects = state.objects_named().map(|object| (object.clone(), state.stands_on(object))).collect();
         Named { ends, objects }
     }
+}
+
+/// Copies the file of an object, and that it is deleted for all but the steps that name it, if it is. Gives its length.
+pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path) -> Result<u64> {
+    let is_deleted = object::is_marked(disk, from);
+    let bytes = copy_file(disk, from, to, None)?;
+    if is_deleted {
+        object::mark_deleted(disk, to).map_err(|e| Cause::io("mark", to, e))?;
+    }
+    Ok(bytes)
 }
 
 /// Copies a checkpoint that nobody changes.

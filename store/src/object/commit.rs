@@ -1,12 +1,8 @@
 //! What a commit does around the catalog: who is woken, what goes, what is counted.
 
-use std::sync::Arc;
-
 use super::catalog::{Catalog, Gone, Incoming};
 use super::disk::set_aside;
-use super::host::HostExtent;
 use super::objects::Objects;
-use super::owner::Owner;
 use crate::error::{Cause, Result};
 use crate::step::{Over, Retirement};
 
@@ -54,10 +50,6 @@ impl Objects {
         state.failures += 1;
         reason.clone_into(&mut state.failure);
         state.changed.notify(usize::MAX);
-    }
-
-    pub(super) fn quarantine(&self, owner: Owner, extents: Arc<Vec<HostExtent>>) {
-        self.core.catalog.lock().quarantine(owner, extents);
     }
 
     /// Removes the files of versions that are gone, but for those that a step stands on. Decided under the state's lock, under

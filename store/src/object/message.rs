@@ -58,7 +58,7 @@ impl Objects {
     /// As for [`get`](Self::get): `retry` or `state` when there is none in time.
     pub fn receive(&self, key: &str, wait: Wait) -> Result<Received> {
         let get = Get::default();
-        let held = self.lease_when_there(key, Ask::Once, wait, &get.owner)?.hold(&get)?;
+        let held = self.lease_when_there(key, Ask::Once, wait)?.hold(&get)?;
         Ok(Received { held, objects: self.clone() })
     }
 

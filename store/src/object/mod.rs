@@ -33,11 +33,11 @@ mod core;
 mod disk;
 mod dtype;
 mod duty;
-mod filled;
 mod filling;
 mod held;
 mod host;
 mod layout;
+mod lent;
 mod manifest;
 mod many;
 mod memory;
@@ -71,7 +71,7 @@ pub use version::Tier;
 pub use wait::{HeldFuture, Watch};
 
 pub(crate) use self::core::Core;
-pub(crate) use disk::{is_ours, remove_aside, set_aside, verify_file};
+pub(crate) use disk::{MARK, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file};
 pub(crate) use named::{check, check_there, left_aside, path_in, path_of, read, versions_in, write};
 
 use host::Entry;

@@ -10,7 +10,6 @@ use super::held::exactly;
 use super::host::HostExtent;
 use super::manifest::Manifest;
 use super::objects::{Objects, Which};
-use super::owner::Owner;
 use super::version::{Copies, HostCopy};
 use crate::consumer::Wait;
 use crate::error::{Cause, Error, Kind, Result};
@@ -32,6 +31,8 @@ struct Moving<'a> {
     manifest: &'a Manifest,
     copies: Copies,
     once: bool,
+    /// It was deleted before, and no mark says so of a file that comes now.
+    deleted: bool,
 }
 
 impl Drop for Moving<'_> {
@@ -56,8 +57,8 @@ impl Objects {
             let found = catalog.version(&manifest.key, manifest.version).ok_or(missing)?;
             if !found.moving {
                 found.moving = true;
-                let (copies, once) = (found.copies.clone(), found.once);
-                return Ok(Moving { objects: self, manifest, copies, once });
+                let (copies, once, deleted) = (found.copies.clone(), found.once, found.is_deleted());
+                return Ok(Moving { objects: self, manifest, copies, once, deleted });
             }
             let listener = catalog.key(&manifest.key).changed.listen();
             drop(catalog);
@@ -136,6 +137,9 @@ impl Objects {
     fn write_file(&self, moving: &Moving<'_>, host: &HostCopy) -> Result<Arc<DiskCopy>> {
         let (directory, manifest) = (&self.core.directory, moving.manifest);
         let (key, version) = (&*manifest.key, manifest.version);
+        if moving.deleted {
+            return Err(self.core.catalog.lock().missing(key, exactly(manifest)).into());
+        }
         let named = self.store.0.state.lock().committed_object(key, version).cloned();
         let (disk, folder) = (&*directory.disk, directory.objects());
         let written = DiskCopy::write(disk, &folder, manifest, moving.once, host, named.as_ref());
@@ -175,7 +179,7 @@ impl Objects {
     /// As for [`get`](Self::get); `capacity` when the disk is full.
     pub fn spill(&self, key: &str, which: Which) -> Result<u64> {
         let (ask, wait) = Self::ask_of(which);
-        let leased = self.lease_when_there(key, ask, wait, &Owner::Here)?;
+        let leased = self.lease_when_there(key, ask, wait)?;
         self.sound_disk_copy(&leased.manifest)?;
         Ok(leased.version())
     }
@@ -187,7 +191,7 @@ impl Objects {
     /// As for [`spill`](Self::spill).
     pub fn demote(&self, key: &str, which: Which) -> Result<u64> {
         let (ask, wait) = Self::ask_of(which);
-        let leased = self.lease_when_there(key, ask, wait, &Owner::Here)?;
+        let leased = self.lease_when_there(key, ask, wait)?;
         self.demote_leased(&leased.manifest)
     }
 
@@ -206,7 +210,7 @@ impl Objects {
     pub fn exchange(&self, out: (&str, Which), into: (&str, Which)) -> Result<Exchanged> {
         let lease = |(key, which): (&str, Which)| {
             let (ask, wait) = Self::ask_of(which);
-            self.lease_when_there(key, ask, wait, &Owner::Here)
+            self.lease_when_there(key, ask, wait)
         };
         let (leaving, coming) = (lease(out)?, lease(into)?);
         let (leaves, comes) = (&*leaving.manifest, &*coming.manifest);
@@ -251,7 +255,7 @@ impl Objects {
     /// # Errors
     /// As for [`spill`](Self::spill).
     pub fn reference(&self, key: &str, version: u64) -> Result<ObjectRef> {
-        let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No, &Owner::Here)?;
+        let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No)?;
         let copy = self.sound_disk_copy(&leased.manifest)?;
         copy.reference(&*self.core.directory.disk, &leased.manifest)
     }

@@ -21,6 +21,12 @@ pub(super) enum Home {
     Heap(Memory),
 }
 
+/// Segment, offset and bytes of those that lie in segments.
+pub(crate) fn places_of(extents: &[HostExtent]) -> Vec<(u32, u64, u64)> {
+    let placed = |extent: &HostExtent| extent.place().map(|(segment, at)| (segment, at, extent.bytes()));
+    extents.iter().filter_map(placed).collect()
+}
+
 impl HostExtent {
     pub(super) fn new(arena: Arc<Arena>, home: Home, bytes: u64) -> Self {
         HostExtent { arena, home, bytes }

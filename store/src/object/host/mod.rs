@@ -23,8 +23,8 @@ mod slot;
 mod tests;
 
 pub(super) use arena::Arena;
-pub(super) use extent::HostExtent;
+pub(super) use extent::{HostExtent, places_of};
 pub(super) use folder::Folder;
 pub use folder::{HostLeftover, host_leftovers};
-pub(super) use journal::{Entry, Journal, Kept, Recovered};
+pub(super) use journal::{Entry, Journal, Kept, LoanRecord, Recovered};
 pub use segment::SegmentInfo;

@@ -2,10 +2,12 @@
 
 mod atomic;
 mod crash;
+mod deleted;
 mod disk;
 mod fill;
 mod held;
 mod killed;
+mod lent;
 mod message;
 mod owner;
 mod restart;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::manifest::{OBJECT_CHUNK_BYTES, chunk_count, chunks_of};
+use crate::object::manifest::{OBJECT_CHUNK_BYTES, chunk_count, chunks_of};
 
 /// One payload that is being filled.
 #[derive(Debug)]
