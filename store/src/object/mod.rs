@@ -26,6 +26,7 @@
 //!
 //! To read in this order: [`layout`], [`manifest`], [`filling`], [`catalog`], [`held`], [`moves`], [`host`], [`disk`].
 
+mod beside;
 mod catalog;
 mod commit;
 mod copy;
@@ -52,6 +53,7 @@ mod stats;
 mod version;
 mod wait;
 
+pub use beside::{CopiedObject, ObjectReader};
 pub use dtype::Dtype;
 pub use filling::Filling;
 pub use held::{Held, TensorView};
@@ -71,6 +73,7 @@ pub use version::Tier;
 pub use wait::{HeldFuture, Watch};
 
 pub(crate) use self::core::Core;
+pub(crate) use beside::files_set;
 pub(crate) use disk::{MARK, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file};
 pub(crate) use named::{check, check_there, left_aside, path_in, path_of, read, versions_in, write};
 

@@ -35,15 +35,8 @@ impl Folder {
         directory: &Directory,
         clock: &dyn Clock,
     ) -> Result<Option<Self>> {
-        let base = match wanted {
-            HostFolder::Shared => Path::new("/dev/shm"),
-            HostFolder::At(path) => path,
-            HostFolder::Anonymous => return Ok(None),
-        };
-        let whose = fs::canonicalize(&directory.path).unwrap_or_else(|_| directory.path.clone());
-        let place = crc32c::crc32c(whose.as_os_str().as_encoded_bytes());
-        let path = base.join(format!("{PREFIX}{:016x}-{place:08x}", directory.store_id));
-        let taken = Folder::take(&path, &owner_text(&whose, directory.disk.boot()), clock);
+        let Some((path, owner)) = place_of(wanted, directory) else { return Ok(None) };
+        let taken = Folder::take(&path, &owner, clock);
         match taken {
             Ok(Some(folder)) => return Ok(Some(folder)),
             Ok(None) if holds_objects(&path) => return Err(locked(&path).into()),
@@ -98,6 +91,26 @@ impl fmt::Debug for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Folder({})", self.path.display())
     }
+}
+
+/// Where the folder of a store is, and what it says of its owner; `None` where it has none.
+fn place_of(wanted: &HostFolder, directory: &Directory) -> Option<(PathBuf, String)> {
+    let base = match wanted {
+        HostFolder::Shared => Path::new("/dev/shm"),
+        HostFolder::At(path) => path,
+        HostFolder::Anonymous => return None,
+    };
+    let whose = fs::canonicalize(&directory.path).unwrap_or_else(|_| directory.path.clone());
+    let place = crc32c::crc32c(whose.as_os_str().as_encoded_bytes());
+    let path = base.join(format!("{PREFIX}{:016x}-{place:08x}", directory.store_id));
+    Some((path, owner_text(&whose, directory.disk.boot())))
+}
+
+/// The folder of a store that may be another process's now; `None` when there is none of this boot of the machine.
+pub(crate) fn look_at_host(wanted: &HostFolder, directory: &Directory) -> Option<PathBuf> {
+    let (path, owner) = place_of(wanted, directory)?;
+    let found = fs::read_to_string(path.join("OWNER")).ok()?;
+    (found == owner).then_some(path)
 }
 
 fn owner_text(store: &Path, boot: u128) -> String {

@@ -13,9 +13,11 @@ use crate::randomness::{Randomness, SeededRandomness};
 
 const MIB: u64 = 1 << 20;
 
+type Call = Arc<dyn Fn(u64) + Send + Sync>;
+
 /// What a test does before a segment is made.
 #[derive(Default)]
-pub(super) struct Hook(Mutex<Option<Arc<dyn Fn(u64) + Send + Sync>>>);
+pub(super) struct Hook(Mutex<Option<Call>>);
 
 impl Hook {
     fn set(&self, hook: impl Fn(u64) + Send + Sync + 'static) {

@@ -1,6 +1,7 @@
 //! Objects that are set and got: versions, leases, tiers, and what is left of them after a crash.
 
 mod atomic;
+mod beside;
 mod crash;
 mod deleted;
 mod disk;
