@@ -31,6 +31,7 @@ mod catalog;
 mod commit;
 mod copy;
 mod core;
+mod delete;
 mod disk;
 mod dtype;
 mod duty;

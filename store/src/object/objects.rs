@@ -4,15 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::catalog::{Ask, Deleted};
+use super::catalog::Ask;
 use super::core::Core;
-use super::disk::{mark_deleted, unmark};
 use super::filling::Filling;
 use super::held::Held;
 use super::host::SegmentInfo;
 use super::layout::Layout;
 use super::manifest::Manifest;
-use super::named::path_in;
 use super::owner::Owner;
 use super::set::{Expected, TensorBytes, check_length, conflict, layout_of};
 use super::stats::ObjectStats;
@@ -190,38 +188,6 @@ impl Objects {
             Which::AtLeast(version, wait) => (Ask::AtLeast(version), wait),
         };
         self.lease_when_there(key, ask, wait)?.hold(get)
-    }
-
-    /// Removes a version. Whoever holds it keeps it; nobody else finds it any more, in this process and in all that open the store
-    /// later. False when there is none.
-    ///
-    /// For a version that has a file, or that is being brought to one, that is on stable storage when this returns, whether or not
-    /// the store has a host folder: the file is gone, or a mark beside it says that it is over (while somebody holds it, or a step
-    /// names it and keeps its bytes). Of one that lies in memory alone a power failure leaves nothing.
-    ///
-    /// # Errors
-    /// `closed` when the store is; `capacity` and `state` when that cannot be written down: the version stays.
-    pub fn delete(&self, key: &str, version: u64) -> Result<bool> {
-        self.check_open()?;
-        let path = path_in(&self.core.directory.objects(), key, version);
-        let (disk, mut is_marked) = (&*self.core.directory.disk, false);
-        let gone = loop {
-            let mut catalog = self.core.catalog.lock();
-            let deleted = catalog.delete(key, version, is_marked);
-            match deleted.inspect_err(|_| {
-                if is_marked {
-                    unmark(disk, &path)
-                }
-            })? {
-                Deleted::NotThere => return Ok(false),
-                Deleted::Done => break catalog.retain(key, self.core.options.versions_kept),
-                Deleted::NotMarked => drop(catalog),
-            }
-            mark_deleted(disk, &path).map_err(|e| Cause::io("mark", &path, e))?;
-            is_marked = true;
-        };
-        self.bury(gone);
-        Ok(true)
     }
 
     /// Every version that can be had, by key and number.

@@ -30,7 +30,9 @@ pub(crate) fn mark_deleted(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 pub(crate) fn unmark(disk: &dyn Disk, path: &Path) {
     let mark = path.with_extension(MARK);
     let folder = path.parent().unwrap_or(path);
-    if let Err(error) = disk.remove(&mark).and_then(|()| disk.sync_directory(folder)) {
+    if disk.exists(&mark)
+        && let Err(error) = disk.remove(&mark).and_then(|()| disk.sync_directory(folder))
+    {
         tracing::error!(path = %mark.display(), %error, "an object stays, and the next process will take it for deleted");
     }
 }

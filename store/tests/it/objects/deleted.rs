@@ -140,10 +140,14 @@ fn a_deletion_that_cannot_be_written_down_is_refused_and_the_version_stays() {
     let (_store, objects) = open(&world).unwrap();
     set_small(&objects).unwrap();
     objects.demote("solver", Which::Latest).unwrap();
-    world.disk.arm(world.disk.operations() + 1, DiskFault::NoRoom);
-    assert_eq!(objects.delete("solver", 1).unwrap_err().kind(), Kind::Capacity);
-    assert_eq!(numbers(&objects, "solver"), [1]);
-    world.disk.mend();
+    for (fault, kind) in [(DiskFault::NoRoom, Kind::Capacity), (DiskFault::SyncFails, Kind::State)] {
+        world.disk.arm(world.disk.operations() + 1, fault);
+        assert_eq!(objects.delete("solver", 1).unwrap_err().kind(), kind);
+        assert_eq!(numbers(&objects, "solver"), [1]);
+        let names = world.disk.list(Path::new("/store/objects/solver")).unwrap();
+        assert_eq!(names.len(), 1, "no mark is left: {names:?}");
+        world.disk.mend();
+    }
     assert!(objects.delete("solver", 1).unwrap());
     assert!(world.disk.list(Path::new("/store/objects/solver")).unwrap().is_empty());
 }
