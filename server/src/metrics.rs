@@ -13,6 +13,7 @@ use crate::grpc::Tally;
 use crate::queries::Counts;
 
 mod clients;
+mod objects;
 
 /// The format's media type.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -23,6 +24,7 @@ pub(crate) fn text(store: &Store, queries: &Counts, served: &Tally, doors: &Door
     rows(&mut page, store);
     training(&mut page, store);
     storage(&mut page, store);
+    objects::objects(&mut page, store);
     asked(&mut page, queries);
     clients::connected(&mut page, doors);
     clients::served(&mut page, served);

@@ -307,6 +307,11 @@ pub enum Cause {
         path.display()
     )]
     ObjectForeign { key: String, version: u64, path: PathBuf },
+    #[error(
+        "versions of object {key:?} come and go faster than they can be copied ({tries} attempts); let its writer keep more \
+         versions (`ObjectOptions::versions_kept`)"
+    )]
+    ObjectOutran { key: String, tries: usize },
     #[error("object {key:?} was to be filled and was given up: {reason}; ask again once it is set anew")]
     FillingFailed { key: String, reason: String },
     #[error("object {key:?} is {found}; nothing can be filled in any more, begin another version")]
@@ -396,7 +401,7 @@ impl Cause {
             Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } => Kind::State,
             DiskFull { .. } | NoSpace { .. } | NoMemory { .. } | NoHostMemory { .. } => Kind::Capacity,
             LockedByReaders { .. } | HeldBack { .. } => Kind::Retry,
-            ObjectNotYet { .. } | FillingFailed { .. } => Kind::Retry,
+            ObjectNotYet { .. } | ObjectOutran { .. } | FillingFailed { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,
         }

@@ -82,7 +82,7 @@ mod unsynced;
 mod value;
 mod verify;
 
-pub use backup::BackupReport;
+pub use backup::{BackupOptions, BackupReport};
 pub use batch::{NewRow, WriteBatch};
 pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
@@ -103,11 +103,11 @@ pub use local::{
     ValuePlace, ValueReader,
 };
 pub use object::{
-    Dtype, Exchanged, Expected, Filling, Get, Held, HeldFuture, HostFolder, HostLeftover, Layout,
-    LayoutBuilder, Manifest, NeighbourFilling, NeighbourSegments, OBJECT_CHUNK_BYTES, OBJECT_KEYS_MAX,
-    ObjectBytes, ObjectInfo, ObjectOptions, ObjectRef, ObjectStats, Objects, Owner, Payload, ProcessHandle,
-    RECEIVE_MANY_WAIT, RECEIVE_WAIT, Received, SegmentInfo, TENSOR_ALIGN_BYTES, Tensor, TensorBytes,
-    TensorView, Tier, Watch, Which, host_leftovers,
+    CopiedObject, Dtype, Exchanged, Expected, Filling, Get, Held, HeldFuture, HostFolder, HostLeftover,
+    Layout, LayoutBuilder, Manifest, NeighbourFilling, NeighbourSegments, OBJECT_CHUNK_BYTES,
+    OBJECT_KEYS_MAX, ObjectBytes, ObjectInfo, ObjectOptions, ObjectReader, ObjectRef, ObjectStats, Objects,
+    Owner, Payload, ProcessHandle, RECEIVE_MANY_WAIT, RECEIVE_WAIT, Received, SegmentInfo,
+    TENSOR_ALIGN_BYTES, Tensor, TensorBytes, TensorView, Tier, Watch, Which, host_leftovers,
 };
 pub use options::{Options, ValuePath};
 pub use origin::{Origin, Origins};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backup::BackupReport;
+use crate::backup::{BackupOptions, BackupReport};
 use crate::batch::WriteBatch;
 use crate::checkpoint::CheckpointReport;
 use crate::claim::ClaimInfo;
@@ -17,7 +17,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
 use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
-use crate::object::{self, Core, ObjectRef, Objects};
+use crate::object::{self, Core, ObjectReader, ObjectRef, Objects};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
@@ -332,9 +332,10 @@ impl Store {
     /// The objects that are set and got. What earlier processes have left of them is found out by the first call.
     ///
     /// # Errors
-    /// `state` when the store is read only; `input` when [`ObjectOptions`](crate::ObjectOptions) do not fit together.
+    /// `state` when the store is read only (see [`object_reader`](Self::object_reader)); `input` when
+    /// [`ObjectOptions`](crate::ObjectOptions) do not fit together.
     pub fn objects(&self) -> Result<Objects> {
-        self.0.check_writable("use its objects")?;
+        self.0.check_writable("set and lease objects, or read them with `Store::object_reader`")?;
         let mut opened = self.0.objects.lock();
         let is_first = opened.is_none();
         let core = match &*opened {
@@ -347,6 +348,39 @@ impl Store {
             objects.bury_deleted();
         }
         Ok(objects)
+    }
+
+    /// The objects that are set, for whoever only reads, also beside the process that sets them: each version as a copy of its
+    /// own, or as a file that stays open. It sees what was committed when it looks, without a [`refresh`](Self::refresh): the
+    /// files of the disk tier, and the host tier where this machine's process has a folder for it and this store was opened with
+    /// the same [`HostFolder`](crate::HostFolder).
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let host = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
+    /// let options = Options::default().objects(host);
+    /// let store = Store::open(dir.path().join("store"), options.clone())?;
+    /// let bytes = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[3], bytes: &[1, 2, 3] };
+    /// store.objects()?.set("solver", &[bytes])?;
+    /// // In another process:
+    /// let beside = Store::open(dir.path().join("store"), options.read_only(true))?;
+    /// let solver = beside.object_reader()?.newest("solver")?;
+    /// assert_eq!((solver.version(), solver.tensor("w")?), (1, vec![1, 2, 3]));
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `state` in a forked child.
+    pub fn object_reader(&self) -> Result<ObjectReader> {
+        self.0.check_process()?;
+        Ok(ObjectReader::new(self.0.directory.clone(), self.0.options.objects.host_folder.clone()))
+    }
+
+    /// What its objects have done since it was opened; `None` where nobody has asked for them yet.
+    pub fn object_stats(&self) -> Option<ObjectStats> {
+        let core = self.0.objects.lock().clone()?;
+        Some(Objects::new(self.clone(), core).stats())
     }
 
     /// Reads an object, every byte checked.
@@ -379,18 +413,27 @@ impl Store {
     /// Copies the store, as it is at one position of its log, to a directory that is empty or does not exist. Others go on
     /// writing; they wait for nothing. The copy is on stable storage when the call returns, and is a store of its own.
     ///
-    /// A store that is open for writing replays its own log for this, as another process that reads it would.
+    /// A store that is open for writing replays its own log for this, as another process that reads it would. Of the objects
+    /// that are set, those go along that steps name; see [`backup_with`](Self::backup_with) for the others.
     ///
     /// # Errors
     /// `state` when `to` is taken; `capacity` when the disk is full; what is there of the copy then is no store.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport> {
-        let to = to.as_ref();
+        self.backup_with(to, BackupOptions::default())
+    }
+
+    /// As [`backup`](Self::backup), with what `options` say.
+    ///
+    /// # Errors
+    /// As for [`backup`](Self::backup).
+    pub fn backup_with(&self, to: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport> {
+        let (to, what) = (to.as_ref(), options);
         if self.0.options.read_only {
-            return self.0.copy_to(to);
+            return self.0.copy_to(to, what);
         }
         self.0.bring_all_to(Durability::Logged)?;
         let options = self.0.options.clone().read_only(true);
-        Store::open(&self.0.directory.path, options)?.0.copy_to(to)
+        Store::open(&self.0.directory.path, options)?.0.copy_to(to, what)
     }
 
     /// One instant of all tables. It blocks nobody and costs the number of chunks. While it is held, the space of values

@@ -2,14 +2,16 @@
 //!
 //! The copy is made by a reader ([`crate::reader`]): its slot keeps the writer from giving away what is being copied. The
 //! log is copied up to the last record that the reader has taken in, each file of values as far as those records name
-//! values in it, and the objects that they name. All of it is synced before the identity is written, last: a backup that
+//! values in it, and the objects that they name; those that are set and that no step names where it is asked for. All of it is synced before the identity is written, last: a backup that
 //! was cut off is no store.
 
+mod options;
 mod report;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use options::BackupOptions;
 pub use report::BackupReport;
 
 use crate::checkpoint::Manifest;
@@ -28,17 +30,22 @@ const PIECE_BYTES: usize = 1 << 20;
 
 impl Shared {
     /// Copies what this reader shows.
-    pub(crate) fn copy_to(&self, to: &Path) -> Result<BackupReport> {
+    pub(crate) fn copy_to(&self, to: &Path, options: BackupOptions) -> Result<BackupReport> {
         let mut reading = self.reading.lock(); // nothing else is taken in meanwhile
         // From here on the writer gives nothing away, so that the checkpoint that is read now stays whole.
         self.directory.reads_from(0)?;
-        let copied = self.copy_held(to, &mut reading);
+        let copied = self.copy_held(to, options, &mut reading);
         let needs_from = reading.as_ref().map_or(0, Reading::needs_from);
         self.directory.reads_from(needs_from)?;
         copied
     }
 
-    fn copy_held(&self, to: &Path, reading: &mut Option<Reading>) -> Result<BackupReport> {
+    fn copy_held(
+        &self,
+        to: &Path,
+        options: BackupOptions,
+        reading: &mut Option<Reading>,
+    ) -> Result<BackupReport> {
         let disk = &*self.directory.disk;
         let manifest = Manifest::read(&self.directory)?;
         // The checkpoint may be newer than what this reader has seen; no checkpoint is ahead of the log.
@@ -62,21 +69,60 @@ impl Shared {
             report.extents += 1;
             report.bytes += end;
         }
-        for (object, needed) in &named.objects {
+        self.copy_objects(to, &named.objects, &mut report)?;
+        if options.set_objects {
+            self.copy_set_objects(to, &mut report)?;
+        }
+        sync_directories(disk, to)?;
+        copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None)?;
+        disk.sync_directory(to).map_err(|e| Cause::io("sync", to, e))?;
+        Ok(report)
+    }
+
+    /// What steps name.
+    fn copy_objects(
+        &self,
+        to: &Path,
+        objects: &[(ObjectRef, bool)],
+        report: &mut BackupReport,
+    ) -> Result<()> {
+        let disk = &*self.directory.disk;
+        for (object, needed) in objects {
             let path = |root: &Path| object::path_in(root, &object.key, object.version);
             let (from, copy) = (path(&self.directory.objects()), path(&to.join("objects")));
             let folder = to.join("objects").join(&object.key);
             disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
             // What only a rewind could need may have been removed; what a policy stands on may not.
             if !disk.exists(&copy) && (disk.exists(&from) || *needed) {
-                report.bytes += copy_file(disk, &from, &copy, None)?;
+                report.bytes += copy_object(disk, &from, &copy)?;
                 report.objects += 1;
             }
         }
-        sync_directories(disk, to)?;
-        copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None)?;
-        disk.sync_directory(to).map_err(|e| Cause::io("sync", to, e))?;
-        Ok(report)
+        Ok(())
+    }
+
+    /// What is set and lies in the disk tier. A version that goes before it is open is passed over: it is over.
+    fn copy_set_objects(&self, to: &Path, report: &mut BackupReport) -> Result<()> {
+        let disk = &*self.directory.disk;
+        for (key, from) in object::files_set(&self.directory)? {
+            let folder = to.join("objects").join(key);
+            let Some(copy) = from.file_name().map(|name| folder.join(name)) else { continue };
+            if disk.exists(&copy) {
+                continue;
+            }
+            disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+            match copy_file(disk, &from, &copy, None) {
+                Ok(bytes) => {
+                    report.bytes += bytes;
+                    report.objects += 1;
+                }
+                Err(_) if !disk.exists(&from) => {
+                    let _ = disk.remove(&copy); // where it was begun
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The segments, the last one up to the place that was read.
@@ -119,6 +165,16 @@ impl Named {
         let objects = state.objects_named().map(|object| (object.clone(), state.stands_on(object))).collect();
         Named { ends, objects }
     }
+}
+
+/// Copies the file of an object, and that it is deleted for all but the steps that name it, if it is. Gives its length.
+pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path) -> Result<u64> {
+    let is_deleted = object::is_marked(disk, from);
+    let bytes = copy_file(disk, from, to, None)?;
+    if is_deleted {
+        object::mark_deleted(disk, to).map_err(|e| Cause::io("mark", to, e))?;
+    }
+    Ok(bytes)
 }
 
 /// Copies a checkpoint that nobody changes.

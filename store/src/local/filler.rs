@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::gathered::Gathered;
+use super::gathered::{Gathered, Unread};
 use super::lent::ALIGN_BYTES;
 use super::loan::Loan;
 use super::lock::FillerLock;
@@ -66,11 +66,11 @@ impl ExtentFiller {
     /// `capacity` and `state` as the disk has them.
     pub fn place(&mut self, bytes: &[u8]) -> Result<Option<Spot>> {
         // The trailer's place behind it: the store writes it when it takes the value.
-        let Some(offset) = self.gathered.place(bytes, TRAILER_BYTES) else { return Ok(None) };
+        let spot = self.gathered.place(bytes, TRAILER_BYTES);
         if self.gathered.is_much() {
             self.flush()?;
         }
-        Ok(Some(Spot { offset, length: bytes.len() as u32, crc32c: crc32c::crc32c(bytes) }))
+        Ok(spot)
     }
 
     /// The bytes of a value that was placed, and brought to the kernel, held against its checksum. Also when the loan is over:
@@ -79,17 +79,11 @@ impl ExtentFiller {
     /// # Errors
     /// `input` when it was not placed here; `state` as the disk has them.
     pub fn read(&self, spot: Spot) -> Result<Vec<u8>> {
-        let misplaced = |reason| spot.misplaced(self.loan.extent, reason);
-        if !self.gathered.is_flushed(spot.offset, spot.length) {
-            return Err(misplaced("nothing was put there"));
-        }
-        let mut bytes = vec![0; spot.length as usize];
-        let io = |e| Cause::io("read", format!("extent {}", self.loan.extent), e);
-        self.file.read_at(&mut bytes, u64::from(spot.offset)).map_err(io)?;
-        match crc32c::crc32c(&bytes) == spot.crc32c {
-            true => Ok(bytes),
-            false => Err(misplaced("other bytes lie there")),
-        }
+        let read = self.gathered.read(spot, |bytes, offset| self.file.read_at(bytes, offset));
+        read.map_err(|unread| match unread {
+            Unread::Misplaced(reason) => spot.misplaced(self.loan.extent, reason),
+            Unread::Io(error) => Cause::io("read", format!("extent {}", self.loan.extent), error).into(),
+        })
     }
 
     /// Hands everything to the kernel. After an error nothing that was placed since the last time may be named.

@@ -1,8 +1,9 @@
-//! Values that lie behind each other, gathered so that the kernel is called seldom.
+//! Values that lie behind each other, gathered so that the kernel is called seldom, and read back from where they were put.
 
 use std::io;
 
 use super::lent::ALIGN_BYTES;
+use super::placed::Spot;
 
 /// Bytes that are gathered before the kernel is called: what the cache holds.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
@@ -17,6 +18,14 @@ pub(super) struct Gathered {
     end: usize,
 }
 
+/// Why a value cannot be read back.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// It is not there, in words.
+    Misplaced(&'static str),
+    Io(io::Error),
+}
+
 impl Gathered {
     /// Nothing yet; values lie from `first` on, and end before `end`.
     pub(super) fn new(first: usize, end: usize) -> Self {
@@ -24,16 +33,16 @@ impl Gathered {
     }
 
     /// Puts a value behind the others, with room for `behind` bytes after it; says where, or none where there is no room.
-    pub(super) fn place(&mut self, value: &[u8], behind: usize) -> Option<u32> {
+    pub(super) fn place(&mut self, value: &[u8], behind: usize) -> Option<Spot> {
         let end = (self.next + value.len()).next_multiple_of(8) + behind;
         if end > self.end {
             return None;
         }
-        let offset = self.next as u32;
+        let (offset, length) = (self.next as u32, value.len() as u32);
         self.bytes.extend_from_slice(value);
         self.next = end.next_multiple_of(ALIGN_BYTES);
         self.bytes.resize(self.next - self.from, 0);
-        Some(offset)
+        Some(Spot { offset, length, crc32c: crc32c::crc32c(value) })
     }
 
     /// Whether it is time to hand them to the kernel.
@@ -41,9 +50,23 @@ impl Gathered {
         self.bytes.len() >= GATHERED_BYTES_MAX
     }
 
-    /// Whether a range is with the kernel.
-    pub(super) fn is_flushed(&self, offset: u32, length: u32) -> bool {
-        (offset as usize).checked_add(length as usize).is_some_and(|end| end <= self.from)
+    /// The bytes of a value that was placed here and is with the kernel, held against its checksum. `read` fills a buffer from
+    /// an offset on.
+    pub(super) fn read(
+        &self,
+        spot: Spot,
+        read: impl FnOnce(&mut [u8], u64) -> io::Result<()>,
+    ) -> Result<Vec<u8>, Unread> {
+        let end = (spot.offset as usize).checked_add(spot.length as usize);
+        if end.is_none_or(|end| end > self.from) {
+            return Err(Unread::Misplaced("nothing was put there"));
+        }
+        let mut bytes = vec![0; spot.length as usize];
+        read(&mut bytes, spot.offset.into()).map_err(Unread::Io)?;
+        match crc32c::crc32c(&bytes) == spot.crc32c {
+            true => Ok(bytes),
+            false => Err(Unread::Misplaced("other bytes lie there")),
+        }
     }
 
     /// Hands everything to the kernel by `write`, which is told where it belongs.

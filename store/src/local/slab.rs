@@ -6,14 +6,13 @@
 //! slab meanwhile, and no fault of a mapping can come of it. A slab belongs to one client until both have let go of it.
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use super::gathered::Gathered;
+use super::gathered::{Gathered, Unread};
 use super::placed::{PlacedKind, Spot};
 use crate::error::{Cause, Result};
 use crate::value::Value;
@@ -119,11 +118,11 @@ impl SlabFiller {
     /// # Errors
     /// `capacity` when the system has no memory for it.
     pub fn place(&mut self, value: &[u8]) -> Result<Option<Spot>> {
-        let Some(offset) = self.gathered.place(value, 0) else { return Ok(None) };
+        let spot = self.gathered.place(value, 0);
         if self.gathered.is_much() {
             self.flush()?;
         }
-        Ok(Some(Spot { offset, length: value.len() as u32, crc32c: crc32c::crc32c(value) }))
+        Ok(spot)
     }
 
     /// Brings everything into the slab. After an error nothing that was placed may be named.
@@ -141,16 +140,11 @@ impl SlabFiller {
     /// # Errors
     /// `input` when it was not placed here since the slab was cleared last.
     pub fn read(&self, spot: Spot) -> Result<Vec<u8>> {
-        if !self.gathered.is_flushed(spot.offset, spot.length) {
-            return Err(misplaced(spot.offset, spot.length, "nothing was put there"));
-        }
-        let mut bytes = vec![0; spot.length as usize];
-        let read = self.file.read_exact_at(&mut bytes, spot.offset.into());
-        read.map_err(|error: io::Error| Cause::io("read", "a slab", error))?;
-        match crc32c::crc32c(&bytes) == spot.crc32c {
-            true => Ok(bytes),
-            false => Err(misplaced(spot.offset, spot.length, "other bytes lie there")),
-        }
+        let read = self.gathered.read(spot, |bytes, offset| self.file.read_exact_at(bytes, offset));
+        read.map_err(|unread| match unread {
+            Unread::Misplaced(reason) => misplaced(spot.offset, spot.length, reason),
+            Unread::Io(error) => Cause::io("read", "a slab", error).into(),
+        })
     }
 
     /// Begins anew: what lies there was copied, and is not needed any more.

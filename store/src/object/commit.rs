@@ -1,11 +1,8 @@
 //! What a commit does around the catalog: who is woken, what goes, what is counted.
 
-use std::sync::Arc;
-
 use super::catalog::{Catalog, Gone, Incoming};
-use super::host::HostExtent;
+use super::disk::set_aside;
 use super::objects::Objects;
-use super::owner::Owner;
 use crate::error::{Cause, Result};
 use crate::step::{Over, Retirement};
 
@@ -55,10 +52,6 @@ impl Objects {
         state.changed.notify(usize::MAX);
     }
 
-    pub(super) fn quarantine(&self, owner: Owner, extents: Arc<Vec<HostExtent>>) {
-        self.core.catalog.lock().quarantine(owner, extents);
-    }
-
     /// Removes the files of versions that are gone, but for those that a step stands on. Decided under the state's lock, under
     /// which a step that names a version looks for its file. A file that an undone step named waits until that is on stable
     /// storage: a power failure before would bring the step back.
@@ -77,7 +70,8 @@ impl Objects {
             if state.was_named(&key, version) {
                 waiting.push(Retirement { commits: state.commits, key, over: Over::Version(version) });
             } else {
-                free.extend(self.core.set_aside(&path).map(|aside| (key, version, aside)));
+                let aside = set_aside(&*self.core.directory.disk, &path);
+                free.extend(aside.map(|aside| (key, version, aside)));
             }
         }
         drop(state);

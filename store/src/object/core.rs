@@ -5,19 +5,21 @@
 //! held for plain lookups and a record of the journal, never while bytes move. The arena's lock is a leaf inside of it. The
 //! state's lock is never taken with the catalog's held, nor the other way round.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Strange};
-use super::disk::{Found, look_at, remove_unfinished, set_aside};
-use super::host::{Arena, Folder, Journal, Recovered};
+use super::disk::{Found, MARK, look_at, remove_aside, remove_marks, remove_unfinished};
+use super::host::{Arena, Folder, HostExtent, Journal, LoanRecord, Recovered, places_of};
 use super::options::ObjectOptions;
 use super::stats::Counters;
 use super::version::{Copies, HostCopy};
 use super::{Entry, Manifest};
 use crate::clock::Clock;
 use crate::directory::Directory;
+use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::numbered::number_of;
 use crate::options::Options;
@@ -42,7 +44,7 @@ impl Core {
         objects.validate()?;
         let mut catalog = Catalog::default();
         recover_disk(directory, &mut catalog)?;
-        let taken = match Folder::open(&objects.host_folder, directory)? {
+        let taken = match Folder::open(&objects.host_folder, directory, &*options.clock)? {
             Some(folder) => open_journal(folder)?,
             None => None,
         };
@@ -79,30 +81,11 @@ impl Core {
         catalog.keys.values().for_each(|state| _ = state.changed.notify(usize::MAX));
     }
 
-    /// Takes a file's name away, so that nobody finds it; under the state's lock, where a removal would take its time.
-    pub(crate) fn set_aside(&self, path: &Path) -> Option<PathBuf> {
-        let aside = set_aside(path);
-        match self.directory.disk.rename(path, &aside) {
-            Ok(()) => return Some(aside),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
-            }
-        }
-        None
-    }
-
     /// Removes files that were set aside, on stable storage.
     pub(crate) fn remove_files(&self, files: impl IntoIterator<Item = (String, u64, PathBuf)>) {
-        let disk = &*self.directory.disk;
-        for (key, version, path) in files {
-            let removed =
-                disk.remove(&path).and_then(|()| disk.sync_directory(path.parent().unwrap_or(&path)));
-            match removed {
-                Ok(()) => _ = self.catalog.lock().deleted_files.remove(&(key, version)),
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
-                }
+        for (key, version, aside) in files {
+            if remove_aside(&*self.directory.disk, &aside) {
+                self.catalog.lock().deleted_files.remove(&(key, version));
             }
         }
     }
@@ -117,22 +100,42 @@ fn recover_disk(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
         let files = disk.list(&key).unwrap_or_default(); // a file among the folders is nobody's
         remove_unfinished(disk, &files);
         for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
-            let Some(version) = number_of(path) else { continue };
-            match look_at(disk, path) {
-                Ok(Found::Ours { manifest, once, copy }) => {
-                    catalog.recover(manifest, Copies { host: None, disk: Some(Arc::new(copy)) }, once);
-                }
-                Ok(Found::Other) => catalog.note_strange(name, version, Strange::Foreign(path.clone())),
-                Err(error) => {
-                    let Cause::Corrupt { path, offset, reason } = error.cause() else { return Err(error) };
-                    tracing::error!(%error, "an object cannot be had");
-                    let damaged = Strange::Damaged(path.clone(), *offset, reason.clone());
-                    catalog.note_strange(name, version, damaged);
-                }
-            }
+            recover_file(disk, catalog, name, path)?;
+        }
+        recover_marks(disk, catalog, &key, &files).map_err(|e| Cause::io("remove marks in", &key, e))?;
+    }
+    Ok(())
+}
+
+fn recover_file(disk: &dyn Disk, catalog: &mut Catalog, key: &str, path: &Path) -> Result<()> {
+    let Some(version) = number_of(path) else { return Ok(()) };
+    match look_at(disk, path) {
+        Ok(Found::Ours { manifest, once, copy }) => {
+            catalog.recover(manifest, Copies { host: None, disk: Some(Arc::new(copy)) }, once);
+        }
+        Ok(Found::Other) => catalog.note_strange(key, version, Strange::Foreign(path.to_owned())),
+        Err(error) => {
+            let Cause::Corrupt { path, offset, reason } = error.cause() else { return Err(error) };
+            tracing::error!(%error, "an object cannot be had");
+            let damaged = Strange::Damaged(path.clone(), *offset, reason.clone());
+            catalog.note_strange(key, version, damaged);
         }
     }
     Ok(())
+}
+
+/// Takes in which versions of a key were deleted; what is said of files that are gone is needed no more.
+fn recover_marks(disk: &dyn Disk, catalog: &mut Catalog, folder: &Path, files: &[PathBuf]) -> io::Result<()> {
+    let key = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let mut over = Vec::new();
+    for mark in files.iter().filter(|path| path.extension().is_some_and(|e| e == MARK)) {
+        let Some(version) = number_of(mark) else { continue };
+        catalog.was_deleted(key, version);
+        if !disk.exists(&mark.with_extension("safetensors")) {
+            over.push(mark.clone());
+        }
+    }
+    remove_marks(disk, folder, &over)
 }
 
 /// Opens the journal of a folder. A folder that has none, and no room for one, is not used; what one that has says is not
@@ -153,14 +156,15 @@ fn recover_host(
     arena: &Arc<Arena>,
     catalog: &mut Catalog,
     journal: Journal,
-    recovered: Recovered,
+    mut recovered: Recovered,
 ) -> Result<()> {
-    let mut lost = Vec::new();
+    let (mut lost, mut lent) = (Vec::new(), Places::new());
     recovered.last.iter().for_each(|(key, version)| catalog.number_was_used(key, *version));
-    for (manifest, entry) in recovered.objects {
+    for (manifest, entry) in std::mem::take(&mut recovered.objects) {
         let name = (manifest.key.clone(), manifest.version);
         match adopt(arena, &manifest, &entry) {
             Ok(copy) => {
+                lent.insert(places_of(&copy.extents), copy.extents.clone());
                 if !catalog.recover(manifest, Copies::host(Arc::new(copy)), entry.once) {
                     lost.push(name);
                 }
@@ -176,12 +180,47 @@ fn recover_host(
             }
         }
     }
-    catalog.begin_journal(journal, recovered.deleted, &lost)
+    catalog.begin_journal(journal, &recovered, &lost)?;
+    recover_loans(arena, catalog, recovered.loans, lent);
+    Ok(())
+}
+
+/// Extents by where their parts lie.
+type Places = BTreeMap<Vec<(u32, u64, u64)>, Arc<Vec<HostExtent>>>;
+
+/// Goes on with what other processes were given: those that live may still write or read there. What they hold may be that of a
+/// version (`there`), or that of another loan.
+fn recover_loans(
+    arena: &Arc<Arena>,
+    catalog: &mut Catalog,
+    loans: BTreeMap<u64, LoanRecord>,
+    mut there: Places,
+) {
+    for loan in loans.into_values() {
+        let process = loan.process.reopen();
+        let Some(process) = process else {
+            catalog.forget_loan(loan.number);
+            continue;
+        };
+        let adopt = || {
+            let adopted = loan.places.iter().map(|(segment, at, bytes)| arena.adopt(*segment, *at, *bytes));
+            let failed =
+                |reason: &String| tracing::error!(?process, reason, "lent memory cannot be kept back");
+            Arc::new(adopted.filter_map(|extent| extent.inspect_err(failed).ok()).collect::<Vec<_>>())
+        };
+        let extents = there.entry(loan.places.clone()).or_insert_with(adopt).clone();
+        tracing::warn!(
+            ?process,
+            bytes = extents.iter().map(HostExtent::bytes).sum::<u64>(),
+            "memory is in quarantine"
+        );
+        catalog.recover_loan(loan, process, extents);
+    }
 }
 
 fn adopt(arena: &Arc<Arena>, manifest: &Manifest, entry: &Entry) -> Result<HostCopy, String> {
     let places = entry.places.iter().zip(manifest.layout.payloads());
     let extents: Result<Vec<_>, String> =
         places.map(|((segment, offset), payload)| arena.adopt(*segment, *offset, payload.bytes)).collect();
-    Ok(HostCopy::new(Arc::new(extents?), false, true))
+    Ok(HostCopy::new(Arc::new(extents?), false, entry.ours))
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::catalog::Ask;
 use super::objects::Objects;
-use super::owner::Owner;
 use crate::consumer::Wait;
 use crate::error::{Cause, Result};
 
@@ -20,7 +19,7 @@ impl Objects {
     /// `capacity` when the disk is full; `corrupt` when a version in memory is damaged: it stays where it is, and others go in
     /// its place. The first of these errors.
     pub fn run_once(&self) -> Result<()> {
-        let over = self.core.catalog.lock().end_quarantines();
+        let over = self.core.catalog.lock().end_loans();
         drop(over);
         let mut catalog = self.core.catalog.lock();
         let free = catalog.tend_journal();
@@ -41,7 +40,7 @@ impl Objects {
         while arena.taken_bytes() > part(low) {
             let Some((key, version)) = self.core.catalog.lock().victim(&failed) else { break };
             let ask = Ask::Any(version);
-            let leased = match self.lease_when_there(&key, ask, Wait::No, &Owner::Here) {
+            let leased = match self.lease_when_there(&key, ask, Wait::No) {
                 Ok(leased) => leased,
                 // Gone between two looks.
                 Err(error) if matches!(error.cause(), Cause::ObjectGone { .. }) => continue,

@@ -9,9 +9,9 @@ use super::catalog::Ask;
 use super::disk::DiskCopy;
 use super::host::HostExtent;
 use super::layout::Tensor;
-use super::manifest::{Manifest, OBJECT_CHUNK_BYTES, chunks_of};
+use super::lent::Lent;
+use super::manifest::Manifest;
 use super::objects::{Get, Objects};
-use super::owner::Owner;
 use super::version::{HostCopy, Tier};
 use crate::disk::DiskFile;
 use crate::error::{Cause, Result};
@@ -22,12 +22,11 @@ pub(super) struct Leased {
     pub(super) objects: Objects,
     lease: u64,
     pub(super) manifest: Arc<Manifest>,
-    owner: Owner,
 }
 
 impl Leased {
-    pub(super) fn new(objects: Objects, lease: u64, manifest: Arc<Manifest>, owner: Owner) -> Self {
-        Leased { objects, lease, manifest, owner }
+    pub(super) fn new(objects: Objects, lease: u64, manifest: Arc<Manifest>) -> Self {
+        Leased { objects, lease, manifest }
     }
 
     /// The version in the tier that is asked for.
@@ -40,9 +39,11 @@ impl Leased {
             let (expected, found) = (layout.fingerprint(), self.manifest.layout.fingerprint());
             return Err(Cause::LayoutMismatch { key, version, expected, found }.into());
         }
+        let mut lent = None;
         let source = match get.tier {
             Tier::Host => {
                 let copy = self.objects.host_copy(&self.manifest)?;
+                lent = Lent::lend(&self.objects, &get.owner, &copy.extents)?;
                 counters.host_gets.add(1);
                 counters.host_get_bytes.add(self.manifest.bytes());
                 Source::Host(copy)
@@ -56,7 +57,7 @@ impl Leased {
             }
         };
         counters.get_microseconds.add(self.objects.now().since(begun).as_micros() as u64);
-        Ok(Held { source, leased: self })
+        Ok(Held { source, lent, leased: self })
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -82,8 +83,10 @@ enum Source {
 
 /// A version of an object. As long as it is held its bytes stay where they are, whatever else happens to the key.
 pub struct Held {
-    // Before the lease: whoever comes next may have the memory once both are gone.
+    // Before the lease: whoever comes next may have the memory once all are gone.
     source: Source,
+    /// Where another process has it mapped.
+    lent: Option<Lent>,
     leased: Leased,
 }
 
@@ -156,36 +159,9 @@ impl Held {
         match &self.source {
             Source::Host(copy) => copy.extents[payload].read(range.start, buffer),
             Source::Disk { file, copy } => {
-                let read = self.read_file(&**file, copy, payload, range, buffer);
+                let read = copy.read_range(&**file, self.manifest(), (payload, range), buffer);
                 return read.inspect_err(|error| self.leased.objects.count_corrupt(error));
             }
-        }
-        Ok(())
-    }
-
-    /// Chunks are read whole, for only then they can be checked.
-    fn read_file(
-        &self,
-        file: &dyn DiskFile,
-        copy: &DiskCopy,
-        payload: usize,
-        range: Range<u64>,
-        buffer: &mut [u8],
-    ) -> Result<()> {
-        let manifest = self.manifest();
-        let mut whole = Vec::new();
-        for chunk in chunks_of(payload, range.clone(), manifest.layout.payloads()[payload].bytes) {
-            let (start, end) = (range.start.max(chunk.range.start), range.end.min(chunk.range.end));
-            let into = &mut buffer[(start - range.start) as usize..(end - range.start) as usize];
-            if (start..end) == chunk.range {
-                copy.read_chunk(file, manifest, &chunk, into)?;
-                continue;
-            }
-            whole.resize(OBJECT_CHUNK_BYTES as usize, 0);
-            let bytes = &mut whole[..(chunk.range.end - chunk.range.start) as usize];
-            copy.read_chunk(file, manifest, &chunk, bytes)?;
-            let from = (start - chunk.range.start) as usize;
-            into.copy_from_slice(&bytes[from..from + into.len()]);
         }
         Ok(())
     }
@@ -225,19 +201,7 @@ impl Held {
     /// Lets go of it, also where another process had it mapped: it says that it does not use it any more. Dropping it instead
     /// leaves memory that such a process may still use in quarantine until it has ended.
     pub fn release(mut self) {
-        self.leased.owner = Owner::Here;
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Source::Host(copy) = &self.source
-            && self.leased.objects.store.check_process().is_ok()
-            && !self.leased.owner.may_be_trusted_gone()
-        {
-            let (owner, extents) = (self.leased.owner.clone(), copy.extents.clone());
-            self.leased.objects.quarantine(owner, extents);
-        }
+        self.lent.iter_mut().for_each(Lent::let_go);
     }
 }
 

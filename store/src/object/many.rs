@@ -5,7 +5,6 @@ use super::filling::Filling;
 use super::held::Held;
 use super::moves::check_count;
 use super::objects::{Get, Objects, Which};
-use super::owner::Owner;
 use super::set::TensorBytes;
 use crate::error::Result;
 
@@ -80,7 +79,6 @@ impl Objects {
     /// As for [`get`](Self::get).
     pub fn get_together(&self, keys: &[&str], get: &Get) -> Result<Vec<Held>> {
         check_count(keys.len())?;
-        let owner: &Owner = &get.owner;
-        self.lease_together(keys, owner)?.into_iter().map(|leased| leased.hold(get)).collect()
+        self.lease_together(keys)?.into_iter().map(|leased| leased.hold(get)).collect()
     }
 }

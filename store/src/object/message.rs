@@ -81,7 +81,7 @@ impl Objects {
     /// # Errors
     /// As for [`receive`](Self::receive).
     pub fn receive_with(&self, key: &str, wait: Wait, get: &Get) -> Result<Held> {
-        self.lease_when_there(key, Ask::Once, wait, &get.owner)?.hold(get)
+        self.lease_when_there(key, Ask::Once, wait)?.hold(get)
     }
 
     /// Takes one of each key; which of them failed stands where they do. All share one wait.

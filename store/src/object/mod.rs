@@ -26,19 +26,21 @@
 //!
 //! To read in this order: [`layout`], [`manifest`], [`filling`], [`catalog`], [`held`], [`moves`], [`host`], [`disk`].
 
+mod beside;
 mod bytes;
 mod catalog;
 mod commit;
 mod copy;
 mod core;
+mod delete;
 mod disk;
 mod dtype;
 mod duty;
-mod filled;
 mod filling;
 mod held;
 mod host;
 mod layout;
+mod lent;
 mod manifest;
 mod many;
 mod memory;
@@ -54,6 +56,7 @@ mod stats;
 mod version;
 mod wait;
 
+pub use beside::{CopiedObject, ObjectReader};
 pub use bytes::ObjectBytes;
 pub use dtype::Dtype;
 pub use filling::Filling;
@@ -75,7 +78,8 @@ pub use version::Tier;
 pub use wait::{HeldFuture, Watch};
 
 pub(crate) use self::core::Core;
-pub(crate) use disk::{is_ours, verify_file};
-pub(crate) use named::{check, check_there, files_over, path_in, path_of, read, retire, write};
+pub(crate) use beside::files_set;
+pub(crate) use disk::{MARK, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file};
+pub(crate) use named::{check, check_there, left_aside, path_in, path_of, read, versions_in, write};
 
 use host::Entry;

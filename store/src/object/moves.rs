@@ -10,7 +10,6 @@ use super::held::exactly;
 use super::host::HostExtent;
 use super::manifest::Manifest;
 use super::objects::{Objects, Which};
-use super::owner::Owner;
 use super::version::{Copies, HostCopy};
 use crate::consumer::Wait;
 use crate::error::{Cause, Error, Kind, Result};
@@ -32,6 +31,8 @@ struct Moving<'a> {
     manifest: &'a Manifest,
     copies: Copies,
     once: bool,
+    /// It was deleted before, and no mark says so of a file that comes now.
+    deleted: bool,
 }
 
 impl Drop for Moving<'_> {
@@ -56,8 +57,8 @@ impl Objects {
             let found = catalog.version(&manifest.key, manifest.version).ok_or(missing)?;
             if !found.moving {
                 found.moving = true;
-                let (copies, once) = (found.copies.clone(), found.once);
-                return Ok(Moving { objects: self, manifest, copies, once });
+                let (copies, once, deleted) = (found.copies.clone(), found.once, found.is_deleted());
+                return Ok(Moving { objects: self, manifest, copies, once, deleted });
             }
             let listener = catalog.key(&manifest.key).changed.listen();
             drop(catalog);
@@ -114,9 +115,31 @@ impl Objects {
         }
     }
 
+    /// The version in a file to which it may be left: one that was just written, or every byte of which was just held against
+    /// its checksum. A file that has come to be damaged is written again from memory. The caller holds a lease.
+    fn sound_disk_copy(&self, manifest: &Manifest) -> Result<Arc<DiskCopy>> {
+        let moving = self.begin_move(manifest)?;
+        match (&moving.copies.disk, &moving.copies.host) {
+            (Some(copy), None) => Ok(copy.clone()), // there is nothing to mend it with, and nothing to lose
+            (Some(copy), Some(host)) => match copy.verify(&*self.core.directory.disk, manifest) {
+                Ok(()) => Ok(copy.clone()),
+                Err(error) => {
+                    self.count_corrupt(&error);
+                    tracing::error!(%error, "a damaged file of an object is written again from memory");
+                    self.write_file(&moving, host)
+                }
+            },
+            (None, Some(host)) => self.write_file(&moving, host),
+            (None, None) => Err(self.core.catalog.lock().missing(&manifest.key, exactly(manifest)).into()),
+        }
+    }
+
     fn write_file(&self, moving: &Moving<'_>, host: &HostCopy) -> Result<Arc<DiskCopy>> {
         let (directory, manifest) = (&self.core.directory, moving.manifest);
         let (key, version) = (&*manifest.key, manifest.version);
+        if moving.deleted {
+            return Err(self.core.catalog.lock().missing(key, exactly(manifest)).into());
+        }
         let named = self.store.0.state.lock().committed_object(key, version).cloned();
         let (disk, folder) = (&*directory.disk, directory.objects());
         let written = DiskCopy::write(disk, &folder, manifest, moving.once, host, named.as_ref());
@@ -149,29 +172,31 @@ impl Objects {
         }
     }
 
-    /// Brings a version to the disk as well, on stable storage, and gives its number. It stays in memory.
+    /// Brings a version to the disk as well, on stable storage, and gives its number. It stays in memory. A file that is there
+    /// is read and held against the checksums as long as there is a copy in memory to write it again from.
     ///
     /// # Errors
     /// As for [`get`](Self::get); `capacity` when the disk is full.
     pub fn spill(&self, key: &str, which: Which) -> Result<u64> {
         let (ask, wait) = Self::ask_of(which);
-        let leased = self.lease_when_there(key, ask, wait, &Owner::Here)?;
-        self.disk_copy(&leased.manifest)?;
+        let leased = self.lease_when_there(key, ask, wait)?;
+        self.sound_disk_copy(&leased.manifest)?;
         Ok(leased.version())
     }
 
-    /// Brings a version to the disk, and takes it out of memory. Whoever holds it there keeps it.
+    /// Brings a version to the disk, and takes it out of memory: not before the file is known to hold every byte of it. Whoever
+    /// holds it there keeps it.
     ///
     /// # Errors
     /// As for [`spill`](Self::spill).
     pub fn demote(&self, key: &str, which: Which) -> Result<u64> {
         let (ask, wait) = Self::ask_of(which);
-        let leased = self.lease_when_there(key, ask, wait, &Owner::Here)?;
+        let leased = self.lease_when_there(key, ask, wait)?;
         self.demote_leased(&leased.manifest)
     }
 
     pub(super) fn demote_leased(&self, manifest: &Manifest) -> Result<u64> {
-        self.disk_copy(manifest)?;
+        self.sound_disk_copy(manifest)?;
         let copy = self.core.catalog.lock().take_host(&manifest.key, manifest.version);
         drop(copy);
         Ok(manifest.version)
@@ -185,7 +210,7 @@ impl Objects {
     pub fn exchange(&self, out: (&str, Which), into: (&str, Which)) -> Result<Exchanged> {
         let lease = |(key, which): (&str, Which)| {
             let (ask, wait) = Self::ask_of(which);
-            self.lease_when_there(key, ask, wait, &Owner::Here)
+            self.lease_when_there(key, ask, wait)
         };
         let (leaving, coming) = (lease(out)?, lease(into)?);
         let (leaves, comes) = (&*leaving.manifest, &*coming.manifest);
@@ -230,8 +255,8 @@ impl Objects {
     /// # Errors
     /// As for [`spill`](Self::spill).
     pub fn reference(&self, key: &str, version: u64) -> Result<ObjectRef> {
-        let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No, &Owner::Here)?;
-        let copy = self.disk_copy(&leased.manifest)?;
+        let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No)?;
+        let copy = self.sound_disk_copy(&leased.manifest)?;
         copy.reference(&*self.core.directory.disk, &leased.manifest)
     }
 }

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use super::disk::ASIDE;
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::log::record::ObjectRecord;
@@ -109,18 +110,18 @@ pub(crate) fn check_there(directory: &Directory, object: &ObjectRef) -> Result<(
     Err(Cause::Unknown { what: "object", name, close: None }.into())
 }
 
-/// The files of the versions of a key that are `over`.
-pub(crate) fn files_over(directory: &Directory, key: &str, over: impl Fn(u64) -> bool) -> Vec<PathBuf> {
+fn files_of(directory: &Directory, key: &str, extension: &str) -> Vec<PathBuf> {
     let mut files = directory.disk.list(&directory_of(directory, key)).unwrap_or_default();
-    files.retain(|path| number_of(path).is_some_and(&over));
+    files.retain(|path| path.extension().is_some_and(|found| found == extension));
     files
 }
 
-/// Removes files of versions that are over. What cannot be removed now is logged and tried again with the next version.
-pub(crate) fn retire(directory: &Directory, files: &[PathBuf]) {
-    for path in files {
-        if let Err(error) = directory.disk.remove(path) {
-            tracing::warn!(path = %path.display(), %error, "an old object version could not be removed");
-        }
-    }
+/// The versions of a key that have a file, whoever wrote it.
+pub(crate) fn versions_in(directory: &Directory, key: &str) -> Vec<u64> {
+    files_of(directory, key, "safetensors").iter().filter_map(|path| number_of(path)).collect()
+}
+
+/// Files of a key that were set aside and not removed since.
+pub(crate) fn left_aside(directory: &Directory, key: &str) -> Vec<PathBuf> {
+    files_of(directory, key, ASIDE)
 }

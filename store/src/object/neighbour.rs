@@ -13,15 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bytes::ObjectBytes;
-use super::filled::{Filled, check_filled};
+use super::filling::filled::{Filled, check_filled};
+use super::filling::write::PAD;
 use super::layout::Layout;
 use super::memory::Memory;
 use crate::error::{Cause, Result};
 use crate::numbered::Numbered;
 use crate::sync::Mutex;
-
-/// Zeros that fill a tensor up to where the next may begin.
-const PAD: [u8; 256] = [0; 256];
 
 /// The segments of another process's store.
 #[derive(Debug)]

@@ -182,23 +182,7 @@ impl Objects {
             Which::Exact(version) => (Ask::Exact(version), Wait::No),
             Which::AtLeast(version, wait) => (Ask::AtLeast(version), wait),
         };
-        self.lease_when_there(key, ask, wait, &get.owner)?.hold(get)
-    }
-
-    /// Removes a version. Whoever holds it keeps it; nobody else finds it any more. False when there is none. With a host
-    /// folder this holds for the processes of the same boot that open the store later, too; without one, or after a power
-    /// failure, a version on disk that was held or that a step names may be found again.
-    ///
-    /// # Errors
-    /// `closed` when the store is; `capacity` when that cannot be written down: the version stays.
-    pub fn delete(&self, key: &str, version: u64) -> Result<bool> {
-        self.check_open()?;
-        let mut catalog = self.core.catalog.lock();
-        let there = catalog.mark_deleted(key, version)?;
-        let gone = catalog.retain(key, self.core.options.versions_kept);
-        drop(catalog);
-        self.bury(gone);
-        Ok(there)
+        self.lease_when_there(key, ask, wait)?.hold(get)
     }
 
     /// Every version that can be had, by key and number.

@@ -13,7 +13,6 @@ use super::Manifest;
 use super::catalog::{Ask, Catalog};
 use super::held::{Held, Leased};
 use super::objects::{Get, Objects};
-use super::owner::Owner;
 use crate::consumer::Wait;
 use crate::error::{Cause, Result};
 use crate::sync::{Event, EventListener};
@@ -27,11 +26,11 @@ enum Look {
 
 impl Objects {
     /// One look. `failures` is how many fillings of the key had been given up when the wait began.
-    fn look(&self, key: &str, ask: Ask, owner: &Owner, failures: &mut Option<u64>) -> Result<Look> {
+    fn look(&self, key: &str, ask: Ask, failures: &mut Option<u64>) -> Result<Look> {
         self.store.check_process()?;
         let mut catalog = self.core.catalog.lock();
         self.check_open()?; // under the lock: who closes the store takes it to wake those who listen by then
-        if let Some(leased) = self.lease(&mut catalog, key, ask, owner) {
+        if let Some(leased) = self.lease(&mut catalog, key, ask) {
             return Ok(Look::Found(leased));
         }
         let state = catalog.key(key);
@@ -42,15 +41,15 @@ impl Objects {
         Ok(Look::NotThere(state.changed.listen(), state.changed.clone()))
     }
 
-    fn lease(&self, catalog: &mut Catalog, key: &str, ask: Ask, owner: &Owner) -> Option<Leased> {
+    fn lease(&self, catalog: &mut Catalog, key: &str, ask: Ask) -> Option<Leased> {
         let number = catalog.find(key, ask)?;
         let lease = catalog.lease(key, number, self.now(), ask == Ask::Once)?;
         let manifest = catalog.version(key, number)?.manifest.clone();
-        Some(Leased::new(self.clone(), lease, manifest, owner.clone()))
+        Some(Leased::new(self.clone(), lease, manifest))
     }
 
     /// Leases on the same version of several keys, the newest that all of them have, as one instant has it.
-    pub(super) fn lease_together(&self, keys: &[&str], owner: &Owner) -> Result<Vec<Leased>> {
+    pub(super) fn lease_together(&self, keys: &[&str]) -> Result<Vec<Leased>> {
         self.check_open()?;
         let mut catalog = self.core.catalog.lock();
         let has = |catalog: &Catalog, key: &str, number| catalog.find(key, Ask::Exact(number)).is_some();
@@ -63,11 +62,11 @@ impl Objects {
             let missing = keys.iter().find(|key| catalog.find(key, Ask::Latest).is_none()).unwrap_or(first);
             return Err(catalog.missing(missing, Ask::AtLeast(1)).into());
         };
-        let leases = keys.iter().map(|key| self.lease(&mut catalog, key, Ask::Exact(number), owner));
+        let leases = keys.iter().map(|key| self.lease(&mut catalog, key, Ask::Exact(number)));
         Ok(leases.collect::<Option<Vec<_>>>().unwrap_or_default())
     }
 
-    pub(super) fn lease_when_there(&self, key: &str, ask: Ask, wait: Wait, owner: &Owner) -> Result<Leased> {
+    pub(super) fn lease_when_there(&self, key: &str, ask: Ask, wait: Wait) -> Result<Leased> {
         let clock = &self.core.clock;
         let until = match wait {
             Wait::For(time) => Some(clock.now().after(time)),
@@ -75,7 +74,7 @@ impl Objects {
         };
         let mut failures = None;
         loop {
-            let (listener, _event) = match self.look(key, ask, owner, &mut failures)? {
+            let (listener, _event) = match self.look(key, ask, &mut failures)? {
                 Look::Found(leased) => return Ok(leased),
                 Look::NotThere(listener, event) => (listener, event),
             };
@@ -130,7 +129,7 @@ impl Future for HeldFuture {
                 }
                 this.listener = None;
             }
-            match this.objects.look(&this.key, this.ask, &this.get.owner, &mut this.failures) {
+            match this.objects.look(&this.key, this.ask, &mut this.failures) {
                 Ok(Look::Found(leased)) => return Poll::Ready(leased.hold(&this.get)),
                 Ok(Look::NotThere(listener, event)) => this.listener = Some((Box::pin(listener), event)),
                 Err(error) => return Poll::Ready(Err(error)),
@@ -155,7 +154,7 @@ impl Watch {
     /// `retry` when whoever was to fill it gave up; `closed` when the store is.
     pub fn next(&mut self, wait: Wait) -> Result<Option<Arc<Manifest>>> {
         let ask = Ask::AtLeast(self.seen.saturating_add(1));
-        match self.objects.lease_when_there(&self.key, ask, wait, &Owner::Here) {
+        match self.objects.lease_when_there(&self.key, ask, wait) {
             Ok(leased) => {
                 self.seen = leased.manifest.version;
                 Ok(Some(leased.manifest.clone()))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backup::{copy_checkpoint, copy_file, sync_directories};
+use crate::backup::{copy_checkpoint, copy_file, copy_object, sync_directories};
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::extent::{ExtentHeader, HEADER_BYTES};
@@ -70,7 +70,7 @@ impl<'a> Copy<'a> {
                 let path = |root: &Path| object::path_in(root, &object.key, object.version);
                 let to = path(&self.directory.objects());
                 if !disk.exists(&to) {
-                    copy_file(disk, &path(&self.from.objects()), &to, None)?;
+                    copy_object(disk, &path(&self.from.objects()), &to)?;
                 }
             }
         }

@@ -119,12 +119,33 @@ impl Shared {
         {
             match over {
                 Over::Below { below, needed } => {
-                    let over =
-                        |version| version < below && !needed.contains(&version) && !is_set(&key, version);
-                    object::retire(&self.directory, &object::files_over(&self.directory, &key, over));
+                    let mut over = object::versions_in(&self.directory, &key);
+                    over.retain(|version| {
+                        *version < below && !needed.contains(version) && !is_set(&key, *version)
+                    });
+                    self.retire_below(&key, &over);
                 }
                 Over::Version(version) => self.retire_version(&key, version),
             }
+        }
+    }
+
+    /// Removes versions of a key that a commit made needless, but for those that somebody has come to stand on since. What that
+    /// commit knew may have been undone: nothing goes but what lies below a version that stands now. Names are taken away
+    /// under the state's lock, where whoever names a version looks for its file.
+    fn retire_below(&self, key: &str, over: &[u64]) {
+        let disk = &*self.directory.disk;
+        let state = self.state.lock();
+        let needed = state.objects_needed(self.options.object_versions_kept);
+        let newest = state.objects_named().filter(|o| o.key == key).map(|o| o.version).max();
+        let goes = |version: &&u64| {
+            newest.is_some_and(|newest| **version < newest) && !needed.contains(&(key, **version))
+        };
+        let path = |version: &u64| object::path_in(&self.directory.objects(), key, *version);
+        over.iter().filter(goes).for_each(|version| _ = object::set_aside(disk, &path(version)));
+        drop(state);
+        for aside in object::left_aside(&self.directory, key) {
+            object::remove_aside(disk, &aside);
         }
     }
 
@@ -135,7 +156,8 @@ impl Shared {
         if state.committed_object(key, version).is_some() {
             return;
         }
-        let aside = core.set_aside(&object::path_in(&self.directory.objects(), key, version));
+        let path = object::path_in(&self.directory.objects(), key, version);
+        let aside = object::set_aside(&*self.directory.disk, &path);
         drop(state);
         core.remove_files(aside.map(|path| (key.to_owned(), version, path)));
     }

@@ -9,7 +9,7 @@ use super::progress::{VerifyProgress, VerifyStage};
 use super::report::VerifyReport;
 use crate::disk::Disk;
 use crate::error::Cause;
-use crate::object::{ObjectRef, path_in, verify_file};
+use crate::object::{MARK, ObjectRef, path_in, verify_file};
 use crate::state::State;
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -47,7 +47,11 @@ pub(super) fn check_objects(
 
 /// A file that no policy stands on: a version that was set, which says itself what it has to hold, or an orphan.
 fn check_unnamed(disk: &dyn Disk, path: PathBuf, report: &mut VerifyReport) {
-    if path.extension().is_none_or(|e| e != "safetensors") {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if extension == Some(MARK) && disk.exists(&path.with_extension("safetensors")) {
+        return; // a version that is deleted, and that a step or a holder keeps
+    }
+    if extension != Some("safetensors") {
         return report.orphans.push(path); // half written, or half removed
     }
     match verify_file(disk, &path) {

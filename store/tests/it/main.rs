@@ -38,6 +38,7 @@ mod reader;
 mod recovery;
 mod repair;
 mod retention;
+mod retired;
 mod rewind;
 mod rows;
 mod snapshot;

@@ -1,9 +1,9 @@
 //! Copies of versions in memory, and the journal that says where they lie.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::host::{Entry, Journal, Kept};
+use super::super::host::{Entry, Journal, Kept, Recovered};
 use super::super::manifest::{Manifest, ManifestRecord};
 use super::super::version::{Copies, HostCopy};
 use super::{Catalog, KeyState};
@@ -14,17 +14,17 @@ impl Catalog {
     pub(in crate::object) fn begin_journal(
         &mut self,
         mut journal: Journal,
-        deleted: BTreeSet<(String, u64)>,
+        recovered: &Recovered,
         lost: &[(String, u64)],
     ) -> Result<()> {
         // Their memory will be somebody else's.
         let noted = lost.iter().try_for_each(|(key, version)| journal.drop_version(key, *version));
         noted.map_err(unnoted)?;
         self.journal = Some(journal);
-        for (key, version) in deleted {
-            match self.version(&key, version) {
-                Some(found) => found.deleted = true,
-                None => _ = self.deleted_files.insert((key, version)),
+        self.loans_given = recovered.loans.keys().next_back().copied().unwrap_or(0);
+        for (key, version) in &recovered.deleted {
+            if !self.was_deleted(key, *version) {
+                self.deleted_files.insert((key.clone(), *version));
             }
         }
         Ok(())
@@ -111,7 +111,8 @@ impl Catalog {
         });
         let deleted = marked.chain(self.deleted_files.iter().cloned()).collect();
         let objects = entries.iter().map(|(manifest, entry)| (&manifest.layout, entry));
-        let kept = Kept { objects, last: &last, deleted: &deleted };
+        let loans = self.loan_records();
+        let kept = Kept { objects, last: &last, deleted: &deleted, loans: &loans };
         self.journal.as_mut().map_or(Ok(()), |journal| journal.compact(kept))
     }
 }
@@ -137,7 +138,8 @@ pub(super) fn unnoted(error: std::io::Error) -> Cause {
 
 /// What the journal says of a host copy; nothing of one that lies in heap memory.
 pub(super) fn entry(manifest: &Manifest, host: &HostCopy, once: bool) -> Option<Entry> {
-    Some(Entry { manifest: ManifestRecord::of(manifest), places: host.places()?, once })
+    let (manifest, places) = (ManifestRecord::of(manifest), host.places()?);
+    Some(Entry { manifest, places, once, ours: host.ours })
 }
 
 #[cfg(test)]

@@ -6,17 +6,18 @@
 //! - A version is seen whole or not at all: it comes with its manifest and a copy of all its bytes.
 //! - A version with a lease stays, with its copies, until the last lease ends.
 //! - The journal names no version that has no host copy in segments; and all members of a commit or none.
+//! - Memory that another process was given is given to nobody else before the journal says that it has let go.
 
 mod commit;
 mod copies;
 mod key;
+mod loans;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::host::{HostExtent, Journal};
+use super::host::Journal;
 use super::manifest::Manifest;
-use super::owner::Owner;
 use super::version::Copies;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
@@ -26,6 +27,7 @@ pub(super) use commit::Incoming;
 use copies::{Parked, unnoted};
 pub(super) use key::{Ask, Strange, newest_as_text};
 use key::{KeyState, Version};
+use loans::Loan;
 
 /// Somebody who holds a version.
 #[derive(Debug)]
@@ -45,11 +47,13 @@ pub(super) struct Gone {
     pub(super) copies: Copies,
 }
 
-/// Memory of a process that has not said that it let go.
+/// What came of a deletion.
 #[derive(Debug)]
-struct Quarantined {
-    owner: Owner,
-    extents: Arc<Vec<HostExtent>>,
+pub(super) enum Deleted {
+    NotThere,
+    /// Its file has to be marked first.
+    NotMarked,
+    Done,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +63,9 @@ pub(crate) struct Catalog {
     leases_given: u64,
     gets: u64,
     pub(super) journal: Option<Journal>,
-    quarantined: Vec<Quarantined>,
+    /// What other processes were given.
+    loans: BTreeMap<u64, Loan>,
+    loans_given: u64,
     /// Memory that the journal does not yet say to be free.
     parked: Vec<Parked>,
     /// Versions that were deleted, and whose files may still be there.
@@ -197,38 +203,34 @@ impl Catalog {
         gone
     }
 
-    /// Marks a version as deleted: nobody finds it any more, in the next process either. False when there is none.
-    pub(super) fn mark_deleted(&mut self, key: &str, version: u64) -> Result<bool> {
+    /// Deletes a version: nobody finds it any more, in the next process either. One that has a file, or may come to have one,
+    /// has to be marked there before.
+    pub(super) fn delete(&mut self, key: &str, version: u64, is_marked: bool) -> Result<Deleted> {
         let Catalog { keys, journal, .. } = self;
         let found = keys.get_mut(key).and_then(|state| state.versions.get_mut(&version));
-        let Some(found) = found.filter(|found| !found.deleted) else { return Ok(false) };
-        let stays = found.leases > 0 || found.moving || found.copies.disk.is_some();
+        let Some(found) = found.filter(|found| !found.deleted) else { return Ok(Deleted::NotThere) };
+        let has_file = found.moving || found.copies.disk.is_some();
+        if has_file && !is_marked {
+            return Ok(Deleted::NotMarked);
+        }
+        let stays = found.leases > 0 || has_file;
         if let Some(journal) = journal.as_mut().filter(|_| stays) {
             journal.delete_version(key, version).map_err(unnoted)?;
         }
         found.deleted = true;
-        Ok(true)
+        Ok(Deleted::Done)
+    }
+
+    /// Takes in that a version was deleted before this process. False when it is not there.
+    pub(in crate::object) fn was_deleted(&mut self, key: &str, version: u64) -> bool {
+        self.number_was_used(key, version);
+        self.version(key, version).map(|found| found.deleted = true).is_some()
     }
 
     /// Lets the versions go that were deleted, and that nobody holds.
     pub(super) fn retain_undeleted(&mut self) -> Vec<Gone> {
         let keys: Vec<String> = self.keys.keys().cloned().collect();
         keys.iter().flat_map(|key| self.retain(key, usize::MAX)).collect()
-    }
-
-    /// Keeps memory out of use until its owner has ended.
-    pub(super) fn quarantine(&mut self, owner: Owner, extents: Arc<Vec<HostExtent>>) {
-        self.quarantined.push(Quarantined { owner, extents });
-    }
-
-    /// Lets go of the memory of owners that have ended.
-    pub(super) fn end_quarantines(&mut self) -> Vec<Arc<Vec<HostExtent>>> {
-        let over = self.quarantined.extract_if(.., |held| held.owner.may_be_trusted_gone());
-        over.map(|held| held.extents).collect()
-    }
-
-    pub(super) fn quarantine_bytes(&self) -> u64 {
-        self.quarantined.iter().flat_map(|held| held.extents.iter()).map(HostExtent::bytes).sum()
     }
 
     /// How many leases there are, and when the oldest was given.

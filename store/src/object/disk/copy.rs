@@ -1,7 +1,9 @@
 //! A version in a file.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::ending::ASIDE;
 use super::header::{self, HEADER_BYTES_MAX};
 use super::is_ours;
 use crate::disk::{Disk, DiskFile};
@@ -9,19 +11,12 @@ use crate::error::{Cause, Result};
 use crate::numbered::number_of;
 use crate::object::ObjectRef;
 use crate::object::host::HostExtent;
-use crate::object::manifest::{Chunk, Manifest, OBJECT_CHUNK_BYTES};
+use crate::object::manifest::{Chunk, Manifest, OBJECT_CHUNK_BYTES, chunks_of};
 use crate::object::named::path_in;
 use crate::object::version::HostCopy;
 
 /// What a file that is being written is called.
 const UNFINISHED: &str = "spill";
-/// What a file that is about to be removed is called.
-const ASIDE: &str = "gone";
-
-/// What a file is called between its version's end and its own.
-pub(crate) fn set_aside(path: &Path) -> PathBuf {
-    path.with_extension(ASIDE)
-}
 
 /// A version's bytes in a file.
 #[derive(Debug)]
@@ -166,6 +161,31 @@ impl DiskCopy {
             let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
             self.read_chunk(file, manifest, &chunk, bytes)?;
             each(&chunk, bytes);
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer` with a range of a payload. Chunks are read whole, for only then they can be checked.
+    pub(crate) fn read_range(
+        &self,
+        file: &dyn DiskFile,
+        manifest: &Manifest,
+        (payload, range): (usize, Range<u64>),
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let mut whole = Vec::new();
+        for chunk in chunks_of(payload, range.clone(), manifest.layout.payloads()[payload].bytes) {
+            let (start, end) = (range.start.max(chunk.range.start), range.end.min(chunk.range.end));
+            let into = &mut buffer[(start - range.start) as usize..(end - range.start) as usize];
+            if (start..end) == chunk.range {
+                self.read_chunk(file, manifest, &chunk, into)?;
+                continue;
+            }
+            whole.resize(OBJECT_CHUNK_BYTES as usize, 0);
+            let bytes = &mut whole[..(chunk.range.end - chunk.range.start) as usize];
+            self.read_chunk(file, manifest, &chunk, bytes)?;
+            let from = (start - chunk.range.start) as usize;
+            into.copy_from_slice(&bytes[from..from + into.len()]);
         }
         Ok(())
     }

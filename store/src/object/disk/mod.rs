@@ -7,10 +7,13 @@
 //! is named in the header as tensors of bytes (`__pad_0`, ...), for readers accept no holes. The manifest is the value of
 //! `forebay` in the header's metadata, beside what the writer said.
 //!
+//! Beside the file of a version that was deleted, and that has to stay, stands a mark ([`ending`]).
+//!
 //! A file is written under another name, synced, renamed, and its name synced: it is there whole or not at all. What is read
 //! is held against its checksums. Buffered calls of 1 MiB are what is used: see `benches/RESULTS.md`.
 
 mod copy;
+mod ending;
 mod header;
 
 use std::io::ErrorKind;
@@ -19,7 +22,10 @@ use std::path::Path;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 
-pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished, set_aside};
+pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished};
+pub(crate) use ending::{
+    ASIDE, MARK, is_marked, mark_deleted, remove_aside, remove_marks, set_aside, unmark,
+};
 pub(crate) use header::METADATA_KEY;
 
 /// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file.

@@ -2,14 +2,18 @@
 //!
 //! Invariants
 //! - An extent lies in one segment, overlaps no other, and is given back when its [`HostExtent`] is dropped, not before.
-//! - `mapped_bytes <= limit`, the sum over the segments that are mapped.
+//! - `mapped_bytes <= limit`, the sum over the segments that are mapped, being made, or being unmapped; but for those of an
+//!   earlier process that are taken over.
 //! - A segment that is mapped stays so, unless another size is needed and the limit leaves no room beside it.
+//! - Nothing of any size is had or given back under the lock ([`growth`](super::growth)): who finds room waits for nobody who
+//!   makes some.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::extent::{Home, HostExtent};
+use super::growth::{Growth, Room};
 use super::segment::{Segment, SegmentInfo};
 use super::slot::Slot;
 use crate::error::{Cause, Result};
@@ -18,50 +22,43 @@ use crate::object::memory::Memory;
 use crate::object::options::ObjectOptions;
 use crate::object::stats::ObjectStats;
 use crate::process;
-use crate::sync::Mutex;
+use crate::sync::{Event, Listener, Mutex};
 
 /// Where large extents begin: large pages do.
-const LARGE_ALIGN_BYTES: u64 = 2 << 20;
+pub(super) const LARGE_ALIGN_BYTES: u64 = 2 << 20;
 /// Where small ones begin: pages do.
 const SMALL_ALIGN_BYTES: u64 = 4 << 10;
-/// The first segment.
-const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 
 /// The segments of a store, and what is free in them. Its lock is a leaf.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    limit: u64,
-    segment_bytes_max: u64,
+    pub(super) limit: u64,
+    pub(super) segment_bytes_max: u64,
     pageable_bytes_max: u64,
     /// The process whose memory it gives. A forked child of it gives nothing back, and takes no lock to do so.
     opened_by: u32,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
+    /// Notified when a segment has come to be there, or not.
+    pub(super) grown: Event,
+    /// Called before a segment is made, with its size.
+    #[cfg(test)]
+    pub(super) before_making: super::tests::Hook,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+pub(super) struct Inner {
     /// Where segments lie; they have no name where there is none.
-    folder: Option<PathBuf>,
-    slots: BTreeMap<u32, Slot>,
-    next: u32,
-    mapped_bytes: u64,
+    pub(super) folder: Option<PathBuf>,
+    pub(super) slots: BTreeMap<u32, Slot>,
+    /// Segments that are being made, and how much room is left in each for others than those who make them.
+    pub(super) growing: BTreeMap<u32, u64>,
+    pub(super) next: u32,
+    pub(super) mapped_bytes: u64,
     segments_mapped: u64,
     segment_bytes_mapped: u64,
     taken_bytes: u64,
     fallbacks: u64,
     pageable_bytes: u64,
-}
-
-/// Memory that one payload has.
-pub(crate) struct HostExtent {
-    arena: Arc<Arena>,
-    home: Home,
-    bytes: u64,
-}
-
-enum Home {
-    Segment { segment: Arc<Segment>, offset: u64, reserved: u64 },
-    Heap(Memory),
 }
 
 /// How much is reserved for so many bytes, and at multiples of what.
@@ -78,6 +75,9 @@ impl Arena {
             pageable_bytes_max: options.pageable_bytes_max,
             opened_by: process::current(),
             inner: Mutex::new(Inner { folder: folder.map(Path::to_owned), next: 1, ..Inner::default() }),
+            grown: Event::new(),
+            #[cfg(test)]
+            before_making: super::tests::Hook::default(),
         })
     }
 
@@ -86,58 +86,81 @@ impl Arena {
     /// # Errors
     /// `capacity` when the host tier is full and heap memory may not be used, or is full too.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<HostExtent> {
-        let mut inner = self.inner.lock();
-        if let Some(home) = self.find(&mut inner, bytes) {
-            return Ok(HostExtent { arena: self.clone(), home, bytes });
+        if let Some(home) = self.find(bytes) {
+            return Ok(HostExtent::new(self.clone(), home, bytes));
         }
-        let is_allowed = inner.pageable_bytes.saturating_add(bytes) <= self.pageable_bytes_max;
-        let heap = usize::try_from(bytes).ok().filter(|_| is_allowed).and_then(Memory::heap);
-        let full = || Cause::NoHostMemory { needed: bytes, used: inner.taken_bytes, limit: self.limit };
-        let memory = heap.ok_or_else(full)?;
-        inner.fallbacks += 1;
-        inner.pageable_bytes += bytes;
-        drop(inner);
+        let full = || Cause::NoHostMemory { needed: bytes, used: self.taken_bytes(), limit: self.limit };
+        let length = usize::try_from(bytes).ok().filter(|_| self.reserve_pageable(bytes)).ok_or_else(full)?;
+        let Some(memory) = Memory::heap(length) else {
+            self.inner.lock().pageable_bytes -= bytes;
+            return Err(full().into());
+        };
+        self.inner.lock().fallbacks += 1;
         tracing::warn!(bytes, limit = self.limit, "the host tier is full: an object lies in heap memory");
-        Ok(HostExtent { arena: self.clone(), home: Home::Heap(memory), bytes })
+        Ok(HostExtent::new(self.clone(), Home::Heap(memory), bytes))
+    }
+
+    /// Counts heap memory that is about to be used; false when it may not be.
+    fn reserve_pageable(&self, bytes: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let taken = inner.pageable_bytes.saturating_add(bytes);
+        let is_allowed = taken <= self.pageable_bytes_max;
+        if is_allowed {
+            inner.pageable_bytes = taken;
+        }
+        is_allowed
     }
 
     /// Room in a segment that is there, or in a new one.
-    fn find(&self, inner: &mut Inner, bytes: u64) -> Option<Home> {
+    fn find(&self, bytes: u64) -> Option<Home> {
         let (wanted, align) = reserved(bytes);
-        let fits =
-            |(number, slot): (&u32, &Slot)| slot.fit(wanted, align).map(|(length, at)| (length, *number, at));
-        let mut found = inner.slots.iter().filter_map(fits).min();
-        if found.is_none() {
-            let number = self.map_another(inner, wanted)?;
-            found = fits((&number, inner.slots.get(&number)?));
+        let mut below = u64::MAX;
+        loop {
+            let mut inner = self.inner.lock();
+            if let Some(home) = inner.take(wanted, align) {
+                return Some(home);
+            }
+            match inner.room(wanted, below, self) {
+                Room::None => return None,
+                Room::Coming => {
+                    let listener = self.grown.listen();
+                    drop(inner);
+                    listener.wait();
+                }
+                Room::ToMake(growth) => {
+                    drop(inner);
+                    let size = growth.bytes;
+                    match self.grow(growth, |inner| inner.take(wanted, align)) {
+                        Some(home) => return Some(home),
+                        None => below = size, // a smaller one may be had
+                    }
+                }
+            }
         }
-        let (_, number, offset) = found?;
-        let slot = inner.slots.get_mut(&number)?;
-        slot.take(offset, wanted);
-        inner.taken_bytes += wanted;
-        Some(Home::Segment { segment: slot.segment.clone(), offset, reserved: wanted })
     }
 
-    /// Maps one more segment with room for so much; gives free ones back to the machine where the limit asks for it.
-    fn map_another(&self, inner: &mut Inner, wanted: u64) -> Option<u32> {
-        let grown =
-            inner.mapped_bytes.clamp(SEGMENT_BYTES_MIN, self.segment_bytes_max.max(SEGMENT_BYTES_MIN));
-        let least = wanted.next_multiple_of(LARGE_ALIGN_BYTES);
-        for size in
-            BTreeSet::from([grown.max(least).next_multiple_of(LARGE_ALIGN_BYTES), least]).into_iter().rev()
-        {
-            if inner.mapped_bytes + size > self.limit && size == least {
-                inner.unmap_free(self.limit.saturating_sub(size));
+    /// Makes a segment, and hands it to who made it before anybody else has it. `None` when it cannot be made.
+    fn grow<T>(&self, growth: Growth, use_it: impl FnOnce(&mut Inner) -> Option<T>) -> Option<T> {
+        #[cfg(test)]
+        self.before_making.call(growth.bytes);
+        let (number, bytes) = (growth.number, growth.bytes);
+        let (made, counted) = growth.make();
+        let mut inner = self.inner.lock();
+        inner.growing.remove(&number);
+        inner.mapped_bytes -= counted;
+        let used = match made {
+            Ok(segment) => {
+                inner.add(segment);
+                use_it(&mut inner)
             }
-            if inner.mapped_bytes + size > self.limit {
-                continue;
+            Err(error) => {
+                tracing::warn!(bytes, %error, "a segment could not be made");
+                None
             }
-            match Segment::create(inner.folder.as_deref(), inner.next, size) {
-                Ok(segment) => return Some(inner.add(segment)),
-                Err(error) => tracing::warn!(bytes = size, %error, "a segment could not be made"),
-            }
-        }
-        None
+        };
+        drop(inner);
+        self.grown.notify(usize::MAX);
+        used
     }
 
     /// Takes over an extent that an earlier process has left.
@@ -154,6 +177,7 @@ impl Arena {
         if !inner.slots.contains_key(&number) {
             let folder = inner.folder.as_deref().ok_or("the host tier has no folder")?;
             let segment = Segment::open(folder, number).map_err(|e| format!("segment {number}: {e}"))?;
+            inner.mapped_bytes += segment.bytes;
             inner.add(segment);
         }
         let (wanted, align) = reserved(bytes);
@@ -165,7 +189,24 @@ impl Arena {
         }
         let home = Home::Segment { segment: slot.segment.clone(), offset, reserved: wanted };
         inner.taken_bytes += wanted;
-        Ok(HostExtent { arena: self.clone(), home, bytes })
+        Ok(HostExtent::new(self.clone(), home, bytes))
+    }
+
+    /// The memory of an extent that is dropped may be somebody else's from here on.
+    pub(super) fn take_back(&self, home: &Home, bytes: u64) {
+        if process::current() != self.opened_by {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        match home {
+            Home::Heap(_) => inner.pageable_bytes -= bytes,
+            Home::Segment { segment, offset, reserved } => {
+                inner.taken_bytes -= reserved;
+                if let Some(slot) = inner.slots.get_mut(&segment.number) {
+                    slot.give_back(*offset, *reserved);
+                }
+            }
+        }
     }
 
     /// Removes the segments of earlier processes in which nothing lies.
@@ -189,9 +230,21 @@ impl Arena {
 
     /// Gives segments in which nothing lies back to the machine; from here on new ones have no name.
     pub(crate) fn give_back(&self) {
-        let mut inner = self.inner.lock();
-        inner.unmap_free(0);
-        inner.folder = None;
+        let mut inner = loop {
+            let mut inner = self.inner.lock();
+            inner.folder = None;
+            if inner.growing.is_empty() {
+                break inner;
+            }
+            let listener = self.grown.listen(); // those that are being made have a name
+            drop(inner);
+            listener.wait();
+        };
+        let free = inner.take_free(|_| true);
+        let bytes: u64 = free.iter().map(|slot| slot.segment.bytes).sum();
+        drop(inner);
+        free.into_iter().for_each(Slot::unmap);
+        self.inner.lock().mapped_bytes -= bytes;
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -221,120 +274,23 @@ impl Arena {
 }
 
 impl Inner {
-    /// Unmaps segments in which nothing lies until no more than `limit` bytes are mapped, or there are none.
-    fn unmap_free(&mut self, limit: u64) {
-        let free: Vec<u32> = self.slots.iter().filter(|(_, slot)| slot.is_free()).map(|(n, _)| *n).collect();
-        for number in free {
-            if self.mapped_bytes <= limit {
-                return;
-            }
-            if let Some(slot) = self.slots.remove(&number) {
-                self.mapped_bytes -= slot.segment.bytes;
-                slot.segment.remove();
-            }
-        }
+    /// Takes room in a segment that is there: in the smallest free range that holds so much.
+    fn take(&mut self, wanted: u64, align: u64) -> Option<Home> {
+        let fits =
+            |(number, slot): (&u32, &Slot)| slot.fit(wanted, align).map(|(length, at)| (length, *number, at));
+        let (_, number, offset) = self.slots.iter().filter_map(fits).min()?;
+        let slot = self.slots.get_mut(&number)?;
+        slot.take(offset, wanted);
+        let segment = slot.segment.clone();
+        self.taken_bytes += wanted;
+        Some(Home::Segment { segment, offset, reserved: wanted })
     }
 
-    fn add(&mut self, segment: Segment) -> u32 {
+    fn add(&mut self, segment: Segment) {
         let (number, bytes) = (segment.number, segment.bytes);
         self.next = self.next.max(number + 1);
-        self.mapped_bytes += bytes;
         self.segments_mapped += 1;
         self.segment_bytes_mapped += bytes;
         self.slots.insert(number, Slot::new(segment));
-        number
-    }
-}
-
-impl HostExtent {
-    /// The memory, and where in it the extent begins.
-    fn memory(&self) -> (&Memory, usize) {
-        match &self.home {
-            Home::Segment { segment, offset, .. } => (&segment.memory, *offset as usize),
-            Home::Heap(memory) => (memory, 0),
-        }
-    }
-
-    /// Where its first byte is.
-    pub(crate) fn address(&self) -> usize {
-        let (memory, start) = self.memory();
-        memory.address() + start
-    }
-
-    fn check(&self, offset: u64, length: u64) {
-        let inside = offset.checked_add(length).is_some_and(|end| end <= self.bytes);
-        assert!(inside, "{length} bytes at {offset} lie outside of an extent of {} bytes", self.bytes);
-    }
-
-    /// Copies `bytes` to `offset` and adds them to a crc32c. The caller keeps everybody else away from the range.
-    pub(crate) fn write_summed(&self, offset: u64, bytes: &[u8], crc: u32) -> u32 {
-        self.check(offset, bytes.len() as u64);
-        let (memory, start) = self.memory();
-        memory.write_summed(start + offset as usize, bytes, crc)
-    }
-
-    /// Fills `buffer` from `offset` on.
-    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) {
-        self.check(offset, buffer.len() as u64);
-        let (memory, start) = self.memory();
-        memory.read(start + offset as usize, buffer);
-    }
-
-    /// The crc32c of a range.
-    pub(crate) fn sum(&self, offset: u64, length: u64) -> u32 {
-        self.check(offset, length);
-        let (memory, start) = self.memory();
-        memory.sum(start + offset as usize, length as usize)
-    }
-
-    /// The bytes of a range that nobody writes any more.
-    pub(crate) fn stable(&self, offset: u64, length: u64) -> &[u8] {
-        self.check(offset, length);
-        let (memory, start) = self.memory();
-        memory.stable(start + offset as usize, length as usize)
-    }
-
-    /// Segment and offset; `None` for heap memory.
-    pub(crate) fn place(&self) -> Option<(u32, u64)> {
-        match &self.home {
-            Home::Segment { segment, offset, .. } => Some((segment.number, *offset)),
-            Home::Heap(_) => None,
-        }
-    }
-
-    /// What names a byte of it in messages: a file, and where in it.
-    pub(crate) fn name_of(&self, offset: u64) -> (PathBuf, u64) {
-        match &self.home {
-            Home::Segment { segment, offset: start, .. } => (segment.name(), start + offset),
-            Home::Heap(_) => (PathBuf::from("heap memory"), offset),
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for HostExtent {
-    fn drop(&mut self) {
-        if process::current() != self.arena.opened_by {
-            return;
-        }
-        let mut inner = self.arena.inner.lock();
-        match &self.home {
-            Home::Heap(_) => inner.pageable_bytes -= self.bytes,
-            Home::Segment { segment, offset, reserved } => {
-                inner.taken_bytes -= reserved;
-                if let Some(slot) = inner.slots.get_mut(&segment.number) {
-                    slot.give_back(*offset, *reserved);
-                }
-            }
-        }
-    }
-}
-
-impl fmt::Debug for HostExtent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostExtent({} bytes at {:?})", self.bytes, self.place())
     }
 }

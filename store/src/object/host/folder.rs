@@ -7,10 +7,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::disk::{Disk, HeldLock, LocalDisk, LockKind};
 use crate::error::{Cause, Result};
 use crate::object::options::HostFolder;
+use crate::sync::Event;
 
 const PREFIX: &str = "forebay-";
 /// How often the lock is asked for, and how long is waited between: a second in all.
@@ -28,16 +30,13 @@ impl Folder {
     ///
     /// # Errors
     /// `state` when there is a folder with objects, and it cannot be taken: numbers that they have would be given out again.
-    pub(crate) fn open(wanted: &HostFolder, directory: &Directory) -> Result<Option<Self>> {
-        let base = match wanted {
-            HostFolder::Shared => Path::new("/dev/shm"),
-            HostFolder::At(path) => path,
-            HostFolder::Anonymous => return Ok(None),
-        };
-        let whose = fs::canonicalize(&directory.path).unwrap_or_else(|_| directory.path.clone());
-        let place = crc32c::crc32c(whose.as_os_str().as_encoded_bytes());
-        let path = base.join(format!("{PREFIX}{:016x}-{place:08x}", directory.store_id));
-        let taken = Folder::take(&path, &owner_text(&whose, directory.disk.boot()));
+    pub(crate) fn open(
+        wanted: &HostFolder,
+        directory: &Directory,
+        clock: &dyn Clock,
+    ) -> Result<Option<Self>> {
+        let Some((path, owner)) = place_of(wanted, directory) else { return Ok(None) };
+        let taken = Folder::take(&path, &owner, clock);
         match taken {
             Ok(Some(folder)) => return Ok(Some(folder)),
             Ok(None) if holds_objects(&path) => return Err(locked(&path).into()),
@@ -51,13 +50,13 @@ impl Folder {
         Ok(None)
     }
 
-    fn take(path: &Path, owner: &str) -> io::Result<Option<Self>> {
+    fn take(path: &Path, owner: &str, clock: &dyn Clock) -> io::Result<Option<Self>> {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let Some(lock) = lock(&path.join("LOCK"))? else { return Ok(None) };
+        let Some(lock) = lock(&path.join("LOCK"), clock)? else { return Ok(None) };
         let file = path.join("OWNER");
         let found = fs::read_to_string(&file).unwrap_or_default();
         if found != owner {
@@ -94,6 +93,26 @@ impl fmt::Debug for Folder {
     }
 }
 
+/// Where the folder of a store is, and what it says of its owner; `None` where it has none.
+fn place_of(wanted: &HostFolder, directory: &Directory) -> Option<(PathBuf, String)> {
+    let base = match wanted {
+        HostFolder::Shared => Path::new("/dev/shm"),
+        HostFolder::At(path) => path,
+        HostFolder::Anonymous => return None,
+    };
+    let whose = fs::canonicalize(&directory.path).unwrap_or_else(|_| directory.path.clone());
+    let place = crc32c::crc32c(whose.as_os_str().as_encoded_bytes());
+    let path = base.join(format!("{PREFIX}{:016x}-{place:08x}", directory.store_id));
+    Some((path, owner_text(&whose, directory.disk.boot())))
+}
+
+/// The folder of a store that may be another process's now; `None` when there is none of this boot of the machine.
+pub(crate) fn look_at_host(wanted: &HostFolder, directory: &Directory) -> Option<PathBuf> {
+    let (path, owner) = place_of(wanted, directory)?;
+    let found = fs::read_to_string(path.join("OWNER")).ok()?;
+    (found == owner).then_some(path)
+}
+
 fn owner_text(store: &Path, boot: u128) -> String {
     format!("{}\nboot {boot:032x}\n", store.display())
 }
@@ -112,14 +131,14 @@ fn locked(folder: &Path) -> Cause {
     Cause::Locked { path: folder.to_owned(), pid: note.trim().parse().unwrap_or(0) }
 }
 
-/// Takes the lock; somebody may only be [looking](host_leftovers) whether it is held.
-fn lock(path: &Path) -> io::Result<Option<Box<dyn HeldLock>>> {
+/// Takes the lock, and waits a second for it at most: somebody may only be [looking](host_leftovers) whether it is held.
+fn lock(path: &Path, clock: &dyn Clock) -> io::Result<Option<Box<dyn HeldLock>>> {
     let note = std::process::id().to_string();
     for _ in 0..LOCK_TRIES {
         if let Some(lock) = LocalDisk.lock(path, LockKind::Exclusive, &note)? {
             return Ok(Some(lock));
         }
-        std::thread::sleep(LOCK_PAUSE);
+        clock.wait(Event::new().listen(), Some(clock.now().after(LOCK_PAUSE))); // nobody tells when it is let go
     }
     LocalDisk.lock(path, LockKind::Exclusive, &note)
 }

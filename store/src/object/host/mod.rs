@@ -13,15 +13,20 @@
 //! folder to be had, segments have no name and end with the process.
 
 mod arena;
+mod extent;
 mod folder;
+mod growth;
 mod journal;
 mod segment;
 mod slot;
 #[cfg(test)]
 mod tests;
 
-pub(super) use arena::{Arena, HostExtent};
+pub(super) use arena::Arena;
+pub(super) use extent::{HostExtent, places_of};
 pub(super) use folder::Folder;
+pub(super) use folder::look_at_host;
 pub use folder::{HostLeftover, host_leftovers};
-pub(super) use journal::{Entry, Journal, Kept, Recovered};
+pub(super) use journal::{Entry, Journal, Kept, LoanRecord, Recovered, read_journal};
 pub use segment::SegmentInfo;
+pub(super) use segment::read_segment;

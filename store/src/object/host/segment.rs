@@ -3,12 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
+use crate::error::{Cause, Result};
 use crate::numbered::Numbered;
+use crate::object::Manifest;
 use crate::object::memory::Memory;
 
 /// A segment, for who passes it to another process.
@@ -89,6 +91,32 @@ impl Segment {
             tracing::warn!(path = %path.display(), %error, "a segment could not be removed");
         }
     }
+}
+
+/// Copies the payloads of a version out of segments that another process has, every chunk checked.
+pub(crate) fn read_segment(
+    folder: &Path,
+    manifest: &Manifest,
+    places: &[(u32, u64)],
+) -> Result<Vec<Vec<u8>>> {
+    let sizes = manifest.layout.payloads().iter().map(|payload| payload.bytes);
+    let mut payloads: Vec<Vec<u8>> = Vec::with_capacity(places.len());
+    for ((number, start), bytes) in places.iter().zip(sizes) {
+        let path = Numbered::HostSegment.path(folder, *number);
+        let mut payload = vec![0; bytes as usize];
+        let read = File::open(&path).and_then(|file| file.read_exact_at(&mut payload, *start));
+        read.map_err(|error| Cause::Corrupt { path, offset: *start, reason: error.to_string() })?;
+        payloads.push(payload);
+    }
+    for chunk in manifest.chunks() {
+        let range = chunk.range.start as usize..chunk.range.end as usize;
+        if crc32c::crc32c(&payloads[chunk.payload][range]) != manifest.checksum(&chunk) {
+            let (number, start) = places[chunk.payload];
+            let (path, offset) = (Numbered::HostSegment.path(folder, number), start + chunk.range.start);
+            return Err(Cause::Corrupt { path, offset, reason: manifest.mismatch(&chunk) }.into());
+        }
+    }
+    Ok(payloads)
 }
 
 fn reserve(file: &File, bytes: u64, seal: bool) -> io::Result<()> {

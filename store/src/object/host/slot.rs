@@ -19,6 +19,11 @@ impl Slot {
         Slot { segment: Arc::new(segment), free }
     }
 
+    /// Gives its memory back to the machine. Nothing lies in it.
+    pub(super) fn unmap(self) {
+        self.segment.remove();
+    }
+
     pub(super) fn is_free(&self) -> bool {
         self.free.get(&0) == Some(&self.segment.bytes)
     }

@@ -267,6 +267,79 @@ fn a_damaged_file_is_replaced_by_the_good_copy_in_memory() {
     check(&objects.get("solver", Which::Latest).unwrap());
 }
 
+/// The copy in memory goes only where the file holds every byte: damage behind a sound header, and a file that is gone.
+#[test]
+fn a_copy_in_memory_never_gives_way_to_a_file_whose_bytes_are_damaged() {
+    type Ways = [(&'static str, fn(&Objects) -> Result<()>); 4];
+    let ways: Ways = [
+        ("demote", |objects| objects.demote("solver", Which::Latest).map(drop)),
+        ("spill", |objects| objects.spill("solver", Which::Latest).map(drop)),
+        ("reference", |objects| objects.reference("solver", 1).map(drop)),
+        ("exchange", |objects| {
+            set(objects, "judge");
+            objects.exchange(("solver", Which::Latest), ("judge", Which::Latest)).map(drop)
+        }),
+    ];
+    for (name, way) in ways {
+        for is_reopened in [false, true] {
+            for damage in [Some(1_000_000), Some(5), None] {
+                let dir = tempfile::tempdir().unwrap();
+                let (mut store, mut objects) = with_folder(dir.path());
+                set(&objects, "solver");
+                objects.spill("solver", Which::Latest).unwrap();
+                if is_reopened {
+                    drop((store, objects));
+                    (store, objects) = with_folder(dir.path());
+                }
+                let path = file(dir.path(), "solver", 1);
+                let whole = fs::read(&path).unwrap();
+                match damage {
+                    Some(before_end) => {
+                        let mut bytes = whole.clone();
+                        let at = bytes.len() - before_end;
+                        bytes[at] ^= 1;
+                        fs::write(&path, bytes).unwrap();
+                    }
+                    None => fs::remove_file(&path).unwrap(),
+                }
+                way(&objects).unwrap();
+                assert!(fs::read(&path).unwrap() == whole, "{name}, {is_reopened}, {damage:?}");
+                objects.demote("solver", Which::Latest).unwrap();
+                check(&objects.get("solver", Which::Latest).unwrap());
+                drop(store);
+            }
+        }
+    }
+}
+
+/// Damaged on disk and in memory: nothing is dropped, and nothing is called sound.
+#[test]
+fn what_is_damaged_in_both_tiers_is_not_called_sound_in_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) = with_folder(dir.path());
+    set(&objects, "solver");
+    objects.spill("solver", Which::Latest).unwrap();
+    let path = file(dir.path(), "solver", 1);
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let segment = objects.segments().unwrap()[0].path.clone().unwrap();
+    let mut memory = fs::read(&segment).unwrap();
+    memory[0] ^= 1;
+    std::os::unix::fs::FileExt::write_all_at(
+        &fs::OpenOptions::new().write(true).open(&segment).unwrap(),
+        &memory[..1],
+        0,
+    )
+    .unwrap();
+    assert_eq!(objects.demote("solver", Which::Latest).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(
+        tiers(&objects, "solver", 1),
+        [Tier::Host, Tier::Disk],
+        "what is left of it may still be of use"
+    );
+}
+
 #[test]
 fn verify_checks_versions_that_no_step_names_chunk_by_chunk() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,14 @@
 //! Objects that are set and got: versions, leases, tiers, and what is left of them after a crash.
 
 mod atomic;
+mod beside;
 mod crash;
+mod deleted;
 mod disk;
 mod fill;
 mod held;
 mod killed;
+mod lent;
 mod message;
 mod owner;
 mod restart;

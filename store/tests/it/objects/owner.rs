@@ -67,6 +67,11 @@ fn a_version_that_another_process_filled_is_whole_and_is_lent_out_as_copies() {
     check(&held);
     held.verify().unwrap();
     assert!(held.tensor("head").unwrap().as_bytes().is_none(), "that process may still write there");
+    drop((held, filling, objects, _store));
+    let (_store, objects) = with_folder(dir.path());
+    let held = objects.get("solver", Which::Latest).unwrap();
+    check(&held);
+    assert!(held.tensor("head").unwrap().as_bytes().is_none(), "nor does that end with the store's process");
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(process.has_ended());

@@ -246,10 +246,16 @@ fn a_folder_that_somebody_else_has_is_left_alone() {
     set(&objects, "solver");
     drop((store, objects));
     let taken = LocalDisk.lock(&folder(dir.path()).join("LOCK"), LockKind::Exclusive, "1").unwrap().unwrap();
-    let store =
-        Store::open(dir.path().join("store"), options(HostFolder::At(dir.path().join("host")))).unwrap();
+    let clock = std::sync::Arc::new(SimulatedClock::new(Timestamp(0)));
+    let options = options(HostFolder::At(dir.path().join("host"))).clock(clock.clone());
+    let store = Store::open(dir.path().join("store"), options).unwrap();
     let error = store.objects().unwrap_err();
     assert!(matches!(error.cause(), Cause::Locked { pid: 1, .. }), "numbers would come again: {error}");
+    assert_eq!(
+        clock.now(),
+        Timestamp(1_000_000),
+        "it may be somebody who only looks: a second, of the store's clock"
+    );
     drop(taken);
     let objects = store.objects().unwrap();
     check(&objects.get("solver", Which::Latest).unwrap());

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::layout::Layout;
-use super::manifest::{OBJECT_CHUNK_BYTES, chunk_count, chunks_of};
 use crate::error::{Cause, Result};
+use crate::object::layout::Layout;
+use crate::object::manifest::{OBJECT_CHUNK_BYTES, chunk_count, chunks_of};
 
 /// One payload that is being filled.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(in crate::object) struct Filled {
     bytes: u64,
     /// What has been filled: where each range begins and ends. Two that touch are one.
     ranges: BTreeMap<u64, u64>,
@@ -34,18 +34,18 @@ struct Sum {
 
 /// A part of one chunk that is about to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(in crate::object) struct Piece {
     chunk: usize,
     /// In the payload.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(in crate::object) start: u64,
+    pub(in crate::object) end: u64,
     /// The checksum of the chunk's bytes before it, where it goes on from there. Whoever has written the piece puts the new
     /// one here.
-    pub(super) crc: Option<u32>,
+    pub(in crate::object) crc: Option<u32>,
 }
 
 impl Filled {
-    pub(super) fn new(bytes: u64) -> Self {
+    pub(in crate::object) fn new(bytes: u64) -> Self {
         let sums = vec![Sum::default(); chunk_count(bytes)];
         Filled { bytes, ranges: BTreeMap::new(), busy: Vec::new(), sums }
     }
@@ -54,7 +54,10 @@ impl Filled {
     ///
     /// # Errors
     /// What somebody else is writing there.
-    pub(super) fn take(&mut self, range: Range<u64>) -> std::result::Result<Vec<Piece>, Range<u64>> {
+    pub(in crate::object) fn take(
+        &mut self,
+        range: Range<u64>,
+    ) -> std::result::Result<Vec<Piece>, Range<u64>> {
         let overlaps = |busy: &&Range<u64>| busy.start < range.end && range.start < busy.end;
         if let Some(busy) = self.busy.iter().find(overlaps) {
             return Err(busy.clone());
@@ -74,7 +77,7 @@ impl Filled {
     }
 
     /// Gives a range back that was written, with its pieces.
-    pub(super) fn written(&mut self, range: Range<u64>, pieces: &[Piece]) {
+    pub(in crate::object) fn written(&mut self, range: Range<u64>, pieces: &[Piece]) {
         self.busy.retain(|busy| *busy != range);
         for piece in pieces {
             let Some(crc) = piece.crc else { continue };
@@ -100,12 +103,12 @@ impl Filled {
     }
 
     /// A range that somebody is writing.
-    pub(super) fn busy(&self) -> Option<&Range<u64>> {
+    pub(in crate::object) fn busy(&self) -> Option<&Range<u64>> {
         self.busy.first()
     }
 
     /// The first range that was not filled.
-    pub(super) fn hole(&self) -> Option<Range<u64>> {
+    pub(in crate::object) fn hole(&self) -> Option<Range<u64>> {
         let mut ranges = self.ranges.iter();
         let filled = self.ranges.get(&0).copied().unwrap_or(0);
         if self.ranges.contains_key(&0) {
@@ -116,7 +119,7 @@ impl Filled {
     }
 
     /// The checksum of every chunk; those that do not follow from what was written are asked for.
-    pub(super) fn checksums(&mut self, sum_up: impl Fn(Range<u64>) -> u32) -> Vec<u32> {
+    pub(in crate::object) fn checksums(&mut self, sum_up: impl Fn(Range<u64>) -> u32) -> Vec<u32> {
         let bytes = self.bytes;
         for (chunk, sum) in chunks_of(0, 0..bytes, bytes).zip(&mut self.sums) {
             let length = chunk.range.end - chunk.range.start;
@@ -133,7 +136,7 @@ impl Filled {
 ///
 /// # Errors
 /// `state` with the range and the tensor.
-pub(super) fn check_filled(key: &str, layout: &Layout, payloads: &[Filled]) -> Result<()> {
+pub(in crate::object) fn check_filled(key: &str, layout: &Layout, payloads: &[Filled]) -> Result<()> {
     for (payload, filled) in payloads.iter().enumerate() {
         let (key, class) = (key.to_owned(), layout.payloads()[payload].class.clone());
         if let Some(Range { start, end }) = filled.busy().cloned() {

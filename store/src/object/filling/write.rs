@@ -1,0 +1,106 @@
+//! The bytes of a filling, put where they belong by this process or by another one.
+
+use std::ops::Range;
+
+use super::Filling;
+use super::filled::Piece;
+use crate::error::{Cause, Result};
+use crate::object::Dtype;
+use crate::object::set::too_long;
+
+/// Zeros that fill a tensor up to where the next may begin.
+pub(in crate::object) const PAD: [u8; 256] = [0; 256];
+
+impl Filling {
+    /// Fills a part of a tensor: `bytes` from byte `offset` of it on. Any number of threads may fill at a time, each its own
+    /// ranges.
+    ///
+    /// # Errors
+    /// `input` when there is no such tensor, or the bytes reach beyond it; `state` when another thread is filling a part of
+    /// the range now, or the version is committed.
+    pub fn write(&self, tensor: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let found = self.layout.tensor(tensor)?;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= found.bytes);
+        if end.is_none() {
+            let found = format!("{} bytes at {offset}", bytes.len());
+            return Err(too_long(tensor, found, self.layout.tensor(tensor)?.bytes).into());
+        }
+        self.write_payload(found.payload, found.offset + offset, bytes)
+    }
+
+    /// Fills a whole tensor, when it is what is meant.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write), and `input` when the type or the shape is another.
+    pub fn put(&self, tensor: &str, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> Result<()> {
+        let found = self.layout.tensor(tensor)?;
+        if (found.dtype, &*found.shape) != (dtype, shape) {
+            return Err(Cause::TensorMismatch {
+                tensor: tensor.to_owned(),
+                expected: format!("{} {:?}", found.dtype, found.shape),
+                found: format!("{dtype} {shape:?}"),
+            }
+            .into());
+        }
+        if bytes.len() as u64 != found.bytes {
+            return Err(too_long(tensor, format!("{} bytes", bytes.len()), found.bytes).into());
+        }
+        self.write(tensor, 0, bytes)
+    }
+
+    /// Fills a part of a memory class, whatever tensors lie there: `bytes` from byte `offset` of its payload on. For whoever
+    /// has the whole class in one buffer of the same layout; what lies between tensors is kept as it is given.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn write_class(&self, class: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let payload = self.layout.payload(class)?;
+        let there = self.layout.payloads()[payload].bytes;
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > there) {
+            return Err(too_long(class, format!("{} bytes at {offset}", bytes.len()), there).into());
+        }
+        self.write_payload(payload, offset, bytes)
+    }
+
+    fn write_payload(&self, payload: usize, start: u64, bytes: &[u8]) -> Result<()> {
+        let end = start + bytes.len() as u64;
+        let range = start..end + self.layout.pad_after(payload, end, bytes.len());
+        let mut pieces = self.take(payload, range.clone())?;
+        let extent = &self.extents[payload];
+        for piece in &mut pieces {
+            let data = &bytes[(piece.start.min(end) - start) as usize..(piece.end.min(end) - start) as usize];
+            let mut crc = extent.write_summed(piece.start, data, piece.crc.unwrap_or(0));
+            if piece.end > end {
+                let pad = &PAD[..(piece.end - piece.start.max(end)) as usize];
+                crc = extent.write_summed(piece.start.max(end), pad, crc);
+            }
+            piece.crc = piece.crc.map(|_| crc);
+        }
+        self.state.lock().payloads[payload].written(range, &pieces);
+        Ok(())
+    }
+
+    fn take(&self, payload: usize, range: Range<u64>) -> Result<Vec<Piece>> {
+        self.objects.check_open()?; // a forked child shares the memory with its parent
+        let mut state = self.state.lock();
+        self.check_phase(state.phase)?;
+        state.payloads[payload].take(range.clone()).map_err(|busy| {
+            let class = self.layout.payloads()[payload].class.clone();
+            Cause::FillOverlap { key: self.key.clone(), class, start: busy.start, end: busy.end }.into()
+        })
+    }
+
+    /// Says that another process has filled all of a memory class through a mapping of its own, and will not write there any
+    /// more. Its bytes are read once, at the commit.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn filled_elsewhere(&self, class: &str) -> Result<()> {
+        let payload = self.layout.payload(class)?;
+        let range = 0..self.layout.payloads()[payload].bytes;
+        let mut pieces = self.take(payload, range.clone())?;
+        pieces.iter_mut().for_each(|piece| piece.crc = None);
+        self.state.lock().payloads[payload].written(range, &pieces);
+        Ok(())
+    }
+}

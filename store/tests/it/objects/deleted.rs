@@ -1,0 +1,153 @@
+//! What was deleted stays deleted: whoever holds its file, whatever names it, whoever dies, and when the power fails.
+
+use super::*;
+use crate::support::{ROOT, World};
+
+fn open(world: &World) -> Result<(Store, Objects)> {
+    let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(9);
+    let store = Store::open(ROOT, world.options().objects(objects))?;
+    let objects = store.objects()?;
+    Ok((store, objects))
+}
+
+fn set_small(objects: &Objects) -> Result<u64> {
+    let bytes = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[5], bytes: &[7; 5] };
+    objects.set("solver", &[bytes])
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    spilled: Vec<u64>,
+    begun: Vec<u64>,
+    deleted: Vec<u64>,
+}
+
+/// Deletes a version that somebody holds, one that a step names, one that nobody needs and one that lies in memory too.
+fn live(store: &Store, objects: &Objects, told: &mut Told) -> Result<()> {
+    for version in 1..=5 {
+        set_small(objects)?;
+        objects.spill("solver", Which::Exact(version))?;
+        told.spilled.push(version);
+    }
+    for version in 1..=3 {
+        objects.demote("solver", Which::Exact(version))?;
+    }
+    let held = objects.get_with("solver", Which::Exact(1), &Get::default().tier(Tier::Disk))?;
+    let named = objects.reference("solver", 2)?;
+    store.declare_policy("solver", Policy::volatile().version(2).objects(&[named]))?;
+    for version in 1..=4 {
+        told.begun.push(version);
+        objects.delete("solver", version)?;
+        told.deleted.push(version);
+    }
+    drop(held);
+    Ok(())
+}
+
+fn die_everywhere(fault: DiskFault) {
+    let operations = {
+        let world = World::new();
+        let (store, objects) = open(&world).unwrap();
+        let before = world.disk.operations();
+        live(&store, &objects, &mut Told::default()).unwrap();
+        (before, world.disk.operations())
+    };
+    for point in operations.0 + 1..=operations.1 + 1 {
+        let world = World::on(SimulatedDisk::seeded(point));
+        let mut told = Told::default();
+        let (store, objects) = open(&world).unwrap();
+        world.disk.arm(point, fault);
+        let outcome = live(&store, &objects, &mut told);
+        if !fault.is_death() || point > operations.1 {
+            world.disk.kill();
+        }
+        std::mem::forget((store, objects));
+        for round in 0..3 {
+            if round == 1 {
+                world.disk.cut_power();
+            }
+            world.disk.restart();
+            let (_store, objects) = open(&world).unwrap_or_else(|e| panic!("point {point}: {e:?}"));
+            let there = numbers(&objects, "solver");
+            let is_back = told.deleted.iter().find(|version| there.contains(version));
+            assert_eq!(
+                is_back, None,
+                "point {point}, round {round}: {there:?} are there, {told:?} ({outcome:?})"
+            );
+            let lost =
+                told.spilled.iter().find(|version| !told.begun.contains(version) && !there.contains(version));
+            assert_eq!(
+                lost, None,
+                "point {point}, round {round}: {there:?} are there, {told:?} ({outcome:?})"
+            );
+            for version in there {
+                objects.get("solver", Which::Exact(version)).unwrap().verify().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_process_dies_at_every_operation() {
+    die_everywhere(DiskFault::ProcessDies);
+}
+
+#[test]
+fn the_power_fails_at_every_operation() {
+    die_everywhere(DiskFault::PowerFails);
+}
+
+#[test]
+fn a_call_fails_at_every_operation() {
+    for fault in [DiskFault::IoError, DiskFault::NoRoom, DiskFault::SyncFails] {
+        die_everywhere(fault);
+    }
+}
+
+#[test]
+fn a_mark_stays_as_long_as_the_file_and_goes_with_it() {
+    let world = World::new();
+    let (store, objects) = open(&world).unwrap();
+    live(&store, &objects, &mut Told::default()).unwrap();
+    let names = |world: &World| -> Vec<String> {
+        let files = world.disk.list(Path::new("/store/objects/solver")).unwrap();
+        files.iter().map(|path| path.file_name().unwrap().to_str().unwrap()[18..].to_owned()).collect()
+    };
+    let left = ["02.deleted", "02.safetensors", "05.safetensors"];
+    assert_eq!(names(&world), left);
+    assert!(verify(ROOT, &world.options(), &mut |_| {}).unwrap().orphans.is_empty());
+    store.backup("/copy").unwrap();
+    drop((store, objects));
+    world.disk.restart();
+    let (store, objects) = open(&world).unwrap();
+    assert_eq!((names(&world), numbers(&objects, "solver")), (left.map(str::to_owned).to_vec(), vec![5]));
+    assert!(!objects.delete("solver", 2).unwrap());
+    assert_eq!(set_small(&objects).unwrap(), 6, "numbers of what was deleted are not used again");
+    drop((store, objects));
+    let copy = Store::open(
+        "/copy",
+        world.options().objects(ObjectOptions::default().host_folder(HostFolder::Anonymous)),
+    )
+    .unwrap();
+    assert!(copy.objects().unwrap().list().is_empty(), "deleted in the copy too");
+    assert_eq!(copy.object(&copy.policy("solver").unwrap().objects[0]).unwrap().len() % 4096, 256);
+}
+
+/// Nothing that cannot be written down is acknowledged.
+#[test]
+fn a_deletion_that_cannot_be_written_down_is_refused_and_the_version_stays() {
+    let world = World::new();
+    let (_store, objects) = open(&world).unwrap();
+    set_small(&objects).unwrap();
+    objects.demote("solver", Which::Latest).unwrap();
+    for (fault, kind) in [(DiskFault::NoRoom, Kind::Capacity), (DiskFault::SyncFails, Kind::State)] {
+        world.disk.arm(world.disk.operations() + 1, fault);
+        assert_eq!(objects.delete("solver", 1).unwrap_err().kind(), kind);
+        assert_eq!(numbers(&objects, "solver"), [1]);
+        let names = world.disk.list(Path::new("/store/objects/solver")).unwrap();
+        assert_eq!(names.len(), 1, "no mark is left: {names:?}");
+        world.disk.mend();
+    }
+    assert!(objects.delete("solver", 1).unwrap());
+    assert!(world.disk.list(Path::new("/store/objects/solver")).unwrap().is_empty());
+}
