@@ -17,7 +17,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
 use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
-use crate::object::{self, Core, ObjectReader, ObjectRef, Objects};
+use crate::object::{self, Core, ObjectReader, ObjectRef, ObjectStats, Objects};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
