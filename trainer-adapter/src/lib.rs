@@ -60,6 +60,7 @@
 
 pub mod device;
 mod error;
+mod frame;
 pub mod generation;
 pub mod gradient;
 pub mod parallel;
@@ -74,7 +75,7 @@ pub use gradient::{
     Admission, EarlyOptions, LossForm, Objective, OpenGroup, PolicyTerm, RewardValues, Row, Sequence,
     Trajectory, Unit, UnitReport,
 };
-pub use parallel::{ExchangeReport, ProcessGroup};
+pub use parallel::{ExchangeReport, RankLinks};
 pub use policy::{ModelType, Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
 pub use trainer::{AdamW, CachePayload, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};
