@@ -65,7 +65,10 @@ pub mod generation;
 pub mod gradient;
 pub mod parallel;
 pub mod policy;
+
 pub mod random;
+pub mod scheduler;
+
 pub mod trainer;
 
 pub use device::{Copies, CpuDevice, Device, StandInDevice, StandInOptions};
