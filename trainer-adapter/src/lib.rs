@@ -10,6 +10,8 @@
 //! - [`gradient`]: what one unit (a closed group) adds to the step, and the cache that keeps it;
 //! - [`trainer`]: units in, one update out;
 //! - [`parallel`]: several processes that make one update together;
+//! - [`process_group`], [`scheduler`], [`states`]: the processes of an agent, started where and when there is room, ended
+//!   and resumed elsewhere;
 //! - [`device`]: the arithmetic that all of them are written in, and the CPU that does it;
 //! - [`random`]: the counter generator.
 //!
@@ -65,10 +67,10 @@ pub mod generation;
 pub mod gradient;
 pub mod parallel;
 pub mod policy;
-
+pub mod process_group;
 pub mod random;
 pub mod scheduler;
-
+pub mod states;
 pub mod trainer;
 
 pub use device::{Copies, CpuDevice, Device, StandInDevice, StandInOptions};
