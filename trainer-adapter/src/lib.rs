@@ -10,6 +10,8 @@
 //! - [`gradient`]: what one unit (a closed group) adds to the step, and the cache that keeps it;
 //! - [`trainer`]: units in, one update out;
 //! - [`parallel`]: several processes that make one update together;
+//! - [`process_group`], [`scheduler`], [`states`]: the processes of an agent, started where and when there is room, ended
+//!   and resumed elsewhere;
 //! - [`device`]: the arithmetic that all of them are written in, and the CPU that does it;
 //! - [`random`]: the counter generator.
 //!
@@ -60,11 +62,15 @@
 
 pub mod device;
 mod error;
+mod frame;
 pub mod generation;
 pub mod gradient;
 pub mod parallel;
 pub mod policy;
+pub mod process_group;
 pub mod random;
+pub mod scheduler;
+pub mod states;
 pub mod trainer;
 
 pub use device::{Copies, CpuDevice, Device, StandInDevice, StandInOptions};
@@ -74,7 +80,7 @@ pub use gradient::{
     Admission, EarlyOptions, LossForm, Objective, OpenGroup, PolicyTerm, RewardValues, Row, Sequence,
     Trajectory, Unit, UnitReport,
 };
-pub use parallel::{ExchangeReport, ProcessGroup};
+pub use parallel::{ExchangeReport, RankLinks};
 pub use policy::{ModelType, Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
 pub use trainer::{AdamW, CachePayload, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use common::{accumulate, ragged_config, random_groups, shaken_policy};
-use forebay_trainer_adapter::{CpuDevice, Error, ProcessGroup, Trainer, TrainerOptions};
+use forebay_trainer_adapter::{CpuDevice, Error, RankLinks, Trainer, TrainerOptions};
 
 pub(crate) type TestDevice = CpuDevice;
 
@@ -67,7 +67,7 @@ fn rank() {
         }
         Err(_) => {}
     }
-    let mut group = ProcessGroup::member(rank, link.try_clone().unwrap());
+    let mut group = RankLinks::member(rank, link.try_clone().unwrap());
     for step in 0..2 {
         if step > 0 {
             accumulate_share(&mut trainer, rank);
@@ -96,8 +96,8 @@ impl Ranks {
         Self { children, links }
     }
 
-    fn group(&self) -> ProcessGroup<UnixStream> {
-        ProcessGroup::first(self.links.iter().map(|link| link.try_clone().unwrap()).collect())
+    fn group(&self) -> RankLinks<UnixStream> {
+        RankLinks::first(self.links.iter().map(|link| link.try_clone().unwrap()).collect())
     }
 
     /// What a rank ended with.

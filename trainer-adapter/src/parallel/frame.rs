@@ -1,15 +1,16 @@
-//! What goes over a link: `FBRX`, a kind, a length, that many bytes. Integers are little-endian.
+//! What goes over a link between ranks: frames ([`crate::frame`]) of `FBRX`.
 //!
-//! | bytes | what |
+//! | kind | body |
 //! | --- | --- |
-//! | 4 | `FBRX` |
-//! | 1 | kind: 1 a rank's cache, 2 the joined cache, 3 the exchange failed |
-//! | 8 | length of what follows |
-//! | length | a [`crate::CachePayload`] as safetensors; or the failed rank (8 bytes) and the reason as text |
+//! | 1 | a rank's cache, a [`crate::CachePayload`] as safetensors |
+//! | 2 | the joined cache, likewise |
+//! | 3 | the exchange failed: the rank (8 bytes) and the reason as text |
 
-use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::io::{Read, Result, Write};
 
-const MAGIC: [u8; 4] = *b"FBRX";
+use crate::frame::{invalid, read_frame, write_frame};
+
+const PROTOCOL: [u8; 4] = *b"FBRX";
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,39 +25,19 @@ pub(super) enum Frame {
 
 impl Frame {
     pub(super) fn write(&self, link: &mut impl Write) -> Result<()> {
-        let failed;
-        let (kind, body) = match self {
-            Self::Cache(bytes) => (1, bytes.as_slice()),
-            Self::Joined(bytes) => (2, bytes.as_slice()),
+        match self {
+            Self::Cache(bytes) => write_frame(link, PROTOCOL, 1, &[bytes]),
+            Self::Joined(bytes) => write_frame(link, PROTOCOL, 2, &[bytes]),
             Self::Failed { rank, reason } => {
-                failed = [&rank.to_le_bytes(), reason.as_bytes()].concat();
-                (3, failed.as_slice())
+                write_frame(link, PROTOCOL, 3, &[&rank.to_le_bytes(), reason.as_bytes()])
             }
-        };
-        let mut head = [0; 13];
-        head[..4].copy_from_slice(&MAGIC);
-        head[4] = kind;
-        head[5..].copy_from_slice(&(body.len() as u64).to_le_bytes());
-        link.write_all(&head)?;
-        link.write_all(body)?;
-        link.flush()
+        }
     }
 
+    /// A cache may have any length: it is as large as the peer's model and its plan make it.
     pub(super) fn read(link: &mut impl Read) -> Result<Self> {
-        let invalid = |reason: &str| Error::new(ErrorKind::InvalidData, reason);
-        let mut head = [0; 13];
-        link.read_exact(&mut head)?;
-        let ([magic @ .., kind], length) = head.split_at(5) else { return Err(invalid("no frame")) };
-        if magic != MAGIC {
-            return Err(invalid("not a frame of an exchange"));
-        }
-        let length = u64::from_le_bytes(length.try_into().map_err(|_| invalid("no length"))?);
-        // Memory grows with the bytes that come, not with the length that is claimed.
-        let mut body = Vec::new();
-        if link.take(length).read_to_end(&mut body)? as u64 != length {
-            return Err(Error::new(ErrorKind::UnexpectedEof, "the link ended inside a frame"));
-        }
-        match *kind {
+        let (kind, body) = read_frame(link, PROTOCOL, u64::MAX)?;
+        match kind {
             1 => Ok(Self::Cache(body)),
             2 => Ok(Self::Joined(body)),
             3 => {
@@ -73,6 +54,8 @@ impl Frame {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
-//! Data parallel: the ranks of a process group share out the units of a step and make the same update.
+//! Data parallel: the ranks of an agent share out the units of a step and make the same update.
 //!
-//! Each rank accumulates its units at their planned positions. [`ProcessGroup::exchange`] then gives every rank the units
+//! Each rank accumulates its units at their planned positions. [`RankLinks::exchange`] then gives every rank the units
 //! of all: trees are joined by position and not by rank, so which rank computed a unit, and how many ranks there are, changes
 //! no bit. After it each rank applies the step by itself; weights are never sent.
 //!
@@ -16,6 +16,6 @@
 //! links that are left stand at the beginning of a frame.
 
 mod frame;
-mod group;
+mod links;
 
-pub use group::{ExchangeReport, ProcessGroup};
+pub use links::{ExchangeReport, RankLinks};

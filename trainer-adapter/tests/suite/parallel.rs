@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use forebay_trainer_adapter::{Error, OpenGroup, ProcessGroup, RewardValues, Trainer, TrainerOptions};
+use forebay_trainer_adapter::{Error, OpenGroup, RankLinks, RewardValues, Trainer, TrainerOptions};
 
 use super::common::{Row, accumulate, ragged_config, random_groups, shaken_policy};
 use crate::{TestDevice, device};
@@ -20,7 +20,7 @@ fn groups(step: u64) -> Vec<Vec<Row>> {
 }
 
 /// Three steps of a rank with the given units in each; its state at the end.
-fn three_steps(mut group: ProcessGroup<UnixStream>, positions: &[Vec<usize>]) -> Vec<u8> {
+fn three_steps(mut group: RankLinks<UnixStream>, positions: &[Vec<usize>]) -> Vec<u8> {
     let mut trainer = trainer();
     for (step, positions) in (0..3).zip(positions) {
         accumulate(&mut trainer, &groups(step), positions);
@@ -32,16 +32,16 @@ fn three_steps(mut group: ProcessGroup<UnixStream>, positions: &[Vec<usize>]) ->
 }
 
 /// Ranks 0.. of a group, and what each gives.
-fn ranks<T: Send>(world: usize, work: impl Fn(ProcessGroup<UnixStream>) -> T + Sync) -> Vec<T> {
+fn ranks<T: Send>(world: usize, work: impl Fn(RankLinks<UnixStream>) -> T + Sync) -> Vec<T> {
     let pairs: Vec<_> = (1..world).map(|_| UnixStream::pair().unwrap()).collect();
     let (near, far): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     std::thread::scope(|scope| {
         let work = &work;
         let members = far.into_iter().enumerate();
         let members: Vec<_> = members
-            .map(|(index, link)| scope.spawn(move || work(ProcessGroup::member(index + 1, link))))
+            .map(|(index, link)| scope.spawn(move || work(RankLinks::member(index + 1, link))))
             .collect();
-        let mut results = vec![work(ProcessGroup::first(near))];
+        let mut results = vec![work(RankLinks::first(near))];
         results.extend(members.into_iter().map(|member| member.join().unwrap()));
         results
     })
@@ -51,7 +51,7 @@ fn ranks<T: Send>(world: usize, work: impl Fn(ProcessGroup<UnixStream>) -> T + S
 #[test]
 fn any_number_of_ranks_makes_the_same_update() {
     let all = vec![(0..11).collect::<Vec<usize>>(); 3];
-    let expected = three_steps(ProcessGroup::first(Vec::new()), &all);
+    let expected = three_steps(RankLinks::first(Vec::new()), &all);
     // How many ranks, and which of them takes a unit, by step and position.
     type Share = fn(usize, usize) -> usize;
     let shares: [(usize, Share); 5] = [
@@ -113,7 +113,7 @@ fn ranks_that_do_not_belong_together_change_nothing() {
 #[test]
 fn a_lost_rank_harms_nobody_and_its_units_are_recomputed() {
     let all = vec![(0..11).collect::<Vec<usize>>(); 3];
-    let expected = three_steps(ProcessGroup::first(Vec::new()), &all[..1]);
+    let expected = three_steps(RankLinks::first(Vec::new()), &all[..1]);
     type Break = fn(UnixStream, Vec<u8>);
     let ways: [(&str, Break); 4] = [
         ("gone", |_, _| {}),
@@ -138,8 +138,8 @@ fn a_lost_rank_harms_nobody_and_its_units_are_recomputed() {
                 let head = [&b"FBRX\x01"[..], &(body.len() as u64).to_le_bytes()].concat();
                 spoil(lost, [head, body].concat());
             });
-            let survivor = scope.spawn(|| after_a_loss(ProcessGroup::member(1, far), &[1, 4, 7, 10], &[]));
-            let first = after_a_loss(ProcessGroup::first(vec![near, to_lost]), &[0, 3, 6, 9], &[8, 2, 5]);
+            let survivor = scope.spawn(|| after_a_loss(RankLinks::member(1, far), &[1, 4, 7, 10], &[]));
+            let first = after_a_loss(RankLinks::first(vec![near, to_lost]), &[0, 3, 6, 9], &[8, 2, 5]);
             (first, survivor.join().unwrap())
         });
         assert!(one == expected && two == expected, "{name}");
@@ -147,7 +147,7 @@ fn a_lost_rank_harms_nobody_and_its_units_are_recomputed() {
 }
 
 /// One step in which rank 2 is lost and this rank takes over some of its units.
-fn after_a_loss(mut group: ProcessGroup<UnixStream>, own: &[usize], taken_over: &[usize]) -> Vec<u8> {
+fn after_a_loss(mut group: RankLinks<UnixStream>, own: &[usize], taken_over: &[usize]) -> Vec<u8> {
     let mut trainer = trainer();
     accumulate(&mut trainer, &groups(0), own);
     let before = trainer.export_cache();

@@ -7,17 +7,17 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::trainer::{CachePayload, Trainer};
 
-/// One rank's side of a process group.
+/// One rank's links to the others, over which a step's units are shared.
 ///
 /// Links form a star: rank 0 has one to every other rank, the others have one to rank 0.
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;
-/// use forebay_trainer_adapter::{CpuDevice, Policy, PolicyConfig, ProcessGroup, Sequence, Trainer, TrainerOptions, Unit};
+/// use forebay_trainer_adapter::{CpuDevice, Policy, PolicyConfig, RankLinks, Sequence, Trainer, TrainerOptions, Unit};
 ///
 /// // Two ranks with a unit each; the other one on a thread here, usually a process.
 /// let (near, far) = UnixStream::pair()?;
-/// let train = |position: usize, mut group: ProcessGroup<UnixStream>| {
+/// let train = |position: usize, mut group: RankLinks<UnixStream>| {
 ///     let device = CpuDevice::inline();
 ///     let policy = Policy::initialise(&device, &PolicyConfig::small(300), 7)?;
 ///     let mut trainer = Trainer::new(&device, policy, TrainerOptions::default())?;
@@ -27,13 +27,13 @@ use crate::trainer::{CachePayload, Trainer};
 ///     trainer.apply()?;
 ///     Ok::<_, forebay_trainer_adapter::Error>(trainer.weights_sha256())
 /// };
-/// let other = std::thread::spawn(move || train(1, ProcessGroup::member(1, far)));
-/// let here = train(0, ProcessGroup::first(vec![near]))?;
+/// let other = std::thread::spawn(move || train(1, RankLinks::member(1, far)));
+/// let here = train(0, RankLinks::first(vec![near]))?;
 /// assert_eq!(here, other.join().expect("no panic")?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct ProcessGroup<L> {
+pub struct RankLinks<L> {
     rank: usize,
     /// The rank at the other end, and the link.
     links: Vec<(usize, L)>,
@@ -50,7 +50,7 @@ pub struct ExchangeReport {
     pub lost: Vec<usize>,
 }
 
-impl<L: Read + Write> ProcessGroup<L> {
+impl<L: Read + Write> RankLinks<L> {
     /// Rank 0, with a link to each of the ranks 1, 2, ... A group of one has no links.
     pub fn first(links: Vec<L>) -> Self {
         Self { rank: 0, links: (1..).zip(links).collect() }

@@ -1,0 +1,139 @@
+//! The next version of a state, put together from what ranks have staged and what the newest version has already.
+
+use std::time::Duration;
+
+use super::batch::ClaimId;
+use super::group::ProcessGroup;
+use super::ledger::Ledger;
+use super::member::{Fault, Member};
+use super::message::{Answer, Command};
+use super::rank::loaded::TRAINER;
+use super::setting::CACHE;
+use crate::states::{Staged, StatesError, Version, Which};
+
+/// What a rank has said when it was asked for its part.
+pub(super) struct Said {
+    /// Which of the members.
+    pub(super) index: usize,
+    pub(super) policy_version: u64,
+    pub(super) claims: Vec<ClaimId>,
+    pub(super) trainer: Option<Staged>,
+    pub(super) cache: Option<Staged>,
+}
+
+/// The next version, put together.
+pub(super) struct Draft {
+    pub(super) ledger: Ledger,
+    pub(super) policy_version: u64,
+    pub(super) parts: Vec<Staged>,
+    /// What each member has of it.
+    pub(super) caches: Vec<Held>,
+    /// Whether it is another state than the newest version.
+    pub(super) is_new: bool,
+}
+
+/// Which cached gradients of the next version a rank has, or had begun with.
+pub(super) struct Held {
+    pub(super) caches: Vec<String>,
+    pub(super) claims: Vec<ClaimId>,
+}
+
+impl Held {
+    /// What it began with stays as it is, unless an update has used it up, or the rank has staged it anew with more.
+    fn of(member: &Member, said: Option<&Said>, has_moved: bool, version: u64) -> Self {
+        match said {
+            Some(said) if has_moved || member.is_changed => {
+                let cache = said.cache.as_ref().map(|_| cache_name(version, member.rank));
+                Self { caches: cache.into_iter().collect(), claims: said.claims.clone() }
+            }
+            None if has_moved => Self { caches: Vec::new(), claims: Vec::new() },
+            _ => Self { caches: member.caches.clone(), claims: member.kept_claims.clone() },
+        }
+    }
+}
+
+impl ProcessGroup {
+    /// Puts the parts together; nothing if the last rank was lost meanwhile. `said` are ranks at the newest version of the policy.
+    pub(super) fn draft(
+        &mut self,
+        mut said: Vec<Said>,
+        policy_version: u64,
+        faults: &mut Vec<Fault>,
+    ) -> Result<Option<Draft>, StatesError> {
+        let newest = self.states.find(&self.agent, Which::Latest)?;
+        let has_moved = self.kept_policy_version != Some(policy_version);
+        let trainer = if has_moved {
+            let Some(trainer) = self.staged_trainer(&mut said, faults) else { return Ok(None) };
+            trainer
+        } else {
+            kept_part(newest.as_ref(), TRAINER, &self.agent)?
+        };
+        let mut ledger = Ledger { applied: self.current.applied.clone(), ..Ledger::default() };
+        if policy_version > self.policy_version {
+            ledger.applied.extend(self.current.accumulated.iter().cloned());
+        }
+        let (mut parts, mut caches) = (vec![trainer], Vec::new());
+        for (index, member) in self.members.iter().enumerate() {
+            let one = said.iter().find(|said| said.index == index);
+            let held = Held::of(member, one, has_moved, self.version + 1);
+            ledger.accumulated.extend(held.claims.iter().cloned());
+            match one.and_then(|said| said.cache.clone()) {
+                Some(staged) => parts.push(staged),
+                None => {
+                    for part in &held.caches {
+                        parts.push(kept_part(newest.as_ref(), part, &self.agent)?);
+                    }
+                }
+            }
+            caches.push(held);
+        }
+        let is_new = has_moved || ledger != self.kept;
+        Ok(Some(Draft { ledger, policy_version, parts, caches, is_new }))
+    }
+
+    /// The trainer as a rank staged it that is at the newest version of the policy; the next is asked where one is lost.
+    fn staged_trainer(&mut self, said: &mut Vec<Said>, faults: &mut Vec<Fault>) -> Option<Staged> {
+        let limit = self.options.command_limit;
+        if let Some(trainer) = said.iter().find_map(|said| said.trainer.clone()) {
+            return Some(trainer);
+        }
+        while let Some(index) = said.first().map(|said| said.index) {
+            let command = Command::Stage { trainer: true, cache: String::new() };
+            match stage(index, &mut self.members[index], &command, limit) {
+                Ok(Said { trainer: Some(trainer), .. }) => return Some(trainer),
+                Ok(_) => faults.push(self.members[index].fault("it did not stage its trainer")),
+                Err(fault) => faults.push(fault),
+            }
+            said.remove(0);
+        }
+        None
+    }
+}
+
+pub(super) fn cache_name(version: u64, rank: usize) -> String {
+    format!("{CACHE}{version}.{rank}")
+}
+
+pub(super) fn stage(
+    index: usize,
+    member: &mut Member,
+    command: &Command,
+    limit: Duration,
+) -> Result<Said, Fault> {
+    match member.ask(command, limit)? {
+        Answer::Staged { policy_version, claims, trainer, cache } => {
+            Ok(Said { index, policy_version, claims, trainer, cache })
+        }
+        Answer::Refused { reason, .. } => Err(member.fault(reason)),
+        other => Err(member.fault(format!("it answered {other:?} to stage"))),
+    }
+}
+
+fn kept_part(newest: Option<&Version>, name: &str, agent: &str) -> Result<Staged, StatesError> {
+    let part = newest.and_then(|version| version.part(name));
+    part.map(|part| part.staged.clone()).ok_or_else(|| missing(agent, name))
+}
+
+fn missing(agent: &str, what: &str) -> StatesError {
+    StatesError::Missing { key: agent.to_owned(), what: what.to_owned() }
+}

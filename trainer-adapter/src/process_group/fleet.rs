@@ -1,0 +1,221 @@
+//! Many agents on few devices: each agent's thread runs its group while it is its turn.
+//!
+//! There is no thread of the fleet's own. Whoever tells the scheduler of an event hands out the decisions that follow, and wakes the
+//! agents that they concern; an agent's own thread starts, suspends and resumes its group. One lock guards scheduler and
+//! decisions, and is never held while a process is started, ended or asked.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::error::GroupError;
+use super::group::ProcessGroup;
+use super::life::Life;
+use crate::scheduler::{
+    Decision, Demand, Event, Placement, Scheduler, SchedulerCounts, SchedulerError, Turn,
+};
+
+/// Whether an agent has more to do at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It has: it goes on, or is suspended and waits if others need its room.
+    More,
+    /// It has not: it is suspended.
+    Idle,
+}
+
+/// Agents that share device slots. A handle: cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    began: Instant,
+    decided: Mutex<Decided>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Decided {
+    scheduler: Scheduler,
+    /// What each agent has been told and has not done yet.
+    orders: BTreeMap<String, Order>,
+}
+
+#[derive(Debug, Clone)]
+enum Order {
+    Start(Turn, Placement),
+    Suspend,
+    Unplaceable,
+}
+
+impl Fleet {
+    /// A fleet on the nodes of this scheduler.
+    pub fn new(scheduler: Scheduler) -> Self {
+        let decided = Mutex::new(Decided { scheduler, orders: BTreeMap::new() });
+        Self { shared: Arc::new(Shared { began: Instant::now(), decided, changed: Condvar::new() }) }
+    }
+
+    /// Adds an agent; its group needs `bytes_per_rank` on the device of each of its ranks. It costs nothing until it is run.
+    ///
+    /// # Errors
+    /// [`GroupError::Scheduler`] if no node could hold it, or its name is taken.
+    pub fn join(&self, group: ProcessGroup, bytes_per_rank: u64) -> Result<FleetMember, GroupError> {
+        let demand = Demand { ranks: group.world(), bytes_per_rank };
+        self.lock().scheduler.add(group.agent(), demand)?;
+        Ok(FleetMember { fleet: self.clone(), demand, group })
+    }
+
+    /// Tells of something that happened to the nodes.
+    ///
+    /// # Errors
+    /// [`GroupError::Scheduler`].
+    pub fn tell(&self, event: Event) -> Result<(), GroupError> {
+        self.handle(&mut self.lock(), event)?;
+        Ok(())
+    }
+
+    /// What the scheduler has decided so far.
+    pub fn counts(&self) -> SchedulerCounts {
+        self.lock().scheduler.counts()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Decided> {
+        // A panic of another agent's thread leaves decisions as they were.
+        self.shared.decided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the scheduler, and hands out what it decides.
+    fn handle(&self, decided: &mut Decided, event: Event) -> Result<(), SchedulerError> {
+        let now_ms = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for decision in decided.scheduler.handle(event, now_ms)? {
+            let (agent, order) = match decision {
+                Decision::Start { agent, turn, placement, .. } => (agent, Order::Start(turn, placement)),
+                Decision::Suspend { agent, .. } => (agent, Order::Suspend),
+                Decision::Unplaceable { agent } => (agent, Order::Unplaceable),
+            };
+            decided.orders.insert(agent, order);
+        }
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Says that the agent has work, and waits for its turn.
+    fn wait_for_turn(&self, agent: &str, demand: Demand) -> Result<(Turn, Placement), GroupError> {
+        let mut decided = self.lock();
+        self.handle(&mut decided, Event::Work { agent: agent.to_owned() })?;
+        loop {
+            match decided.orders.remove(agent) {
+                Some(Order::Start(turn, placement)) => return Ok((turn, placement)),
+                Some(Order::Unplaceable) => {
+                    return Err(SchedulerError::Unplaceable { agent: agent.to_owned(), demand }.into());
+                }
+                // Of a turn that ended with its node.
+                Some(Order::Suspend) => {}
+                None => {
+                    let woken = self.shared.changed.wait(decided);
+                    decided = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// Says that a micro-batch is done; true if the agent has to leave.
+    fn has_to_leave(&self, agent: &str, turn: Turn, next: Next) -> Result<bool, GroupError> {
+        let mut decided = self.lock();
+        let (agent, more) = (agent.to_owned(), next == Next::More);
+        self.handle(&mut decided, Event::Done { agent: agent.clone(), turn, more })?;
+        // An order to start is for the next turn: this one ended with its node.
+        let order = decided.orders.get(&agent);
+        Ok(matches!(order, Some(Order::Start(..))) || decided.orders.remove(&agent).is_some())
+    }
+}
+
+/// An agent of a fleet.
+#[derive(Debug)]
+pub struct FleetMember {
+    fleet: Fleet,
+    demand: Demand,
+    group: ProcessGroup,
+}
+
+impl FleetMember {
+    /// The group; without processes unless [`Self::run`] is running.
+    pub fn group(&self) -> &ProcessGroup {
+        &self.group
+    }
+
+    /// Calls `work` with the active group until it says [`Next::Idle`]. Between two calls the group may be suspended and
+    /// resumed, elsewhere too, as the scheduler says. One call is a micro-batch, or an update.
+    ///
+    /// When this returns, the group has no processes, and with `Ok` nothing is lost.
+    ///
+    /// # Errors
+    /// What `work` fails with, and what [`ProcessGroup::resume`] and [`ProcessGroup::suspend`] do: [`GroupError::lost`] says which
+    /// claims are to be returned, and the call can be made again.
+    pub fn run(
+        &mut self,
+        mut work: impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
+    ) -> Result<(), GroupError> {
+        let agent = self.group.agent().to_owned();
+        loop {
+            let (turn, placement) = self.fleet.wait_for_turn(&agent, self.demand)?;
+            let outcome = self.turn(turn, &placement, &mut work);
+            let next = outcome.and_then(|next| self.end().map(|()| next));
+            let (agent, turn) = (agent.clone(), turn);
+            let ended = match next {
+                Ok(_) => Event::Suspended { agent, turn },
+                Err(_) => Event::Failed { agent, turn },
+            };
+            self.fleet.tell(ended)?;
+            if next? == Next::Idle {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One turn, up to where the agent has to leave.
+    fn turn(
+        &mut self,
+        turn: Turn,
+        placement: &Placement,
+        work: &mut impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
+    ) -> Result<Next, GroupError> {
+        if self.group.life() == Life::Absent {
+            self.group.activate(placement)?;
+        } else {
+            self.group.resume(placement)?;
+        }
+        loop {
+            let next = match work(&mut self.group) {
+                Ok(next) => next,
+                Err(error) => {
+                    // What was done before is kept; the error that comes first is the one to tell.
+                    let _ = self.end();
+                    return Err(error);
+                }
+            };
+            if self.fleet.has_to_leave(self.group.agent(), turn, next)? {
+                return Ok(next);
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), GroupError> {
+        if self.group.life() == Life::Active {
+            self.group.suspend()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the fleet with its group.
+    ///
+    /// # Errors
+    /// [`GroupError::Scheduler`].
+    pub fn leave(self) -> Result<ProcessGroup, GroupError> {
+        self.fleet.lock().scheduler.remove(self.group.agent())?;
+        Ok(self.group)
+    }
+}

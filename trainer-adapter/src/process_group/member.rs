@@ -1,0 +1,147 @@
+//! One rank as the coordinator sees it: its process, its link, and what it took of the state.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::batch::ClaimId;
+use super::launcher::{Launched, Launcher, RankExit, RankPlace};
+use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
+
+/// A rank whose process was started.
+pub(super) struct Member {
+    pub(super) rank: usize,
+    launched: Launched,
+    /// Parts of the state with cached gradients that it took.
+    pub(super) caches: Vec<String>,
+    /// The claims in those.
+    pub(super) kept_claims: Vec<ClaimId>,
+    /// Whether its cache has changed since.
+    pub(super) is_changed: bool,
+    pub(super) load_times: LoadTimes,
+    /// Where others connect.
+    pub(super) address: String,
+    exit: Option<RankExit>,
+}
+
+/// Why a rank is lost.
+pub(super) struct Fault {
+    pub(super) rank: usize,
+    pub(super) reason: String,
+}
+
+impl Member {
+    pub(super) fn spawn(launcher: &dyn Launcher, place: &RankPlace) -> io::Result<Self> {
+        let launched = launcher.spawn(place)?;
+        let (caches, kept_claims, load_times, address) = Default::default();
+        let (rank, is_changed, exit) = (place.rank, false, None);
+        Ok(Self { rank, launched, caches, kept_claims, is_changed, load_times, address, exit })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.launched.process.pid()
+    }
+
+    pub(super) fn fault(&self, reason: impl ToString) -> Fault {
+        Fault { rank: self.rank, reason: reason.to_string() }
+    }
+
+    /// Waits for the rank's first word.
+    pub(super) fn greet(&mut self, limit: Duration) -> Result<(), Fault> {
+        let limited = self.launched.link.set_time_limit(Some(limit));
+        limited.map_err(|error| self.fault(error))?;
+        match Answer::read(self.launched.link.as_mut()).map_err(|error| self.broken(&error))? {
+            Answer::Hello { protocol, rank, address, .. }
+                if protocol == PROTOCOL_VERSION && rank == self.rank =>
+            {
+                self.address = address;
+                Ok(())
+            }
+            Answer::Hello { protocol, rank, .. } => Err(self.fault(format!(
+                "it says that it is rank {rank} with protocol {protocol}; {PROTOCOL_VERSION} is spoken here"
+            ))),
+            other => Err(self.fault(format!("it began with {other:?}"))),
+        }
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(super) fn ask(&mut self, command: &Command, limit: Duration) -> Result<Answer, Fault> {
+        let link = self.launched.link.as_mut();
+        let answer = link
+            .set_time_limit(Some(limit))
+            .and_then(|()| command.write(link))
+            .and_then(|()| Answer::read(link));
+        answer.map_err(|error| self.broken(&error))
+    }
+
+    fn broken(&self, error: &io::Error) -> Fault {
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                "its link ended".to_owned()
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it did not answer in time".to_owned(),
+            _ => error.to_string(),
+        };
+        self.fault(reason)
+    }
+
+    /// Tells the rank to end; a rank that is gone need not be told.
+    pub(super) fn tell_end(&mut self) {
+        let _ = Command::End.write(self.launched.link.as_mut());
+    }
+
+    /// Waits for the end of the process, and brings it about after the limit.
+    pub(super) fn end(&mut self, limit: Duration) -> RankExit {
+        if let Some(exit) = self.exit {
+            return exit;
+        }
+        let (rank, pid, process) = (self.rank, self.pid(), &mut self.launched.process);
+        let mut ended = process.wait(limit).ok().flatten();
+        while ended.is_none() {
+            let _ = process.kill();
+            // A process that was killed ends as soon as the kernel is done with it.
+            ended = process.wait(Duration::from_secs(1)).unwrap_or(Some((None, None)));
+        }
+        let (code, signal) = ended.unwrap_or((None, None));
+        let exit = RankExit { rank, pid, code, signal };
+        self.exit = Some(exit);
+        exit
+    }
+
+    pub(super) fn kill(&mut self) -> RankExit {
+        self.end(Duration::ZERO)
+    }
+}
+
+/// Where rank `rank` of a group is.
+pub(super) fn place(
+    agent: &str,
+    (rank, world): (usize, usize),
+    placement: &crate::scheduler::Placement,
+    folder: PathBuf,
+) -> RankPlace {
+    let (agent, node) = (agent.to_owned(), placement.node.clone());
+    RankPlace { agent, rank, world, node, device: placement.devices[rank].clone(), folder }
+}
+
+/// Calls each member on a thread of its own and gives the results in the order of the ranks.
+pub(super) fn side_by_side<T: Send>(
+    members: &mut [Member],
+    call: impl Fn(usize, &mut Member) -> T + Sync,
+) -> Vec<T> {
+    if let [member] = members {
+        return vec![call(0, member)];
+    }
+    let call = &call;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = members
+            .iter_mut()
+            .enumerate()
+            .map(|(index, member)| scope.spawn(move || call(index, member)))
+            .collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
+}

@@ -1,0 +1,232 @@
+//! A rank's side: a process that does what its coordinator says, and ends when it is told to or the coordinator is gone.
+//!
+//! Two threads: the one that serves, and one that waits for the other end of the link to close and ends the process, also in the
+//! middle of a long computation. Nothing of a rank outlives its link, so there is nothing to tidy up: what it has staged is
+//! committed by the coordinator or by nobody.
+
+pub(super) mod loaded;
+mod peers;
+
+use std::error::Error as StdError;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use loaded::Loaded;
+use peers::Peers;
+
+use super::batch::MicroBatch;
+use super::boundary::{Boundary, Observer};
+use super::launcher::RankPlace;
+use super::local::{becomes, this_process};
+use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
+use crate::device::Device;
+use crate::error::Error;
+use crate::states::States;
+use crate::trainer::Trainer;
+
+/// The exit code of a rank whose coordinator is gone.
+pub const ORPHAN_EXIT_CODE: i32 = 86;
+
+/// Whatever a program's own parts fail with.
+pub type RecipeError = Box<dyn StdError + Send + Sync>;
+
+/// How a rank makes its trainer: what a program brings.
+pub trait Recipe {
+    /// What it trains on.
+    type Device: Device;
+
+    /// Opens the device that the rank was placed on.
+    ///
+    /// # Errors
+    /// Any; the group is then not started.
+    fn open_device(&mut self, place: &RankPlace) -> Result<Self::Device, RecipeError>;
+
+    /// A trainer that has never trained, for an agent that has no state. Called on every rank, and again where a start failed: it has
+    /// to give the same weights each time, as a seed does.
+    ///
+    /// # Errors
+    /// Any; the group is then not started.
+    fn create(&mut self, device: &Self::Device) -> Result<Trainer<Self::Device>, RecipeError>;
+
+    /// A trainer of what [`Trainer::state`] gave.
+    ///
+    /// # Errors
+    /// Any; the group is then not started.
+    fn restore(&mut self, device: &Self::Device, state: &[u8]) -> Result<Trainer<Self::Device>, RecipeError>;
+}
+
+/// Serves as a rank if a [`super::LocalLauncher`] has started this process as one: true then, once the coordinator has told it to
+/// end. To be called before anything else that the program does.
+///
+/// # Errors
+/// If the link fails, or what came over it is not the protocol.
+pub fn serve_local_rank<R: Recipe>(
+    states: &dyn States,
+    recipe: &mut R,
+    observer: &Observer,
+) -> std::io::Result<bool> {
+    let Some((place, link)) = this_process()? else { return Ok(false) };
+    serve_rank(&place, link, states, recipe, observer)?;
+    Ok(true)
+}
+
+/// Serves as the rank at `place` over a link from wherever a launcher brought it, until the coordinator says that it is over.
+///
+/// The process ends with [`ORPHAN_EXIT_CODE`] as soon as the other end of the link is closed.
+///
+/// # Errors
+/// If the link fails, or what came over it is not the protocol.
+pub fn serve_rank<R: Recipe, L: Read + Write + AsFd>(
+    place: &RankPlace,
+    link: L,
+    states: &dyn States,
+    recipe: &mut R,
+    observer: &Observer,
+) -> std::io::Result<()> {
+    end_with(&link)?;
+    let peers = Peers::new(place)?;
+    let address = peers.address();
+    observer.reached(Boundary::Greeting);
+    let mut link = link;
+    let pid = std::process::id();
+    Answer::Hello { protocol: PROTOCOL_VERSION, rank: place.rank, pid, address }.write(&mut link)?;
+    let mut server = Server { place, states, recipe, observer, key: String::new(), loaded: None, peers };
+    loop {
+        let answer = match Command::read(&mut link)? {
+            Command::End => return Ok(()),
+            command => server.answer(command),
+        };
+        answer.write(&mut link)?;
+    }
+}
+
+/// Ends this process when the other end of the link is closed.
+fn end_with(link: &impl AsFd) -> std::io::Result<()> {
+    let watched = link.as_fd().try_clone_to_owned()?;
+    let wait = move || {
+        if becomes(&watched, PollFlags::RDHUP, None).is_ok() {
+            std::process::exit(ORPHAN_EXIT_CODE);
+        }
+    };
+    std::thread::Builder::new().name("coordinator-watch".into()).spawn(wait)?;
+    Ok(())
+}
+
+struct Server<'a, R: Recipe> {
+    place: &'a RankPlace,
+    states: &'a dyn States,
+    recipe: &'a mut R,
+    observer: &'a Observer,
+    key: String,
+    loaded: Option<Loaded<R::Device>>,
+    peers: Peers,
+}
+
+impl<R: Recipe> Server<'_, R> {
+    /// What cannot be done is said, and leaves the rank as it was.
+    fn answer(&mut self, command: Command) -> Answer {
+        let done = match command {
+            Command::Load { key, version, caches, first } => self.load(key, version, &caches, &first),
+            Command::Accumulate(batch) => self.accumulate(&batch),
+            Command::Apply => return self.apply(),
+            Command::Stage { trainer, cache } => self.stage(trainer, &cache),
+            Command::End => Err("the end has no answer".into()),
+        };
+        done.unwrap_or_else(|error| refused(error.as_ref(), false))
+    }
+
+    fn load(
+        &mut self,
+        key: String,
+        version: u64,
+        caches: &[String],
+        first: &str,
+    ) -> Result<Answer, RecipeError> {
+        let start = Instant::now();
+        let device = self.recipe.open_device(self.place)?;
+        let context_us = microseconds(start);
+        self.observer.reached(Boundary::DeviceOpened);
+        let start = Instant::now();
+        let parts = loaded::read(self.states, &key, version, caches)?;
+        let get_us = microseconds(start);
+        self.observer.reached(Boundary::Got);
+        let start = Instant::now();
+        let loaded = Loaded::new(self.recipe, &device, parts)?;
+        let copy_us = microseconds(start);
+        self.peers.connect(first)?;
+        self.observer.reached(Boundary::Restored);
+        let (policy_version, claims) = (loaded.trainer.version(), loaded.claim_ids());
+        (self.key, self.loaded) = (key, Some(loaded));
+        Ok(Answer::Loaded { policy_version, claims, times: LoadTimes { context_us, get_us, copy_us } })
+    }
+
+    fn accumulate(&mut self, batch: &MicroBatch) -> Result<Answer, RecipeError> {
+        self.observer.reached(Boundary::BatchReceived);
+        let start = Instant::now();
+        let (rows, tokens) = ready(&mut self.loaded)?.accumulate(batch)?;
+        self.observer.reached(Boundary::BatchAccumulated);
+        Ok(Answer::Accumulated { rows, tokens, compute_us: microseconds(start) })
+    }
+
+    fn apply(&mut self) -> Answer {
+        self.observer.reached(Boundary::ApplyReceived);
+        match self.try_apply() {
+            Ok(answer) => answer,
+            Err(error) => {
+                // The gradient was no number, and the trainer has forgotten it: nobody may believe that it is there.
+                let is_cache_lost = matches!(error.downcast_ref(), Some(Error::NotFinite { .. }));
+                if let Some(loaded) = self.loaded.as_mut().filter(|_| is_cache_lost) {
+                    loaded.forget_claims();
+                }
+                refused(error.as_ref(), is_cache_lost)
+            }
+        }
+    }
+
+    fn try_apply(&mut self) -> Result<Answer, RecipeError> {
+        let loaded = ready(&mut self.loaded)?;
+        self.peers.links()?.exchange(&mut loaded.trainer)?;
+        self.observer.reached(Boundary::Exchanged);
+        let report = loaded.trainer.apply()?;
+        loaded.forget_claims();
+        self.observer.reached(Boundary::UpdateMade);
+        let weights_sha256 = loaded.trainer.weights_sha256();
+        Ok(Answer::Applied { policy_version: report.version, weights_sha256, report })
+    }
+
+    fn stage(&mut self, trainer: bool, cache: &str) -> Result<Answer, RecipeError> {
+        self.observer.reached(Boundary::Staging);
+        let loaded = ready(&mut self.loaded)?;
+        let policy_version = loaded.trainer.version();
+        let stage = |part: &str, bytes: Vec<u8>| self.states.stage(&self.key, part, &bytes);
+        let trainer = trainer.then(|| stage(loaded::TRAINER, loaded.trainer.state())).transpose()?;
+        // Without a name the cache is as it was got, and the version that it was got from has it.
+        let changed = if cache.is_empty() { None } else { loaded.cache() };
+        let cache = changed.map(|bytes| stage(cache, bytes)).transpose()?;
+        self.observer.reached(Boundary::PartsStaged);
+        Ok(Answer::Staged { policy_version, claims: loaded.claim_ids(), trainer, cache })
+    }
+}
+
+/// The trainer, once a state was loaded.
+fn ready<D: Device>(loaded: &mut Option<Loaded<D>>) -> Result<&mut Loaded<D>, RecipeError> {
+    loaded.as_mut().ok_or_else(|| "no state was loaded".into())
+}
+
+fn refused(error: &(dyn StdError + Send + Sync + 'static), is_cache_lost: bool) -> Answer {
+    let mut reason = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        reason.push_str(": ");
+        reason.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    Answer::Refused { reason, is_cache_lost }
+}
+
+fn microseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

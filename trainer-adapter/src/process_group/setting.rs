@@ -1,0 +1,191 @@
+//! Setting a group's state: whole, or after a loss as much of it as is left.
+//!
+//! The procedure
+//! 1. Every rank that is there says which version of the policy it has and which claims are in its cache, and stages its cache if
+//!    that has changed. One rank stages the trainer, if the weights have moved.
+//! 2. What did not change is named once more, not copied: the trainer between updates, caches of ranks that did nothing, and
+//!    those that a lost rank had begun with.
+//! 3. The ledger is made of what the ranks said, and staged.
+//! 4. One commit makes these parts the next version. Before it the old version is the state; after it the new one is. No moment
+//!    has none.
+//!
+//! A rank that is lost on the way takes with it what it accumulated since the version that it began with, and nothing else. If it is
+//! lost in an update, those that have made the update have the gradient of all: then the update stands, and the caches of those
+//! that have not made it are part of it.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::batch::ClaimId;
+use super::boundary::Boundary;
+use super::draft::{Draft, Said, cache_name, stage};
+use super::error::GroupError;
+use super::group::ProcessGroup;
+use super::launcher::RankExit;
+use super::life::Life;
+use super::member::{Fault, Member, side_by_side};
+use super::message::Command;
+use crate::states::{Staged, StatesError};
+
+/// The part that is the ledger.
+pub(super) const LEDGER: &str = "ledger";
+
+/// What the names of parts that are caches begin with; version and rank follow.
+pub(super) const CACHE: &str = "cache.";
+
+/// What a suspension took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuspendReport {
+    /// The version that the state is kept as.
+    pub version: u64,
+    /// How each process ended.
+    pub exits: Vec<RankExit>,
+    /// Setting the state.
+    pub set: Duration,
+    /// From there on until the last process had ended and its memory was free.
+    pub end: Duration,
+}
+
+impl ProcessGroup {
+    /// Sets the state, ends all processes and waits until they have ended: then their memory is free for others.
+    ///
+    /// # Errors
+    /// [`GroupError::RankLost`] if a rank was lost on the way: the group is suspended with what is left.
+    /// [`GroupError::States`] if nothing could be set: the group is suspended as its newest version says. [`GroupError::Life`] unless
+    /// it is active.
+    pub fn suspend(&mut self) -> Result<SuspendReport, GroupError> {
+        self.expect(Life::Active, "suspend")?;
+        let began = Instant::now();
+        self.go(Life::Suspending);
+        let outcome = self.set(Vec::new());
+        let (set, began) = (began.elapsed(), Instant::now());
+        let exits = self.leave();
+        self.conclude(outcome, &BTreeSet::new(), &exits)?;
+        Ok(SuspendReport { version: self.version, exits, set, end: began.elapsed() })
+    }
+
+    /// Sets the state and stays active: nothing that was accumulated or applied until now is lost any more. Gives the version.
+    ///
+    /// # Errors
+    /// As [`Self::suspend`]; after any but [`GroupError::Life`] the group is suspended.
+    pub fn save(&mut self) -> Result<u64, GroupError> {
+        self.expect(Life::Active, "save")?;
+        let outcome = self.set(Vec::new());
+        if !outcome.as_ref().is_ok_and(Vec::is_empty) {
+            self.go(Life::Suspending);
+            let exits = self.leave();
+            self.conclude(outcome, &BTreeSet::new(), &exits)?;
+        }
+        Ok(self.version)
+    }
+
+    /// Ranks were lost: keeps what the others have, and ends them. `asked` are claims that were being accumulated.
+    ///
+    /// # Errors
+    /// [`GroupError::RankLost`], unless the loss could not even be kept: [`GroupError::States`].
+    pub(super) fn lose(&mut self, faults: Vec<Fault>, asked: &BTreeSet<ClaimId>) -> Result<(), GroupError> {
+        self.go(Life::Suspending);
+        let exits = self.kill(&faults);
+        let outcome = self.set(faults);
+        let exits = [exits, self.leave()].concat();
+        self.conclude(outcome, asked, &exits)
+    }
+
+    /// Ends the processes that are faulty.
+    fn kill(&mut self, faults: &[Fault]) -> Vec<RankExit> {
+        let is_faulty = |member: &&mut Member| faults.iter().any(|fault| fault.rank == member.rank);
+        self.members.iter_mut().filter(is_faulty).map(Member::kill).collect()
+    }
+
+    /// Ends all processes.
+    fn leave(&mut self) -> Vec<RankExit> {
+        let exits = self.end_all(false);
+        self.go(self.rest());
+        exits
+    }
+
+    /// What there is to say once the group has no processes any more.
+    fn conclude(
+        &mut self,
+        outcome: Result<Vec<Fault>, StatesError>,
+        asked: &BTreeSet<ClaimId>,
+        exits: &[RankExit],
+    ) -> Result<(), GroupError> {
+        let known: BTreeSet<&ClaimId> =
+            self.current.accumulated.iter().chain(&self.current.applied).chain(asked).collect();
+        let (agent, lost) = (self.agent.clone(), self.kept.lost_of(known));
+        self.current = self.kept.clone();
+        let faults = outcome.map_err(|source| {
+            let (agent, lost) = (agent.clone(), lost.clone());
+            GroupError::States { agent, lost, source }
+        })?;
+        let Some(Fault { rank, reason }) = faults.into_iter().next() else { return Ok(()) };
+        let exit = exits.iter().find(|exit| exit.rank == rank).copied();
+        Err(GroupError::RankLost { agent, rank, reason, exit, lost })
+    }
+
+    /// Makes what is left the next version. Gives all ranks that are lost, those that were lost before first.
+    fn set(&mut self, mut faults: Vec<Fault>) -> Result<Vec<Fault>, StatesError> {
+        self.observer.reached(Boundary::Setting);
+        let mut said = self.collect(&mut faults);
+        if let Some(policy_version) = said.iter().map(|said| said.policy_version).max() {
+            said.retain(|said| said.policy_version == policy_version);
+            if let Some(draft) = self.draft(said, policy_version, &mut faults)? {
+                self.commit(draft)?;
+            }
+        }
+        Ok(faults)
+    }
+
+    /// What the ranks that are not lost have, staged where it has changed.
+    fn collect(&mut self, faults: &mut Vec<Fault>) -> Vec<Said> {
+        let lost: Vec<usize> = faults.iter().map(|fault| fault.rank).collect();
+        let first = (0..self.members.len()).find(|rank| !lost.contains(rank));
+        let has_moved = self.kept_policy_version != Some(self.policy_version);
+        let (limit, version) = (self.options.command_limit, self.version + 1);
+        let asked = side_by_side(&mut self.members, |index, member| {
+            if lost.contains(&member.rank) {
+                return None;
+            }
+            let cache = if member.is_changed { cache_name(version, member.rank) } else { String::new() };
+            let trainer = has_moved && Some(index) == first;
+            Some(stage(index, member, &Command::Stage { trainer, cache }, limit))
+        });
+        let mut said = Vec::new();
+        for asked in asked.into_iter().flatten() {
+            match asked {
+                Ok(one) => said.push(one),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        said
+    }
+
+    fn commit(&mut self, draft: Draft) -> Result<(), StatesError> {
+        let Draft { ledger, policy_version, mut parts, caches, is_new } = draft;
+        if !is_new {
+            return Ok(());
+        }
+        parts.push(self.states.stage(&self.agent, LEDGER, &ledger.to_bytes())?);
+        self.observer.reached(Boundary::AllStaged);
+        self.version = match self.states.commit(&self.agent, self.version, &parts) {
+            Ok(version) => version,
+            // The disk may have failed behind the moment that made it a version.
+            Err(error) => self.committed(&parts).ok_or(error)?,
+        };
+        self.observer.reached(Boundary::Committed);
+        for (member, held) in self.members.iter_mut().zip(caches) {
+            (member.caches, member.kept_claims, member.is_changed) = (held.caches, held.claims, false);
+        }
+        self.kept = ledger;
+        (self.kept_policy_version, self.policy_version) = (Some(policy_version), policy_version);
+        Ok(())
+    }
+
+    /// The number of the newest version if it is made of exactly these parts.
+    fn committed(&self, parts: &[Staged]) -> Option<u64> {
+        let newest = self.newest().ok().flatten()?;
+        let is_ours = newest.parts.iter().map(|part| &part.staged).eq(parts);
+        (is_ours && newest.number > self.version).then_some(newest.number)
+    }
+}

@@ -1,0 +1,84 @@
+//! What can go wrong with states that are kept.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A failed call to [`super::States`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatesError {
+    /// A key or part cannot have this name.
+    #[error(
+        "{name:?} cannot name a key or part: use 1 to 100 letters, digits, '-', '_' and '.', and no '.' in front"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The newest version is another one than was expected: somebody else has committed.
+    #[error(
+        "the newest version of {key:?} is {found}, and {expected} was expected; get it and begin from there"
+    )]
+    Conflict {
+        /// The key.
+        key: String,
+        /// What was expected.
+        expected: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// There is no such version or part.
+    #[error("{key:?} has no {what}")]
+    Missing {
+        /// The key.
+        key: String,
+        /// What was asked for.
+        what: String,
+    },
+    /// A part that a commit names was not staged, or two have one name.
+    #[error("{staged:?} cannot be committed to {key:?}: {reason}")]
+    NotStaged {
+        /// The key.
+        key: String,
+        /// The part.
+        staged: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Bytes are not what was written. Take another version, or another copy.
+    #[error("{path} is damaged: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The disk refused.
+    #[error("cannot {verb} {path}")]
+    Io {
+        /// What was being done.
+        verb: &'static str,
+        /// To which path.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another keeper of states failed in a way of its own.
+    #[error("{verb} failed")]
+    Other {
+        /// What was being done.
+        verb: &'static str,
+        /// What it said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl StatesError {
+    /// Says what was done to which path.
+    pub(super) fn io(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { verb, path, source }
+    }
+}

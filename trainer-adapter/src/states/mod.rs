@@ -1,0 +1,120 @@
+//! Where the states of agents are kept while no process has them: versions under a key, each made of parts.
+//!
+//! A *part* is a flat run of bytes with a name. Ranks stage parts, side by side and from processes of their own; nobody sees them.
+//! One commit by the coordinator makes staged parts, whole and in one moment, the next version. So a rank that is killed, or that
+//! outlives its coordinator, can leave bytes that nobody names, and nothing else.
+//!
+//! [`States`] is the seam: [`FileStates`] keeps versions in a folder, a store keeps them as objects.
+//!
+//! What whoever implements it has to hold
+//! - A version never changes and is seen whole or not at all, also after a crash of any process at any moment.
+//! - Of two commits that expect the same version, one succeeds.
+//! - Numbers of a key count from 1, without gaps.
+//! - At least the newest version and the one before it can be read.
+//! - What is read is what was staged, or an error: never other bytes.
+
+mod error;
+mod files;
+mod manifest;
+
+pub use error::StatesError;
+pub use files::FileStates;
+
+/// Which version of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The newest.
+    Latest,
+    /// This one.
+    Exact(u64),
+}
+
+/// A part that no version names yet, or that another version is to name once more.
+///
+/// Plain text without line breaks, so that it can be sent from the process that staged to the one that commits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Staged(pub String);
+
+/// A part of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartInfo {
+    /// Its name; no two parts of a version have the same.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// By which another version can name it once more, without a copy.
+    pub staged: Staged,
+}
+
+/// A version and its parts, in the order of the commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Its number.
+    pub number: u64,
+    /// Its parts.
+    pub parts: Vec<PartInfo>,
+}
+
+impl Version {
+    /// The part of this name.
+    pub fn part(&self, name: &str) -> Option<&PartInfo> {
+        self.parts.iter().find(|part| part.name == name)
+    }
+}
+
+/// Keeps states of agents in versions. See the module for what has to hold.
+///
+/// ```
+/// use forebay_trainer_adapter::states::{FileStates, States, Which};
+/// # let folder = tempfile::tempdir()?;
+/// let states = FileStates::open(folder.path())?;
+/// let staged = [states.stage("solver", "trainer", b"weights")?, states.stage("solver", "claims", b"none")?];
+/// assert_eq!(states.find("solver", Which::Latest)?, None, "nothing is seen before the commit");
+/// assert_eq!(states.commit("solver", 0, &staged)?, 1);
+/// assert_eq!(states.read("solver", Which::Latest, "trainer")?, b"weights");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait States: Send + Sync {
+    /// Keeps a part for a version to come.
+    ///
+    /// # Errors
+    /// [`StatesError::Name`], [`StatesError::Io`].
+    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError>;
+
+    /// Makes the parts the next version of the key, and gives its number. `expected` is the newest version, 0 if there is none.
+    ///
+    /// # Errors
+    /// [`StatesError::Conflict`] if the newest is another one, [`StatesError::NotStaged`] if a part is not there or named twice.
+    /// Nothing has changed then. After [`StatesError::Io`] the version may be there or not: ask for it.
+    fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError>;
+
+    /// A version, or nothing if the key has none, or not this one.
+    ///
+    /// # Errors
+    /// [`StatesError::Damaged`], [`StatesError::Name`], [`StatesError::Io`].
+    fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError>;
+
+    /// A part of a version, checked.
+    ///
+    /// # Errors
+    /// [`StatesError::Missing`] if there is no such version or part; otherwise as [`Self::find`].
+    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError>;
+}
+
+impl<S: States + ?Sized> States for std::sync::Arc<S> {
+    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
+        (**self).stage(key, part, bytes)
+    }
+
+    fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
+        (**self).commit(key, expected, parts)
+    }
+
+    fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
+        (**self).find(key, which)
+    }
+
+    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
+        (**self).read(key, which, part)
+    }
+}

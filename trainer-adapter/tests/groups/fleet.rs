@@ -1,0 +1,117 @@
+//! More agents than fit: eight on devices for two, and the same weights as on devices for eight.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_trainer_adapter::process_group::{Fleet, GroupError, GroupOptions, Life, Next, ProcessGroup};
+use forebay_trainer_adapter::scheduler::{
+    DeviceId, DeviceSlot, Node, Scheduler, SchedulerCounts, SchedulerError, SchedulerOptions,
+};
+
+use crate::budget;
+use crate::program::{
+    BATCHES, RANK_BYTES, STEPS, batches, expected_sha256, group, kept_sha256, launcher, states,
+};
+
+const AGENTS: usize = 8;
+const RANK_BYTES_TAKEN: u64 = 400;
+
+fn scheduler(device_bytes: u64) -> Scheduler {
+    let slot = DeviceSlot { id: DeviceId("a-0".into()), ordinal: 0, bytes: device_bytes };
+    let node = Node { name: "a".into(), devices: vec![slot] };
+    Scheduler::new(SchedulerOptions::default(), [node]).unwrap()
+}
+
+/// Trains all agents to the end, each on a thread of its own, and gives what was decided.
+fn train(folder: &Path, device_bytes: u64) -> SchedulerCounts {
+    let devices = folder.join("devices");
+    budget::make(&devices, "a-0", device_bytes);
+    let fleet = Fleet::new(scheduler(device_bytes));
+    let launcher = Arc::new(launcher(folder).variable(RANK_BYTES, RANK_BYTES_TAKEN.to_string()));
+    std::thread::scope(|scope| {
+        for index in 0..AGENTS {
+            let agent = format!("agent-{index}");
+            let group =
+                ProcessGroup::create(&agent, GroupOptions::default(), launcher.clone(), states(folder))
+                    .unwrap();
+            let mut member = fleet.join(group, RANK_BYTES_TAKEN).unwrap();
+            scope.spawn(move || {
+                for step in 0..STEPS {
+                    member.run(|group| one_call(group, &agent, step)).unwrap();
+                    // Between steps it is idle, and costs nothing.
+                    assert_eq!((member.group().life(), member.group().pids().len()), (Life::Suspended, 0));
+                }
+            });
+        }
+    });
+    assert_eq!(budget::used_bytes(&devices, "a-0"), 0);
+    fleet.counts()
+}
+
+/// A micro-batch, or the update behind the last one.
+fn one_call(group: &mut ProcessGroup, agent: &str, step: u64) -> Result<Next, GroupError> {
+    let next = batches(agent, step).into_iter().find(|batch| !group.ledger().has(&batch.claim));
+    match next {
+        Some(batch) => {
+            group.accumulate(&[batch])?;
+            Ok(Next::More)
+        }
+        None => {
+            group.apply()?;
+            Ok(Next::Idle)
+        }
+    }
+}
+
+// FX-56, FX-59. A rank that finds less memory than it was promised fails its group's start, so that it ends well shows that the
+// scheduler never gave out more than there is.
+#[test]
+fn eight_agents_on_memory_for_two_end_with_the_weights_of_memory_for_eight() {
+    let (two, eight) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let swapped = train(two.path(), 1_000);
+    let resident = train(eight.path(), AGENTS as u64 * RANK_BYTES_TAKEN);
+    for index in 0..AGENTS {
+        let agent = format!("agent-{index}");
+        let expected = expected_sha256(&agent);
+        assert_eq!(kept_sha256(two.path(), &agent).as_ref(), Some(&expected), "{agent}");
+        assert_eq!(kept_sha256(eight.path(), &agent).as_ref(), Some(&expected), "{agent}");
+    }
+    // With room for all nobody is suspended but for want of work: a start a step.
+    assert_eq!((resident.starts, resident.preemptions), (AGENTS as u64 * STEPS, 0));
+    // With room for two turns are short: most micro-batches end with a swap.
+    assert!(swapped.preemptions > (AGENTS * BATCHES) as u64, "{swapped:?}");
+    assert_eq!(swapped.remote_copies, 0);
+}
+
+// FX-72
+#[test]
+fn an_agent_that_no_node_could_hold_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new(scheduler(1_000));
+    let refused = fleet.join(group(folder.path(), "solver", 2), 10).unwrap_err();
+    assert!(matches!(refused, GroupError::Scheduler(SchedulerError::Unplaceable { .. })), "{refused}");
+}
+
+/// An agent whose work fails has no process and no room afterwards, and can go on; the others never notice.
+#[test]
+fn a_failure_of_one_agent_gives_its_room_back() {
+    let folder = tempfile::tempdir().unwrap();
+    budget::make(&folder.path().join("devices"), "a-0", 1_000);
+    let fleet = Fleet::new(scheduler(400));
+    let launcher = launcher(folder.path()).variable(RANK_BYTES, "400");
+    let group =
+        ProcessGroup::create("solver", GroupOptions::default(), Arc::new(launcher), states(folder.path()));
+    let mut member = fleet.join(group.unwrap(), 400).unwrap();
+    let batch = batches("solver", 0).remove(0);
+    let failed = member.run(|group| {
+        group.accumulate(std::slice::from_ref(&batch))?;
+        group.accumulate(std::slice::from_ref(&batch))?;
+        Ok(Next::More)
+    });
+    assert!(matches!(failed, Err(GroupError::ClaimTaken { .. })), "{failed:?}");
+    assert_eq!((member.group().life(), member.group().pids().len()), (Life::Suspended, 0));
+    assert!(member.group().ledger().has(&batch.claim), "what was done before is kept");
+    member.run(|group| one_call(group, "solver", 0)).unwrap();
+    let group = member.leave().unwrap();
+    assert_eq!(group.ledger().applied.len(), BATCHES);
+}
