@@ -21,7 +21,7 @@
 //! # Layout
 //! In reading order: [`session`](Session), `statement` (what is refused), `plan`, [`stream`](RowStream) and `runtime` (the
 //! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and `scan` (how rows come out of a
-//! snapshot), `archive` (versions that left the store), `functions` (of the field),
+//! snapshot), `archive` (versions that left the store), `functions` (of the field), `history` (when steps were committed),
 //! `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
 //!
 //! This crate knows DataFusion, and nobody else does: its types do not appear in the interface. Arrow's do.
@@ -34,6 +34,7 @@ mod catalog;
 mod compact;
 mod error;
 mod functions;
+mod history;
 mod listing;
 mod options;
 mod placeholder;
