@@ -128,7 +128,7 @@ impl SchemaProvider for SystemTables {
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        system::table(name, &self.0)
+        system::table(name, &Catalogs(self.0.clone()))
     }
 
     fn table_exist(&self, name: &str) -> bool {

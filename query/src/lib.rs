@@ -13,15 +13,16 @@
 //!
 //! # What can be asked
 //! The tables of agents are `forebay.public.NAME` (so `SELECT * FROM solver` works), and what the engine knows of itself
-//! is in `forebay.system`: `tables`, `columns`, `consumers`, `claims`, `steps`, `policies`, `objects`, `extents`, `pins`,
-//! `settings`, `stats`. The past is `as_of('solver', step => 12)`, ancestry `lineage('solver/q1_0_0')`. `information_schema` is there
-//! too. `docs/sql.md` lists the columns, with examples that a test runs.
+//! is in `forebay.system`: `tables`, `columns`, `consumers`, `claims`, `episodes`, `instances`, `steps`, `policies`,
+//! `objects`, `extents`, `pins`, `settings`, `stats`. The past is `as_of('solver', step => 12)`, ancestry
+//! `lineage('solver/q1_0_0')`. `information_schema` is there too. `docs/sql.md` lists the columns, with examples that a test
+//! runs.
 //!
 //! # Layout
 //! In reading order: [`session`](Session), `statement` (what is refused), `plan`, [`stream`](RowStream) and `runtime` (the
-//! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and
-//! `scan` (how rows come out of a snapshot), `archive` (versions that left the store), `functions` (of the field), `travel` (the past, ancestry), `system` (a file a
-//! table), `answer` and `render`.
+//! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and `scan` (how rows come out of a
+//! snapshot), `archive` (versions that left the store), `functions` (of the field), `history` (when steps were committed),
+//! `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
 //!
 //! This crate knows DataFusion, and nobody else does: its types do not appear in the interface. Arrow's do.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
@@ -33,6 +34,7 @@ mod catalog;
 mod compact;
 mod error;
 mod functions;
+mod history;
 mod listing;
 mod options;
 mod placeholder;

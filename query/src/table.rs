@@ -7,14 +7,13 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::stats::Precision;
 use datafusion::common::{DFSchema, Statistics};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use forebay_store::TableSnapshot;
 
-use crate::scan::{Scan, statistics};
+use crate::scan::{Scan, table_statistics};
 
 /// One agent's table.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ impl TableProvider for AgentTable {
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        Some(statistics(Precision::Exact(self.0.row_count()), &self.0.arrow_schema()))
+        Some(table_statistics(&self.0))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> PlanResult<Vec<TableProviderFilterPushDown>> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use datafusion::common::plan_err;
+use datafusion::error::{DataFusionError, Result as PlanResult};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
@@ -12,6 +14,7 @@ use super::folder::Archive;
 use super::layout::{COMMITS, ManifestName};
 use super::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::error::{Cause, Error, Result};
+use crate::history::{CommittedStep, History};
 
 /// How many manifests are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -35,6 +38,59 @@ impl Contents {
     /// Whether a version of that table is in the archive.
     pub(crate) fn has_table(&self, name: &str) -> bool {
         self.tables.contains_key(name)
+    }
+
+    /// A step that was committed while an archived version of a table was current.
+    ///
+    /// # Errors
+    /// When it is not in the archive, or the archive does not tell.
+    pub(crate) fn step(&self, table: &str, wanted: u64) -> PlanResult<CommittedStep> {
+        let history = self.history(table);
+        match (history.step(wanted), history.last()) {
+            (Some(step), _) => Ok(step),
+            (None, Some(last)) if self.has_history(table) => {
+                plan_err!("step {wanted} is not in the archive; the last one that is is {}", last.step)
+            }
+            _ => Err(self.no_history(table)),
+        }
+    }
+
+    /// The step that ended an archived version of a table.
+    ///
+    /// # Errors
+    /// As for [`step`](Self::step).
+    pub(crate) fn end_of_version(&self, table: &str, version: u64) -> PlanResult<CommittedStep> {
+        let newest = self.manifests(table).map(|manifest| manifest.version).max();
+        match (self.history(table).end_of(version), newest) {
+            (Some(step), Some(newest)) if version <= newest => Ok(step),
+            (_, Some(newest)) if self.has_history(table) => {
+                plan_err!("version {version} is not in the archive; the newest one that is is {newest}")
+            }
+            _ => Err(self.no_history(table)),
+        }
+    }
+
+    fn history(&self, table: &str) -> History {
+        self.manifests(table).flat_map(|manifest| manifest.steps.iter().copied()).collect()
+    }
+
+    /// Whether every version of a table came with its steps.
+    fn has_history(&self, table: &str) -> bool {
+        self.manifests(table).all(|manifest| !manifest.steps.is_empty())
+    }
+
+    fn no_history(&self, table: &str) -> DataFusionError {
+        let fault = ArchiveFault::NoHistory { table: table.to_owned() };
+        match &self.archive {
+            Some(archive) => DataFusionError::External(Box::new(archive.fault(fault))),
+            None => DataFusionError::Plan(format!("table '{table}' not found")),
+        }
+    }
+
+    /// The sound manifests of a table.
+    fn manifests(&self, table: &str) -> impl Iterator<Item = &Manifest> {
+        let versions = self.tables.get(table).into_iter().flat_map(BTreeMap::values);
+        versions.filter_map(|found| found.as_deref().ok())
     }
 
     /// The archive and what it holds of a table, if it holds something.

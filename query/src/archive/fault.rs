@@ -47,4 +47,9 @@ pub enum ArchiveFault {
          from the store. Run it again"
     )]
     Mismatch { table: String, version: u64, reason: String },
+    #[error(
+        "it does not hold when the steps of {table} were committed: a version of it was moved there before one was, or by a \
+         program that did not keep that; ask beside the store, with --dir DIR --archive URL"
+    )]
+    NoHistory { table: String },
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::checksum::BLOCK_BYTES;
 use super::folder::FORMAT;
 use super::layout::{ManifestName, is_part, version_folder};
+use crate::history::CommittedStep;
 
 /// More than any manifest has, in bytes: one of a terabyte has 42 MB.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
@@ -40,6 +41,10 @@ pub(super) struct Manifest {
     /// The columns: an Arrow IPC stream without batches, in base64.
     pub(super) schema: String,
     pub(super) files: Vec<PartFile>,
+    /// The steps that were committed while the version was current, the one that ended it included. Empty where a program
+    /// wrote it that did not keep them.
+    #[serde(default)]
+    pub(super) steps: Vec<CommittedStep>,
 }
 
 /// One file of a version.
@@ -178,6 +183,7 @@ mod tests {
             archived_at: String::new(),
             schema: encode_columns(&schema).unwrap(),
             files: vec![PartFile::new("part-00-0.parquet".to_owned(), 300_000, 8, vec![1, 2])],
+            steps: Vec::new(),
         }
     }
 
@@ -187,6 +193,16 @@ mod tests {
         let read = Manifest::decode(&written.encode(), &written.name()).unwrap();
         assert_eq!((&read.files, read.commit, read.rows), (&written.files, 77, 8));
         assert_eq!(read.columns().unwrap().field(0).name(), "reward");
+    }
+
+    #[test]
+    fn one_that_was_written_without_steps_is_read_as_having_none() {
+        let written = String::from_utf8(manifest().encode()).unwrap();
+        let line = written.lines().next().unwrap().replace(r#","steps":[]"#, "");
+        assert!(!line.contains("steps"), "{line}");
+        let bytes = format!("{line}\ncrc32c {:08x}\n", crc32c::crc32c(line.as_bytes()));
+        let read = Manifest::decode(bytes.as_bytes(), &manifest().name()).unwrap();
+        assert_eq!((read.rows, read.steps), (8, Vec::new()));
     }
 
     #[test]

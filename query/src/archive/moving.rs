@@ -20,6 +20,7 @@ use super::manifest::{ArchivedFile, Manifest, encode_columns};
 use super::reader::Reader;
 use super::upload::{self, Written};
 use crate::error::{Cause, Error, Result};
+use crate::history::History;
 
 /// How many rows are digested at a time.
 const DIGEST_ROWS: usize = 4096;
@@ -110,6 +111,7 @@ impl<'a> Move<'a> {
             archived_at: self.store.clock().now().to_string(),
             schema: encode_columns(&seen.arrow_schema()).map_err(|error| self.mismatch(error.to_string()))?,
             files,
+            steps: History::of_policy(self.store, seen.policy()).of_version(self.version),
         };
         let paths: Vec<Path> = manifest.files.iter().map(|file| manifest.path_of(file)).collect();
         self.archive.sync(&paths)?;

@@ -15,6 +15,7 @@ mod columns;
 mod pruning;
 mod sieve;
 mod stage;
+mod statistics;
 mod stream;
 
 use std::fmt;
@@ -22,7 +23,6 @@ use std::sync::Arc;
 
 use arrow_schema::{Fields, Schema};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
 use datafusion::error::Result as PlanResult;
@@ -97,18 +97,17 @@ impl Scan {
         Scan { outputs, properties, ..self }
     }
 
-    fn row_count(&self, partition: Option<usize>) -> Precision<usize> {
-        let parts = match partition {
-            Some(partition) => self.partitions.get(partition).map(Vec::as_slice).unwrap_or_default().iter(),
-            None => return self.bounded(self.table.row_count(), self.partitions.len()),
+    /// What is known of the rows of one partition, or of all: bounds, where filters or a limit leave some out.
+    fn statistics(&self, partition: Option<usize>) -> PlanResult<Statistics> {
+        let partitions = match partition {
+            Some(partition) => self.partitions.get(partition..=partition).unwrap_or_default(),
+            None => &self.partitions,
         };
-        self.bounded(parts.map(Part::row_count).sum(), 1)
-    }
-
-    fn bounded(&self, rows: usize, partitions: usize) -> Precision<usize> {
-        let rows = self.fetch.map_or(rows, |fetch| rows.min(fetch.saturating_mul(partitions)));
-        let sure = self.filters.is_empty() && (self.fetch.is_none() || partitions == 1);
-        if sure { Precision::Exact(rows) } else { Precision::Inexact(rows) }
+        let known = statistics::of_parts(&self.table, &self.outputs, partitions.iter().flatten());
+        let known = known.with_fetch(self.fetch, 0, partitions.len())?;
+        // A limit is one of each partition, and some may have less.
+        let sure = self.filters.is_empty() && (self.fetch.is_none() || partitions.len() == 1);
+        Ok(if sure { known } else { known.to_inexact() })
     }
 }
 
@@ -123,9 +122,12 @@ fn properties(outputs: &[Output], partitions: usize) -> Arc<PlanProperties> {
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
-/// What is known of so many rows before they are read.
-pub(crate) fn statistics(rows: Precision<usize>, schema: &Schema) -> Statistics {
-    Statistics { num_rows: rows, ..Statistics::new_unknown(schema) }
+/// What is known of a table before it is read.
+pub(crate) fn table_statistics(table: &TableSnapshot) -> Statistics {
+    let schema = table.arrow_schema();
+    let outputs: Vec<Output> = (0..schema.fields().len()).map(|at| Output::column(&schema, at)).collect();
+    let parts: Vec<Part> = table.parts().collect();
+    statistics::of_parts(table, &outputs, parts.iter())
 }
 
 impl DisplayAs for Scan {
@@ -201,7 +203,7 @@ impl ExecutionPlan for Scan {
         _inputs: &[Arc<Statistics>],
         arguments: &StatisticsArgs,
     ) -> PlanResult<Arc<Statistics>> {
-        Ok(Arc::new(statistics(self.row_count(arguments.partition()), &self.schema())))
+        self.statistics(arguments.partition()).map(Arc::new)
     }
 
     fn supports_limit_pushdown(&self) -> bool {

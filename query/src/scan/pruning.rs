@@ -20,6 +20,8 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use forebay_store::{Part, SampleId, TableSnapshot};
 
+use super::statistics::VERSION;
+
 /// The parts that may have a row that all filters let through. What cannot be told keeps a part.
 pub(super) fn kept(
     table: &TableSnapshot,
@@ -49,7 +51,7 @@ struct Known<'a> {
 
 impl Known<'_> {
     fn versions(&self, column: &Column, bound: fn(&Part) -> Option<u64>) -> Option<ArrayRef> {
-        (column.name() == "policy_version")
+        (column.name() == VERSION)
             .then(|| Arc::new(UInt64Array::from_iter(self.parts.iter().map(bound))) as ArrayRef)
     }
 

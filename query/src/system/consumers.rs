@@ -17,5 +17,9 @@ pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
         .numbers("processing_rows", consumers.iter().map(|consumer| consumer.processing_rows))
         .numbers("future_rows", consumers.iter().map(|consumer| consumer.future_rows))
         .numbers("current_version", consumers.iter().map(|consumer| consumer.current_version))
+        .optional_numbers(
+            "group_members",
+            consumers.iter().map(|consumer| consumer.group_members.map(u64::from)),
+        )
         .batch(consumers.len())
 }

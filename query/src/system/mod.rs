@@ -1,15 +1,19 @@
 //! What the engine knows of itself, as tables: `forebay.system.*`.
 //!
-//! A file a table; each turns a [`Moment`] into columns. To add one, write its file and name it in `TABLES`.
+//! A file a table; each turns a [`Moment`] into columns, or the tables of agents into a view. To add one, write its file
+//! and name it in `TABLES`.
 //!
-//! `tables` and `columns` come from the query's snapshot, so they and the tables of agents show one instant. `consumers`,
-//! `claims`, `steps` and `policies` are read right after it, never before: a claim or step that a row names is there.
+//! `tables`, `columns` and `episodes` come from the query's snapshot, so they and the tables of agents show one instant.
+//! `consumers`, `claims`, `instances`, `steps` and `policies` are read right after it, never before: a claim or step that a
+//! row names is there.
 
 mod claims;
 mod columns;
 mod consumers;
+mod episodes;
 mod extents;
 mod fields;
+mod instances;
 mod objects;
 mod pins;
 mod policies;
@@ -27,6 +31,7 @@ use datafusion::error::Result as PlanResult;
 use forebay_store::{Snapshot, Store};
 
 use crate::archive::Contents;
+use crate::catalog::Catalogs;
 
 /// What one query sees of a store.
 #[derive(Debug)]
@@ -47,20 +52,28 @@ impl Moment {
 }
 
 /// How a system table is made.
-type Make = fn(&Moment) -> Result<RecordBatch, ArrowError>;
+#[derive(Clone, Copy)]
+enum Make {
+    /// At once, when a query names it.
+    Rows(fn(&Moment) -> Result<RecordBatch, ArrowError>),
+    /// As a SELECT over the tables of agents.
+    View(fn(&Catalogs) -> PlanResult<Arc<dyn TableProvider>>),
+}
 
-const TABLES: [(&str, Make); 11] = [
-    ("tables", tables::make),
-    ("columns", columns::make),
-    ("consumers", consumers::make),
-    ("claims", claims::make),
-    ("steps", steps::make),
-    ("policies", policies::make),
-    ("objects", objects::make),
-    ("extents", extents::make),
-    ("pins", pins::make),
-    ("settings", settings::make),
-    ("stats", stats::make),
+const TABLES: [(&str, Make); 13] = [
+    ("tables", Make::Rows(tables::make)),
+    ("columns", Make::Rows(columns::make)),
+    ("consumers", Make::Rows(consumers::make)),
+    ("claims", Make::Rows(claims::make)),
+    ("episodes", Make::View(episodes::view)),
+    ("instances", Make::Rows(instances::make)),
+    ("steps", Make::Rows(steps::make)),
+    ("policies", Make::Rows(policies::make)),
+    ("objects", Make::Rows(objects::make)),
+    ("extents", Make::Rows(extents::make)),
+    ("pins", Make::Rows(pins::make)),
+    ("settings", Make::Rows(settings::make)),
+    ("stats", Make::Rows(stats::make)),
 ];
 
 /// The names of the system tables.
@@ -69,8 +82,13 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The system table of that name.
-pub(crate) fn table(name: &str, moment: &Moment) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+pub(crate) fn table(name: &str, catalogs: &Catalogs) -> PlanResult<Option<Arc<dyn TableProvider>>> {
     let Some((_, make)) = TABLES.into_iter().find(|(table, _)| *table == name) else { return Ok(None) };
-    let batch = make(moment)?;
-    Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    match make {
+        Make::View(make) => make(catalogs).map(Some),
+        Make::Rows(make) => {
+            let batch = make(catalogs.moment())?;
+            Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+        }
+    }
 }

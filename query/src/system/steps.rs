@@ -16,6 +16,8 @@ pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
         .numbers("step", steps.iter().map(|step| step.step))
         .texts("state", steps.iter().map(|step| step.progress.as_str()))
         .numbers("rows", steps.iter().map(|step| step.rows))
+        .numbers("planned_rows", steps.iter().map(|step| step.planned_rows))
+        .numbers("planned_groups", steps.iter().map(|step| step.planned_groups))
         .times("begun_at", steps.iter().map(|step| step.begun_at))
         .optional_times("ended_at", steps.iter().map(|step| step.ended_at))
         .lists("updates", steps.iter().map(|step| step.updates.len()), moved)?

@@ -15,10 +15,11 @@ use datafusion::common::{Column, ScalarValue, plan_err};
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit, when};
-use forebay_store::{StepInfo, StepProgress, Timestamp};
+use forebay_store::Timestamp;
 
 use super::{number, text};
 use crate::catalog::Catalogs;
+use crate::history::{CommittedStep, History};
 
 /// What is not known of the past.
 const NOT_KEPT: [&str; 4] = ["is_processing", "state", "claim", "excluded_reason"];
@@ -49,7 +50,7 @@ impl TableFunctionImpl for AsOf {
             return plan_err!("table '{table}' not found");
         };
         let then = match kind.to_lowercase().as_str() {
-            "step" => self.after_step(value)?,
+            "step" => self.after_step(table, value)?,
             "version" => self.last_of_version(table, value)?,
             other => return plan_err!("as_of takes step => n or version => n, not {other}"),
         };
@@ -58,39 +59,53 @@ impl TableFunctionImpl for AsOf {
 }
 
 impl AsOf {
-    fn committed(&self) -> impl Iterator<Item = StepInfo> {
-        let steps = self.0.moment().store.steps().into_iter();
-        steps.filter(|step| step.progress == StepProgress::Committed)
-    }
-
-    fn after_step(&self, wanted: u64) -> PlanResult<Then> {
-        let found = self.committed().find(|step| step.step == wanted);
-        let time = found.and_then(|step| step.ended_at);
-        match (time, self.committed().map(|step| step.step).max()) {
-            (Some(time), _) => Ok(Then { time, step: wanted }),
-            (None, Some(last)) => plan_err!("step {wanted} is not committed; the last one that is is {last}"),
+    fn after_step(&self, table: &str, wanted: u64) -> PlanResult<Then> {
+        let Some((policy, _)) = self.live(table) else {
+            return self.0.moment().archived.step(table, wanted).map(Then::after);
+        };
+        let history = self.of_policy(&policy);
+        match (history.step(wanted), history.last()) {
+            (Some(step), _) => Ok(Then::after(step)),
+            (None, Some(last)) => {
+                plan_err!("step {wanted} is not committed; the last one that is is {}", last.step)
+            }
             (None, None) => plan_err!("step {wanted} is not committed; no step is yet"),
         }
     }
 
     fn last_of_version(&self, table: &str, wanted: u64) -> PlanResult<Then> {
-        let shown = self.0.moment().snapshot.table(table).ok();
-        let Some(shown) = shown else { return plan_err!("table '{table}' not found") };
-        if wanted > shown.current_version() {
-            let (policy, current) = (shown.policy(), shown.current_version());
+        let Some((policy, current)) = self.live(table) else {
+            return self.0.moment().archived.end_of_version(table, wanted).map(Then::before);
+        };
+        if wanted > current {
             return plan_err!(
                 "version {wanted} of policy {policy:?} is not there yet; the current one is {current}"
             );
         }
-        let moves = |step: &StepInfo| {
-            step.updates.iter().any(|(policy, version)| policy == shown.policy() && *version > wanted)
-        };
-        // The step that ended the version; all before it are committed by then.
-        let end = self.committed().filter(moves).min_by_key(|step| step.step);
-        Ok(match end.and_then(|step| Some((step.step, step.ended_at?))) {
-            Some((step, time)) => Then { time: Timestamp(time.0 - 1), step: step - 1 },
-            None => Then { time: Timestamp(i64::MAX), step: u64::MAX },
-        })
+        let end = self.of_policy(&policy).end_of(wanted);
+        Ok(end.map_or(Then { time: Timestamp(i64::MAX), step: u64::MAX }, Then::before))
+    }
+
+    /// The policy of a table that the store has, and its current version.
+    fn live(&self, table: &str) -> Option<(String, u64)> {
+        let shown = self.0.moment().snapshot.table(table).ok()?;
+        Some((shown.policy().to_owned(), shown.current_version()))
+    }
+
+    fn of_policy(&self, policy: &str) -> History {
+        History::of_policy(&self.0.moment().store, policy)
+    }
+}
+
+impl Then {
+    /// Right after a step was committed.
+    fn after(step: CommittedStep) -> Self {
+        Then { time: step.ended_at(), step: step.step }
+    }
+
+    /// Right before a step was committed; all before it are by then.
+    fn before(step: CommittedStep) -> Self {
+        Then { time: Timestamp(step.ended_at().0 - 1), step: step.step - 1 }
     }
 }
 

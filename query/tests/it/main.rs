@@ -6,6 +6,7 @@ mod archive;
 mod chosen;
 mod differential;
 mod documented;
+mod episodes;
 mod fixture;
 mod freshness;
 mod functions;

@@ -1,8 +1,8 @@
 //! What a scan leaves out, and that the answers stay what they are.
 
 use forebay_query::{Options, Session};
-use forebay_store::{CHUNK_ROWS, NewRow, Value};
-use serde_json::json;
+use forebay_store::{CHUNK_ROWS, Delete, NewRow, Origin, Value};
+use serde_json::{Value as Json, json};
 
 use crate::fixture::{PROMPT, Run};
 
@@ -54,6 +54,38 @@ fn parts_of_other_versions_are_never_looked_at() {
         assert!(plan.contains(&format!("parts_pruned={pruned}")), "{condition}: {plan}");
         assert_eq!(run.column(&sql).len(), rows, "{condition}");
     }
+}
+
+/// Each question with whether rows have to be looked at for it.
+#[test]
+fn what_the_parts_know_is_told_without_a_look_at_a_row() {
+    let run = large();
+    let solver = run.store.table("solver").unwrap();
+    let all = "SELECT count(*) AS n, min(policy_version) AS low, max(policy_version) AS high FROM solver";
+    let check = |sql: &str, looked_at: bool, expected: Json| {
+        let plan = plan(&run, sql);
+        assert_eq!(plan.contains("Scan:"), looked_at, "{sql}: {plan}");
+        assert_eq!(run.rows(sql), [expected], "{sql}");
+    };
+    let rows = 3 * CHUNK_ROWS;
+    check(all, false, json!({"n": rows, "low": 0, "high": 2}));
+    check("SELECT count(sample_id) AS n, count(turn) AS m FROM solver", false, json!({"n": rows, "m": rows}));
+    check("SELECT count(reward) AS n FROM solver", true, json!({"n": rows - rows.div_ceil(11)}));
+    let of_two = format!("{all} WHERE policy_version > 0");
+    check(&of_two, true, json!({"n": 2 * CHUNK_ROWS, "low": 1, "high": 2}));
+    let limited =
+        "SELECT count(*) AS n, max(policy_version) AS high FROM (SELECT policy_version FROM solver LIMIT 5)";
+    check(limited, true, json!({"n": 5, "high": 0}));
+
+    let last =
+        |input: u32| solver.find(2, &format!("q{input}_{}_{}", input % 2, 0).parse().unwrap()).unwrap();
+    solver.delete(&Delete::rows([last(1500)]).force()).unwrap();
+    check(all, true, json!({"n": rows - 1, "low": 0, "high": 2}));
+    solver.delete(&Delete::version(2).force()).unwrap();
+    check(all, false, json!({"n": 2 * CHUNK_ROWS, "low": 0, "high": 1}));
+    let origin = Origin { peer: "berlin".to_owned(), round: 1 };
+    solver.insert_row(NewRow::new(9, "x_0_0").unwrap().external(&origin), []).unwrap();
+    check(all, true, json!({"n": 2 * CHUNK_ROWS + 1, "low": 0, "high": 9}));
 }
 
 #[test]

@@ -146,7 +146,9 @@ fn the_catalog_can_be_explored() {
         "system.claims",
         "system.columns",
         "system.consumers",
+        "system.episodes",
         "system.extents",
+        "system.instances",
         "system.objects",
         "system.pins",
         "system.policies",
@@ -166,7 +168,7 @@ fn the_catalog_can_be_explored() {
 #[test]
 fn an_empty_store_has_empty_tables() {
     let run = Run::empty();
-    for table in ["tables", "columns", "consumers", "claims", "steps", "policies"] {
+    for table in ["tables", "columns", "consumers", "claims", "episodes", "instances", "steps", "policies"] {
         assert_eq!(run.rows(&format!("SELECT * FROM system.{table}")), Vec::<Json>::new(), "{table}");
     }
 }

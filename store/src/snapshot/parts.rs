@@ -24,6 +24,7 @@ pub struct Part {
     number: usize,
     rows: usize,
     versions: Option<RangeInclusive<u64>>,
+    whole: bool,
 }
 
 impl Part {
@@ -36,6 +37,11 @@ impl Part {
     /// bounded by anything.
     pub fn versions(&self) -> Option<RangeInclusive<u64>> {
         self.versions.clone()
+    }
+
+    /// Whether no row of it was removed. Then both bounds of its versions are versions of rows that are there.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 }
 
@@ -65,7 +71,7 @@ impl TableSnapshot {
             let rows = chunk.len() - summary.removed as usize;
             let bounded = summary.version_max != EXTERNAL_VERSION;
             let versions = bounded.then_some(summary.version_min..=summary.version_max);
-            (rows > 0).then_some(Part { number, rows, versions })
+            (rows > 0).then_some(Part { number, rows, versions, whole: summary.removed == 0 })
         })
     }
 

@@ -25,6 +25,9 @@ pub struct ConsumerInfo {
     pub processing_rows: u64,
     /// The version of the table's policy at which these counts were made.
     pub current_version: u64,
+    /// How many members a group has that it takes, unless a group was told another number; `None` where it takes rows
+    /// one by one.
+    pub group_members: Option<u32>,
 }
 
 impl State {
@@ -72,6 +75,7 @@ impl State {
                     future_rows: future as u64,
                     processing_rows: processing.get(&(index, consumed.table)).copied().unwrap_or(0),
                     current_version: self.current_version(consumed.table),
+                    group_members: consumer.grouping.map(|grouping| grouping.size),
                 });
             }
         }

@@ -129,6 +129,11 @@ pub struct StepInfo {
     pub ended_at: Option<Timestamp>,
     /// Rows that it consumed.
     pub rows: u64,
+    /// Rows that its plan counts; 0 where it names groups, and once the plan is forgotten, as it is when all rows of the
+    /// step are deleted.
+    pub planned_rows: u64,
+    /// Groups that its plan names; 0 where it counts rows, and once it is forgotten.
+    pub planned_groups: u64,
     /// Policies that it moved, with the version they moved to.
     pub updates: Vec<(String, u64)>,
 }
@@ -137,7 +142,9 @@ impl StepInfo {
     pub(crate) fn new(step: u64, state: &StepState, policies: &[PolicyState]) -> Self {
         let named = |update: &StepUpdate| (policies[update.policy].name.to_string(), update.version);
         let updates = state.updates.iter().map(named).collect();
+        let planned_rows = state.planned.iter().map(|planned| planned.rows).sum();
+        let planned_groups = state.planned.iter().map(|planned| planned.groups.len() as u64).sum();
         let &StepState { progress, begun_at, ended_at, rows, .. } = state;
-        StepInfo { step, progress, begun_at, ended_at, rows, updates }
+        StepInfo { step, progress, begun_at, ended_at, rows, planned_rows, planned_groups, updates }
     }
 }

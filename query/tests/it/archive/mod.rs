@@ -6,6 +6,7 @@ mod fixture;
 mod meddling;
 mod moving;
 mod others;
+mod past;
 mod python;
 mod reading;
 mod s3;

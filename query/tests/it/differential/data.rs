@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_query::Session;
+use forebay_query::{Archive, ArchiveRule, Archiver, Session};
 use forebay_store::{
     Consumer, DataType, Element, GroupBy, MicroBatch, NewRow, Options, Purpose, Schema, SimulatedClock,
     StepPlan, Store, Table, Timestamp, Value, Wait,
 };
+use object_store::memory::InMemory;
 use tempfile::TempDir;
 
 use super::dice::Dice;
@@ -51,6 +52,16 @@ impl Data {
             }
         }
         data
+    }
+
+    /// An archive with what is over, versions 0 and 1, which leave the store.
+    pub(super) fn archived(&self) -> Archive {
+        let archive = Archive::in_store("memory:///archive", Arc::new(InMemory::new()));
+        let archiver = Archiver::new(&self.store, &archive, ArchiveRule::keep_versions(1)).unwrap();
+        let moved = std::iter::from_fn(|| archiver.run_once().unwrap());
+        let moved: Vec<u64> = moved.map(|(due, _)| due.version).collect();
+        assert_eq!(moved, [0, 0, 1, 1], "of both tables");
+        archive
     }
 
     fn fill(&self, version: u64, dice: &mut Dice) {

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use forebay_query::{Format, Session};
+use forebay_query::{Format, Options, Session};
 use parquet::arrow::ArrowWriter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -157,6 +157,24 @@ fn answers_are_duckdbs() {
     assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n\n"));
     let rows: usize = answers.values().map(|answered| answered.rows.len()).sum();
     assert!(rows > 1000, "questions that nothing answers say nothing");
+}
+
+/// Questions whose rows are all archived have the same answers where the store is gone.
+#[test]
+fn answers_of_an_archive_alone_are_duckdbs() {
+    let data = Data::new();
+    let archive = data.archived();
+    let alone = Session::of_archive(&archive, &Options::default()).unwrap();
+    let answers: BTreeMap<String, Answered> =
+        serde_json::from_str(&std::fs::read_to_string(ANSWERS).unwrap()).unwrap();
+    let archived: Vec<Question> =
+        questions().into_iter().filter(|question| question.name.starts_with("archived: ")).collect();
+    assert!(archived.len() >= 2);
+    for question in &archived {
+        let theirs = &answers[&question.name].rows;
+        assert!(!theirs.is_empty());
+        assert_eq!(compare(&alone, question, theirs), None);
+    }
 }
 
 /// Random questions asked of both.

@@ -177,6 +177,24 @@ SELECT count(*) AS n, count(r) AS scored, sum(r) AS s, count(t) AS trained FROM 
   SELECT CASE WHEN reward_at <= (SELECT ended_at FROM steps WHERE step = 2) OR s.step <= 2 THEN reward END AS r,
          CASE WHEN s.step <= 2 THEN s.step END AS t
   FROM solver s WHERE created_at <= (SELECT ended_at FROM steps WHERE step = 2)) u;
+-- archived: as of a step
+SELECT policy_version AS v, count(*) AS n, count(reward) AS scored, sum(reward) AS s, count(step) AS trained
+FROM as_of('solver', step => 1) WHERE policy_version < 2 GROUP BY 1 ORDER BY 1;
+-- duckdb: archived: as of a step
+SELECT v, count(*) AS n, count(r) AS scored, sum(r) AS s, count(t) AS trained FROM (
+  SELECT policy_version AS v, CASE WHEN s.step <= 1 THEN s.step END AS t,
+         CASE WHEN reward_at <= (SELECT ended_at FROM steps WHERE step = 1) OR s.step <= 1 THEN reward END AS r
+  FROM solver s WHERE created_at <= (SELECT ended_at FROM steps WHERE step = 1) AND policy_version < 2) u
+GROUP BY 1 ORDER BY 1;
+-- archived: as of a version
+SELECT sample_id, attempt, reward_status, round(CAST(reward AS DOUBLE), 6) AS reward, step
+FROM as_of('checker', version => 1) WHERE policy_version < 2 AND turn = 0 ORDER BY 1, 2, policy_version LIMIT 80;
+-- duckdb: archived: as of a version
+WITH ended AS (SELECT ended_at - INTERVAL 1 MICROSECOND AS moment FROM steps WHERE step = 2)
+SELECT sample_id, attempt, reward_status AND (reward_at <= moment OR coalesce(s.step <= 1, false)) AS reward_status,
+       CASE WHEN reward_at <= moment OR s.step <= 1 THEN round(reward::DOUBLE, 6) END AS reward,
+       CASE WHEN s.step <= 1 THEN s.step END AS step
+FROM checker s, ended WHERE created_at <= moment AND policy_version < 2 AND turn = 0 ORDER BY 1, 2, policy_version LIMIT 80;
 -- samples of a step
 SELECT s.step, t.rows AS counted, count(*) AS n FROM solver s JOIN system.steps t ON s.step = t.step GROUP BY 1, 2 ORDER BY 1;
 -- duckdb: samples of a step
