@@ -17,8 +17,10 @@ pub mod config;
 mod duties;
 pub mod reasoning;
 pub mod run;
+mod states;
 
 pub use duties::Duties;
+pub use states::ObjectStates;
 pub use forebay_client as client;
 pub use forebay_pipeline as pipeline;
 pub use forebay_query as query;

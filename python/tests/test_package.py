@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 import forebay
 from forebay import _forebay
 
@@ -73,8 +75,9 @@ def test_the_stubs_name_all_that_there_is_and_nothing_else():
     assert (pathlib.Path(forebay.__file__).parent / "py.typed").exists()
 
 
-def test_the_first_program_of_the_documentation_runs(path):
-    text = (HERE.parent.parent / "docs" / "python.md").read_text()
+@pytest.mark.parametrize("document", ["python.md", "objects.md"])
+def test_the_programs_of_the_documentation_run(path, document):
+    text = (HERE.parent.parent / "docs" / document).read_text()
     programs = [block.split("```")[0] for block in text.split("```python\n")[1:]]
     assert programs
     run("\n".join(programs).replace("run/", f"{path}-"))

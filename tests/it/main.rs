@@ -8,6 +8,7 @@ mod bad_input;
 mod documents;
 mod repeatable;
 mod sql;
+mod process_groups;
 mod stored;
 mod support;
 mod survives;

@@ -1,0 +1,235 @@
+//! States of agents as objects of a store, for process groups ([`forebay_trainer_adapter::process_group`]).
+//!
+//! A part is an object of its own, found by nobody but who knows its name; a version is an object that names its parts, committed
+//! by comparing the newest version with what was expected. So ranks set parts side by side, each from a process of its own and,
+//! as neighbours of the store's server, into shared memory; and a part that has not changed is named again instead of written.
+//!
+//! A commit removes what neither it nor the version before it names: parts of older versions, and what ranks have left that were
+//! killed. Whoever is between setting parts and committing them then is another coordinator, whose commit is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::client::{self, ObjectShown, Objects};
+use crate::store::{Dtype, Expected, Kind, Randomness, SystemRandomness, TensorBytes, Which as Newest};
+use forebay_trainer_adapter::states::{PartInfo, Staged, States, StatesError, Version, Which};
+
+/// What a part's metadata call its key, and its name.
+const OF_KEY: &str = "state";
+const OF_PART: &str = "part";
+/// And its length: an object's payload is filled up.
+const BYTES: &str = "bytes";
+/// The tensor that a part's or a version's object has.
+const TENSOR: &str = "bytes";
+/// The longest name of a key or part.
+const NAME_BYTES_MAX: usize = 50;
+
+/// States as objects of a store, in this process or behind a server.
+///
+/// ```
+/// use forebay::ObjectStates;
+/// use forebay::client::Client;
+/// use forebay::store::{HostFolder, ObjectOptions, Options, Store};
+/// use forebay_trainer_adapter::states::{States, Which};
+/// # let dir = tempfile::tempdir()?;
+/// # let objects = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
+/// # let options = Options::default().objects(objects);
+/// let store = Store::open(dir.path().join("store"), options)?;
+/// let states = ObjectStates::new(Client::embedded(store).objects());
+/// let part = states.stage("solver", "trainer", b"weights")?;
+/// assert_eq!(states.commit("solver", 0, &[part])?, 1);
+/// assert_eq!(states.read("solver", Which::Latest, "trainer")?, b"weights");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ObjectStates {
+    objects: Objects,
+    spills: bool,
+}
+
+/// A version, as its object has it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    parts: Vec<PartRecord>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PartRecord {
+    name: String,
+    object: String,
+    bytes: u64,
+}
+
+impl ObjectStates {
+    /// States among these objects. They survive the end of every process of the machine.
+    pub fn new(objects: Objects) -> Self {
+        ObjectStates { objects, spills: false }
+    }
+
+    /// Brings every part and version to the disk before it counts, so that it survives a power failure. Default: false.
+    pub fn spills(mut self, spills: bool) -> Self {
+        self.spills = spills;
+        self
+    }
+
+    fn set(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        metadata: &BTreeMap<String, String>,
+        expected: Option<u64>,
+    ) -> client::Result<u64> {
+        let shape = [bytes.len() as u64];
+        let tensor = TensorBytes { class: "state", name: TENSOR, dtype: Dtype::U8, shape: &shape, bytes };
+        let layout = crate::store::Layout::of(&[tensor])?;
+        let newest = match expected {
+            None => Expected::Any,
+            Some(0) => Expected::Absent,
+            Some(version) => Expected::Version(version),
+        };
+        let mut filling = self.objects.begin(key, newest, &layout)?;
+        filling.write(TENSOR, 0, bytes)?;
+        filling.metadata_of(metadata);
+        let version = match expected {
+            Some(expected) => filling.commit_as(expected.saturating_add(1))?,
+            None => filling.commit()?,
+        };
+        if self.spills {
+            self.objects.spill(key, Newest::Exact(version))?;
+        }
+        Ok(version)
+    }
+
+    /// A version's record, and its number; nothing if there is none.
+    fn record(&self, key: &str, which: Which) -> Result<Option<(u64, Record)>, StatesError> {
+        let asked = match which {
+            Which::Latest => Newest::Latest,
+            Which::Exact(number) => Newest::Exact(number),
+        };
+        let read = |held: client::HeldObject| held.tensor(TENSOR)?.to_vec().map(|bytes| (held.version(), bytes));
+        match self.objects.get(&object_of(key)?, asked).and_then(read) {
+            Ok((number, bytes)) => {
+                let record = serde_json::from_slice(&bytes).map_err(|error| other("reading a state", error))?;
+                Ok(Some((number, record)))
+            }
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(other("getting a state", error)),
+        }
+    }
+
+    /// The objects of a key's parts, whether a version names them or not.
+    fn parts_of(&self, key: &str) -> Result<Vec<ObjectShown>, StatesError> {
+        let all = self.objects.list().map_err(|error| other("listing states", error))?;
+        Ok(all.into_iter().filter(|shown| shown.metadata.get(OF_KEY).is_some_and(|of| of == key)).collect())
+    }
+
+    /// Removes parts that neither this version nor the one before it names. What cannot be removed is left to the next commit.
+    fn remove_unnamed(&self, key: &str, versions: &[&Record]) {
+        let named: BTreeSet<&str> =
+            versions.iter().flat_map(|record| &record.parts).map(|part| part.object.as_str()).collect();
+        let parts = self.parts_of(key).unwrap_or_default();
+        for part in parts.iter().filter(|part| !named.contains(part.key.as_str())) {
+            if let Err(error) = self.objects.delete(&part.key, part.version) {
+                tracing::warn!(%error, key, "a part of an older state was not removed");
+            }
+        }
+    }
+}
+
+impl States for ObjectStates {
+    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
+        object_of(key)?;
+        check_name(part)?;
+        let random = || SystemRandomness.next_u64();
+        let object = format!("part.{:016x}{:016x}", random(), random());
+        let length = bytes.len().to_string();
+        let metadata = [(OF_KEY, key), (OF_PART, part), (BYTES, length.as_str())];
+        let metadata = metadata.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let staged = self.set(&object, bytes, &metadata.into(), None);
+        staged.map_err(|error| other("setting a part of a state", error))?;
+        Ok(Staged(object))
+    }
+
+    fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
+        let object = object_of(key)?;
+        let before = self.record(key, Which::Latest)?;
+        let found = before.as_ref().map_or(0, |(number, _)| *number);
+        if found != expected {
+            return Err(StatesError::Conflict { key: key.to_owned(), expected, found });
+        }
+        let record = Record { parts: named(key, parts, &self.parts_of(key)?)? };
+        let bytes = serde_json::to_vec(&record).map_err(|error| other("writing a state", error))?;
+        match self.set(&object, &bytes, &BTreeMap::new(), Some(expected)) {
+            Ok(number) => {
+                let previous = before.as_ref().map(|(_, record)| record);
+                self.remove_unnamed(key, &previous.into_iter().chain([&record]).collect::<Vec<_>>());
+                Ok(number)
+            }
+            Err(error) if error.kind() == Kind::State => match self.record(key, Which::Latest)? {
+                Some((found, _)) if found != expected => {
+                    Err(StatesError::Conflict { key: key.to_owned(), expected, found })
+                }
+                _ => Err(other("committing a state", error)),
+            },
+            Err(error) => Err(other("committing a state", error)),
+        }
+    }
+
+    fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
+        let info = |part: PartRecord| PartInfo { name: part.name, bytes: part.bytes, staged: Staged(part.object) };
+        let found = self.record(key, which)?;
+        Ok(found.map(|(number, record)| Version { number, parts: record.parts.into_iter().map(info).collect() }))
+    }
+
+    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
+        let missing = |what: String| StatesError::Missing { key: key.to_owned(), what };
+        let (number, record) =
+            self.record(key, which)?.ok_or_else(|| missing(format!("version to read ({which:?})")))?;
+        let found = record.parts.iter().find(|found| found.name == part);
+        let found = found.ok_or_else(|| missing(format!("part {part:?} in version {number}")))?;
+        let held = self.objects.get(&found.object, Newest::Latest);
+        let bytes = held.and_then(|held| held.tensor(TENSOR)?.to_vec());
+        bytes.map_err(|error| other("getting a part of a state", error))
+    }
+}
+
+/// The parts that were staged under these names, each by its name and once.
+fn named(key: &str, parts: &[Staged], there: &[ObjectShown]) -> Result<Vec<PartRecord>, StatesError> {
+    let not_staged = |staged: &Staged, reason| {
+        let (key, staged) = (key.to_owned(), staged.0.clone());
+        StatesError::NotStaged { key, staged, reason }
+    };
+    let mut named: Vec<PartRecord> = Vec::with_capacity(parts.len());
+    for staged in parts {
+        let found = there.iter().find(|shown| shown.key == staged.0);
+        let found = found.ok_or_else(|| not_staged(staged, "it was not staged for this key, or is gone"))?;
+        let name = found.metadata.get(OF_PART).cloned().unwrap_or_default();
+        if named.iter().any(|part| part.name == name) {
+            return Err(not_staged(staged, "another part has its name"));
+        }
+        let bytes = found.metadata.get(BYTES).and_then(|bytes| bytes.parse().ok());
+        named.push(PartRecord { name, object: staged.0.clone(), bytes: bytes.unwrap_or(found.bytes) });
+    }
+    Ok(named)
+}
+
+fn check_name(name: &str) -> Result<(), StatesError> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let is_legal = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.chars().all(legal);
+    if is_legal { Ok(()) } else { Err(StatesError::Name { name: name.to_owned() }) }
+}
+
+/// The object that a key's versions are.
+fn object_of(key: &str) -> Result<String, StatesError> {
+    check_name(key)?;
+    Ok(format!("state.{key}"))
+}
+
+fn is_absent(error: &client::Error) -> bool {
+    matches!(error.cause(), "Unknown" | "ObjectGone" | "ObjectNotYet")
+}
+
+fn other(verb: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> StatesError {
+    StatesError::Other { verb, source: Box::new(source) }
+}

@@ -1,0 +1,315 @@
+//! A trainer in processes of its own, its state among a store's objects, its micro-batches from the store's claims: suspended, killed,
+//! and resumed, it comes to the weights of a trainer that was never disturbed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay::ObjectStates;
+use forebay::client::{CellValue, Claim, Client, ConnectOptions, Plan, Step};
+use forebay::server::Server;
+use forebay::store::*;
+use forebay::trainer::process_group::{
+    BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher, MicroBatch as Batch, Observer,
+    ProcessGroup, RankPlace, Recipe, RecipeError, serve_local_rank,
+};
+use forebay::trainer::scheduler::{DeviceId, Placement};
+use forebay::trainer::states::{States, StatesError, Which as Asked};
+use forebay::trainer::{CpuDevice, ModelType, Policy as Model, PolicyConfig, Trainer, TrainerOptions, Unit};
+
+const SOCKET: &str = "FOREBAY_TEST_SOCKET";
+const GROUPS: usize = 6;
+const MEMBERS: usize = 4;
+
+fn config() -> PolicyConfig {
+    PolicyConfig {
+        model_type: ModelType::Qwen3,
+        vocab_size: 20,
+        hidden_size: 12,
+        intermediate_size: 16,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 6,
+        rope_theta: 100.0,
+        rms_norm_eps: 1e-6,
+        max_position_embeddings: 32,
+        initializer_range: 0.3,
+    }
+}
+
+fn new_trainer() -> Trainer<CpuDevice> {
+    let device = CpuDevice::inline();
+    let policy = Model::initialise(&device, &config(), 7).unwrap();
+    Trainer::new(&device, policy, TrainerOptions::default()).unwrap()
+}
+
+struct Small;
+
+impl Recipe for Small {
+    type Device = CpuDevice;
+
+    fn open_device(&mut self, _place: &RankPlace) -> Result<CpuDevice, RecipeError> {
+        Ok(CpuDevice::inline())
+    }
+
+    fn create(&mut self, _device: &CpuDevice) -> Result<Trainer<CpuDevice>, RecipeError> {
+        Ok(new_trainer())
+    }
+
+    fn restore(&mut self, device: &CpuDevice, state: &[u8]) -> Result<Trainer<CpuDevice>, RecipeError> {
+        Ok(Trainer::restore(device, &config(), TrainerOptions::default(), state)?)
+    }
+}
+
+#[test]
+#[ignore = "is the program of a rank"]
+fn rank() {
+    let address = std::env::var(SOCKET).unwrap();
+    let states = ObjectStates::new(Client::connect(&address, &ConnectOptions::default()).unwrap().objects());
+    // A coordinator that is gone is no failure of the rank.
+    let _ = serve_local_rank(&states, &mut Small, &Observer::default());
+}
+
+/// A store with a step's rows, and its server.
+struct World {
+    dir: tempfile::TempDir,
+    store: Store,
+    _server: Server,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
+        let store = Store::open(dir.path().join("store"), Options::default().objects(objects)).unwrap();
+        let server = Server::builder().grpc_socket(dir.path().join("grpc.sock"));
+        let server = server.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+        World { dir, store, _server: server }
+    }
+
+    fn address(&self) -> String {
+        format!("unix://{}", self.dir.path().join("grpc.sock").display())
+    }
+
+    fn states(&self) -> Arc<ObjectStates> {
+        Arc::new(ObjectStates::new(Client::embedded(self.store.clone()).objects()))
+    }
+
+    fn group(&self, world: usize) -> ProcessGroup {
+        let launcher = LocalLauncher::new(std::env::current_exe().unwrap(), self.dir.path().join("sockets"))
+            .unwrap()
+            .arguments(["--exact", "process_groups::rank", "--ignored"])
+            .variable(SOCKET, self.address());
+        let options = GroupOptions { world, ..GroupOptions::default() };
+        ProcessGroup::create("solver", options, Arc::new(launcher), self.states()).unwrap()
+    }
+
+    /// Writes the rows of a step: groups of answers, with advantages.
+    fn fill(&self) -> ConsumerHandle {
+        let schema = Schema::new()
+            .data("prompt", DataType::list(Element::Int32))
+            .data("response", DataType::list(Element::Int32))
+            .data("advantage", DataType::Float32);
+        let table = self.store.create_table("solver", schema).unwrap();
+        let ready = Consumer::trainer(["solver"]).ready(["response", "advantage"]);
+        let train = self.store.create_consumer("train", ready.group("input_id", MEMBERS as u32)).unwrap();
+        for (group, member) in (0..GROUPS).flat_map(|group| (0..MEMBERS).map(move |member| (group, member))) {
+            let row = NewRow::new(0, &format!("{group}_0_{member}")).unwrap();
+            let prompt: Vec<i32> = (0..3 + group as i32).map(|at| (at * 7 + group as i32) % 20).collect();
+            let response: Vec<i32> = (0..1 + member as i32).map(|at| (at * 3 + group as i32) % 20).collect();
+            let advantage = (group * 5 + member * 3) as f64 / 7.0 - 1.5;
+            let cells = [("prompt", prompt.into()), ("response", response.into()), ("advantage", advantage.into())];
+            table.insert(row, cells).unwrap();
+        }
+        train
+    }
+}
+
+fn tokens(cell: &CellValue) -> Vec<u32> {
+    let CellValue::Bytes(bytes) = cell else { panic!("{cell:?}") };
+    bytes.as_chunks::<4>().0.iter().map(|number| i32::from_le_bytes(*number) as u32).collect()
+}
+
+/// A claim of whole groups, as a trainer takes it.
+fn batch_of(claim: &Claim) -> Batch {
+    let cells = claim.cells(["prompt", "response", "advantage"]).unwrap();
+    let mut units: Vec<BatchUnit> = Vec::new();
+    for (at, sample) in claim.sample_ids().iter().enumerate() {
+        let CellValue::Inline(bits) = &cells[2][at] else { panic!("{:?}", cells[2][at]) };
+        let row = BatchRow {
+            prompt: tokens(&cells[0][at]),
+            response: tokens(&cells[1][at]),
+            advantage: f32::from_bits(*bits as u32),
+            loss_mask: None,
+            behaviour_log_probs: None,
+            reference_log_probs: None,
+            weight: 1.0,
+        };
+        let position = sample.to_string().split('_').next().unwrap().parse().unwrap();
+        match units.last_mut().filter(|unit| unit.position == position) {
+            Some(unit) => unit.rows.push(row),
+            None => units.push(BatchUnit { position, policy: "solver".into(), version: 0, rows: vec![row] }),
+        }
+    }
+    let (incarnation, number, _) = claim.epoch();
+    Batch { claim: ClaimId(format!("{incarnation}-{number}")), units }
+}
+
+fn placement(node: usize, world: usize) -> Placement {
+    let devices = (0..world).map(|rank| DeviceId(format!("{node}-{rank}"))).collect();
+    Placement { node: format!("node{node}"), devices }
+}
+
+/// One step of an agent whose ranks are processes. `disturb` is called before each micro-batch.
+struct Training {
+    group: ProcessGroup,
+    starts: usize,
+    /// Claims whose gradient is in no state that was set; they are held until it is.
+    held: Vec<(ClaimId, Claim)>,
+}
+
+impl Training {
+    fn start(&mut self) -> Result<(), GroupError> {
+        let place = placement(self.starts % 2, self.group.world());
+        self.starts += 1;
+        match self.group.life() {
+            Life::Absent => self.group.activate(&place).map(drop),
+            Life::Suspended => self.group.resume(&place).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is in a state that was set is accumulated.
+    fn state_was_set(&mut self) {
+        for (id, claim) in self.held.drain(..) {
+            assert!(self.group.ledger().has(&id));
+            claim.accumulated().unwrap();
+        }
+    }
+
+    fn suspend(&mut self) {
+        let pids = self.group.pids();
+        self.group.suspend().unwrap();
+        // FX-56: shown by the processes, which are not there any more.
+        assert!(pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()), "{pids:?}");
+        self.state_was_set();
+    }
+
+    fn train(&mut self, batch: Batch, claim: Claim) -> Result<(), GroupError> {
+        self.start()?;
+        self.held.push((batch.claim.clone(), claim));
+        self.group.accumulate(&[batch])
+    }
+
+    /// Rows whose gradient was lost go back; those of the state are accumulated.
+    fn recover(&mut self, error: &GroupError) {
+        assert!(!error.lost().is_empty(), "{error}");
+        self.held.retain(|(id, _)| !error.lost().contains(id));
+        self.state_was_set();
+    }
+}
+
+fn next(step: &mut Step, train: &forebay::client::ConsumerHandle) -> Option<Claim> {
+    step.next(train, MicroBatch::up_to(MEMBERS), Wait::For(std::time::Duration::from_secs(30))).unwrap()
+}
+
+// FX-53, FX-57, FX-58, FX-61
+#[test]
+fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
+    for (world, suspends, kills) in [(1, true, false), (2, true, true), (1, false, true)] {
+        let here = World::new();
+        here.fill();
+        let client = Client::embedded(here.store.clone());
+        let consumer = client.consumer("train").unwrap();
+        let mut step = client.begin_step(&Plan::new().rows("train", (GROUPS * MEMBERS) as u64)).unwrap();
+        let mut training = Training { group: here.group(world), starts: 0, held: Vec::new() };
+        let (mut calls, mut killed) = (0, false);
+        while let Some(claim) = next(&mut step, &consumer) {
+            if kills && !killed && calls == 3 {
+                training.start().unwrap();
+                let pid = rustix::process::Pid::from_raw(training.group.pids()[0] as i32).unwrap();
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+                killed = true;
+            }
+            if let Err(error) = training.train(batch_of(&claim), claim) {
+                training.recover(&error);
+            }
+            calls += 1;
+            if suspends && calls % 2 == 0 {
+                training.suspend();
+            }
+        }
+        assert_eq!(killed, kills);
+        training.start().unwrap();
+        training.group.save().unwrap();
+        training.state_was_set();
+        training.group.apply().unwrap();
+        training.group.save().unwrap();
+        let committed = step.commit([("solver", vec![])]).unwrap();
+        assert_eq!(committed.rows, (GROUPS * MEMBERS) as u64);
+        training.group.settle().unwrap();
+        training.suspend();
+        let state = here.states().read("solver", Asked::Latest, "trainer").unwrap();
+        let kept = Trainer::restore(&CpuDevice::inline(), &config(), TrainerOptions::default(), &state).unwrap();
+        assert_eq!(kept.weights_sha256(), undisturbed(), "world {world}, suspends {suspends}, kills {kills}");
+    }
+}
+
+/// The weights of one trainer in this process that takes all rows at once.
+fn undisturbed() -> String {
+    let here = World::new();
+    here.fill();
+    let client = Client::embedded(here.store.clone());
+    let consumer = client.consumer("train").unwrap();
+    let mut step = client.begin_step(&Plan::new().rows("train", (GROUPS * MEMBERS) as u64)).unwrap();
+    let mut trainer = new_trainer();
+    while let Some(claim) = next(&mut step, &consumer) {
+        for unit in batch_of(&claim).units {
+            let rows: Vec<_> = unit.rows.iter().map(BatchRow::row).collect();
+            trainer.accumulate(&Unit { position: unit.position, policy: "solver", version: 0, rows: &rows }).unwrap();
+        }
+        claim.accumulated().unwrap();
+    }
+    trainer.apply().unwrap();
+    trainer.weights_sha256()
+}
+
+#[test]
+fn states_among_objects_hold_what_is_asked_of_states() {
+    let here = World::new();
+    let neighbour = Client::connect(&here.address(), &ConnectOptions::default()).unwrap();
+    let (states, other) = (here.states(), ObjectStates::new(neighbour.objects()).spills(true));
+    assert!(states.find("solver", Asked::Latest).unwrap().is_none());
+    let parts = [states.stage("solver", "trainer", b"one").unwrap(), other.stage("solver", "cache", b"").unwrap()];
+    assert_eq!(states.commit("solver", 0, &parts).unwrap(), 1);
+    let conflict = other.commit("solver", 0, &parts).unwrap_err();
+    assert!(matches!(conflict, StatesError::Conflict { expected: 0, found: 1, .. }), "{conflict}");
+    let first = other.find("solver", Asked::Latest).unwrap().unwrap();
+    assert_eq!(first.parts.iter().map(|part| (part.name.as_str(), part.bytes)).collect::<Vec<_>>(), [("trainer", 3), ("cache", 0)]);
+    // A part is named again; what a rank left that was killed goes with the next commit.
+    let abandoned = other.stage("solver", "cache", b"nobody").unwrap();
+    let cache = other.stage("solver", "cache", b"two").unwrap();
+    let again = first.part("trainer").unwrap().staged.clone();
+    assert_eq!(other.commit("solver", 1, &[again.clone(), cache]).unwrap(), 2);
+    assert_eq!(states.read("solver", Asked::Latest, "trainer").unwrap(), b"one");
+    assert_eq!(states.read("solver", Asked::Exact(1), "cache").unwrap(), b"");
+    let gone = other.commit("solver", 2, &[again.clone(), abandoned]).unwrap_err();
+    assert!(matches!(gone, StatesError::NotStaged { .. }), "{gone}");
+    let twice = other.commit("solver", 2, &[again.clone(), again]).unwrap_err();
+    assert!(matches!(twice, StatesError::NotStaged { .. }), "{twice}");
+    for name in ["", ".hidden", "a/b"] {
+        assert!(matches!(states.stage(name, "part", b"").unwrap_err(), StatesError::Name { .. }));
+    }
+    let missing = states.read("solver", Asked::Exact(9), "cache").unwrap_err();
+    assert!(matches!(missing, StatesError::Missing { .. }), "{missing}");
+    // Of two who expect the same, one commits.
+    let race = |states: &ObjectStates| {
+        let part = states.stage("race", "trainer", b"mine").unwrap();
+        states.commit("race", 0, &[part]).is_ok()
+    };
+    let won = std::thread::scope(|scope| {
+        let racers = [&*states, &other, &*states, &other].map(|states| scope.spawn(move || race(states)));
+        racers.into_iter().filter(|_| true).map(|racer| racer.join().unwrap()).filter(|won| *won).count()
+    });
+    assert_eq!(won, 1);
+}
