@@ -26,10 +26,10 @@ impl Lent {
         owner: &Owner,
         extents: &Arc<Vec<HostExtent>>,
     ) -> Result<Option<Self>> {
-        let number = objects.core.catalog.lock().lend(owner, extents)?;
-        let lent =
-            |number| Lent { objects: objects.clone(), number, owner: owner.clone(), has_let_go: false };
-        Ok(number.map(lent))
+        let Owner::Process(process) = owner else { return Ok(None) };
+        let record = process.record();
+        let number = objects.core.catalog.lock().lend(owner.clone(), record, extents)?;
+        Ok(Some(Lent { objects: objects.clone(), number, owner: owner.clone(), has_let_go: false }))
     }
 
     /// The other process says that it does not use the memory any more.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::host::{HostExtent, LoanRecord, places_of};
-use super::super::owner::{Owner, ProcessHandle};
+use super::super::owner::{Owner, ProcessHandle, ProcessRecord};
 use super::Catalog;
 use super::copies::unnoted;
 use crate::error::Result;
@@ -34,52 +34,57 @@ enum LoanState {
 }
 
 impl Catalog {
-    /// Lends memory to another process, and gives the loan's number. `None` when it is this process that has it.
+    /// Lends memory to another process, and gives the loan's number.
     pub(in crate::object) fn lend(
         &mut self,
-        owner: &Owner,
+        owner: Owner,
+        process: ProcessRecord,
         extents: &Arc<Vec<HostExtent>>,
-    ) -> Result<Option<u64>> {
-        let Owner::Process(process) = owner else { return Ok(None) };
+    ) -> Result<u64> {
         self.loans_given += 1;
         let number = self.loans_given;
         let mut record = None;
         if let Some(journal) = &mut self.journal {
-            let said = LoanRecord { number, process: process.record(), places: places_of(extents) };
+            let said = LoanRecord { number, process, places: places_of(extents) };
             journal.lend(&said).map_err(unnoted)?;
             record = Some(said);
         }
-        let loan = Loan { owner: owner.clone(), extents: extents.clone(), record, state: LoanState::Out };
+        let loan = Loan { owner, extents: extents.clone(), record, state: LoanState::Out };
         self.loans.insert(number, loan);
-        Ok(Some(number))
+        Ok(number)
     }
 
     /// Nobody here looks after a loan any more. It is over when its process `let_go` or has ended; otherwise it is in quarantine.
     #[must_use = "the memory is given back when this is dropped"]
-    pub(in crate::object) fn end_loan(&mut self, number: u64, let_go: bool) -> Vec<Arc<Vec<HostExtent>>> {
-        if let Some(loan) = self.loans.get_mut(&number) {
-            loan.state = if let_go { LoanState::Over } else { LoanState::Quarantined };
-        }
-        self.end_loans()
+    pub(in crate::object) fn end_loan(&mut self, number: u64, let_go: bool) -> Option<Arc<Vec<HostExtent>>> {
+        let loan = self.loans.get_mut(&number)?;
+        loan.state = if let_go { LoanState::Over } else { LoanState::Quarantined };
+        self.take_over(number)
     }
 
-    /// Ends the loans that are over and those of processes that have ended, once the journal says so.
+    /// Ends the loans of processes that have ended, and those whose end could not be written down before.
     #[must_use = "the memory is given back when this is dropped"]
     pub(in crate::object) fn end_loans(&mut self) -> Vec<Arc<Vec<HostExtent>>> {
-        let Catalog { loans, journal, .. } = self;
-        let over = loans.extract_if(.., |number, loan| {
-            let is_over = match loan.state {
-                LoanState::Out => false,
-                LoanState::Over => true,
-                LoanState::Quarantined => loan.owner.may_be_trusted_gone(),
-            };
-            if is_over {
+        for loan in self.loans.values_mut().filter(|loan| loan.state == LoanState::Quarantined) {
+            if loan.owner.may_be_trusted_gone() {
                 loan.state = LoanState::Over;
             }
-            let journal = journal.as_mut().filter(|_| loan.record.is_some());
-            is_over && journal.is_none_or(|journal| journal.let_go(*number).is_ok())
-        });
-        over.map(|(_, loan)| loan.extents).collect()
+        }
+        let numbers: Vec<u64> = self.loans.keys().copied().collect();
+        numbers.into_iter().filter_map(|number| self.take_over(number)).collect()
+    }
+
+    /// Takes out a loan that is over, once the journal says so.
+    fn take_over(&mut self, number: u64) -> Option<Arc<Vec<HostExtent>>> {
+        let Catalog { loans, journal, .. } = self;
+        let loan = loans.get(&number).filter(|loan| loan.state == LoanState::Over)?;
+        if let Some(journal) = journal.as_mut().filter(|_| loan.record.is_some())
+            && let Err(error) = journal.let_go(number)
+        {
+            tracing::warn!(%error, number, "the journal of the host tier is full: memory is kept back");
+            return None;
+        }
+        loans.remove(&number).map(|loan| loan.extents)
     }
 
     /// Goes on with a loan of an earlier process, whose borrower lives.

@@ -67,7 +67,10 @@ pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Option<PathBuf> {
 
 /// Removes a file that was set aside, on stable storage. False when that could not be done, which is logged.
 pub(crate) fn remove_aside(disk: &dyn Disk, aside: &Path) -> bool {
-    let removed = disk.remove(aside).and_then(|()| disk.sync_directory(aside.parent().unwrap_or(aside)));
+    let removed = match disk.remove(aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => disk.sync_directory(aside.parent().unwrap_or(aside)), // also when somebody else has just removed it
+    };
     let is_removed = removed.inspect_err(|error| not_removed(aside, error)).is_ok();
     let mark = aside.with_extension(MARK);
     if is_removed && disk.exists(&mark) {

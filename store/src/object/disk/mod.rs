@@ -22,7 +22,8 @@ use std::path::Path;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 
-pub(super) use copy::{DiskCopy, Found, look_at, remove_unfinished};
+pub(super) use copy::{DiskCopy, remove_unfinished};
+pub(crate) use copy::{Found, look_at};
 pub(crate) use ending::{
     ASIDE, MARK, is_marked, mark_deleted, remove_aside, remove_marks, set_aside, unmark,
 };

@@ -27,6 +27,8 @@ pub(super) use extent::{HostExtent, places_of};
 pub(super) use folder::Folder;
 pub(super) use folder::look_at_host;
 pub use folder::{HostLeftover, host_leftovers};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use journal::replay as replay_journal;
 pub(super) use journal::{Entry, Journal, Kept, LoanRecord, Recovered, read_journal};
 pub use segment::SegmentInfo;
 pub(super) use segment::read_segment;

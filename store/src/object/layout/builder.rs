@@ -58,6 +58,10 @@ impl Inner {
         check_tensor_name(&name)?;
         let payload = self.payload_of(class)?;
         let too_large = || Cause::TensorTooLarge { tensor: name.clone(), limit: PAYLOAD_BYTES_MAX };
+        // Of a tensor without elements, too, one row is something that can be.
+        let mut row = shape.iter().filter(|dimension| **dimension > 0);
+        let row = row.try_fold(dtype.bytes(), |product, &dimension| product.checked_mul(dimension));
+        row.filter(|bytes| *bytes <= PAYLOAD_BYTES_MAX).ok_or_else(too_large)?;
         let elements = shape.iter().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension));
         let bytes =
             elements.and_then(|elements| elements.checked_mul(dtype.bytes())).ok_or_else(too_large)?;

@@ -31,7 +31,7 @@ fn tensors_begin_at_multiples_of_256_bytes_in_the_payload_of_their_class() {
 #[test]
 fn what_cannot_be_laid_out_is_refused_with_its_name() {
     let long = "x".repeat(300);
-    let cases: [(&[Named<'_>], &str); 8] = [
+    let cases: [(&[Named<'_>], &str); 9] = [
         (&[], "0 tensors"),
         (&[("weights", "a", Dtype::U8, &[1]), ("moments", "a", Dtype::U8, &[1])], "\"a\" exists"),
         (&[("weights", "", Dtype::U8, &[1])], "empty"),
@@ -40,6 +40,7 @@ fn what_cannot_be_laid_out_is_refused_with_its_name() {
         (&[("weights", &long, Dtype::U8, &[1])], "256 bytes"),
         (&[("not a class", "a", Dtype::U8, &[1])], "memory class \"not a class\""),
         (&[("weights", "huge", Dtype::F64, &[1 << 40, 1 << 40])], "\"huge\""),
+        (&[("weights", "none", Dtype::F64, &[0, 1 << 40, 1 << 40])], "\"none\""),
     ];
     for (tensors, message) in cases {
         let error = of(tensors).unwrap_err();

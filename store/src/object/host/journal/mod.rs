@@ -24,7 +24,7 @@ use crate::object::layout::Layout;
 pub(crate) use record::{Entry, LoanRecord};
 use record::{Record, layout_record};
 pub(crate) use replay::Recovered;
-use replay::replay;
+pub(crate) use replay::replay;
 
 /// From this size on it is written anew once most of it is over.
 const BYTES_MIN: u64 = 1 << 20;

@@ -27,7 +27,7 @@ impl Recovered {
     }
 }
 
-pub(super) fn replay(bytes: &[u8]) -> Recovered {
+pub(crate) fn replay(bytes: &[u8]) -> Recovered {
     let mut layouts: HashMap<u64, Layout> = HashMap::new();
     let mut live: BTreeMap<(String, u64), Entry> = BTreeMap::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
