@@ -20,7 +20,6 @@ pub mod run;
 mod states;
 
 pub use duties::Duties;
-pub use states::ObjectStates;
 pub use forebay_client as client;
 pub use forebay_pipeline as pipeline;
 pub use forebay_query as query;
@@ -28,6 +27,7 @@ pub use forebay_rollout_adapter as rollout;
 pub use forebay_server as server;
 pub use forebay_store as store;
 pub use forebay_trainer_adapter as trainer;
+pub use states::ObjectStates;
 
 /// The README's program compiles and holds what it asserts.
 #[cfg(doctest)]

@@ -107,10 +107,12 @@ impl ObjectStates {
             Which::Latest => Newest::Latest,
             Which::Exact(number) => Newest::Exact(number),
         };
-        let read = |held: client::HeldObject| held.tensor(TENSOR)?.to_vec().map(|bytes| (held.version(), bytes));
+        let read =
+            |held: client::HeldObject| held.tensor(TENSOR)?.to_vec().map(|bytes| (held.version(), bytes));
         match self.objects.get(&object_of(key)?, asked).and_then(read) {
             Ok((number, bytes)) => {
-                let record = serde_json::from_slice(&bytes).map_err(|error| other("reading a state", error))?;
+                let record =
+                    serde_json::from_slice(&bytes).map_err(|error| other("reading a state", error))?;
                 Ok(Some((number, record)))
             }
             Err(error) if is_absent(&error) => Ok(None),
@@ -177,9 +179,11 @@ impl States for ObjectStates {
     }
 
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
-        let info = |part: PartRecord| PartInfo { name: part.name, bytes: part.bytes, staged: Staged(part.object) };
+        let info =
+            |part: PartRecord| PartInfo { name: part.name, bytes: part.bytes, staged: Staged(part.object) };
         let found = self.record(key, which)?;
-        Ok(found.map(|(number, record)| Version { number, parts: record.parts.into_iter().map(info).collect() }))
+        Ok(found
+            .map(|(number, record)| Version { number, parts: record.parts.into_iter().map(info).collect() }))
     }
 
     fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
@@ -216,7 +220,8 @@ fn named(key: &str, parts: &[Staged], there: &[ObjectShown]) -> Result<Vec<PartR
 
 fn check_name(name: &str) -> Result<(), StatesError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    let is_legal = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.chars().all(legal);
+    let is_legal =
+        (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.chars().all(legal);
     if is_legal { Ok(()) } else { Err(StatesError::Name { name: name.to_owned() }) }
 }
 

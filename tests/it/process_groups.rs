@@ -9,8 +9,8 @@ use forebay::client::{CellValue, Claim, Client, ConnectOptions, Plan, Step};
 use forebay::server::Server;
 use forebay::store::*;
 use forebay::trainer::process_group::{
-    BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher, MicroBatch as Batch, Observer,
-    ProcessGroup, RankPlace, Recipe, RecipeError, serve_local_rank,
+    BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher, MicroBatch as Batch,
+    Observer, ProcessGroup, RankPlace, Recipe, RecipeError, serve_local_rank,
 };
 use forebay::trainer::scheduler::{DeviceId, Placement};
 use forebay::trainer::states::{States, StatesError, Which as Asked};
@@ -118,7 +118,8 @@ impl World {
             let prompt: Vec<i32> = (0..3 + group as i32).map(|at| (at * 7 + group as i32) % 20).collect();
             let response: Vec<i32> = (0..1 + member as i32).map(|at| (at * 3 + group as i32) % 20).collect();
             let advantage = (group * 5 + member * 3) as f64 / 7.0 - 1.5;
-            let cells = [("prompt", prompt.into()), ("response", response.into()), ("advantage", advantage.into())];
+            let cells =
+                [("prompt", prompt.into()), ("response", response.into()), ("advantage", advantage.into())];
             table.insert(row, cells).unwrap();
         }
         train
@@ -250,7 +251,8 @@ fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
         training.group.settle().unwrap();
         training.suspend();
         let state = here.states().read("solver", Asked::Latest, "trainer").unwrap();
-        let kept = Trainer::restore(&CpuDevice::inline(), &config(), TrainerOptions::default(), &state).unwrap();
+        let kept =
+            Trainer::restore(&CpuDevice::inline(), &config(), TrainerOptions::default(), &state).unwrap();
         assert_eq!(kept.weights_sha256(), undisturbed(), "world {world}, suspends {suspends}, kills {kills}");
     }
 }
@@ -266,7 +268,9 @@ fn undisturbed() -> String {
     while let Some(claim) = next(&mut step, &consumer) {
         for unit in batch_of(&claim).units {
             let rows: Vec<_> = unit.rows.iter().map(BatchRow::row).collect();
-            trainer.accumulate(&Unit { position: unit.position, policy: "solver", version: 0, rows: &rows }).unwrap();
+            trainer
+                .accumulate(&Unit { position: unit.position, policy: "solver", version: 0, rows: &rows })
+                .unwrap();
         }
         claim.accumulated().unwrap();
     }
@@ -280,12 +284,16 @@ fn states_among_objects_hold_what_is_asked_of_states() {
     let neighbour = Client::connect(&here.address(), &ConnectOptions::default()).unwrap();
     let (states, other) = (here.states(), ObjectStates::new(neighbour.objects()).spills(true));
     assert!(states.find("solver", Asked::Latest).unwrap().is_none());
-    let parts = [states.stage("solver", "trainer", b"one").unwrap(), other.stage("solver", "cache", b"").unwrap()];
+    let parts =
+        [states.stage("solver", "trainer", b"one").unwrap(), other.stage("solver", "cache", b"").unwrap()];
     assert_eq!(states.commit("solver", 0, &parts).unwrap(), 1);
     let conflict = other.commit("solver", 0, &parts).unwrap_err();
     assert!(matches!(conflict, StatesError::Conflict { expected: 0, found: 1, .. }), "{conflict}");
     let first = other.find("solver", Asked::Latest).unwrap().unwrap();
-    assert_eq!(first.parts.iter().map(|part| (part.name.as_str(), part.bytes)).collect::<Vec<_>>(), [("trainer", 3), ("cache", 0)]);
+    assert_eq!(
+        first.parts.iter().map(|part| (part.name.as_str(), part.bytes)).collect::<Vec<_>>(),
+        [("trainer", 3), ("cache", 0)]
+    );
     // A part is named again; what a rank left that was killed goes with the next commit.
     let abandoned = other.stage("solver", "cache", b"nobody").unwrap();
     let cache = other.stage("solver", "cache", b"two").unwrap();
