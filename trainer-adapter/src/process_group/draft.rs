@@ -50,6 +50,19 @@ impl Held {
             _ => Self { caches: member.caches.clone(), claims: member.kept_claims.clone() },
         }
     }
+
+    /// The parts: what the rank has staged, else those that the newest version has.
+    fn parts(
+        &self,
+        said: Option<&Said>,
+        newest: Option<&Version>,
+        agent: &str,
+    ) -> Result<Vec<Staged>, StatesError> {
+        match said.and_then(|said| said.cache.clone()) {
+            Some(staged) => Ok(vec![staged]),
+            None => self.caches.iter().map(|part| kept_part(newest, part, agent)).collect(),
+        }
+    }
 }
 
 impl ProcessGroup {
@@ -62,12 +75,11 @@ impl ProcessGroup {
     ) -> Result<Option<Draft>, StatesError> {
         let newest = self.states.find(&self.agent, Which::Latest)?;
         let has_moved = self.kept_policy_version != Some(policy_version);
-        let trainer = if has_moved {
-            let Some(trainer) = self.staged_trainer(&mut said, faults) else { return Ok(None) };
-            trainer
-        } else {
-            kept_part(newest.as_ref(), TRAINER, &self.agent)?
+        let trainer = match has_moved {
+            true => self.staged_trainer(&mut said, faults),
+            false => Some(kept_part(newest.as_ref(), TRAINER, &self.agent)?),
         };
+        let Some(trainer) = trainer else { return Ok(None) };
         let mut ledger = Ledger { applied: self.current.applied.clone(), ..Ledger::default() };
         if policy_version > self.policy_version {
             ledger.applied.extend(self.current.accumulated.iter().cloned());
@@ -77,14 +89,7 @@ impl ProcessGroup {
             let one = said.iter().find(|said| said.index == index);
             let held = Held::of(member, one, has_moved, self.version + 1);
             ledger.accumulated.extend(held.claims.iter().cloned());
-            match one.and_then(|said| said.cache.clone()) {
-                Some(staged) => parts.push(staged),
-                None => {
-                    for part in &held.caches {
-                        parts.push(kept_part(newest.as_ref(), part, &self.agent)?);
-                    }
-                }
-            }
+            parts.extend(held.parts(one, newest.as_ref(), &self.agent)?);
             caches.push(held);
         }
         let is_new = has_moved || ledger != self.kept;

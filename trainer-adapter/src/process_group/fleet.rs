@@ -162,52 +162,13 @@ impl FleetMember {
         let agent = self.group.agent().to_owned();
         loop {
             let (turn, placement) = self.fleet.wait_for_turn(&agent, self.demand)?;
-            let outcome = self.turn(turn, &placement, &mut work);
-            let next = outcome.and_then(|next| self.end().map(|()| next));
-            let (agent, turn) = (agent.clone(), turn);
-            let ended = match next {
-                Ok(_) => Event::Suspended { agent, turn },
-                Err(_) => Event::Failed { agent, turn },
-            };
-            self.fleet.tell(ended)?;
+            let mut turn = InTurn { fleet: &self.fleet, group: &mut self.group, turn, is_told: false };
+            let next = turn.work(&placement, &mut work);
+            turn.end(next.is_ok())?;
             if next? == Next::Idle {
                 return Ok(());
             }
         }
-    }
-
-    /// One turn, up to where the agent has to leave.
-    fn turn(
-        &mut self,
-        turn: Turn,
-        placement: &Placement,
-        work: &mut impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
-    ) -> Result<Next, GroupError> {
-        if self.group.life() == Life::Absent {
-            self.group.activate(placement)?;
-        } else {
-            self.group.resume(placement)?;
-        }
-        loop {
-            let next = match work(&mut self.group) {
-                Ok(next) => next,
-                Err(error) => {
-                    // What was done before is kept; the error that comes first is the one to tell.
-                    let _ = self.end();
-                    return Err(error);
-                }
-            };
-            if self.fleet.has_to_leave(self.group.agent(), turn, next)? {
-                return Ok(next);
-            }
-        }
-    }
-
-    fn end(&mut self) -> Result<(), GroupError> {
-        if self.group.life() == Life::Active {
-            self.group.suspend()?;
-        }
-        Ok(())
     }
 
     /// Leaves the fleet with its group.
@@ -217,5 +178,59 @@ impl FleetMember {
     pub fn leave(self) -> Result<ProcessGroup, GroupError> {
         self.fleet.lock().scheduler.remove(self.group.agent())?;
         Ok(self.group)
+    }
+}
+
+/// A turn that an agent has. However it is left, the scheduler is told once the processes have ended.
+struct InTurn<'a> {
+    fleet: &'a Fleet,
+    group: &'a mut ProcessGroup,
+    turn: Turn,
+    is_told: bool,
+}
+
+impl InTurn<'_> {
+    /// From the start up to where the agent has to leave and has left.
+    fn work(
+        &mut self,
+        placement: &Placement,
+        work: &mut impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
+    ) -> Result<Next, GroupError> {
+        if self.group.life() == Life::Absent {
+            self.group.activate(placement)?;
+        } else {
+            self.group.resume(placement)?;
+        }
+        let worked = loop {
+            match work(self.group) {
+                Ok(next) if !self.fleet.has_to_leave(self.group.agent(), self.turn, next)? => {}
+                worked => break worked,
+            }
+        };
+        if self.group.life() == Life::Active {
+            let suspended = self.group.suspend();
+            // Of two errors the first is the one to tell.
+            worked.and_then(|next| suspended.map(|_| next))
+        } else {
+            worked
+        }
+    }
+
+    fn end(&mut self, is_set: bool) -> Result<(), GroupError> {
+        self.group.abandon();
+        self.is_told = true;
+        let (agent, turn) = (self.group.agent().to_owned(), self.turn);
+        let event = if is_set { Event::Suspended { agent, turn } } else { Event::Failed { agent, turn } };
+        self.fleet.tell(event)
+    }
+}
+
+impl Drop for InTurn<'_> {
+    /// The work has panicked: the room is free all the same.
+    fn drop(&mut self) {
+        if !self.is_told {
+            // The agent is one of the fleet's, so this is an event that it knows.
+            let _ = self.end(false);
+        }
     }
 }

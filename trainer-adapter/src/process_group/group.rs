@@ -202,6 +202,14 @@ impl ProcessGroup {
         if self.version == 0 { Life::Absent } else { Life::Suspended }
     }
 
+    /// Ends all processes at once, wherever a call was left: what is in no version is lost.
+    pub(super) fn abandon(&mut self) {
+        if self.life.has_processes() {
+            self.end_all(true);
+            (self.life, self.current) = (self.rest(), self.kept.clone());
+        }
+    }
+
     /// Ends all processes. Ranks that are not killed are told to end, and return.
     pub(super) fn end_all(&mut self, is_killed: bool) -> Vec<RankExit> {
         let limit = self.options.end_limit;

@@ -22,6 +22,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::launcher::{Launched, Launcher, RankPlace, RankProcess};
 use crate::scheduler::DeviceId;
 
+/// A socket's path has 107 bytes; its name is a process's number.
+const FOLDER_BYTES_MAX: usize = 107 - "/4194304.socket".len();
+
 const AGENT: &str = "FOREBAY_RANK_AGENT";
 const RANK: &str = "FOREBAY_RANK";
 const WORLD: &str = "FOREBAY_RANK_WORLD";
@@ -44,9 +47,16 @@ impl LocalLauncher {
     /// by this user only, and is this launcher's own: sockets that an earlier one left in it are deleted.
     ///
     /// # Errors
-    /// If the folder cannot be made.
+    /// If the folder cannot be made, or its path is too long for the sockets in it.
     pub fn new(program: impl Into<PathBuf>, folder: impl Into<PathBuf>) -> io::Result<Self> {
         let (program, folder) = (program.into(), folder.into());
+        if folder.as_os_str().len() > FOLDER_BYTES_MAX {
+            let reason = format!(
+                "{} has more than {FOLDER_BYTES_MAX} bytes, too many for sockets in it",
+                folder.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();

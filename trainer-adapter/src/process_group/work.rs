@@ -94,39 +94,15 @@ impl ProcessGroup {
         let limit = self.options.command_limit;
         let answers =
             side_by_side(&mut self.members, |_, member| (member.rank, member.ask(&Command::Apply, limit)));
-        let (mut updates, mut refusals, mut faults) = (Vec::new(), Vec::new(), Vec::new());
-        for (rank, answer) in answers {
-            match answer {
-                Ok(Answer::Applied { weights_sha256, report, .. }) => {
-                    updates.push((rank, UpdateReport { weights_sha256, step: report }));
-                }
-                Ok(Answer::Refused { reason, is_cache_lost }) => refusals.push((rank, reason, is_cache_lost)),
-                Ok(other) => faults.push(Fault { rank, reason: format!("it answered {other:?} to apply") }),
-                Err(fault) => faults.push(fault),
-            }
+        let mut answered = Answered::of(answers);
+        let first = answered.updates.first().map(|(_, update)| update.clone());
+        match first {
+            None if answered.faults.is_empty() => return Err(self.not_applied(answered.refusals)),
+            None => {}
+            Some(ref first) => answered.expect_all(first),
         }
-        if updates.is_empty() && faults.is_empty() {
-            return Err(self.not_applied(refusals));
-        }
-        // Some have made the update: whoever has not, or has made another one, is no rank of this step.
-        let other = |first: &UpdateReport, found: &UpdateReport| first.weights_sha256 != found.weights_sha256;
-        faults.extend(
-            refusals
-                .into_iter()
-                .filter(|_| !updates.is_empty())
-                .map(|(rank, reason, _)| Fault { rank, reason }),
-        );
-        let first = updates.first().map(|(_, update)| update.clone());
-        for (rank, update) in &updates {
-            if first.as_ref().is_some_and(|first| other(first, update)) {
-                faults.push(Fault {
-                    rank: *rank,
-                    reason: "its weights are others than those of the first rank".into(),
-                });
-            }
-        }
-        if !faults.is_empty() {
-            self.lose(faults, &BTreeSet::new())?;
+        if !answered.faults.is_empty() {
+            self.lose(answered.faults, &BTreeSet::new())?;
         }
         let update = first.ok_or_else(|| self.life_error("apply"))?;
         self.applied(update.step.version);
@@ -174,6 +150,48 @@ impl ProcessGroup {
             }
         }
         Ok(asked)
+    }
+}
+
+/// What ranks have answered to an update.
+#[derive(Default)]
+struct Answered {
+    updates: Vec<(usize, UpdateReport)>,
+    /// The rank, why, and whether its cache was lost.
+    refusals: Vec<(usize, String, bool)>,
+    faults: Vec<Fault>,
+}
+
+impl Answered {
+    fn of(answers: Vec<(usize, Result<Answer, Fault>)>) -> Self {
+        let mut answered = Self::default();
+        for (rank, answer) in answers {
+            match answer {
+                Ok(Answer::Applied { weights_sha256, report, .. }) => {
+                    answered.updates.push((rank, UpdateReport { weights_sha256, step: report }));
+                }
+                Ok(Answer::Refused { reason, is_cache_lost }) => {
+                    answered.refusals.push((rank, reason, is_cache_lost));
+                }
+                Ok(other) => {
+                    let reason = format!("it answered {other:?} to apply");
+                    answered.faults.push(Fault { rank, reason });
+                }
+                Err(fault) => answered.faults.push(fault),
+            }
+        }
+        answered
+    }
+
+    /// Some have made the update: whoever has not, or has made another one, is no rank of this step.
+    fn expect_all(&mut self, first: &UpdateReport) {
+        let refused = self.refusals.drain(..).map(|(rank, reason, _)| Fault { rank, reason });
+        self.faults.extend(refused);
+        let others = self.updates.iter().filter(|(_, update)| update.weights_sha256 != first.weights_sha256);
+        self.faults.extend(others.map(|&(rank, _)| {
+            let reason = "its weights are others than those of the first rank".into();
+            Fault { rank, reason }
+        }));
     }
 }
 

@@ -115,3 +115,29 @@ fn a_failure_of_one_agent_gives_its_room_back() {
     let group = member.leave().unwrap();
     assert_eq!(group.ledger().applied.len(), BATCHES);
 }
+
+/// A panic in the work of one agent: its processes end, and the next one has the room.
+#[test]
+fn a_panic_in_an_agents_work_gives_its_room_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = folder.path().join("devices");
+    budget::make(&devices, "a-0", 400);
+    let fleet = Fleet::new(scheduler(400));
+    let launcher = Arc::new(launcher(folder.path()).variable(RANK_BYTES, "400"));
+    let join = |agent: &str| {
+        let options = GroupOptions::default();
+        let group = ProcessGroup::create(agent, options, launcher.clone(), states(folder.path()));
+        fleet.join(group.unwrap(), 400).unwrap()
+    };
+    let (mut solver, mut checker) = (join("solver"), join("checker"));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        solver.run(|group| {
+            assert_eq!(group.pids().len(), 1);
+            std::panic::resume_unwind(Box::new("the work fails"))
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((solver.group().life(), budget::used_bytes(&devices, "a-0")), (Life::Suspended, 0));
+    checker.run(|group| one_call(group, "checker", 0)).unwrap();
+    solver.run(|group| one_call(group, "solver", 0)).unwrap();
+}

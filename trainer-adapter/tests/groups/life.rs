@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use forebay_trainer_adapter::ErrorKind;
 use forebay_trainer_adapter::process_group::{
-    BatchOutcome, Boundary, GroupError, GroupOptions, Life, ProcessGroup,
+    BatchOutcome, Boundary, GroupError, GroupOptions, Life, LocalLauncher, ProcessGroup,
 };
 
 use crate::budget;
 use crate::program::{
-    BATCHES, RANK_BYTES, batches, expected_sha256, group, kept_sha256, launcher, order_kill, placement,
-    states,
+    BATCHES, RANK_BYTES, VISIBLE, batches, expected_sha256, group, kept_sha256, launcher, order_kill,
+    placement, states,
 };
 use crate::training::Training;
 
@@ -233,4 +233,32 @@ fn a_rank_that_does_not_answer_in_time_is_ended() {
     assert_eq!(exit.unwrap().signal, Some(9));
     assert!(!is_there(pid));
     assert_eq!(group.life(), Life::Suspended);
+}
+
+// FX-71
+#[test]
+fn a_rank_has_its_device_by_name_whatever_its_process_sees() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = folder.path().join("devices");
+    for device in ["a-0", "a-1"] {
+        budget::make(&devices, device, 1_000);
+    }
+    // The only device that the process sees is its own, so its ordinal there is 0 on either.
+    let launcher = launcher(folder.path()).variable(RANK_BYTES, "700").device_variable(VISIBLE);
+    let options = GroupOptions::default();
+    let mut group =
+        ProcessGroup::create("solver", options, Arc::new(launcher), states(folder.path())).unwrap();
+    let mut at = placement("a", 2);
+    at.devices.reverse();
+    at.devices.truncate(1);
+    group.activate(&at).unwrap();
+    let used = ["a-0", "a-1"].map(|device| budget::used_bytes(&devices, device));
+    assert_eq!(used, [0, 700]);
+}
+
+#[test]
+fn a_folder_too_long_for_sockets_is_refused() {
+    let folder = Path::new("/tmp").join("x".repeat(100));
+    let refused = LocalLauncher::new("program", folder).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
 }

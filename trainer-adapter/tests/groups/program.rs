@@ -27,6 +27,8 @@ pub(crate) const WORLD: &str = "FOREBAY_TEST_WORLD";
 /// Bytes that a rank takes of its device; no devices are counted without it.
 pub(crate) const RANK_BYTES: &str = "FOREBAY_TEST_RANK_BYTES";
 
+/// The devices that a rank sees, where its launcher says so.
+pub(crate) const VISIBLE: &str = "FOREBAY_TEST_VISIBLE";
 /// In a file that orders a death: not to die, but to do nothing any more.
 pub(crate) const HANG: u32 = u32::MAX;
 
@@ -73,7 +75,10 @@ impl Recipe for TestRecipe {
 
     fn open_device(&mut self, place: &RankPlace) -> Result<CpuDevice, RecipeError> {
         if let Ok(bytes) = std::env::var(RANK_BYTES) {
-            self.taken = budget::take(&self.folder.join("devices"), &place.device.0, bytes.parse()?)?;
+            let visible = std::env::var(VISIBLE).unwrap_or_else(|_| place.device.0.clone());
+            let visible: Vec<&str> = visible.split(',').collect();
+            let ordinal = place.device.ordinal_among(&visible).ok_or("the device is not visible")?;
+            self.taken = budget::take(&self.folder.join("devices"), visible[ordinal], bytes.parse()?)?;
         }
         Ok(CpuDevice::inline())
     }
