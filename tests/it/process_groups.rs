@@ -112,7 +112,7 @@ impl World {
             .data("advantage", DataType::Float32);
         let table = self.store.create_table("solver", schema).unwrap();
         let ready = Consumer::trainer(["solver"]).ready(["response", "advantage"]);
-        let train = self.store.create_consumer("train", ready.group("input_id", MEMBERS as u32)).unwrap();
+        let train = self.store.create_consumer("train", ready.group(GroupBy::Input, MEMBERS as u32)).unwrap();
         for (group, member) in (0..GROUPS).flat_map(|group| (0..MEMBERS).map(move |member| (group, member))) {
             let row = NewRow::new(0, &format!("{group}_0_{member}")).unwrap();
             let prompt: Vec<i32> = (0..3 + group as i32).map(|at| (at * 7 + group as i32) % 20).collect();
@@ -120,7 +120,7 @@ impl World {
             let advantage = (group * 5 + member * 3) as f64 / 7.0 - 1.5;
             let cells =
                 [("prompt", prompt.into()), ("response", response.into()), ("advantage", advantage.into())];
-            table.insert(row, cells).unwrap();
+            table.insert_row(row, cells).unwrap();
         }
         train
     }
@@ -199,7 +199,7 @@ impl Training {
     fn train(&mut self, batch: Batch, claim: Claim) -> Result<(), GroupError> {
         self.start()?;
         self.held.push((batch.claim.clone(), claim));
-        self.group.accumulate(&[batch])
+        self.group.accumulate(&[batch]).map(drop)
     }
 
     /// Rows whose gradient was lost go back; those of the state are accumulated.

@@ -140,17 +140,17 @@ impl KeptObjects {
         Ok(number)
     }
 
-    /// Commits versions; those that another process has filled through mappings of its own, with `filled`.
+    /// Commits versions; `filled` are those that another process has filled through mappings of its own.
     ///
     /// # Errors
     /// As [`Filling::commit`]; `input` for a number or an expectation that is meant for several.
-    pub fn commit_filled(&self, numbers: &[u64], commit: &ObjectCommit, filled: bool) -> Result<u64> {
+    pub fn commit_filled(&self, numbers: &[u64], commit: &ObjectCommit, filled: &[u64]) -> Result<u64> {
         let fillings: Vec<Arc<Filling>> =
             numbers.iter().map(|number| self.filling(*number)).collect::<Result<_>>()?;
-        for filling in &fillings {
+        for (filling, number) in fillings.iter().zip(numbers) {
             commit.expected.into_iter().for_each(|expected| filling.expect(expected));
             commit.metadata.iter().try_for_each(|(name, value)| filling.metadata(name, value))?;
-            if filled {
+            if filled.contains(number) {
                 let mut classes = filling.layout().payloads().iter().map(|payload| &payload.class);
                 classes.try_for_each(|class| filling.filled_elsewhere(class))?;
             }
@@ -260,7 +260,7 @@ impl ObjectCalls for KeptObjects {
     }
 
     fn commit(&self, fillings: &[u64], commit: &ObjectCommit) -> Result<u64> {
-        self.commit_filled(fillings, commit, false)
+        self.commit_filled(fillings, commit, &[])
     }
 
     fn abort(&self, filling: u64, reason: Option<&str>) -> Result<()> {

@@ -287,12 +287,13 @@ impl ObjectCalls for Remote {
     }
 
     fn commit(&self, fillings: &[u64], commit: &ObjectCommit) -> Result<u64> {
-        let mapped: Vec<Arc<NeighbourFilling>> = {
+        let mapped: Vec<(u64, Arc<NeighbourFilling>)> = {
             let inner = self.objects.lock();
-            fillings.iter().filter_map(|filling| inner.fillings.get(filling).cloned()).collect()
+            let mapped = |number: &u64| Some((*number, inner.fillings.get(number)?.clone()));
+            fillings.iter().filter_map(mapped).collect()
         };
-        mapped.iter().try_for_each(|filling| filling.check_filled())?;
-        let filled = !mapped.is_empty() && mapped.len() == fillings.len();
+        mapped.iter().try_for_each(|(_, filling)| filling.check_filled())?;
+        let filled = mapped.iter().map(|(number, _)| *number).collect();
         let reply = self.whole(&wire::from_commit(fillings, commit, filled), Again::WithinASession)?;
         let mut inner = self.objects.lock();
         fillings.iter().for_each(|filling| _ = inner.fillings.remove(filling));

@@ -103,8 +103,8 @@ pub fn to_expected(message: Option<proto::ExpectedVersion>) -> Expected {
     }
 }
 
-/// A commit of versions; `filled` where a neighbour has filled them through its mappings.
-pub fn from_commit(fillings: &[u64], commit: &ObjectCommit, filled: bool) -> proto::CommitObjectsRequest {
+/// A commit of versions; `filled` are those that a neighbour has filled through its mappings.
+pub fn from_commit(fillings: &[u64], commit: &ObjectCommit, filled: Vec<u64>) -> proto::CommitObjectsRequest {
     proto::CommitObjectsRequest {
         fillings: fillings.to_vec(),
         expected: commit.expected.map(from_expected),
@@ -115,7 +115,7 @@ pub fn from_commit(fillings: &[u64], commit: &ObjectCommit, filled: bool) -> pro
 }
 
 /// The same, read.
-pub fn to_commit(message: proto::CommitObjectsRequest) -> (Vec<u64>, ObjectCommit, bool) {
+pub fn to_commit(message: proto::CommitObjectsRequest) -> (Vec<u64>, ObjectCommit, Vec<u64>) {
     let proto::CommitObjectsRequest { fillings, expected, version, metadata, filled } = message;
     let expected = expected.map(|expected| to_expected(Some(expected)));
     (fillings, ObjectCommit { expected, version, metadata: metadata.into_iter().collect() }, filled)

@@ -177,7 +177,7 @@ impl Protocol for ObjectService {
         let call = self.0.enter(&request, TRAIN)?;
         let (fillings, commit, filled) = wire::to_commit(request.into_inner());
         self.once(call, move |session| {
-            let version = session.objects.commit_filled(&fillings, &commit, filled)?;
+            let version = session.objects.commit_filled(&fillings, &commit, &filled)?;
             Ok(CommitObjectsReply { version })
         })
         .await

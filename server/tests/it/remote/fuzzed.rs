@@ -274,7 +274,7 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("BeginObject", begin.encode_to_vec()),
         ("FillObject", fill.encode_to_vec()),
-        ("CommitObjects", wire::from_commit(&[1, 2], &commit, true).encode_to_vec()),
+        ("CommitObjects", wire::from_commit(&[1, 2], &commit, vec![1]).encode_to_vec()),
         ("AbortObject", AbortObjectRequest { filling: 1, reason: Some("no".to_owned()) }.encode_to_vec()),
         ("HoldObjects", hold(hold_objects_request::Which::Latest(true)).encode_to_vec()),
         ("HoldObjects", hold(hold_objects_request::Which::AtLeast(2)).encode_to_vec()),
