@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._fingerprint import fingerprint_of_weights
 from ..errors import StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
@@ -62,11 +62,9 @@ class Stateful:
     def weight_fingerprint(self) -> str:
         """A hash of all trained weights. It does not change between commits, and is the same for the same bits anywhere."""
         self._refuse_suspended()
-        digest = hashlib.blake2b(self.layout.fingerprint.encode(), digest_size=16)
-        for name, buffer in sorted(self.subject.weights.payloads("weights").items()):
-            digest.update(name.encode())
-            digest.update(buffer.view(torch.uint8).cpu().numpy().data)
-        return digest.hexdigest()
+        buffers = sorted(self.subject.weights.payloads("weights").items())
+        memory = ((name, buffer.view(torch.uint8).cpu().numpy().data) for name, buffer in buffers)
+        return fingerprint_of_weights(self.layout.fingerprint, memory)
 
     # Publishing
 
