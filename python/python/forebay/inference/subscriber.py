@@ -127,6 +127,7 @@ class Subscriber:
                     number = seen
             except (Error, OSError) as error:
                 self.failure = error
+                self.rotation.ring()
                 _LOG.warning("version %s of %r is not served: %s", seen, self.key, error)
                 if seen is not None and isinstance(error, (CorruptError, InputError, StateError)):
                     number = seen  # tomorrow it will be no better
