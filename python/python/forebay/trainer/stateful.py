@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from .._fingerprint import fingerprint_of_weights
-from ..errors import StateError
+from ..errors import InputError, StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
 from .counters import decoded, encoded, random_state, restore_random_state
 from .export import load_weights, save_pretrained
 from .flat import storage_bytes
 from .layout import Layout, dtype_name
+from .ranks import Ranks
+from .reduction import refuse_difference
 from .state import Payload, StateStore, as_payloads, fill
 from .subject import Subject
 
@@ -32,6 +34,8 @@ class Stateful:
     optimizer: FlatAdamW
     version: int
     updates: int
+    max_gradient_norm: float | None
+    ranks: Ranks | None
     _is_suspended: bool
     _hook: Callable[[], None]
 
@@ -117,6 +121,33 @@ class Stateful:
         self.subject.adopt()
         self.optimizer.take_weights()
         self._hook()
+
+    # Ranks
+
+    def join(self, ranks: Ranks, *, source: int = 0) -> None:
+        """Trains together with other processes from now on. All ranks call, and have the weights, moments and version of one of them
+        then, bit by bit. The cache is kept where the weights were those already; else it is dropped, since its gradients are of
+        others.
+
+        source: the rank to take them from: after the loss of a rank, one of the highest version. Raises RanksDifferError where layout
+        or settings differ; RankLostError, after which a rank may have parts of both: join again.
+        """
+        self._refuse_suspended()
+        self.subject.check()
+        settings = {"layout": self.layout.fingerprint, "settings": repr((self.optimizer.settings, self.max_gradient_norm))}
+        own = {"version": self.version, "updates": self.updates, "weights": self.weight_fingerprint()}
+        told = ranks.exchange({**settings, "own": own})
+        for rank, other in enumerate(told):
+            refuse_difference(rank, other, settings)
+        if not 0 <= source < ranks.world:
+            raise InputError(f"source={source} is no rank of {ranks.world}")
+        for name, buffer in sorted(self._buffers().items()):
+            if name != "gradient":
+                ranks.broadcast(buffer, source)
+        if told[source]["own"] != own:
+            self.cache.drop()
+        self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
+        self.ranks = ranks
 
     # State
 
