@@ -12,20 +12,12 @@ from forebay.inference import (
     Rotation,
     Sampling,
     ServerInstance,
-    SglangServer,
-    VllmServer,
 )
+from instances import ENGINES, FOUR, LONG, engine, when_it_makes_tokens  # noqa: F401
 from publishing import PEFT, Versions, template
-from standins import Sglang, Vllm, token_of
-from test_inference_weights import FOUR, LONG, when_it_makes_tokens
+from standins import token_of
 
-ENGINES = {"vllm": (Vllm, VllmServer), "sglang": (Sglang, SglangServer)}
 LOAD = {"vllm": "/v1/load_lora_adapter", "sglang": "/load_lora_adapter"}
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    return request.param
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import gc
+import pathlib
 import threading
 import weakref
 
@@ -27,7 +28,9 @@ from forebay.inference import (  # noqa: E402
 )
 from forebay.inference.local import LocalInstance, sample  # noqa: E402
 from forebay.trainer import AdamW, Base, DirectoryStateStore, PolicyGradient, Trainer  # noqa: E402
-from standins import Sglang, Vllm, token_of  # noqa: E402
+from standin_sglang import Sglang  # noqa: E402
+from standin_vllm import Vllm  # noqa: E402
+from standins import token_of  # noqa: E402
 from tiny import micro_batch, qwen  # noqa: E402
 
 FOUR = Sampling(max_tokens=4)
@@ -189,3 +192,9 @@ def test_a_trainers_versions_reach_servers_and_models_and_come_back_on_rows(stat
             moved(trainer, step)
     assert len({row["weights"] for row in rows}) == 3
     [standin.stop() for standin in standins]
+
+
+def test_the_program_of_the_documentation_runs(tmp_path):
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "inference.md").read_text()
+    (program,) = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    exec(compile(program.replace("run/", f"{tmp_path}/"), "inference.md", "exec"), {})

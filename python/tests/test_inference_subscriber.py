@@ -21,9 +21,11 @@ from forebay.inference import (
     read_publication,
     write_checkpoint,
 )
+from instances import FOUR
 from publishing import FROZEN, SHAPES, Memory, MemoryStore, Versions, payloads, template
-from standins import Sglang, Vllm, tensors_of, token_of
-from test_inference_weights import FOUR
+from standin_sglang import Sglang
+from standin_vllm import Vllm
+from standins import tensors_of, token_of
 
 TIMEOUT_S = 20
 
@@ -236,3 +238,13 @@ def test_an_instance_is_not_changed_by_two_at_once(rotation, versions, standins)
         rotation.bring("vllm", versions[2])
     thread.join()
     assert rotation.held("vllm").version.number == 1
+
+
+def test_servers_need_files_and_say_so(store, rotation, versions, tmp_path):
+    with pytest.raises(InputError, match="go together"):
+        Subscriber(store, "solver/weights", rotation, template=versions.template)
+    store.publish(payloads(1))
+    with Subscriber(store, "solver/weights", rotation, retry_s=0.05) as without_files:
+        assert rotation.wait_for(lambda: isinstance(without_files.failure, InputError), TIMEOUT_S)
+        with pytest.raises(NoInstanceError, match="write_checkpoint"):
+            without_files.wait(1, timeout_s=0.05)

@@ -1,11 +1,12 @@
 """Weights to inference servers: a swap is whole, or the instance is out. Tried on stand-ins whose tokens tell which weights made them."""
 
 import concurrent.futures
-import threading
+import dataclasses
 import time
 
 import pytest
 
+from forebay import InputError
 from forebay.inference import (
     InstanceError,
     InstanceRefusedError,
@@ -14,71 +15,13 @@ from forebay.inference import (
     NoInstanceError,
     Rollouts,
     Rotation,
-    Sampling,
     ServerInstance,
     SglangServer,
     VllmServer,
     WrongWeightsError,
 )
-from publishing import Versions
-from standins import PROMPT_OF_CHAT, Sglang, Vllm, token_of
-
-ENGINES = {"vllm": (Vllm, VllmServer), "sglang": (Sglang, SglangServer)}
-LOAD = {"vllm": "/collective_rpc", "sglang": "/update_weights_from_disk"}
-PAUSE = {"vllm": "/pause", "sglang": "/pause_generation"}
-RESUME = {"vllm": "/resume", "sglang": "/continue_generation"}
-LABEL = {"vllm": "/weight_info", "sglang": "/model_info"}
-GENERATE = {"vllm": "/inference/v1/generate", "sglang": "/generate"}
-FOUR = Sampling(max_tokens=4)
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    return request.param
-
-
-@pytest.fixture
-def versions(tmp_path):
-    return Versions(tmp_path)
-
-
-@pytest.fixture
-def start(engine, versions):
-    """Starts stand-ins and gives them with their instances."""
-    started = []
-
-    def start(count=1, *, engine=engine, server=None, **instance):
-        standin_type, server_type = ENGINES[engine]
-        made = []
-        for _ in range(count):
-            standin = standin_type(versions.template, **(server or {}))
-            started.append(standin)
-            name = f"{engine}-{len(started)}"
-            made.append((standin, ServerInstance(server_type(standin.url, name=name, control_timeout_s=5, load_timeout_s=5), **instance)))
-        return ([standin for standin, _ in made], [instance for _, instance in made])
-
-    yield start
-    for standin in started:
-        standin.stop()
-
-
-def refuse_other_tokens(standins, versions):
-    """Each token that was ever made is one of a version, or of the weights that the server was started with."""
-    whole = {token_of(versions.template), *(token_of(publication.directory) for publication in versions.made.values())}
-    for standin in standins:
-        for tokens in standin.made:
-            assert set(tokens) <= whole, (standin.url, tokens)
-
-
-def check(made, versions):
-    """A response's stamp is what made its tokens."""
-    assert made.tokens and len(made.logprobs) == len(made.tokens)
-    assert made.spans[0].start == 0 and made.spans[-1].end == len(made.tokens)
-    for span in made.spans:
-        publication = versions[span.version.number]
-        assert publication.version == span.version
-        assert set(made.tokens[span.start : span.end]) <= {token_of(publication.directory)}
-    assert made.stamp == {"policy_version": made.spans[0].version.number, "weights": made.spans[0].version.fingerprint}
+from instances import FOUR, LABEL, LOAD, PAUSE, RESUME, check, engine, refuse_other_tokens, start, versions  # noqa: F401
+from standins import PROMPT_OF_CHAT
 
 
 def test_an_instance_is_brought_to_a_version_and_its_answers_are_stamped(engine, start, versions):
@@ -233,89 +176,6 @@ def test_an_instance_that_holds_a_version_already_is_not_loaded_again(engine, st
     check(Rollouts(rotation).generate([1], sampling=FOUR), versions)
 
 
-def when_it_makes_tokens(standin) -> threading.Event:
-    """Set once a request is under way."""
-    began, token = threading.Event(), standin.token
-
-    def told(adapter):
-        began.set()
-        return token(adapter)
-
-    standin.token = told
-    return began
-
-
-def asked_during_an_update(standins, instances, versions, sampling, **options):
-    """A response that is under way when version 2 comes."""
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    rollouts = Rollouts(rotation)
-    began = when_it_makes_tokens(standins[0])
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(rollouts.generate, [1, 2], sampling=sampling, **options)
-        assert began.wait(10)
-        assert rotation.update(versions[2]) == {instances[0].name: None}
-        made = asked.result(timeout=30)
-    after = rollouts.generate([1], sampling=FOUR)
-    assert after.version.number == 2
-    check(made, versions)
-    check(after, versions)
-    refuse_other_tokens(standins, versions)
-    return made
-
-
-LONG = Sampling(max_tokens=40)
-
-
-def test_what_is_under_way_finishes_with_the_weights_that_it_began_with(engine, start, versions):
-    made = asked_during_an_update(*start(server={"token_s": 0.01}), versions, LONG)
-    assert made.version.number == 1 and made.is_of_one_version and len(made.tokens) == 40
-
-
-@pytest.mark.parametrize("labels", [True, False])
-def test_what_is_aborted_is_made_anew_by_the_new_weights(engine, start, versions, labels):
-    made = asked_during_an_update(*start(server={"token_s": 0.01, "labels": labels}, in_flight="abort"), versions, LONG)
-    assert made.version.number == 2 and made.is_of_one_version and len(made.tokens) == 40
-
-
-def test_what_is_aborted_can_be_had_as_far_as_it_came(engine, start, versions):
-    made = asked_during_an_update(*start(server={"token_s": 0.01}, in_flight="abort"), versions, LONG, on_abort="return")
-    assert made.finish == "abort" and made.version.number == 1 and 0 < len(made.tokens) < 40
-
-
-def test_the_rest_of_what_is_aborted_can_be_made_by_the_new_weights(engine, start, versions):
-    standins, instances = start(server={"token_s": 0.01}, in_flight="abort")
-    made = asked_during_an_update(standins, instances, versions, LONG, on_abort="continue")
-    assert [span.version.number for span in made.spans] == [1, 2] and len(made.tokens) == len(made.logprobs) == 40
-    assert made.version.number == 1 and made.prompt == (1, 2)
-
-
-def test_what_goes_on_with_the_new_weights_has_a_span_of_each(engine, start, versions):
-    made = asked_during_an_update(*start(server={"token_s": 0.01}, in_flight="continue"), versions, LONG)
-    assert [span.version.number for span in made.spans] == [1, 2] and not made.is_of_one_version and len(made.tokens) == 40
-
-
-def test_an_answer_that_crosses_an_update_and_has_no_versions_is_not_used(engine, start, versions):
-    made = asked_during_an_update(*start(server={"token_s": 0.01, "labels": False}, in_flight="continue"), versions, LONG)
-    assert made.version.number == 2 and made.is_of_one_version
-
-
-def test_requests_that_do_not_end_keep_the_old_version(engine, start, versions):
-    (standin,), instances = start(server={"token_s": 0.02})
-    rotation = Rotation(instances, max_lag=1, drain_timeout_s=0.1)
-    rotation.update(versions[1])
-    began = when_it_makes_tokens(standin)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(Rollouts(rotation).generate, [1], sampling=LONG)
-        assert began.wait(10)
-        told = rotation.update(versions[2])[instances[0].name]
-        assert isinstance(told, InstanceTimeoutError) and told.is_untouched and "1 requests did not end" in str(told)
-        check(asked.result(), versions)
-    made = Rollouts(rotation).generate([1], sampling=FOUR)
-    check(made, versions)
-    assert made.version.number == 1
-
-
 def test_an_instance_that_lags_is_not_asked_for_what_it_does_not_have(engine, start, versions):
     standins, instances = start(2)
     rotation = Rotation(instances)
@@ -341,65 +201,43 @@ def test_a_version_of_the_same_number_and_other_weights_is_another_version(start
         Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=0.05)
 
 
-@pytest.mark.parametrize("labels", [True, False])
-def test_a_server_that_was_started_anew_is_taken_out_and_its_answer_is_not_used(engine, start, versions, labels):
-    standins, instances = start(2, server={"labels": labels})
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    standins[0].stop()
-    standins[0].restart(versions.template)
-    for _ in range(4):
-        made = Rollouts(rotation).generate([1], sampling=FOUR)
-        check(made, versions)
-        assert made.instance == instances[1].name
-    first, _ = rotation.states()
-    assert first.held is None and isinstance(first.error, WrongWeightsError) and "'default'" in str(first.error)
-    assert rotation.update(versions[1]) == {instance.name: None for instance in instances}
+def test_addresses_and_options_that_are_none_are_refused():
+    cases = [
+        lambda: VllmServer("gpu-1:8000"), lambda: SglangServer("unix:///tmp/x"), lambda: Rotation([]),
+        lambda: ServerInstance(VllmServer("http://a"), in_flight="drop"), lambda: ServerInstance(VllmServer("http://a"), evidence="none"),
+        lambda: Rotation([ServerInstance(VllmServer("http://a"))] * 2),
+        lambda: Rollouts(Rotation([ServerInstance(VllmServer("http://a"))])).generate([]),
+        lambda: Rollouts(Rotation([ServerInstance(VllmServer("http://a"))])).generate([1], on_abort="wait"),
+        lambda: Rollouts(Rotation([ServerInstance(VllmServer("http://a"))])).chat([], on_abort="continue"),
+        lambda: Rollouts(Rotation([ServerInstance(VllmServer("http://a"))]), attempts=0),
+    ]  # fmt: skip
+    for case in cases:
+        with pytest.raises(InputError):
+            case()
 
 
-def test_a_server_that_is_gone_is_replaced_by_the_others(engine, start, versions):
-    standins, instances = start(2)
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    standins[0].stop()
-    for _ in range(4):
-        assert Rollouts(rotation).generate([1], sampling=FOUR).instance == instances[1].name
-    standins[1].fail(GENERATE[engine], "die", 503)
-    with pytest.raises(NoInstanceError, match="is out"):
-        Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=0.1)
-    standins[0].start()
+class Broken:
+    """An instance of somebody's own that raises what it likes."""
+
+    name = "broken"
+
+    def bring(self, publication, before, close, agreement):
+        raise MemoryError("no room")
 
 
-def test_what_is_wrong_with_a_request_is_told_and_takes_nobody_out(engine, start, versions):
-    (standin,), instances = start()
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    standin.fail(GENERATE[engine], 400)
-    with pytest.raises(InstanceRefusedError, match="as the test wants it") as caught:
-        Rollouts(rotation).generate([1], sampling=FOUR)
-    assert caught.value.status == 400 and isinstance(caught.value, InstanceError)
+def test_an_instance_that_raises_anything_is_out_and_the_others_serve(engine, start, versions):
+    _, instances = start()
+    rotation = Rotation([Broken(), *instances])
+    told = rotation.update(versions[1])
+    assert type(told["broken"]) is InstanceError and "MemoryError: no room" in str(told["broken"]) and told[instances[0].name] is None
+    assert rotation.held("broken") is None
     check(Rollouts(rotation).generate([1], sampling=FOUR), versions)
 
 
-def test_under_many_requests_and_updates_each_answer_is_of_the_version_it_says(engine, start, versions):
-    standins, instances = start(3, server={"token_s": 0.001, "load_s": 0.02})
+def test_a_publication_that_is_in_no_directory_changes_nothing(engine, start, versions):
+    _, instances = start()
     rotation = Rotation(instances)
     rotation.update(versions[1])
-    stop, made = threading.Event(), []
-
-    def ask():
-        while not stop.is_set():
-            made.append(Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=30))
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    [thread.start() for thread in threads]
-    for number in range(2, 7):
-        standins[number % 3].fail(LOAD[engine], "half")
-        assert set(rotation.update(versions[number]).values()) == {None}
-    stop.set()
-    [thread.join() for thread in threads]
-    assert {answer.version.number for answer in made} >= {2, 6}
-    for answer in made:
-        check(answer, versions)
-        assert answer.is_of_one_version
-    refuse_other_tokens(standins, versions)
+    with pytest.raises(InputError, match="write_checkpoint"):
+        rotation.bring(instances[0].name, dataclasses.replace(versions[2], directory=None))
+    check(Rollouts(rotation).generate([1], sampling=FOUR), versions)

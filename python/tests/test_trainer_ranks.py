@@ -1,7 +1,10 @@
 """Ranks that train one policy together: one gradient whatever their number, and nothing lost when one of them is."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -255,3 +258,19 @@ def test_what_ranks_tell_each_other_may_be_of_any_length(tmp_path):
 def test_without_a_process_group_there_are_no_ranks():
     with pytest.raises(forebay.InputError, match="init_process_group"):
         Ranks()
+
+
+def test_the_example_trains_with_two_processes_through_a_server(server, tmp_path):
+    pytest.importorskip("transformers")
+    example = pathlib.Path(__file__).parent.parent / "examples" / "data_parallel.py"
+    command = [sys.executable, str(example), server.address, "--steps", "3", "--directory", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert result.returncode == 0, result.stderr
+    rewards = [float(reward) for reward in result.stdout.split("by step: ")[1].splitlines()[0].split()]
+    assert len(rewards) == 3 and rewards[-1] > rewards[0], rewards
+    with forebay.connect(server.address) as store:
+        assert store.policy_version("solver") == 3
+        stamps = store.sql("select distinct policy_version, weights from solver").to_pylist()
+        assert len(stamps) == 3 and all(len(stamp["weights"]) == 32 for stamp in stamps)
+        assert store.sql("select count(*) as rows from solver").to_pylist() == [{"rows": 3 * 64}]

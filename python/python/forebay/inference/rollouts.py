@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..errors import InputError
-from .errors import InstanceError, InstanceRefusedError, InstanceTimeoutError, InstanceUnreachableError, StampError, WrongWeightsError
+from .errors import InstanceError, InstanceRefusedError, InstanceTimeoutError, StampError, WrongWeightsError
 from .instance import Answer, Evidence, Request, Sampling
 from .rotation import Lease, Rotation
 from .version import Span, Version
@@ -124,7 +124,7 @@ class Rollouts:
                     answer = lease.instance.answer(replace(request, timeout_s=left), lease.held)
                     spans = _spans(lease, answer)
                 except (InstanceError, StampError) as error:
-                    if attempt == self.attempts or not _may_another(lease, error):
+                    if not _may_another(lease, error) or attempt == self.attempts:
                         raise
                     continue
                 return Generation(
@@ -144,7 +144,6 @@ def _may_another(lease: Lease, error: InstanceError | StampError) -> bool:
     is_refused = isinstance(error, InstanceRefusedError) and error.status is not None and error.status < 500
     if is_refused and not is_restarted:
         return False
-    assert isinstance(error, InstanceRefusedError | InstanceUnreachableError | WrongWeightsError)
     lease.fail(error)
     return True
 

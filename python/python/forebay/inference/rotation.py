@@ -173,7 +173,8 @@ class Rotation:
             self._changed.notify_all()
 
     def bring(self, name: str, publication: Publication) -> Held:
-        """Brings one instance to a publication. Raises InstanceError; then the instance goes on with what it had, or is out."""
+        """Brings one instance to a publication. Raises InstanceError; then the instance goes on with what it had, or is out. StateError
+        where it is being brought to one already; InputError where it could not take this one at all."""
         member = self._members[name]
         with self._changed:
             if member.is_changing:
@@ -188,6 +189,13 @@ class Rotation:
         except InstanceError as error:
             failure, held = error, before if error.is_untouched else None
             raise
+        except InputError:
+            held = before  # the call is wrong, and nothing was done
+            raise
+        except Exception as error:  # of an instance of somebody's own, or of the library under it
+            told = f"{type(error).__name__}: {error}"
+            failure = InstanceError(told, instance=name, version=publication.version.label)
+            raise failure from error
         finally:
             self._changed_to(member, before, held, failure)
 

@@ -132,10 +132,10 @@ class ServerInstance:
         self, publication: Publication, before: Held | None, close: Callable[[bool], None], agreement: Agreement
     ) -> Held:
         version = publication.version
-        if self._has_it(version, agreement):
-            self.engine.resume()
-            return Held(version, "checksum")
         try:
+            if self._has_it(version, agreement):
+                self.engine.resume()
+                return Held(version, "checksum")
             close(self.in_flight == "finish")
             self.engine.pause(self.in_flight)
         except InstanceError as error:

@@ -15,7 +15,7 @@ import pathlib
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import CorruptError, Error, InputError, StateError
@@ -75,7 +75,8 @@ class Subscriber:
         self.directory = None if directory is None else pathlib.Path(directory).absolute()
         self.keep, self.retry_s = keep, retry_s
         self.failure: Exception | None = None
-        """Why the last version that was seen is not served, where it is not."""
+        """Why the last version that was seen is not served by anybody, where it is not. What an instance failed at stands in the
+        rotation's ``states()``."""
         self._latest: Publication | None = None
         self._is_closed = False
         self._loading: Counter[str] = Counter()
@@ -165,8 +166,11 @@ class Subscriber:
                 failures = 0
                 continue
             failures += 1
-            pause_s = min(self.retry_s * 2 ** (failures - 1), _RETRY_S_MOST)
-            self.rotation.wait_for(lambda: self._is_closed or self._latest is not publication, pause_s)
+            pause_s = min(self.retry_s * 2 ** min(failures - 1, 30), _RETRY_S_MOST)
+            self.rotation.wait_for(self._has_newer_than(publication), pause_s)
+
+    def _has_newer_than(self, publication: Publication) -> Callable[[], bool]:
+        return lambda: self._is_closed or self._latest is not publication
 
     def _is_behind(self, name: str) -> bool:
         held, latest = self.rotation.held(name), self._latest
@@ -181,7 +185,8 @@ class Subscriber:
             try:
                 self.rotation.bring(name, publication)
                 return True
-            except InstanceError as error:
+            except Error as error:
+                self.failure = self.failure if isinstance(error, InstanceError) else error
                 _LOG.warning("%s", error)
                 return False
             finally:
