@@ -248,3 +248,29 @@ def test_servers_need_files_and_say_so(store, rotation, versions, tmp_path):
         assert rotation.wait_for(lambda: isinstance(without_files.failure, InputError), TIMEOUT_S)
         with pytest.raises(NoInstanceError, match="write_checkpoint"):
             without_files.wait(1, timeout_s=0.05)
+
+
+def test_no_more_instances_load_at_once_than_is_said(store, versions, tmp_path):
+    standins = [Vllm(versions.template, load_s=0.05) for _ in range(4)]
+    loading, most, lock = [], [], threading.Lock()
+
+    def counted(load):
+        def counting(*arguments):
+            with lock:
+                loading.append(1)
+                most.append(len(loading))
+            load(*arguments)
+            with lock:
+                loading.pop()
+
+        return counting
+
+    for standin in standins:
+        standin.load = counted(standin.load)
+    rotation = Rotation([ServerInstance(VllmServer(standin.url, load_timeout_s=20)) for standin in standins])
+    options = dict(template=versions.template, directory=tmp_path / "served", concurrency=2)
+    with Subscriber(store, "solver/weights", rotation, **options) as subscriber:
+        store.publish(payloads(1))
+        subscriber.wait(1, timeout_s=TIMEOUT_S)
+    assert max(most) == 2
+    [standin.stop() for standin in standins]

@@ -82,7 +82,7 @@ class Held:
     evidence: Evidence
     adapter: str | None = None
     """The name by which a request asks for it, where it is an adapter."""
-    model: Any = None
+    model: Any = field(default=None, repr=False)
     """The model itself, of an instance in this process."""
 
 
