@@ -60,7 +60,7 @@ class StandIn:
         self.loads = 0
         self.running = 0
         self.mode: str | None = None  # of the pause
-        self.lock = threading.Condition()
+        self.lock, self.loader = threading.Condition(), threading.Lock()
         self.port = 0
         self.start()
 
@@ -160,8 +160,11 @@ class StandIn:
     # Weights
 
     def load(self, directory, how) -> None:
-        """Tensor by tensor, as engines do it: who computes meanwhile computes with both."""
-        new = tensors_of(directory)
+        """Tensor by tensor, as engines do it: who computes meanwhile computes with both. One load follows the other."""
+        with self.loader:
+            self.load_next(tensors_of(directory), how)
+
+    def load_next(self, new: dict[str, bytes], how) -> None:
         self.loads += 1
         if how == "stale":
             return

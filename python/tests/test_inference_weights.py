@@ -2,6 +2,12 @@
 
 import concurrent.futures
 import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 import time
 
 import pytest
@@ -241,3 +247,34 @@ def test_a_publication_that_is_in_no_directory_changes_nothing(engine, start, ve
     with pytest.raises(InputError, match="write_checkpoint"):
         rotation.bring(instances[0].name, dataclasses.replace(versions[2], directory=None))
     check(Rollouts(rotation).generate([1], sampling=FOUR), versions)
+
+
+def test_a_publisher_that_is_killed_in_the_middle_leaves_nothing_to_believe(engine, start, versions):
+    (standin,), (instance,) = start()
+    Rotation([instance]).update(versions[1])
+    loading, may_end, original = threading.Event(), threading.Event(), standin.load_next
+    standin.load_next = lambda *arguments: (loading.set(), may_end.wait(60), original(*arguments))
+    program = f"""
+        from forebay.inference import Rotation, ServerInstance, {type(instance.engine).__name__}
+        from publishing import SHAPES, Versions
+        class There(Versions):
+            def __init__(self, root):
+                self.root, self.shapes, self.made = root, SHAPES, {{}}
+                self.template = root / "template"
+        import pathlib
+        engine = {type(instance.engine).__name__}({standin.url!r})
+        Rotation([ServerInstance(engine)]).update(There(pathlib.Path({str(versions.root)!r}))[2])
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    publisher = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], env=environment)
+    assert loading.wait(60)
+    publisher.kill()
+    assert publisher.wait() == -signal.SIGKILL
+    assert instance.label() == f"loading-{versions.version(2).label}" and standin.mode is not None
+    may_end.set()  # the server goes on with what it was told, and with what it is told next after that
+    rotation = Rotation([instance])  # another process, that knows of nothing
+    with pytest.raises(NoInstanceError):
+        Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=0.05)
+    assert rotation.update(versions[3]) == {instance.name: None}
+    check(Rollouts(rotation).generate([1], sampling=FOUR), versions)
+    refuse_other_tokens([standin], versions)

@@ -24,7 +24,8 @@ from .errors import RankLostError
 
 __all__ = ["Ranks"]
 
-_CHUNK_ELEMENTS = 8 << 20
+_CHUNK_ELEMENTS = 1 << 20
+"""How much is added at once: what is sent, got and added stays in a processor's cache."""
 
 
 class Ranks:
