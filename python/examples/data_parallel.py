@@ -23,7 +23,7 @@ from forebay.inference import Rollouts, Rotation, Sampling, Subscriber
 from forebay.inference.local import LocalInstance
 from forebay.trainer import AdamW, Columns, DirectoryStateStore, PolicyGradient, Ranks, Trainer
 
-KEY, TIMEOUT_S = "solver/weights", 120.0
+KEY, TIMEOUT_S = "solver/weights", 600.0
 
 
 def roll_out(solver: forebay.Table, rollouts: Rollouts) -> None:

@@ -263,14 +263,14 @@ def test_without_a_process_group_there_are_no_ranks():
 def test_the_example_trains_with_two_processes_through_a_server(server, tmp_path):
     pytest.importorskip("transformers")
     example = pathlib.Path(__file__).parent.parent / "examples" / "data_parallel.py"
-    command = [sys.executable, str(example), server.address, "--steps", "3", "--directory", str(tmp_path / "run")]
+    command = [sys.executable, str(example), server.address, "--steps", "2", "--directory", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert result.returncode == 0, result.stderr
     rewards = [float(reward) for reward in result.stdout.split("by step: ")[1].splitlines()[0].split()]
-    assert len(rewards) == 3 and rewards[-1] > rewards[0], rewards
+    assert len(rewards) == 2 and rewards[-1] > rewards[0], rewards
     with forebay.connect(server.address) as store:
-        assert store.policy_version("solver") == 3
+        assert store.policy_version("solver") == 2
         stamps = store.sql("select distinct policy_version, weights from solver").to_pylist()
-        assert len(stamps) == 3 and all(len(stamp["weights"]) == 32 for stamp in stamps)
-        assert store.sql("select count(*) as rows from solver").to_pylist() == [{"rows": 3 * 64}]
+        assert len(stamps) == 2 and all(len(stamp["weights"]) == 32 for stamp in stamps)
+        assert store.sql("select count(*) as rows from solver").to_pylist() == [{"rows": 2 * 64}]
