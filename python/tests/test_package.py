@@ -61,6 +61,20 @@ def test_a_trainer_is_imported_by_whoever_asks_for_it_and_by_nobody_else():
     assert run(program) == "torch\n"
 
 
+def test_weights_reach_servers_without_any_library():
+    program = """
+        import sys
+        for missing in ("torch", "numpy", "safetensors", "requests", "httpx"):
+            sys.modules[missing] = None
+        import forebay
+        assert not any(name.startswith("forebay.inference") for name in sys.modules)
+        import forebay.inference
+        assert not any(name.startswith("forebay.trainer") for name in sys.modules)
+        print(len(forebay.inference.__all__))
+    """
+    assert int(run(program)) > 30
+
+
 def test_the_stubs_name_all_that_there_is_and_nothing_else():
     stubs = ast.parse((pathlib.Path(forebay.__file__).parent / "_forebay.pyi").read_text())
     classes = {node.name: node for node in stubs.body if isinstance(node, ast.ClassDef)}

@@ -9,8 +9,8 @@ use forebay::client::{CellValue, Claim, Client, ConnectOptions, Plan, Step};
 use forebay::server::Server;
 use forebay::store::*;
 use forebay::trainer::process_group::{
-    BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher, MicroBatch as Batch,
-    Observer, ProcessGroup, RankPlace, Recipe, RecipeError, serve_local_rank,
+    BatchOutcome, BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher,
+    MicroBatch as Batch, Observer, ProcessGroup, RankPlace, Recipe, RecipeError, serve_local_rank,
 };
 use forebay::trainer::scheduler::{DeviceId, Placement};
 use forebay::trainer::states::{States, StatesError, Which as Asked};
@@ -149,7 +149,7 @@ fn batch_of(claim: &Claim) -> Batch {
         let position = sample.to_string().split('_').next().unwrap().parse().unwrap();
         match units.last_mut().filter(|unit| unit.position == position) {
             Some(unit) => unit.rows.push(row),
-            None => units.push(BatchUnit { position, policy: "solver".into(), version: 0, rows: vec![row] }),
+            None => units.push(BatchUnit { position, policy: "policy".into(), version: 0, rows: vec![row] }),
         }
     }
     let (incarnation, number, _) = claim.epoch();
@@ -199,7 +199,9 @@ impl Training {
     fn train(&mut self, batch: Batch, claim: Claim) -> Result<(), GroupError> {
         self.start()?;
         self.held.push((batch.claim.clone(), claim));
-        self.group.accumulate(&[batch]).map(drop)
+        let outcomes = self.group.accumulate(&[batch])?;
+        assert!(matches!(&*outcomes, [BatchOutcome::Accumulated { .. }]), "{outcomes:?}");
+        Ok(())
     }
 
     /// Rows whose gradient was lost go back; those of the state are accumulated.
@@ -236,7 +238,7 @@ fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
                 training.recover(&error);
             }
             calls += 1;
-            if suspends && calls % 2 == 0 {
+            if suspends && calls % 2 == 0 && training.group.life() == Life::Active {
                 training.suspend();
             }
         }
@@ -269,7 +271,7 @@ fn undisturbed() -> String {
         for unit in batch_of(&claim).units {
             let rows: Vec<_> = unit.rows.iter().map(BatchRow::row).collect();
             trainer
-                .accumulate(&Unit { position: unit.position, policy: "solver", version: 0, rows: &rows })
+                .accumulate(&Unit { position: unit.position, policy: "policy", version: 0, rows: &rows })
                 .unwrap();
         }
         claim.accumulated().unwrap();

@@ -15,8 +15,9 @@ belongs to it is applied once, at the *commit*. A *state* is a mapping of named 
 keeps by key and version.
 
 Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
-``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``columns`` and ``staging``. Nothing of
-``forebay`` imports this package, which imports torch. ``docs/pytorch.md`` says what it promises.
+``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``ranks`` and ``reduction``, ``columns`` and
+``staging``. Of ``forebay`` only ``forebay.inference.local`` imports this package, which imports torch. ``docs/pytorch.md`` says what it
+promises.
 """
 
 from .adamw import AdamW
@@ -28,6 +29,8 @@ from .errors import (
     LayoutError,
     NonFiniteGradientError,
     ParameterChangedError,
+    RankLostError,
+    RanksDifferError,
     ShardedParameterError,
     SpoiledCacheError,
     VersionConflictError,
@@ -37,6 +40,7 @@ from .lora import Adapter, Base
 from .objective import Numerator, Objective, PolicyGradient, token_logprobs
 from .objects import ObjectStateStore
 from .peft import PeftAdapter, PeftBase
+from .ranks import Ranks
 from .state import Payload, StateStore
 from .subject import Subject, WholeModel
 from .trainer import Accumulated, Trainer, Update
@@ -62,6 +66,9 @@ __all__ = [
     "PeftAdapter",
     "PeftBase",
     "PolicyGradient",
+    "RankLostError",
+    "Ranks",
+    "RanksDifferError",
     "ShardedParameterError",
     "SpoiledCacheError",
     "StateStore",

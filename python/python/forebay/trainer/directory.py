@@ -15,6 +15,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,13 +24,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from .._files import sync_directory
 from ..errors import CapacityError, CorruptError, InputError, StateError
 from .errors import VersionConflictError
 from .state import Payload
+from .watch import watched
 
-__all__ = ["DirectoryStateStore", "sync_directory"]
+__all__ = ["DirectoryStateStore"]
 
 _SUFFIX, _WRITING = ".safetensors", ".writing-"
+_LOOK_S = 1.0
+"""How often a waiter looks where the file system tells nothing."""
 
 
 class DirectoryStateStore:
@@ -71,6 +76,19 @@ class DirectoryStateStore:
         directory = self._directory(key)
         names = os.listdir(directory) if directory.is_dir() else []
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names if re.fullmatch(rf"\d{{8}}{_SUFFIX}", name))
+
+    def wait(self, key: str, after: int, timeout_s: float) -> int | None:
+        """The number of the latest version of a key once it is above ``after``; ``None`` where there is none in so many seconds."""
+        directory = self._directory(key)
+        directory.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + timeout_s
+        with watched(directory) as wait:
+            while not (newer := [version for version in self.versions(key) if version > after]):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                wait(min(left, _LOOK_S))
+        return newer[-1]
 
     def _refuse_conflict(self, key: str, expected: int | None) -> None:
         latest = (self.versions(key) or [0])[-1]
@@ -150,12 +168,3 @@ def _read(file: pathlib.Path) -> dict[str, Payload]:
 def _checksum(tensor: torch.Tensor) -> int:
     memory = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     return zlib.crc32(memory.numpy().data)
-
-
-def sync_directory(directory: str | os.PathLike[str]) -> None:
-    """Brings the names in a directory to stable storage."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ..errors import InputError, StateError
+from ..errors import InputError, RetryError, StateError
 
 __all__ = [
     "LayoutError",
     "NonFiniteGradientError",
     "ParameterChangedError",
+    "RankLostError",
+    "RanksDifferError",
     "ShardedParameterError",
     "SpoiledCacheError",
     "VersionConflictError",
@@ -36,3 +38,11 @@ class SpoiledCacheError(StateError):
 
 class VersionConflictError(StateError):
     """Somebody else has stored a version of this key in between. Nothing was stored."""
+
+
+class RankLostError(RetryError):
+    """Another rank died, or did not take part in time. Weights, moments and cache are as before: join a new group and call again."""
+
+
+class RanksDifferError(StateError):
+    """Ranks that train together have other weights, versions or settings. Nothing was changed; ``join()`` makes them equal."""

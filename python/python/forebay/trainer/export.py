@@ -5,43 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 
+from .._files import directory_made_whole
 from ..errors import CorruptError, InputError
-from .directory import sync_directory
 from .errors import LayoutError
 from .parameters import plain_name
 
-__all__ = ["directory_made_whole", "load_weights", "save_pretrained", "save_tensors"]
-
-
-@contextmanager
-def directory_made_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """A directory to be filled, which gets its name when it is: files synced, then one rename."""
-    path = pathlib.Path(path).absolute()
-    if path.exists():
-        raise InputError(f"{path} exists; weights are written to a directory that does not, such as one a version")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = pathlib.Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
-    try:
-        yield made
-        for file in made.rglob("*"):
-            if file.is_file():
-                with open(file, "rb") as written:
-                    os.fsync(written.fileno())
-        sync_directory(made)
-        made.chmod(0o755)
-        os.rename(made, path)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
-    sync_directory(path.parent)
+__all__ = ["load_weights", "save_pretrained", "save_tensors"]
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], file: pathlib.Path) -> None:

@@ -11,13 +11,13 @@ The fingerprint stands for names, types, shapes and offsets: buffers of equal fi
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+
+from .._fingerprint import fingerprint_of_layout
 
 __all__ = ["ALIGNMENT_BYTES", "Entry", "Layout", "Segment", "dtype_name"]
 
@@ -67,8 +67,7 @@ class Layout:
     def __init__(self, segments: tuple[Segment, ...]) -> None:
         self.segments = segments
         self.elements = sum(segment.elements for segment in segments)
-        told = [[e.name, dtype_name(e.dtype), e.shape, e.offset] for e in self.entries()]
-        self.fingerprint = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        self.fingerprint = fingerprint_of_layout((e.name, dtype_name(e.dtype), e.shape, e.offset) for e in self.entries())
 
     @classmethod
     def of(cls, tensors: Mapping[str, torch.Tensor], decays: Callable[[str, torch.Tensor], bool]) -> Layout:

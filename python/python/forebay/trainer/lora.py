@@ -21,9 +21,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from .._files import directory_made_whole
 from ..errors import InputError
 from .base import PEFT_PREFIX, AdapterSubject, FrozenBase, names_of_linears
-from .export import directory_made_whole, save_tensors
+from .export import save_tensors
 
 __all__ = ["Adapter", "Base", "LoRALinear"]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from .._files import directory_made_whole
 from ..errors import InputError
 from .base import AdapterSubject, FrozenBase
-from .export import directory_made_whole
 from .parameters import plain_name
 
 __all__ = ["PeftAdapter", "PeftBase"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -10,13 +9,16 @@ from typing import Any
 
 import torch
 
-from ..errors import StateError
+from .._fingerprint import fingerprint_of_weights
+from ..errors import InputError, StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
 from .counters import decoded, encoded, random_state, restore_random_state
 from .export import load_weights, save_pretrained
 from .flat import storage_bytes
 from .layout import Layout, dtype_name
+from .ranks import Ranks
+from .reduction import refuse_difference
 from .state import Payload, StateStore, as_payloads, fill
 from .subject import Subject
 
@@ -32,6 +34,8 @@ class Stateful:
     optimizer: FlatAdamW
     version: int
     updates: int
+    max_gradient_norm: float | None
+    ranks: Ranks | None
     _is_suspended: bool
     _hook: Callable[[], None]
 
@@ -62,11 +66,9 @@ class Stateful:
     def weight_fingerprint(self) -> str:
         """A hash of all trained weights. It does not change between commits, and is the same for the same bits anywhere."""
         self._refuse_suspended()
-        digest = hashlib.blake2b(self.layout.fingerprint.encode(), digest_size=16)
-        for name, buffer in sorted(self.subject.weights.payloads("weights").items()):
-            digest.update(name.encode())
-            digest.update(buffer.view(torch.uint8).cpu().numpy().data)
-        return digest.hexdigest()
+        buffers = sorted(self.subject.weights.payloads("weights").items())
+        memory = ((name, buffer.view(torch.uint8).cpu().numpy().data) for name, buffer in buffers)
+        return fingerprint_of_weights(self.layout.fingerprint, memory)
 
     # Publishing
 
@@ -119,6 +121,33 @@ class Stateful:
         self.subject.adopt()
         self.optimizer.take_weights()
         self._hook()
+
+    # Ranks
+
+    def join(self, ranks: Ranks, *, source: int = 0) -> None:
+        """Trains together with other processes from now on. All ranks call, and have the weights, moments and version of one of them
+        then, bit by bit. The cache is kept where the weights were those already; else it is dropped, since its gradients are of
+        others.
+
+        source: the rank to take them from: after the loss of a rank, one of the highest version. Raises RanksDifferError where layout
+        or settings differ; RankLostError, after which a rank may have parts of both: join again.
+        """
+        self._refuse_suspended()
+        self.subject.check()
+        settings = {"layout": self.layout.fingerprint, "settings": repr((self.optimizer.settings, self.max_gradient_norm))}
+        own = {"version": self.version, "updates": self.updates, "weights": self.weight_fingerprint()}
+        told = ranks.exchange({**settings, "own": own})
+        for rank, other in enumerate(told):
+            refuse_difference(rank, other, settings)
+        if not 0 <= source < ranks.world:
+            raise InputError(f"source={source} is no rank of {ranks.world}")
+        for name, buffer in sorted(self._buffers().items()):
+            if name != "gradient":
+                ranks.broadcast(buffer, source)
+        if told[source]["own"] != own:
+            self.cache.drop()
+        self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
+        self.ranks = ranks
 
     # State
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, StateError
+from ..errors import Error, InputError, StateError
 from .adamw import AdamW, FlatAdamW
 from .batch import MicroBatch
 from .cache import BUCKET_BYTES, GradientCache
@@ -22,6 +22,8 @@ from .claims import Record, is_accumulated, record_of
 from .columns import Columns
 from .errors import NonFiniteGradientError
 from .objective import Objective, PolicyGradient
+from .ranks import Ranks
+from .reduction import Totals, agreed_norm, of_all_ranks, of_one
 from .staging import Staging
 from .stateful import Stateful
 from .subject import Subject, WholeModel
@@ -68,6 +70,7 @@ class Trainer(Stateful):
     rows_per_pass: how many rows the model takes at once; a micro-batch of more is cut. Default: all.
     version: the policy version that the weights are.
     bucket_bytes: how much of the cache is added to at once.
+    ranks: the processes that train this policy together; they are joined, and have the weights of rank 0 then.
 
     Raises InputError for parameters that cannot lie in a flat buffer (ShardedParameterError: DTensor), CapacityError where there is no
     memory for five buffers; values of parameters are as before then.
@@ -84,6 +87,7 @@ class Trainer(Stateful):
         rows_per_pass: int | None = None,
         version: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
+        ranks: Ranks | None = None,
     ) -> None:
         _refuse_options(max_gradient_norm, rows_per_pass)
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
@@ -101,6 +105,9 @@ class Trainer(Stateful):
         self._is_suspended = False
         self._hooks: list[Any] = []
         self._hook()
+        self.ranks: Ranks | None = None
+        if ranks is not None:
+            self.join(ranks)
 
     def _hook(self) -> None:
         self.close()
@@ -209,50 +216,60 @@ class Trainer(Stateful):
 
         lr: the learning rate of this update. Default: that of the settings.
 
-        Raises StateError when nothing was accumulated, and NonFiniteGradientError, with nothing changed, for a gradient that is none.
+        With ranks the micro-batches are those of all of them, and all call; a rank without rows takes part.
+
+        Raises StateError when nothing was accumulated, and NonFiniteGradientError for a gradient that is none; RankLostError and
+        RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
         self._refuse_suspended()
-        self.cache.refuse_spoiled()
-        cache = self.cache
-        if cache.is_empty or not cache.denominator > 0:
+        total = self._total(lr)
+        if not total.denominator > 0:
             raise StateError(
-                f"there is nothing to commit: {len(cache.claims)} micro-batches with a denominator of {cache.denominator} were "
+                f"there is nothing to commit: {total.micro_batches} micro-batches with a denominator of {total.denominator} were "
                 "accumulated; accumulate micro-batches with tokens to train on, or leave the version as it is"
             )
-        self.subject.check()
-        norm = float(torch.linalg.vector_norm(cache.flat)) / cache.denominator
+        norm = float(torch.linalg.vector_norm(total.gradient)) / total.denominator
         if not math.isfinite(norm):
-            raise NonFiniteGradientError(self._not_finite())
+            raise NonFiniteGradientError(self._not_finite(total))
         limit = self.max_gradient_norm
         is_clipped = limit is not None and norm > limit
-        scale = (limit / (norm + 1e-6) if is_clipped and limit is not None else 1.0) / cache.denominator
-        update = self._update(norm, is_clipped)
+        scale = (limit / (norm + 1e-6) if is_clipped and limit is not None else 1.0) / total.denominator
+        if self.ranks is not None:
+            agreed_norm(self.ranks, norm)
         with torch.no_grad():
-            cache.flat.mul_(scale)
-            self.optimizer.step(cache.flat, self.updates + 1, lr)
+            total.gradient.mul_(scale)
+            self.optimizer.step(total.gradient, self.updates + 1, lr)
         self.version, self.updates = self.version + 1, self.updates + 1
-        cache.drop()
-        return update
+        self.cache.drop()
+        metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
+        counts = (total.rows, total.tokens, total.denominator)
+        return Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
 
-    def _update(self, norm: float, is_clipped: bool) -> Update:
-        cache = self.cache
-        metrics = {name: float(value) / max(cache.tokens, 1) for name, value in cache.metrics.items()}
-        loss = float(cache.numerator) / cache.denominator
-        counts = (cache.rows, cache.tokens, cache.denominator)
-        return Update(self.version + 1, loss, norm, is_clipped, *counts, metrics)
+    def _total(self, lr: float | None) -> Totals:
+        """The sums that a commit applies."""
+        problem: Error | None = None
+        try:
+            self.cache.refuse_spoiled()
+            self.subject.check()
+        except Error as error:
+            if self.ranks is None:
+                raise
+            problem = error
+        if self.ranks is None:
+            return of_one(self.cache)
+        return of_all_ranks(self.cache, self.ranks, {"version": self.version, "updates": self.updates, "lr": lr}, problem)
 
-    def _not_finite(self) -> str:
-        flat = self.cache.flat
+    def _not_finite(self, total: Totals) -> str:
         names = [
             entry.name
             for entry, start in self.layout.placed()
-            if not bool(torch.isfinite(flat[start : start + entry.elements]).all())
+            if not bool(torch.isfinite(total.gradient[start : start + entry.elements]).all())
         ]
         if not names:
             return "the norm of the gradient is too large for fp32; scale the loss down. Nothing was changed; drop() empties the cache"
         return (
             f"the gradient of {names[0]!r} and {len(names) - 1} more parameters has values that are no numbers, after "
-            f"{len(self.cache.claims)} micro-batches; nothing was changed. drop() empties the cache"
+            f"{total.micro_batches} micro-batches; nothing was changed. drop() empties the cache"
         )
 
     def drop(self) -> None:

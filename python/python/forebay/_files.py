@@ -1,0 +1,46 @@
+"""Directories that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import InputError
+
+__all__ = ["directory_made_whole", "sync_directory"]
+
+
+@contextmanager
+def directory_made_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """A directory to be filled, which gets its name when it is: files synced, then one rename."""
+    path = pathlib.Path(path).absolute()
+    if path.exists():
+        raise InputError(f"{path} exists; weights are written to a directory that does not, such as one a version")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = pathlib.Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
+    try:
+        yield made
+        for file in made.rglob("*"):
+            if file.is_file():
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+        sync_directory(made)
+        made.chmod(0o755)
+        os.rename(made, path)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Brings the names in a directory to stable storage."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

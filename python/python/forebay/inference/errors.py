@@ -1,0 +1,66 @@
+"""What goes wrong between weights and instances, under the tree of ``forebay.errors``: the parent says what the caller does next."""
+
+from __future__ import annotations
+
+from ..errors import CorruptError, RetryError, StateError, WaitTimeout
+
+__all__ = [
+    "InstanceError",
+    "InstanceRefusedError",
+    "InstanceTimeoutError",
+    "InstanceUnreachableError",
+    "NoInstanceError",
+    "PublicationError",
+    "StampError",
+    "WrongWeightsError",
+]
+
+
+class InstanceError(RetryError):
+    """One instance did not do what it was asked. Others are not affected; asking it again is safe.
+
+    instance: its name. version: the label of the version that it was to have, where one was on its way.
+    endpoint: verb and path of the call. status: of HTTP, where there was an answer.
+    is_untouched: whether the instance still has, whole, the weights that it had before.
+    """
+
+    def __init__(
+        self, what: str, *, instance: str, endpoint: str | None = None, status: int | None = None, version: str | None = None
+    ) -> None:
+        super().__init__(what)
+        self.what, self.instance, self.endpoint, self.status, self.version = what, instance, endpoint, status, version
+        self.is_untouched = False
+
+    def __str__(self) -> str:
+        where = f" {self.endpoint}" if self.endpoint else ""
+        answer = f" answered {self.status}" if self.status is not None else ""
+        bound = f" (on the way to {self.version})" if self.version else ""
+        return f"instance {self.instance!r}{bound}:{where}{answer}: {self.what}"
+
+
+class InstanceUnreachableError(InstanceError):
+    """There was no answer: the connection was refused, or broke."""
+
+
+class InstanceTimeoutError(InstanceError, TimeoutError):
+    """There was no answer in the time that was given."""
+
+
+class InstanceRefusedError(InstanceError):
+    """The instance answered that it would not, or could not."""
+
+
+class WrongWeightsError(InstanceError):
+    """An instance has other weights than it was told to load, or says so. It gets no request until it has been loaded anew."""
+
+
+class NoInstanceError(WaitTimeout):
+    """No instance had the version that is asked for in the time that was given. The message says what each is at."""
+
+
+class StampError(StateError):
+    """An answer whose version cannot be known. It was not used."""
+
+
+class PublicationError(CorruptError):
+    """What was published is not what its manifest says. The version before it is served on."""
