@@ -3,6 +3,7 @@
 mod atomic;
 mod beside;
 mod crash;
+mod damaged;
 mod deleted;
 mod disk;
 mod fill;
