@@ -4,8 +4,8 @@
 //! by comparing the newest version with what was expected. So ranks set parts side by side, each from a process of its own and,
 //! as neighbours of the store's server, into shared memory; and a part that has not changed is named again instead of written.
 //!
-//! A commit removes what neither it nor the version before it names: parts of older versions, and what ranks have left that were
-//! killed. Whoever is between setting parts and committing them then is another coordinator, whose commit is refused.
+//! A commit removes what was there before it and neither it nor the version before it names: parts of older versions, and what ranks
+//! have left that were killed. Whoever had set parts by then and has not committed them is another coordinator, whose commit is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +67,8 @@ impl ObjectStates {
         ObjectStates { objects, spills: false }
     }
 
-    /// Brings every part and version to the disk before it counts, so that it survives a power failure. Default: false.
+    /// Brings every part to the disk when it is set, and every version before its commit is acknowledged, so that it survives a power
+    /// failure. Default: false.
     pub fn spills(mut self, spills: bool) -> Self {
         self.spills = spills;
         self
@@ -125,16 +126,16 @@ impl ObjectStates {
         let all = self.objects.list().map_err(|error| other("listing states", error))?;
         Ok(all.into_iter().filter(|shown| shown.metadata.get(OF_KEY).is_some_and(|of| of == key)).collect())
     }
+}
 
-    /// Removes parts that neither this version nor the one before it names. What cannot be removed is left to the next commit.
-    fn remove_unnamed(&self, key: &str, versions: &[&Record]) {
-        let named: BTreeSet<&str> =
-            versions.iter().flat_map(|record| &record.parts).map(|part| part.object.as_str()).collect();
-        let parts = self.parts_of(key).unwrap_or_default();
-        for part in parts.iter().filter(|part| !named.contains(part.key.as_str())) {
-            if let Err(error) = self.objects.delete(&part.key, part.version) {
-                tracing::warn!(%error, key, "a part of an older state was not removed");
-            }
+/// Removes parts that none of these versions names. `there` is of before the commit: what has come since is for the next one, whoever
+/// makes it. What cannot be removed is left to that.
+fn remove_unnamed(objects: &Objects, there: &[ObjectShown], versions: &[&Record]) {
+    let named: BTreeSet<&str> =
+        versions.iter().flat_map(|record| &record.parts).map(|part| part.object.as_str()).collect();
+    for part in there.iter().filter(|part| !named.contains(part.key.as_str())) {
+        if let Err(error) = objects.delete(&part.key, part.version) {
+            tracing::warn!(%error, part = part.key, "a part of an older state was not removed");
         }
     }
 }
@@ -160,12 +161,17 @@ impl States for ObjectStates {
         if found != expected {
             return Err(StatesError::Conflict { key: key.to_owned(), expected, found });
         }
-        let record = Record { parts: named(key, parts, &self.parts_of(key)?)? };
+        let there = self.parts_of(key)?;
+        let record = Record { parts: named(key, parts, &there)? };
         let bytes = serde_json::to_vec(&record).map_err(|error| other("writing a state", error))?;
         match self.set(&object, &bytes, &BTreeMap::new(), Some(expected)) {
             Ok(number) => {
                 let previous = before.as_ref().map(|(_, record)| record);
-                self.remove_unnamed(key, &previous.into_iter().chain([&record]).collect::<Vec<_>>());
+                remove_unnamed(
+                    &self.objects,
+                    &there,
+                    &previous.into_iter().chain([&record]).collect::<Vec<_>>(),
+                );
                 Ok(number)
             }
             Err(error) if error.kind() == Kind::State => match self.record(key, Which::Latest)? {

@@ -19,13 +19,13 @@ pub enum Beginning {
     Published,
 }
 
-/// With what a version is committed.
+/// A version that is committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectCommit {
+    /// What it is called while it is filled.
+    pub filling: u64,
     /// What is expected now; none for what was expected at the beginning.
     pub expected: Option<Expected>,
-    /// The number that it is to have; none for the next.
-    pub version: Option<u64>,
     /// What is said of it.
     pub metadata: BTreeMap<String, String>,
 }
@@ -138,11 +138,12 @@ pub trait ObjectCalls: fmt::Debug + Send + Sync {
     /// As for all.
     fn fill(&self, filling: u64, payload: usize, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Commits one version, or several of several keys under one number. What fails stays.
+    /// Commits one version, under the number `version` if there is one, or several of several keys under one number. What fails
+    /// stays.
     ///
     /// # Errors
     /// As for all.
-    fn commit(&self, fillings: &[u64], commit: &ObjectCommit) -> Result<u64>;
+    fn commit(&self, objects: &[ObjectCommit], version: Option<u64>) -> Result<u64>;
 
     /// Gives a version up, with a reason for those who wait for it or without.
     ///

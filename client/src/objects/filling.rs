@@ -23,7 +23,8 @@ pub struct ObjectFilling {
 
 impl ObjectFilling {
     pub(super) fn new(client: Client, number: u64, key: &str, layout: &Layout) -> Self {
-        let (key, layout, said) = (key.to_owned(), layout.clone(), Mutex::default());
+        let (key, layout) = (key.to_owned(), layout.clone());
+        let said = Mutex::new(ObjectCommit { filling: number, ..ObjectCommit::default() });
         ObjectFilling { client, number, key, layout, said, over: false }
     }
 
@@ -35,10 +36,6 @@ impl ObjectFilling {
     /// What is filled.
     pub fn layout(&self) -> &Layout {
         &self.layout
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 
     pub(super) fn committed(mut self) {
@@ -110,8 +107,7 @@ impl ObjectFilling {
     }
 
     fn commit_numbered(&mut self, version: Option<u64>) -> Result<u64> {
-        let commit = ObjectCommit { version, ..self.said() };
-        let version = self.client.connection.objects().commit(&[self.number], &commit)?;
+        let version = self.client.connection.objects().commit(&[self.said()], version)?;
         self.over = true;
         Ok(version)
     }
@@ -119,7 +115,7 @@ impl ObjectFilling {
     /// Gives it up because what it was to hold cannot be had, and tells everybody who waits for a version of the key why.
     ///
     /// # Errors
-    /// `state` while a part of it is being filled.
+    /// `state` when the session that it was begun in is over: it was given up then.
     pub fn fail(mut self, reason: &str) -> Result<()> {
         self.over = true;
         self.client.connection.objects().abort(self.number, Some(reason))

@@ -2,7 +2,7 @@
 
 use forebay_store::{Exchanged, Expected, Layout, ObjectRef, TensorBytes, Tier, Wait, Which};
 
-use super::calls::{Beginning, ObjectAsk, ObjectCommit, ObjectShown, Relocated, Relocation, WhichObject};
+use super::calls::{Beginning, ObjectAsk, ObjectShown, Relocated, Relocation, WhichObject};
 use super::filling::ObjectFilling;
 use super::held::{HeldObject, ReceivedObject};
 use super::watch::ObjectWatch;
@@ -129,10 +129,8 @@ impl Objects {
     /// # Errors
     /// As there; the fillings are given back then.
     pub fn commit_together(&self, fillings: Vec<ObjectFilling>) -> Result<u64, (Error, Vec<ObjectFilling>)> {
-        let numbers: Vec<u64> = fillings.iter().map(ObjectFilling::number).collect();
-        let metadata = fillings.iter().flat_map(|filling| filling.said().metadata).collect();
-        let commit = ObjectCommit { metadata, ..ObjectCommit::default() };
-        match self.calls().commit(&numbers, &commit) {
+        let objects: Vec<_> = fillings.iter().map(ObjectFilling::said).collect();
+        match self.calls().commit(&objects, None) {
             Ok(version) => {
                 fillings.into_iter().for_each(ObjectFilling::committed);
                 Ok(version)

@@ -10,6 +10,7 @@ use super::calls::LeasedObject;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::error::Result;
+use crate::remote::check_process;
 
 /// Lets go of a version when nobody has it any more: neither the [`HeldObject`] nor any of its [`LeasedBytes`].
 struct Lease {
@@ -29,6 +30,7 @@ impl Drop for Lease {
 /// A version of an object. As long as it is held its bytes stay where they are, whatever else happens to the key.
 pub struct HeldObject {
     client: Client,
+    process: u32,
     manifest: Arc<Manifest>,
     // Before the lease: they are of use only while it is there.
     bytes: Vec<Option<ObjectBytes>>,
@@ -75,7 +77,7 @@ impl HeldObject {
     pub(super) fn new(client: &Client, leased: LeasedObject) -> Self {
         let LeasedObject { lease, manifest, bytes } = leased;
         let lease = Arc::new(Lease { connection: Arc::downgrade(&client.connection), number: lease });
-        HeldObject { client: client.clone(), manifest, bytes, lease }
+        HeldObject { client: client.clone(), process: std::process::id(), manifest, bytes, lease }
     }
 
     /// What is known of it.
@@ -118,6 +120,7 @@ impl HeldObject {
     }
 
     fn read(&self, payload: usize, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        check_process(self.process)?; // mappings are not inherited
         match &self.bytes[payload] {
             Some(bytes) => {
                 bytes.read(offset, buffer);

@@ -3,11 +3,12 @@
 //! An embedded client is one holder; a server has one for each session, so that nobody can touch what is another's. Dropping it
 //! gives everything back. Its lock is held for a look-up, never while bytes move.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_store::{
-    Filling, Get, Held, Kind, Layout, OBJECT_KEYS_MAX, ObjectInfo, Objects, Owner, Store, Wait, Which,
+    Filling, Get, Held, Kind, Layout, OBJECT_KEYS_MAX, ObjectInfo, Objects, Owner, Randomness, Store,
+    SystemRandomness, Wait, Which,
 };
 
 use super::calls::{
@@ -39,18 +40,21 @@ fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
 
 impl Inner {
     fn number(&mut self) -> u64 {
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         self.next
     }
+}
 
-    fn keep(&mut self, held: Held) -> Result<u64> {
-        if self.leases.len() >= OBJECT_KEYS_MAX {
-            return Err(too_many("versions are held", OBJECT_KEYS_MAX));
-        }
-        let number = self.number();
-        self.leases.insert(number, Arc::new(held));
-        Ok(number)
+fn keep_all(inner: &mut Inner, held: Vec<Held>) -> Result<Vec<u64>> {
+    if inner.leases.len() + held.len() > OBJECT_KEYS_MAX {
+        return Err(too_many("versions are held", OBJECT_KEYS_MAX));
     }
+    let keep = |held| {
+        let number = inner.number();
+        inner.leases.insert(number, Arc::new(held));
+        number
+    };
+    Ok(held.into_iter().map(keep).collect())
 }
 
 fn too_many(what: &str, most: usize) -> Error {
@@ -60,6 +64,11 @@ fn too_many(what: &str, most: usize) -> Error {
 fn unknown(what: &str, number: u64) -> Error {
     let message = format!("{what} {number} is over, or another client's; begin anew");
     Error::new(Kind::State, "ObjectOver", message)
+}
+
+fn are_different(keys: &[&str]) -> bool {
+    let mut seen = HashSet::with_capacity(keys.len());
+    keys.iter().all(|key| seen.insert(*key))
 }
 
 /// What is asked of the store itself.
@@ -72,9 +81,10 @@ fn which_of(version: Option<u64>) -> Which {
 }
 
 impl KeptObjects {
-    /// A holder of nothing yet.
+    /// A holder of nothing yet. Its numbers begin anywhere, so that one of an earlier holder is nobody's here.
     pub fn new(store: Store) -> Self {
-        KeptObjects { store, inner: Arc::default() }
+        let inner = Inner { next: SystemRandomness.next_u64(), ..Inner::default() };
+        KeptObjects { store, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// The objects of the store.
@@ -135,27 +145,31 @@ impl KeptObjects {
             Beginning::Published => objects.begin_published(key, layout, owner)?,
         };
         let mut inner = self.inner()?;
+        if inner.fillings.len() >= FILLINGS_MAX {
+            drop(inner); // others were quicker
+            return Err(too_many("versions are being filled", FILLINGS_MAX));
+        }
         let number = inner.number();
         inner.fillings.insert(number, Arc::new(filling));
         Ok(number)
     }
 
-    /// Commits versions; `filled` are those that another process has filled through mappings of its own.
+    /// Commits versions, each with whether another process has filled it through mappings of its own.
     ///
     /// # Errors
-    /// As [`Filling::commit`]; `input` for a number or an expectation that is meant for several.
-    pub fn commit_filled(&self, numbers: &[u64], commit: &ObjectCommit, filled: &[u64]) -> Result<u64> {
-        let fillings: Vec<Arc<Filling>> =
-            numbers.iter().map(|number| self.filling(*number)).collect::<Result<_>>()?;
-        for (filling, number) in fillings.iter().zip(numbers) {
+    /// As [`Filling::commit`]; `input` for a number that is meant for several.
+    pub fn commit_filled(&self, objects: &[(ObjectCommit, bool)], version: Option<u64>) -> Result<u64> {
+        let filling = |(commit, _): &(ObjectCommit, bool)| self.filling(commit.filling);
+        let fillings: Vec<Arc<Filling>> = objects.iter().map(filling).collect::<Result<_>>()?;
+        for (filling, (commit, filled)) in fillings.iter().zip(objects) {
             commit.expected.into_iter().for_each(|expected| filling.expect(expected));
             commit.metadata.iter().try_for_each(|(name, value)| filling.metadata(name, value))?;
-            if filled.contains(number) {
+            if *filled {
                 let mut classes = filling.layout().payloads().iter().map(|payload| &payload.class);
                 classes.try_for_each(|class| filling.filled_elsewhere(class))?;
             }
         }
-        let version = match (&*fillings, commit.version) {
+        let version = match (&*fillings, version) {
             ([one], None) => one.commit()?,
             ([one], Some(version)) => one.commit_as(version)?,
             (several, None) => {
@@ -168,16 +182,16 @@ impl KeptObjects {
             }
         };
         let mut inner = self.inner()?;
-        numbers.iter().for_each(|number| _ = inner.fillings.remove(number));
+        objects.iter().for_each(|(commit, _)| _ = inner.fillings.remove(&commit.filling));
         Ok(version)
     }
 
-    /// Holds what was got.
+    /// Holds what was got, all or none.
     ///
     /// # Errors
     /// `capacity` when it holds too many.
-    pub fn keep(&self, held: Held) -> Result<u64> {
-        self.inner()?.keep(held)
+    pub fn keep_all(&self, held: Vec<Held>) -> Result<Vec<u64>> {
+        keep_all(&mut *self.inner()?, held)
     }
 
     /// Gets one of the versions that are asked for, where it is there.
@@ -193,6 +207,9 @@ impl KeptObjects {
             WhichObject::Once => objects.receive_with(key, ask.wait, &get),
         };
         let held = match (ask.which, ask.keys) {
+            (WhichObject::Together, keys) if !are_different(keys) => {
+                return Err(Error::input("Argument", "a key is named twice; name each once"));
+            }
             (WhichObject::Together, keys) => objects.get_together(keys, &get)?,
             (_, [key]) => vec![one(key)?],
             (_, keys) => {
@@ -259,34 +276,20 @@ impl ObjectCalls for KeptObjects {
         Ok(filling.write_class(&class, offset, bytes)?)
     }
 
-    fn commit(&self, fillings: &[u64], commit: &ObjectCommit) -> Result<u64> {
-        self.commit_filled(fillings, commit, &[])
+    fn commit(&self, objects: &[ObjectCommit], version: Option<u64>) -> Result<u64> {
+        let objects: Vec<_> = objects.iter().map(|commit| (commit.clone(), false)).collect();
+        self.commit_filled(&objects, version)
     }
 
     fn abort(&self, filling: u64, reason: Option<&str>) -> Result<()> {
         let given_up = self.inner()?.fillings.remove(&filling).ok_or_else(|| unknown("filling", filling))?;
-        match (Arc::try_unwrap(given_up), reason) {
-            (Ok(filling), Some(reason)) => filling.fail(reason),
-            (Ok(filling), None) => filling.abort(),
-            (Err(shared), _) => {
-                let key = shared.key().to_owned();
-                self.inner()?.fillings.insert(filling, shared);
-                let message = format!(
-                    "a part of object {key:?} is being filled now; wait for that, and give it up then"
-                );
-                return Err(Error::new(Kind::State, "FillOverlap", message));
-            }
-        }
+        given_up.give_up(reason); // its memory goes with whoever is filling a part of it now
         Ok(())
     }
 
     fn hold(&self, ask: &ObjectAsk<'_>) -> Result<Vec<LeasedObject>> {
-        let held = self.get(ask, Owner::Here)?;
-        let leased = |held| {
-            let lease = self.keep(held)?;
-            Ok(Self::leased(lease, &self.held(lease)?))
-        };
-        held.into_iter().map(leased).collect()
+        let leases = self.keep_all(self.get(ask, Owner::Here)?)?;
+        leases.into_iter().map(|lease| Ok(Self::leased(lease, &self.held(lease)?))).collect()
     }
 
     fn hold_async(&self, ask: &ObjectAsk<'_>) -> Result<Holding> {
@@ -303,9 +306,10 @@ impl ObjectCalls for KeptObjects {
         Ok(Box::pin(async move {
             let held = coming.await?;
             check_layout(&held, fingerprint)?;
-            let lease = lock(&inner).keep(held)?;
-            let held = lock(&inner).leases.get(&lease).cloned().ok_or_else(|| unknown("lease", lease))?;
-            Ok(vec![Self::leased(lease, &held)])
+            let leases = keep_all(&mut lock(&inner), vec![held])?;
+            let held =
+                |lease: u64| lock(&inner).leases.get(&lease).cloned().ok_or_else(|| unknown("lease", lease));
+            leases.into_iter().map(|lease| Ok(Self::leased(lease, &held(lease)?))).collect()
         }))
     }
 
@@ -326,8 +330,7 @@ impl ObjectCalls for KeptObjects {
         let Ok(mut inner) = self.inner() else { return };
         let released = inner.leases.remove(&lease);
         drop(inner);
-        // Whoever reads it now lets go when he is through.
-        released.and_then(|held| Arc::try_unwrap(held).ok()).into_iter().for_each(Held::release);
+        released.iter().for_each(|held| held.let_go()); // the version goes with whoever reads it now
     }
 
     fn list(&self) -> Result<Vec<ObjectShown>> {

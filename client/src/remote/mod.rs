@@ -318,7 +318,7 @@ fn hitch(status: &Status) -> Option<Hitch> {
 }
 
 /// Refuses a forked child, which has what a process made but not its threads.
-fn check_process(made_by: u32) -> Result<()> {
+pub(crate) fn check_process(made_by: u32) -> Result<()> {
     let this = std::process::id();
     if this == made_by {
         return Ok(());

@@ -1,8 +1,7 @@
 //! Objects behind a server, as calls: bytes through mappings of the server's segments where this client is a neighbour, else in
 //! pieces, each checked against its checksum where it arrives.
 //!
-//! What is filled and what is held has numbers of the session, and is over with it: a call that names one is not sent again in
-//! another session.
+//! What is filled and what is held has numbers of the session, and is over with it: in another session nothing has such a number.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -44,8 +43,7 @@ pub(super) struct RemoteObjects(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// With the session that they were told in.
-    segments: Option<(Bytes, Arc<NeighbourSegments>)>,
+    segments: Option<Arc<NeighbourSegments>>,
     layouts: HashMap<u64, Layout>,
     /// Versions that are filled through mappings.
     fillings: HashMap<u64, Arc<NeighbourFilling>>,
@@ -57,16 +55,12 @@ impl RemoteObjects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner) // whoever panicked left whole entries
     }
 
-    /// The segments of a folder, as a session has them: of another they may be others under the same names.
-    fn segments(&self, session: &Bytes, folder: &Path) -> Arc<NeighbourSegments> {
+    /// The segments of a folder.
+    fn segments(&self, folder: &Path) -> Arc<NeighbourSegments> {
         let mut inner = self.lock();
         match &inner.segments {
-            Some((of, segments)) if of == session && segments.folder() == folder => segments.clone(),
-            _ => {
-                let segments = Arc::new(NeighbourSegments::of(folder));
-                inner.segments = Some((session.clone(), segments.clone()));
-                segments
-            }
+            Some(segments) if segments.folder() == folder => segments.clone(),
+            _ => inner.segments.insert(Arc::new(NeighbourSegments::of(folder))).clone(),
         }
     }
 
@@ -79,26 +73,21 @@ impl RemoteObjects {
     }
 
     /// What the server holds for this client.
-    fn leased(&self, session: &Bytes, held: proto::HeldObject) -> Result<LeasedObject> {
+    fn leased(&self, held: proto::HeldObject) -> Result<LeasedObject> {
         let manifest = held.manifest.ok_or_else(|| malformed("an object without a manifest"))?;
         let manifest = wire::to_manifest(manifest, |known| self.lock().layouts.get(&known).cloned())?;
         self.knows(&manifest.layout);
         let manifest = Arc::new(manifest);
-        let bytes = held.places.map(|places| self.mapped(session, &manifest, places));
+        let bytes = held.places.map(|places| self.mapped(&manifest, places));
         let bytes = bytes.unwrap_or_else(|| vec![None; manifest.layout.payloads().len()]);
         self.lock().leases.insert(held.lease, manifest.clone());
         Ok(LeasedObject { lease: held.lease, manifest, bytes })
     }
 
     /// Payloads through mappings; those that cannot be mapped are read by calls.
-    fn mapped(
-        &self,
-        session: &Bytes,
-        manifest: &Manifest,
-        places: proto::SegmentPlaces,
-    ) -> Vec<Option<ObjectBytes>> {
+    fn mapped(&self, manifest: &Manifest, places: proto::SegmentPlaces) -> Vec<Option<ObjectBytes>> {
         let (folder, places) = wire::to_places(places);
-        let segments = self.segments(session, &folder);
+        let segments = self.segments(&folder);
         let map = |(at, payload): (usize, &forebay_store::Payload)| {
             let mapped = segments.bytes(*places.get(at)?, payload.bytes);
             mapped.inspect_err(|error| tracing::warn!(%error, "an object is read through the socket")).ok()
@@ -122,24 +111,93 @@ struct Asking {
 
 impl Asking {
     /// Asks until it is there or the wait is over.
-    async fn run(&self, is_given_up: impl Fn() -> bool) -> Result<Vec<LeasedObject>> {
+    async fn run(&self) -> Result<Arrived> {
         loop {
-            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-            let now = left.unwrap_or(WAIT_AT_ONCE).min(WAIT_AT_ONCE);
-            let known = self.objects.lock().layouts.keys().copied().collect();
-            let request =
-                proto::HoldObjectsRequest { wait_ms: milliseconds(now), known, ..self.request.clone() };
-            let time = WHOLE_TIME_MAX.saturating_add(now);
-            let session = self.link.session();
-            let reply = self.link.unary(new_call(), Encoded::new(&request), time, Again::Always).await;
-            match reply {
-                Ok(reply) => {
-                    let leased = |held| self.objects.leased(&session, held);
-                    return reply.held.into_iter().map(leased).collect();
-                }
-                Err(error) if error.is_not_yet() && left.is_none_or(|left| left > now) && !is_given_up() => {}
-                Err(error) => return Err(error),
+            let _turn = self.link.waits.acquire().await; // never closed
+            if let Some(arrived) = self.look(new_call()).await? {
+                return Ok(arrived);
             }
+        }
+    }
+
+    /// The same, until nobody holds the other end any more: then the server is told, and what has come goes back.
+    async fn deliver(self, mut give: oneshot::Sender<Result<Arrived>>) {
+        let outcome = loop {
+            let turn = tokio::select! {
+                turn = self.link.waits.acquire() => turn,
+                () = give.closed() => return,
+            };
+            let call = new_call();
+            let mut look = std::pin::pin!(self.look(call));
+            let looked = tokio::select! {
+                looked = &mut look => looked,
+                () = give.closed() => tokio::join!(look, self.give_up(call)).0,
+            };
+            drop(turn);
+            match looked.transpose() {
+                Some(outcome) => break outcome,
+                None if give.is_closed() => return,
+                None => {}
+            }
+        };
+        let _ = give.send(outcome); // what nobody takes goes back
+    }
+
+    /// Asks once, under that name; none where another look is due.
+    async fn look(&self, call: u128) -> Result<Option<Arrived>> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let now = left.unwrap_or(WAIT_AT_ONCE).min(WAIT_AT_ONCE);
+        let known = self.objects.lock().layouts.keys().copied().collect();
+        let request = proto::HoldObjectsRequest { wait_ms: milliseconds(now), known, ..self.request.clone() };
+        let time = WHOLE_TIME_MAX.saturating_add(now);
+        match self.link.unary(call, Encoded::new(&request), time, Again::Always).await {
+            Ok(reply) => self.arrived(reply.held).map(Some),
+            Err(error) if error.is_not_yet() && left.is_none_or(|left| left > now) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the server holds now; where one of it makes no sense all of it goes back.
+    fn arrived(&self, held: Vec<proto::HeldObject>) -> Result<Arrived> {
+        let numbers = held.iter().map(|held| held.lease).collect();
+        let mut arrived =
+            Arrived { link: self.link.clone(), objects: self.objects.clone(), numbers, leased: Vec::new() };
+        for held in held {
+            arrived.leased.push(self.objects.leased(held)?);
+        }
+        Ok(arrived)
+    }
+
+    /// Tells the server that nobody waits any more in the call of that name, which it then answers.
+    async fn give_up(&self, call: u128) {
+        let request = proto::HoldObjectsRequest { give_up: true, ..self.request.clone() };
+        let time = self.link.options.call_time_max;
+        if let Err(error) = self.link.unary(call, Encoded::new(&request), time, Again::Always).await {
+            tracing::debug!(%error, "a wait for an object was not given up; it ends by itself");
+        }
+    }
+}
+
+/// Versions on their way to whoever asked. Dropped on the way, they are let go.
+struct Arrived {
+    link: Link,
+    objects: RemoteObjects,
+    numbers: Vec<u64>,
+    leased: Vec<LeasedObject>,
+}
+
+impl Arrived {
+    fn taken(mut self) -> Vec<LeasedObject> {
+        self.numbers.clear();
+        std::mem::take(&mut self.leased)
+    }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        for number in self.numbers.drain(..) {
+            self.objects.lock().leases.remove(&number);
+            self.link.release_object(number);
         }
     }
 }
@@ -187,6 +245,7 @@ impl Remote {
             fingerprint: ask.fingerprint,
             known: Vec::new(),
             placed: self.neighbour.is_some(),
+            give_up: false,
         };
         Asking { link: self.link.clone(), objects: self.objects.clone(), request, until }
     }
@@ -257,14 +316,13 @@ impl ObjectCalls for Remote {
         };
         let (key_name, layout_message) = (key.to_owned(), Some(wire::from_layout(layout)));
         let placed = self.neighbour.is_some();
-        let session = self.link.session();
         let request =
             proto::BeginObjectRequest { key: key_name, expected, layout: layout_message, once, placed };
         let reply = self.whole(&request, Again::Always)?;
         self.objects.knows(layout);
         if let Some(places) = reply.places {
             let (folder, places) = wire::to_places(places);
-            match self.objects.segments(&session, &folder).filling(key, layout, &places) {
+            match self.objects.segments(&folder).filling(key, layout, &places) {
                 Ok(filling) => {
                     _ = self.objects.lock().fillings.insert(reply.filling, Arc::new(filling));
                 }
@@ -280,27 +338,34 @@ impl ObjectCalls for Remote {
         if let Some(mapped) = mapped {
             return Ok(mapped.write(payload, offset, bytes)?);
         }
-        let parts = bytes.chunks(PIECE_BYTES * PIECES_AT_ONCE).enumerate();
-        parts
-            .map(|(at, part)| (offset + (at * PIECE_BYTES * PIECES_AT_ONCE) as u64, part))
-            .try_for_each(|(offset, part)| self.send_part(filling, payload as u32, offset, part))
+        // Cut where no tensor can end, so that no piece but the last fills one up.
+        let first = (PIECE_BYTES - (offset % PIECE_BYTES as u64) as usize).min(bytes.len());
+        let (first, rest) = bytes.split_at(first);
+        let parts = std::iter::once(first).chain(rest.chunks(PIECE_BYTES * PIECES_AT_ONCE));
+        let mut at = offset;
+        for part in parts.filter(|part| !part.is_empty()) {
+            self.send_part(filling, payload as u32, at, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
     }
 
-    fn commit(&self, fillings: &[u64], commit: &ObjectCommit) -> Result<u64> {
-        let mapped: Vec<(u64, Arc<NeighbourFilling>)> = {
-            let inner = self.objects.lock();
-            let mapped = |number: &u64| Some((*number, inner.fillings.get(number)?.clone()));
-            fillings.iter().filter_map(mapped).collect()
-        };
-        mapped.iter().try_for_each(|(_, filling)| filling.check_filled())?;
-        let filled = mapped.iter().map(|(number, _)| *number).collect();
-        let reply = self.whole(&wire::from_commit(fillings, commit, filled), Again::WithinASession)?;
+    fn commit(&self, objects: &[ObjectCommit], version: Option<u64>) -> Result<u64> {
+        self.check_open()?;
+        let mapped = |commit: &ObjectCommit| self.objects.lock().fillings.get(&commit.filling).cloned();
+        let mapped: Vec<Option<Arc<NeighbourFilling>>> = objects.iter().map(mapped).collect();
+        mapped.iter().flatten().try_for_each(|filling| filling.check_filled())?;
+        let commits = objects.iter().zip(&mapped);
+        let commits = commits.map(|(commit, mapped)| wire::from_commit(commit, mapped.is_some())).collect();
+        let request = proto::CommitObjectsRequest { objects: commits, version };
+        let reply = self.whole(&request, Again::WithinASession)?;
         let mut inner = self.objects.lock();
-        fillings.iter().for_each(|filling| _ = inner.fillings.remove(filling));
+        objects.iter().for_each(|commit| _ = inner.fillings.remove(&commit.filling));
         Ok(reply.version)
     }
 
     fn abort(&self, filling: u64, reason: Option<&str>) -> Result<()> {
+        self.check_open()?;
         self.objects.lock().fillings.remove(&filling);
         let request = proto::AbortObjectRequest { filling, reason: reason.map(str::to_owned) };
         self.call_again(&request, Again::WithinASession).map(drop)
@@ -308,24 +373,19 @@ impl ObjectCalls for Remote {
 
     fn hold(&self, ask: &ObjectAsk<'_>) -> Result<Vec<LeasedObject>> {
         let asking = self.asking(ask);
-        self.wait(async move { asking.run(|| false).await })
+        self.wait(async move { asking.run().await.map(Arrived::taken) })
     }
 
     fn hold_async(&self, ask: &ObjectAsk<'_>) -> Result<Holding> {
         self.check_process()?;
         let asking = self.asking(ask);
-        let (give, given) = oneshot::channel::<Result<Vec<LeasedObject>>>();
-        let link = self.link.clone();
-        self.link.spawn(async move {
-            let outcome = asking.run(|| give.is_closed()).await;
-            if let Err(Ok(nobody_took)) = give.send(outcome) {
-                nobody_took.iter().for_each(|leased| link.release_object(leased.lease));
-            }
-        });
-        Ok(Box::pin(async move { given.await.unwrap_or_else(|_| Err(gone())) }))
+        let (give, given) = oneshot::channel();
+        self.link.spawn(asking.deliver(give));
+        Ok(Box::pin(async move { given.await.unwrap_or_else(|_| Err(gone())).map(Arrived::taken) }))
     }
 
     fn read(&self, lease: u64, payload: usize, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check_open()?;
         let manifest = self.objects.lock().leases.get(&lease).cloned().ok_or_else(|| over("lease"))?;
         let (bytes, end) = (manifest.layout.payloads()[payload].bytes, offset + buffer.len() as u64);
         let mut at = offset;
@@ -349,6 +409,9 @@ impl ObjectCalls for Remote {
     }
 
     fn release(&self, lease: u64) {
+        if self.check_process().is_err() {
+            return; // a forked child: the lease is its parent's
+        }
         let known = self.objects.lock().leases.remove(&lease);
         if known.is_some() && self.check_open().is_ok() {
             self.link.release_object(lease);

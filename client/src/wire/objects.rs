@@ -8,6 +8,11 @@ use super::{malformed, proto};
 use crate::error::{Error, Result};
 use crate::objects::{ObjectCommit, ObjectShown, Relocation};
 
+/// What a message may name at most; the store looks more closely.
+const CLASSES_MAX: usize = 256;
+const CLASS_BYTES_MAX: usize = 64;
+const TENSORS_MAX: usize = 200_000;
+
 /// A layout, with its classes and tensors in their order.
 pub fn from_layout(layout: &Layout) -> proto::ObjectLayout {
     let classes = layout.payloads().iter().map(|payload| payload.class.clone()).collect();
@@ -25,6 +30,16 @@ pub fn from_layout(layout: &Layout) -> proto::ObjectLayout {
 /// # Errors
 /// `input` for a type that is none, or what cannot be laid out.
 pub fn to_layout(layout: &proto::ObjectLayout) -> Result<Layout> {
+    // Before anything is copied: a short message may name a long class many times.
+    let longest = layout.classes.iter().map(String::len).max().unwrap_or(0);
+    if layout.classes.len() > CLASSES_MAX || longest > CLASS_BYTES_MAX || layout.tensors.len() > TENSORS_MAX {
+        let (classes, tensors) = (layout.classes.len(), layout.tensors.len());
+        let message = format!(
+            "{tensors} tensors in {classes} memory classes with names of up to {longest} bytes; there are {TENSORS_MAX} in \
+             {CLASSES_MAX} with names of {CLASS_BYTES_MAX} at most"
+        );
+        return Err(Error::input("Argument", message));
+    }
     let mut builder = Layout::builder();
     for tensor in &layout.tensors {
         let class =
@@ -103,22 +118,21 @@ pub fn to_expected(message: Option<proto::ExpectedVersion>) -> Expected {
     }
 }
 
-/// A commit of versions; `filled` are those that a neighbour has filled through its mappings.
-pub fn from_commit(fillings: &[u64], commit: &ObjectCommit, filled: Vec<u64>) -> proto::CommitObjectsRequest {
-    proto::CommitObjectsRequest {
-        fillings: fillings.to_vec(),
+/// A commit of a version; `filled` where a neighbour has filled it through its mappings.
+pub fn from_commit(commit: &ObjectCommit, filled: bool) -> proto::CommitObject {
+    proto::CommitObject {
+        filling: commit.filling,
         expected: commit.expected.map(from_expected),
-        version: commit.version,
         metadata: commit.metadata.clone().into_iter().collect(),
         filled,
     }
 }
 
 /// The same, read.
-pub fn to_commit(message: proto::CommitObjectsRequest) -> (Vec<u64>, ObjectCommit, Vec<u64>) {
-    let proto::CommitObjectsRequest { fillings, expected, version, metadata, filled } = message;
+pub fn to_commit(message: proto::CommitObject) -> (ObjectCommit, bool) {
+    let proto::CommitObject { filling, expected, metadata, filled } = message;
     let expected = expected.map(|expected| to_expected(Some(expected)));
-    (fillings, ObjectCommit { expected, version, metadata: metadata.into_iter().collect() }, filled)
+    (ObjectCommit { filling, expected, metadata: metadata.into_iter().collect() }, filled)
 }
 
 /// Where payloads lie; none where one of them lies in no segment.

@@ -79,8 +79,7 @@ impl ObjectFilling {
 
     /// Gives it up, and tells those who wait why.
     fn fail(&self, py: Python<'_>, reason: &str) -> Result<()> {
-        let filling = self.take()?;
-        self.handle.run(py, |_| Ok(filling.fail(reason)?))
+        self.handle.run(py, |_| Ok(self.take()?.fail(reason)?))
     }
 
     /// Gives its memory back, if it is not committed.

@@ -159,9 +159,21 @@ impl ObjectCalls {
     /// Commits versions of several keys under one number, all or none.
     fn commit_together(&self, py: Python<'_>, fillings: Vec<Py<ObjectFilling>>) -> Result<u64> {
         self.run(py, |_, objects| {
-            let taken = fillings.iter().map(|filling| filling.get().take()).collect::<Result<Vec<_>>>()?;
-            objects.commit_together(taken).map_err(|(error, back)| {
+            let mut taken = Vec::with_capacity(fillings.len());
+            let put_back = |back: Vec<client::ObjectFilling>| {
                 fillings.iter().zip(back).for_each(|(filling, back)| filling.get().put_back(back));
+            };
+            for filling in &fillings {
+                match filling.get().take() {
+                    Ok(filling) => taken.push(filling),
+                    Err(failure) => {
+                        put_back(taken);
+                        return Err(failure);
+                    }
+                }
+            }
+            objects.commit_together(taken).map_err(|(error, back)| {
+                put_back(back);
                 error.into()
             })
         })

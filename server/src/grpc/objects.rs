@@ -5,23 +5,27 @@
 //!
 //! A wait for a version costs no thread: only what is there is got on one, for it may have to come from the disk.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::objects_server::Objects as Protocol;
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{self, PIECE_BYTES, from_error, malformed};
+use forebay_client::wire::{self, MESSAGE_BYTES_MAX, PIECE_BYTES, from_error, malformed};
 use forebay_client::{Beginning, Error, KeptObjects, ObjectAsk, ObjectCalls, Relocation, WhichObject};
-use forebay_store::{Get, Held, Kind, Owner, Tier, Wait};
+use forebay_store::{Held, Kind, ObjectNews, Owner, Tier, Wait};
 use futures_util::{StreamExt, stream};
 use tonic::Request;
 
 use super::call::{Call, READ, Reply, Service, TRAIN, blocking};
-use super::sessions::Session;
+use super::sessions::{OBJECT_WAITS_MAX, Session};
 use super::streams::Answers;
 
 /// The longest wait for a version in one call.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Of how many layouts a client may say that it knows them.
+const KNOWN_MAX: usize = 256;
 
 /// The service of objects, over what all calls share.
 #[derive(Clone)]
@@ -72,41 +76,52 @@ impl Asked {
         !self.wait.is_zero() && matches!(self.which, WhichObject::AtLeast(_) | WhichObject::Once)
     }
 
-    /// Until there is something new that may be it.
-    async fn news(&self, kept: &KeptObjects) -> Result<(), Error> {
-        let key = self.keys.first().ok_or_else(|| malformed("no key"))?;
-        let objects = kept.objects()?;
-        // In memory: a version that was just set is there, so that nothing is copied by who waits here.
-        let coming = match self.which {
-            WhichObject::AtLeast(least) => objects.get_async(key, least, Get::default()),
-            _ => objects.receive_async(key, Get::default()),
+    /// Who hears of something new that may be it; none where nobody waits.
+    fn news(&self, kept: &KeptObjects) -> Result<Option<ObjectNews>, Error> {
+        let least = match self.which {
+            WhichObject::AtLeast(least) => Some(least),
+            _ => None,
         };
-        Ok(coming.await.map(drop)?)
+        let key = self.keys.first().filter(|_| self.waits());
+        key.map(|key| Ok(kept.objects()?.news(key, least))).transpose()
     }
 }
 
-/// Holds what is asked for, once it is there, and says under which numbers.
-async fn held(session: Arc<Session>, asked: Arc<Asked>) -> Result<Vec<u64>, tonic::Status> {
+/// Holds what is asked for, once it is there, and says under which numbers. `call` is what the client gives it up by.
+async fn held(session: Arc<Session>, asked: Arc<Asked>, call: u128) -> Result<Vec<u64>, tonic::Status> {
     let until = tokio::time::Instant::now() + asked.wait;
+    let (wait, turns) = (session.waits.begin(call), session.object_waits.clone());
+    // Before the first look: what is told from here on is heard.
+    let mut news = asked.news(&session.objects).map_err(|error| from_error(&error))?;
+    let _turn = match news.is_some().then(|| turns.try_acquire_owned()) {
+        Some(Err(_)) => return Err(from_error(&too_many_waits())),
+        turn => turn,
+    };
     loop {
         let (of, with) = (session.clone(), asked.clone());
-        let got = blocking(move || {
-            let held = match with.now(&of.objects, with.owner(&of)) {
-                Ok(held) => held,
-                Err(error) if with.waits() && is_not_yet(&error) => return Ok(Err(error)),
-                Err(error) => return Err(error),
-            };
-            held.into_iter().map(|held| of.objects.keep(held)).collect::<Result<Vec<u64>, Error>>().map(Ok)
+        let got = blocking(move || match with.now(&of.objects, with.owner(&of)) {
+            Ok(held) => of.objects.keep_all(held).map(Ok),
+            Err(error) if with.waits() && is_not_yet(&error) => Ok(Err(error)),
+            Err(error) => Err(error),
         });
         let not_yet = match got.await? {
             Ok(leases) => return Ok(leases),
             Err(not_yet) => from_error(&not_yet),
         };
-        match tokio::time::timeout_at(until, asked.news(&session.objects)).await {
-            Ok(news) => news.map_err(|error| from_error(&error))?,
-            Err(_) => return Err(not_yet),
+        let Some(news) = &mut news else { return Err(not_yet) };
+        tokio::select! {
+            heard = news.heard() => heard.map_err(|error| from_error(&error.into()))?,
+            () = tokio::time::sleep_until(until) => return Err(not_yet),
+            () = wait.given_up() => return Err(not_yet),
         }
     }
+}
+
+fn too_many_waits() -> Error {
+    let message = format!(
+        "{OBJECT_WAITS_MAX} waits for objects are under way for this client; wait for fewer at a time"
+    );
+    Error::new(Kind::Capacity, "Objects", message)
 }
 
 fn is_not_yet(error: &Error) -> bool {
@@ -122,6 +137,18 @@ impl ObjectService {
         let session = call.session.clone();
         self.0.once(call, move |_| work(&session)).await
     }
+}
+
+/// An answer that goes into a message.
+fn sized(reply: HoldObjectsReply) -> Result<HoldObjectsReply, Error> {
+    let bytes = prost::Message::encoded_len(&reply);
+    if bytes <= MESSAGE_BYTES_MAX {
+        return Ok(reply);
+    }
+    let message = format!(
+        "what is known of these objects takes {bytes} bytes, and a message {MESSAGE_BYTES_MAX}; get fewer at once"
+    );
+    Err(Error::new(Kind::Input, "TooLarge", message))
 }
 
 /// Where the payloads of something lie, for a neighbour.
@@ -159,7 +186,8 @@ impl Protocol for ObjectService {
     async fn fill_object(&self, request: Request<FillObjectRequest>) -> Reply<FillObjectReply> {
         let call = self.0.enter(&request, TRAIN)?;
         let FillObjectRequest { filling, payload, offset, bytes, crc32c } = request.into_inner();
-        self.once(call, move |session| {
+        let (session, of) = (call.session.clone(), call.session.clone());
+        let fill = move || {
             if crc32c::crc32c(&bytes) != crc32c {
                 let message = format!(
                     "{} bytes of payload {payload} are not what was sent; send them again",
@@ -169,15 +197,18 @@ impl Protocol for ObjectService {
             }
             session.objects.fill(filling, payload as usize, offset, &bytes)?;
             Ok(FillObjectReply {})
-        })
-        .await
+        };
+        // Many belong to one version: among themselves, they push no other answer out.
+        let pending = of.parts.once(call.name, 1, move || blocking(fill))?;
+        pending.await.map(tonic::Response::new)
     }
 
     async fn commit_objects(&self, request: Request<CommitObjectsRequest>) -> Reply<CommitObjectsReply> {
         let call = self.0.enter(&request, TRAIN)?;
-        let (fillings, commit, filled) = wire::to_commit(request.into_inner());
+        let CommitObjectsRequest { objects, version } = request.into_inner();
         self.once(call, move |session| {
-            let version = session.objects.commit_filled(&fillings, &commit, &filled)?;
+            let objects: Vec<_> = objects.into_iter().map(wire::to_commit).collect();
+            let version = session.objects.commit_filled(&objects, version)?;
             Ok(CommitObjectsReply { version })
         })
         .await
@@ -197,21 +228,32 @@ impl Protocol for ObjectService {
         let takes = matches!(request.get_ref().which, Some(hold_objects_request::Which::Once(_)));
         let call = self.0.enter(&request, if takes { TRAIN } else { READ })?;
         let (session, request) = (call.session.clone(), request.into_inner());
+        if request.give_up {
+            session.waits.give_up(call.name);
+            return Ok(tonic::Response::new(HoldObjectsReply::default()));
+        }
         let asked = Asked::of(&request, &session).map_err(|error| from_error(&error))?;
         let (asked, of) = (Arc::new(asked), session.clone());
         let with = asked.clone();
         // Of an answer that is asked for again the numbers alone are kept: a manifest may be large.
-        let leases = session.replies.once(call.name, 1, move || held(of, with))?.await?;
-        let told = |lease: &u64| -> Result<HeldObject, Error> {
+        let leases = session.replies.once(call.name, 1, move || held(of, with, call.name))?.await?;
+        let mut known: HashSet<u64> = request.known.into_iter().take(KNOWN_MAX).collect();
+        let mut told = |lease: &u64| -> Result<HeldObject, Error> {
             let held = session.objects.held(*lease)?;
-            let manifest = held.manifest();
-            let knows = request.known.contains(&manifest.layout.fingerprint());
+            let knows = !known.insert(held.manifest().layout.fingerprint());
             let places = if asked.placed { places(&session, &held.places())? } else { None };
-            Ok(HeldObject { lease: *lease, manifest: Some(wire::from_manifest(manifest, knows)), places })
+            Ok(HeldObject {
+                lease: *lease,
+                manifest: Some(wire::from_manifest(held.manifest(), knows)),
+                places,
+            })
         };
-        let held = leases.iter().map(told).collect::<Result<Vec<_>, Error>>();
-        let held = held.map_err(|error| from_error(&error))?;
-        Ok(tonic::Response::new(HoldObjectsReply { held }))
+        let held = leases.iter().map(&mut told).collect::<Result<Vec<_>, Error>>();
+        let reply = held.map(|held| HoldObjectsReply { held }).and_then(sized);
+        reply.map(tonic::Response::new).map_err(|error| {
+            leases.iter().for_each(|lease| session.objects.release(*lease));
+            from_error(&error)
+        })
     }
 
     async fn read_object(&self, request: Request<ReadObjectRequest>) -> Reply<Self::ReadObjectStream> {

@@ -26,6 +26,9 @@ pub(super) type SessionId = [u8; 16];
 /// How often is looked for sessions that are over.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
+/// How many waits for objects one client may have under way.
+pub(super) const OBJECT_WAITS_MAX: usize = 1024;
+
 /// One client.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -34,7 +37,11 @@ pub(super) struct Session {
     /// Of a neighbour: what maps the memory of objects, where it is known.
     pub(super) process: Option<ProcessHandle>,
     pub(super) replies: Replies,
+    /// The same of parts of objects, of which there are many.
+    pub(super) parts: Replies,
     pub(super) waits: Waits,
+    /// How many more waits for objects there may be.
+    pub(super) object_waits: Arc<Semaphore>,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
@@ -133,6 +140,8 @@ impl Sessions {
             objects: KeptObjects::new(self.store.clone()),
             process: local.process,
             replies: Replies::default(),
+            parts: Replies::default(),
+            object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
             waits: Waits::default(),
             settled: Notify::new(),
             loans: local.neighbour.then(Loans::default),

@@ -200,8 +200,13 @@ impl Held {
 
     /// Lets go of it, also where another process had it mapped: it says that it does not use it any more. Dropping it instead
     /// leaves memory that such a process may still use in quarantine until it has ended.
-    pub fn release(mut self) {
-        self.lent.iter_mut().for_each(Lent::let_go);
+    pub fn release(self) {
+        self.let_go();
+    }
+
+    /// The same for one that several have: the version goes with the last of them.
+    pub fn let_go(&self) {
+        self.lent.iter().for_each(Lent::let_go);
     }
 }
 

@@ -6,6 +6,7 @@ use super::host::HostExtent;
 use super::objects::Objects;
 use super::owner::Owner;
 use crate::error::Result;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Held by who has lent memory to another process. When it is dropped without its word the memory is in quarantine.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(super) struct Lent {
     objects: Objects,
     number: u64,
     owner: Owner,
-    has_let_go: bool,
+    has_let_go: AtomicBool,
 }
 
 impl Lent {
@@ -29,12 +30,17 @@ impl Lent {
         let Owner::Process(process) = owner else { return Ok(None) };
         let record = process.record();
         let number = objects.core.catalog.lock().lend(owner.clone(), record, extents)?;
-        Ok(Some(Lent { objects: objects.clone(), number, owner: owner.clone(), has_let_go: false }))
+        Ok(Some(Lent {
+            objects: objects.clone(),
+            number,
+            owner: owner.clone(),
+            has_let_go: AtomicBool::new(false),
+        }))
     }
 
     /// The other process says that it does not use the memory any more.
-    pub(super) fn let_go(&mut self) {
-        self.has_let_go = true;
+    pub(super) fn let_go(&self) {
+        self.has_let_go.store(true, Ordering::Release);
     }
 }
 
@@ -43,7 +49,7 @@ impl Drop for Lent {
         if self.objects.store.check_process().is_err() {
             return; // a forked child: the loan is its parent's
         }
-        let has_let_go = self.has_let_go || self.owner.may_be_trusted_gone();
+        let has_let_go = self.has_let_go.load(Ordering::Acquire) || self.owner.may_be_trusted_gone();
         let free = self.objects.core.catalog.lock().end_loan(self.number, has_let_go);
         drop(free);
     }

@@ -75,7 +75,7 @@ pub use owner::{Owner, ProcessHandle};
 pub use set::{Expected, TensorBytes};
 pub use stats::ObjectStats;
 pub use version::Tier;
-pub use wait::{HeldFuture, Watch};
+pub use wait::{HeldFuture, ObjectNews, Watch};
 
 pub(crate) use self::core::Core;
 pub(crate) use beside::files_set;

@@ -4,11 +4,12 @@
 //! A neighbour may harm the files anyway, so nothing here protects the owner from it; what the owner takes over it reads once
 //! and sums up itself. What is checked is what keeps this process whole: that a place lies inside of its segment.
 //!
-//! A segment is mapped once and kept, for reading and for writing apart. Mappings are not inherited by forked children: memory
+//! A segment is mapped once and kept, for reading and for writing apart, for as long as its name stands for the same file. Mappings are not inherited by forked children: memory
 //! that this process was given is its own for as long as it lives, and no longer.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,8 +26,8 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub struct NeighbourSegments {
     folder: PathBuf,
-    /// By number, and whether it is mapped to be written.
-    mapped: Mutex<HashMap<(u32, bool), Arc<Memory>>>,
+    /// By number, and whether it is mapped to be written; with what tells the file from a later one of the same name.
+    mapped: Mutex<HashMap<(u32, bool), (FileId, Arc<Memory>)>>,
 }
 
 impl NeighbourSegments {
@@ -85,20 +86,29 @@ impl NeighbourSegments {
     }
 
     fn segment(&self, number: u32, writable: bool) -> Result<Arc<Memory>> {
+        let path = Numbered::HostSegment.path(&self.folder, number);
+        let there = std::fs::metadata(&path).map_err(|e| Cause::io("look at", &path, e))?;
         let mut mapped = self.mapped.lock();
-        if let Some(memory) = mapped.get(&(number, writable)) {
+        if let Some((_, memory)) = mapped.get(&(number, writable)).filter(|(id, _)| *id == id_of(&there)) {
             return Ok(memory.clone());
         }
         // A new one may be there in place of others: those that the owner has removed are of no use any more.
         mapped.retain(|(number, _), _| Numbered::HostSegment.path(&self.folder, *number).exists());
-        let path = Numbered::HostSegment.path(&self.folder, number);
         let file = OpenOptions::new().read(true).write(writable).open(&path);
         let file = file.map_err(|e| Cause::io("open", &path, e))?;
+        let opened = file.metadata().map_err(|e| Cause::io("look at", &path, e))?;
         let memory = Memory::of_another(&file, writable).map_err(|e| Cause::io("map", &path, e))?;
         let memory = Arc::new(memory);
-        mapped.insert((number, writable), memory.clone());
+        mapped.insert((number, writable), (id_of(&opened), memory.clone()));
         Ok(memory)
     }
+}
+
+/// Device and inode of a file.
+type FileId = (u64, u64);
+
+fn id_of(file: &Metadata) -> FileId {
+    (file.dev(), file.ino())
 }
 
 /// A version that this process fills in another's memory. Any number of threads, each its own ranges.

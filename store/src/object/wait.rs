@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Manifest;
-use super::catalog::{Ask, Catalog};
+use super::catalog::{Ask, Catalog, KeyState};
 use super::held::{Held, Leased};
 use super::objects::{Get, Objects};
 use crate::consumer::Wait;
@@ -24,6 +24,15 @@ enum Look {
     NotThere(EventListener, Arc<Event>),
 }
 
+/// Refuses to wait for a key of which a filling was given up since there were so many.
+fn check_failures(key: &str, state: &KeyState, failures: &mut Option<u64>) -> Result<()> {
+    if *failures.get_or_insert(state.failures) < state.failures {
+        let (key, reason) = (key.to_owned(), state.failure.clone());
+        return Err(Cause::FillingFailed { key, reason }.into());
+    }
+    Ok(())
+}
+
 impl Objects {
     /// One look. `failures` is how many fillings of the key had been given up when the wait began.
     fn look(&self, key: &str, ask: Ask, failures: &mut Option<u64>) -> Result<Look> {
@@ -34,10 +43,7 @@ impl Objects {
             return Ok(Look::Found(leased));
         }
         let state = catalog.key(key);
-        if *failures.get_or_insert(state.failures) < state.failures {
-            let (key, reason) = (key.to_owned(), state.failure.clone());
-            return Err(Cause::FillingFailed { key, reason }.into());
-        }
+        check_failures(key, state, failures)?;
         Ok(Look::NotThere(state.changed.listen(), state.changed.clone()))
     }
 
@@ -98,6 +104,15 @@ impl Objects {
         HeldFuture { objects, key, ask: Ask::Once, get, failures: None, listener: None }
     }
 
+    /// Hears of what may be a version that is waited for: the newest, once it is `least` or a later one, or, where `least` is none,
+    /// one that was published and that nobody is receiving. It holds nothing and copies nothing; look again when it is
+    /// [`heard`](ObjectNews::heard).
+    pub fn news(&self, key: &str, least: Option<u64>) -> ObjectNews {
+        let failures = self.core.catalog.lock().keys.get(key).map_or(0, |state| state.failures);
+        let ask = least.map_or(Ask::Once, Ask::AtLeast);
+        ObjectNews { objects: self.clone(), key: key.to_owned(), ask, failures: Some(failures) }
+    }
+
     /// Tells of new versions of a key, from now on.
     pub fn watch(&self, key: &str) -> Watch {
         let seen = self.core.catalog.lock().find(key, Ask::Latest).unwrap_or(0);
@@ -134,6 +149,37 @@ impl Future for HeldFuture {
                 Ok(Look::NotThere(listener, event)) => this.listener = Some((Box::pin(listener), event)),
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+}
+
+/// News of a key; see [`Objects::news`].
+#[derive(Debug)]
+pub struct ObjectNews {
+    objects: Objects,
+    key: String,
+    ask: Ask,
+    failures: Option<u64>,
+}
+
+impl ObjectNews {
+    /// Until a look is worth it, at once where it is now. Fillings that are given up are told of since this was begun.
+    ///
+    /// # Errors
+    /// `retry` when whoever was to fill it gave up; `closed` when the store is.
+    pub async fn heard(&mut self) -> Result<()> {
+        loop {
+            let (listener, _event) = {
+                let mut catalog = self.objects.core.catalog.lock();
+                self.objects.check_open()?; // under the lock, as in `look`
+                if catalog.find(&self.key, self.ask).is_some() {
+                    return Ok(());
+                }
+                let state = catalog.key(&self.key);
+                check_failures(&self.key, state, &mut self.failures)?;
+                (state.changed.listen(), state.changed.clone())
+            };
+            listener.await;
         }
     }
 }

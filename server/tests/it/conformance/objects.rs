@@ -188,10 +188,20 @@ fn shards_are_committed_and_got_together() {
         let keys = ["solver.0", "solver.1"];
         set(&objects, keys[0], 9);
         let fillings = keys.map(|key| filled(&objects, key, Expected::Any, 1));
-        let version = objects.commit_together(fillings.into()).map_err(|(error, _)| error).unwrap();
+        keys.iter().zip(&fillings).for_each(|(key, filling)| filling.metadata("rank", key));
+        fillings[1].expect(Expected::Version(7));
+        let (error, fillings) = objects.commit_together(fillings.into()).unwrap_err();
+        assert_eq!(error.cause(), "ObjectConflict", "{error}");
+        fillings[1].expect(Expected::Absent);
+        let version = objects.commit_together(fillings).map_err(|(error, _)| error).unwrap();
         set(&objects, keys[1], 9); // one ahead of the other
         let held = objects.get_together(&keys, &GetObject::default()).unwrap();
         assert!(held.iter().all(|held| held.version() == version), "{held:?}");
+        assert!(held.iter().all(|held| held.manifest().metadata["rank"] == held.key()));
+        assert_eq!(
+            objects.get_together(&[keys[0], keys[0]], &GetObject::default()).unwrap_err().kind(),
+            Kind::Input
+        );
         let short = objects.begin(keys[0], Expected::Any, &layout()).unwrap();
         let whole = filled(&objects, keys[1], Expected::Any, 2);
         let (error, fillings) = objects.commit_together(vec![whole, short]).unwrap_err();
@@ -261,6 +271,12 @@ fn what_is_given_up_tells_those_who_wait_and_frees_its_memory() {
     on_every_way(|world| {
         let objects = world.client().objects();
         let failing = objects.begin("solver", Expected::Any, &layout()).unwrap();
+        // A wait that is dropped is given up, and what had come for it is there for others.
+        for _ in 0..20 {
+            drop(objects.receive_async("weights").unwrap());
+        }
+        objects.publish("weights", &small(3)).unwrap();
+        objects.receive("weights", LONG).unwrap().done().unwrap();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| objects.get("solver", Which::AtLeast(1, LONG)).unwrap_err());
             while !waits.is_finished() {

@@ -253,7 +253,8 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
         .iter()
         .fold(Layout::builder(), |b, (class, name, dtype, shape)| b.tensor(class, name, *dtype, shape));
     let layout = layout.build().unwrap();
-    let commit = forebay_client::ObjectCommit { version: Some(3), ..Default::default() };
+    let commit = wire::from_commit(&forebay_client::ObjectCommit { filling: 1, ..Default::default() }, true);
+    let commit = CommitObjectsRequest { objects: vec![commit.clone(), commit], version: Some(3) };
     let hold = |which| HoldObjectsRequest {
         keys: vec!["w".into()],
         which: Some(which),
@@ -274,7 +275,7 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("BeginObject", begin.encode_to_vec()),
         ("FillObject", fill.encode_to_vec()),
-        ("CommitObjects", wire::from_commit(&[1, 2], &commit, vec![1]).encode_to_vec()),
+        ("CommitObjects", commit.encode_to_vec()),
         ("AbortObject", AbortObjectRequest { filling: 1, reason: Some("no".to_owned()) }.encode_to_vec()),
         ("HoldObjects", hold(hold_objects_request::Which::Latest(true)).encode_to_vec()),
         ("HoldObjects", hold(hold_objects_request::Which::AtLeast(2)).encode_to_vec()),

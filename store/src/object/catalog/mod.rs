@@ -25,8 +25,9 @@ use crate::schema::nearest;
 
 pub(super) use commit::Incoming;
 use copies::{Parked, unnoted};
+pub(super) use key::KeyState;
+use key::Version;
 pub(super) use key::{Ask, Strange, newest_as_text};
-use key::{KeyState, Version};
 use loans::Loan;
 
 /// Somebody who holds a version.

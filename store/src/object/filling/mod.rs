@@ -22,6 +22,9 @@ use super::set::Expected;
 use crate::error::{Cause, Result};
 use crate::sync::Mutex;
 
+/// The most bytes that are said of a version.
+const METADATA_BYTES_MAX: usize = 64 << 10;
+
 /// A version of an object that is being filled. Dropping it gives its memory back; nobody has seen it then.
 #[derive(Debug)]
 pub struct Filling {
@@ -108,7 +111,7 @@ impl Filling {
     /// Says something of the version, for those who read it.
     ///
     /// # Errors
-    /// `input` for the key `forebay`, under which files keep the manifest; `state` when the version is committed.
+    /// `input` for the key `forebay`, under which files keep the manifest, and beyond 64 KiB in all; `state` when the version is committed.
     pub fn metadata(&self, name: &str, value: &str) -> Result<()> {
         if name == super::disk::METADATA_KEY {
             let reason = format!("{name:?} is taken by the engine; choose another name");
@@ -116,6 +119,14 @@ impl Filling {
         }
         let mut state = self.state.lock();
         self.check_phase(state.phase)?;
+        let others = state.metadata.iter().filter(|(other, _)| *other != name);
+        let bytes = others.map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        if bytes + name.len() + value.len() > METADATA_BYTES_MAX {
+            let reason = format!(
+                "{name:?} makes it longer than {METADATA_BYTES_MAX} bytes; keep what is long in a tensor"
+            );
+            return Err(Cause::Argument { what: "metadata", reason }.into());
+        }
         state.metadata.insert(name.to_owned(), value.to_owned());
         Ok(())
     }
@@ -126,24 +137,29 @@ impl Filling {
     }
 
     /// Gives the filling up because what it was to hold cannot be had, and tells everybody who waits for a version of the
-    /// key: their gets fail with this reason.
-    /// As with [`abort`](Self::abort), who filled it has let go.
-    pub fn fail(mut self, reason: &str) {
-        self.lent.iter_mut().for_each(Lent::let_go);
-        self.state.lock().phase = Phase::Failed;
-        self.objects.filling_failed(&self.key, reason);
+    /// key: their gets fail with this reason. As with [`abort`](Self::abort), who filled it has let go.
+    pub fn fail(self, reason: &str) {
+        self.give_up(Some(reason));
     }
 
     /// Gives the memory back now, also where another process filled it: it says that it has let go.
-    pub fn abort(mut self) {
-        self.lent.iter_mut().for_each(Lent::let_go);
+    pub fn abort(self) {
+        self.give_up(None);
+    }
+
+    /// The same for one that several have: its memory is given back with the last of them, and nobody fills or commits it any
+    /// more. With a reason everybody hears of it who waits for a version of the key.
+    pub fn give_up(&self, reason: Option<&str>) {
+        self.lent.iter().for_each(Lent::let_go);
+        self.state.lock().phase = Phase::Failed;
+        reason.into_iter().for_each(|reason| self.objects.filling_failed(&self.key, reason));
     }
 }
 
 impl Drop for Filling {
     /// What was committed will not be written any more: who filled it has said so.
     fn drop(&mut self) {
-        if let Some(lent) = self.lent.as_mut().filter(|_| self.objects.store.check_process().is_ok())
+        if let Some(lent) = self.lent.as_ref().filter(|_| self.objects.store.check_process().is_ok())
             && matches!(self.state.lock().phase, Phase::Committed)
         {
             lent.let_go();

@@ -94,8 +94,12 @@ impl Filling {
     /// more. Its bytes are read once, at the commit.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// As for [`write`](Self::write), and `input` where it was begun for no other process: its memory holds what was there before.
     pub fn filled_elsewhere(&self, class: &str) -> Result<()> {
+        if self.is_ours {
+            let reason = format!("object {:?} was given to no other process; write it here", self.key);
+            return Err(Cause::Argument { what: "filling", reason }.into());
+        }
         let payload = self.layout.payload(class)?;
         let range = 0..self.layout.payloads()[payload].bytes;
         let mut pieces = self.take(payload, range.clone())?;

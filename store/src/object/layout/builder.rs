@@ -17,6 +17,11 @@ const TENSORS_MAX: usize = 200_000;
 /// The most bytes of a payload: what a file and an address can hold with room to spare.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 46;
 
+/// The most memory classes of one object.
+const CLASSES_MAX: usize = 256;
+/// The most dimensions of a tensor.
+const DIMENSIONS_MAX: usize = 64;
+
 /// Names the tensors of a [`Layout`].
 #[derive(Clone, Debug, Default)]
 pub struct LayoutBuilder {
@@ -46,6 +51,13 @@ impl LayoutBuilder {
             fingerprint: 0,
         };
         for (class, name, dtype, shape) in self.named {
+            if shape.len() > DIMENSIONS_MAX {
+                let reason = format!(
+                    "tensor {name:?} has {} dimensions; it has {DIMENSIONS_MAX} at most",
+                    shape.len()
+                );
+                return Err(Cause::Argument { what: "layout", reason }.into());
+            }
             layout.add(class, name, dtype, shape)?;
         }
         layout.fingerprint = layout.compute_fingerprint();
@@ -82,6 +94,11 @@ impl Inner {
             return Ok(at);
         }
         check_name("memory class", &class)?;
+        if self.payloads.len() >= CLASSES_MAX {
+            let reason =
+                format!("{class:?} is one more memory class than the {CLASSES_MAX} that an object may have");
+            return Err(Cause::Argument { what: "layout", reason }.into());
+        }
         self.payloads.push(Payload { class, bytes: 0, tensors: Vec::new() });
         Ok(self.payloads.len() - 1)
     }
