@@ -10,7 +10,7 @@
 //! - [`gradient`]: what one unit (a closed group) adds to the step, and the cache that keeps it;
 //! - [`trainer`]: units in, one update out;
 //! - [`parallel`]: several processes that make one update together;
-//! - [`device`]: the arithmetic that all of them are written in, and the CPU that does it;
+//! - [`device`]: the arithmetic that all of them are written in, the CPU and the GPU that do it;
 //! - [`random`]: the counter generator.
 //!
 //! # One step
@@ -67,7 +67,7 @@ pub mod policy;
 pub mod random;
 pub mod trainer;
 
-pub use device::{Copies, CpuDevice, Device, StandInDevice, StandInOptions};
+pub use device::{Copies, CpuDevice, CudaDevice, CudaOptions, Device, StandInDevice, StandInOptions};
 pub use error::{Error, ErrorKind};
 pub use generation::{GenerateOptions, GenerateRequest, Generation, generate};
 pub use gradient::{

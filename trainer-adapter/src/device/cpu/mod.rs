@@ -26,8 +26,8 @@ use rayon::prelude::*;
 pub use sums::CpuSums;
 
 use super::{
-    AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
-    SharedAttention,
+    AdamWStep, AttentionHeads, AttentionMemory, CacheRow, Device, Direction, Linear, Matrix, MatrixMut,
+    RowRule, SharedAttention,
 };
 
 type In<'a> = Matrix<'a, CpuBuffer>;
@@ -207,6 +207,11 @@ impl Device for CpuDevice {
         elementwise::swiglu_backward(gate_up.into(), output_gradient.into(), gate_up_gradient.into());
     }
 
+    /// The weights of all heads, and those of one.
+    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory {
+        AttentionMemory { kept: shape.weights_length(), scratch: shape.scratch_length() }
+    }
+
     fn attention(&self, shape: &SharedAttention, qkv: In<'_>, weights: &mut CpuBuffer, output: Out<'_>) {
         attention::forward(shape, qkv, weights, output);
     }
@@ -216,6 +221,7 @@ impl Device for CpuDevice {
         shape: &SharedAttention,
         qkv: In<'_>,
         weights: &CpuBuffer,
+        _output: In<'_>,
         output_gradient: In<'_>,
         scratch: &mut CpuBuffer,
         qkv_gradient: Out<'_>,

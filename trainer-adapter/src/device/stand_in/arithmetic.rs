@@ -2,8 +2,8 @@
 use super::{StandInBuffer, StandInDevice};
 use crate::device::cpu::{CpuBuffer, CpuDevice, CpuPrepared, CpuSums};
 use crate::device::{
-    AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
-    SharedAttention,
+    AdamWStep, AttentionHeads, AttentionMemory, CacheRow, Device, Direction, Linear, Matrix, MatrixMut,
+    RowRule, SharedAttention,
 };
 
 type In<'a> = Matrix<'a, StandInBuffer>;
@@ -194,6 +194,10 @@ impl Device for StandInDevice {
         });
     }
 
+    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory {
+        self.cpu.attention_memory(shape)
+    }
+
     fn attention(&self, shape: &SharedAttention, qkv: In<'_>, weights: &mut StandInBuffer, output: Out<'_>) {
         let seen = self.seen(qkv.buffer);
         let mut kept = self.changed(weights);
@@ -205,16 +209,18 @@ impl Device for StandInDevice {
         shape: &SharedAttention,
         qkv: In<'_>,
         weights: &StandInBuffer,
+        output: In<'_>,
         output_gradient: In<'_>,
         scratch: &mut StandInBuffer,
         qkv_gradient: Out<'_>,
     ) {
         let (seen, kept, outer) =
             (self.seen(qkv.buffer), self.seen(weights), self.seen(output_gradient.buffer));
-        let mut scratch = self.changed(scratch);
+        let (attended, mut scratch) = (self.seen(output.buffer), self.changed(scratch));
         self.out(qkv_gradient, |gradient| {
-            let (qkv, outer) = (over(qkv, &seen), over(output_gradient, &outer));
-            self.cpu.attention_backward(shape, qkv, &kept, outer, &mut scratch, gradient);
+            let (qkv, output, outer) =
+                (over(qkv, &seen), over(output, &attended), over(output_gradient, &outer));
+            self.cpu.attention_backward(shape, qkv, &kept, output, outer, &mut scratch, gradient);
         });
     }
 
