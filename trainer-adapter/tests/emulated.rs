@@ -1,6 +1,8 @@
-//! The suite on the CUDA device over the emulation of its kernels.
+//! The CUDA device over the emulation of CUDA: the suite, each operation, its copies, and its failures.
 
+mod emulated_only;
 mod emulation;
+mod operations;
 mod suite;
 
 use std::sync::OnceLock;

@@ -389,17 +389,19 @@ CALL cublasGemmEx(void* handle, int transpose_a, int transpose_b, int m, int n, 
     if (!types || !leading || m < 0 || n < 0 || k < 0) return 7;
     float scale = *(const float*)alpha, keep = *(const float*)beta;
     of(((Blas*)handle)->stream).give([=] {
-        std::vector<float> left((size_t)m * k), right((size_t)k * n);
-        for (int l = 0; l < k; ++l) {
-            for (int i = 0; i < m; ++i) left[(size_t)i * k + l] = transpose_a ? element(a, a_type, l, i, lda) : element(a, a_type, i, l, lda);
-            for (int j = 0; j < n; ++j) right[(size_t)j * k + l] = transpose_b ? element(b, b_type, j, l, ldb) : element(b, b_type, l, j, ldb);
-        }
-        for (int j = 0; j < n; ++j)
-            for (int i = 0; i < m; ++i) {
-                float sum = 0.0f, *into = (float*)c + i + (int64_t)j * ldc;
-                for (int l = 0; l < k; ++l) sum += left[(size_t)i * k + l] * right[(size_t)j * k + l];
-                *into = scale * sum + (keep == 0.0f ? 0.0f : keep * *into);
+        // One column of C at a time: its sums run over l in its order, side by side.
+        std::vector<float> left((size_t)k * m), sums(m);
+        for (int l = 0; l < k; ++l)
+            for (int i = 0; i < m; ++i) left[(size_t)l * m + i] = transpose_a ? element(a, a_type, l, i, lda) : element(a, a_type, i, l, lda);
+        for (int j = 0; j < n; ++j) {
+            std::fill(sums.begin(), sums.end(), 0.0f);
+            for (int l = 0; l < k; ++l) {
+                float right = transpose_b ? element(b, b_type, j, l, ldb) : element(b, b_type, l, j, ldb);
+                for (int i = 0; i < m; ++i) sums[i] += left[(size_t)l * m + i] * right;
             }
+            float* into = (float*)c + (int64_t)j * ldc;
+            for (int i = 0; i < m; ++i) into[i] = scale * sums[i] + (keep == 0.0f ? 0.0f : keep * into[i]);
+        }
     });
     return SUCCESS;
 }

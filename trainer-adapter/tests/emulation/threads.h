@@ -6,7 +6,7 @@
 #pragma once
 
 #include <math.h>
-#include <setjmp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +28,62 @@ struct Index {
 constexpr unsigned WARP_THREADS = 32, BLOCK_THREADS_MAX = 1024;
 constexpr size_t STACK_BYTES = 128 << 10;
 
+// A stack and where on it to go on. Switching is all that an emulated barrier does, so on x86-64 it is done by hand:
+// swapcontext asks the kernel each time.
+#if defined(__x86_64__)
+extern "C" void emulation_switch(void** from, void* to);
+asm(R"(
+.text
+.globl emulation_switch
+.type emulation_switch, @function
+emulation_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size emulation_switch, . - emulation_switch
+)");
+
+struct Execution {
+    void* top = nullptr;
+
+    void begin(char* stack, void (*entry)()) {
+        // What the switch pops: six registers, then where to return to. A function begins 8 bytes off a multiple of 16.
+        void** place = (void**)((uintptr_t)(stack + STACK_BYTES) & ~(uintptr_t)15) - 2;
+        *place = (void*)entry;
+        top = place - 6;
+        memset(top, 0, 6 * sizeof(void*));
+    }
+    void switch_to(Execution& other) { emulation_switch(&top, other.top); }
+};
+#else
+struct Execution {
+    ucontext_t context;
+
+    void begin(char* stack, void (*entry)()) {
+        getcontext(&context);
+        context.uc_stack.ss_sp = stack;
+        context.uc_stack.ss_size = STACK_BYTES;
+        context.uc_link = nullptr;
+        makecontext(&context, entry, 0);
+    }
+    void switch_to(Execution& other) { swapcontext(&context, &other.context); }
+};
+#endif
+
 struct Fiber {
-    jmp_buf at;
-    ucontext_t start;
+    Execution execution;
     char* stack = nullptr;
     bool done = true;
 };
@@ -40,7 +93,7 @@ struct Barrier {
 };
 
 Fiber fibers[BLOCK_THREADS_MAX];
-jmp_buf scheduler;
+Execution scheduler;
 unsigned current, members;
 bool advanced;
 std::function<void()>* body;
@@ -54,9 +107,7 @@ emulation::Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulation {
 
-__attribute__((noinline)) void yield() {
-    if (_setjmp(fibers[current].at) == 0) _longjmp(scheduler, 1);
-}
+__attribute__((noinline)) void yield() { fibers[current].execution.switch_to(scheduler); }
 
 inline void wait(Barrier& barrier, unsigned count) {
     unsigned generation = barrier.generation;
@@ -82,16 +133,12 @@ inline void fiber_main() {
 __attribute__((noinline)) void resume(unsigned thread) {
     current = thread;
     threadIdx = {thread, 0, 0};
-    if (_setjmp(scheduler) != 0) return;
     Fiber& fiber = fibers[thread];
-    if (fiber.stack != nullptr) _longjmp(fiber.at, 1);
-    fiber.stack = (char*)malloc(STACK_BYTES);
-    getcontext(&fiber.start);
-    fiber.start.uc_stack.ss_sp = fiber.stack;
-    fiber.start.uc_stack.ss_size = STACK_BYTES;
-    fiber.start.uc_link = nullptr;
-    makecontext(&fiber.start, fiber_main, 0);
-    setcontext(&fiber.start);
+    if (fiber.stack == nullptr) {
+        fiber.stack = (char*)malloc(STACK_BYTES);
+        fiber.execution.begin(fiber.stack, fiber_main);
+    }
+    scheduler.switch_to(fiber.execution);
 }
 
 inline void run_block(unsigned threads) {

@@ -30,8 +30,8 @@ impl Context {
         let (gpu, device) = probe::find(&driver, uuid)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: `device` is a handle of this driver; it writes one handle.
-        driver
-            .ok("cuDevicePrimaryCtxRetain", unsafe { (driver.context_retain)(&raw mut context, device) })?;
+        let code = unsafe { (driver.context_retain)(&raw mut context, device) };
+        driver.ok("cuDevicePrimaryCtxRetain", code)?;
         let this = Arc::new(Self { driver, device, context: Handle(context) });
         this.keep_freed_memory()?;
         Ok((this, gpu))

@@ -108,7 +108,8 @@ mod tests {
             .map(|rest| &rest[..rest.find('(').unwrap_or(0)])
             .collect();
         let mut named = NAMES.to_vec();
-        (found.sort_unstable(), named.sort_unstable());
+        found.sort_unstable();
+        named.sort_unstable();
         assert_eq!(found, named);
         assert!(SOURCE.contains(&format!("#define THREADS {THREADS}\n")));
         assert!(SOURCE.contains(&format!("#define WARP {WARP}\n")));

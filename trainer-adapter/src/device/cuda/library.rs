@@ -70,7 +70,10 @@ pub(super) fn open(wanted: &Wanted, candidates: &[PathBuf]) -> Result<Library, C
         // time. That a file of this name is one of them is for whoever sets the library path, as with any program.
         match unsafe { Library::new(candidate) } {
             Ok(library) => return Ok(library),
-            Err(error) => reason = error.to_string(),
+            Err(error) => {
+                let said = std::error::Error::source(&error).map(ToString::to_string);
+                reason = said.unwrap_or_else(|| error.to_string());
+            }
         }
     }
     let tried: Vec<String> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();

@@ -50,12 +50,13 @@ __device__ void tile_scores(float* scores, Rows own, Rows other, u32 columns) {
 // sums += weights . other, for this thread's column of each own row.
 __device__ void tile_sums(float* sums, float (*weights)[OTHER + 1], Rows other, u32 first_column, u32 columns) {
     __shared__ float values[OTHER][WIDTH];
+    bool has_column = first_column + threadIdx.x < columns;
     __syncthreads();
-    for (u32 row = 0; row < OTHER; ++row) {
+    for (u32 row = 0; has_column && row < OTHER; ++row) {
         values[row][threadIdx.x] = value_of(other, row, first_column + threadIdx.x, columns);
     }
     __syncthreads();
-    for (u32 row = 0; row < OTHER; ++row) {
+    for (u32 row = 0; has_column && row < OTHER; ++row) {
         float value = values[row][threadIdx.x];
         for (u32 own = 0; own < OWN; ++own) sums[own] += weights[own][row] * value;
     }
