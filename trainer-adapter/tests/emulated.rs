@@ -3,7 +3,24 @@
 mod emulated_only;
 mod emulation;
 mod operations;
-mod suite;
+
+/// All but `learning`: hundreds of steps, which the emulation takes minutes for and a GPU (`cuda.rs`) does not.
+#[path = "suite"]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod suite {
+    pub(crate) mod common;
+
+    mod early;
+    mod generation;
+    mod golden;
+    mod gradients;
+    mod losses;
+    mod parallel;
+    mod payloads;
+    mod refusals;
+    mod suspend;
+    mod training;
+}
 
 use std::sync::OnceLock;
 

@@ -211,8 +211,10 @@ pub trait Device: Clone + Send + Sync + 'static {
         gate_up_gradient: MatrixMut<'_, Self::Buffer>,
     );
 
-    /// How much memory attention over such a batch takes.
-    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory;
+    /// How much memory attention over such a batch takes. By default: all weights.
+    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory {
+        AttentionMemory { kept: shape.weights_length(), scratch: shape.scratch_length() }
+    }
     /// Causal attention over families of sequences that share a prompt.
     ///
     /// `qkv` has the queries of all heads, then the keys, then the values in each row. `kept` receives what the backward pass

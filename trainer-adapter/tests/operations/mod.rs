@@ -11,8 +11,11 @@ use flat::{sums, update};
 use forebay_trainer_adapter::Device;
 use forebay_trainer_adapter::device::{AttentionHeads, Direction, Linear, Matrix, MatrixMut, RowRule};
 
-/// The operations by name; each says what it leaves, and is given the seed of its data.
-pub(crate) fn all<D: Device>() -> Vec<(&'static str, fn(&D, u64) -> Vec<f32>)> {
+/// An operation on data of a seed: what it leaves.
+pub(crate) type Operation<D> = fn(&D, u64) -> Vec<f32>;
+
+/// The operations by name.
+pub(crate) fn all<D: Device>() -> Vec<(&'static str, Operation<D>)> {
     vec![
         ("rows", rows),
         ("gather and scatter", gather_and_scatter),

@@ -26,8 +26,8 @@ use rayon::prelude::*;
 pub use sums::CpuSums;
 
 use super::{
-    AdamWStep, AttentionHeads, AttentionMemory, CacheRow, Device, Direction, Linear, Matrix, MatrixMut,
-    RowRule, SharedAttention,
+    AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
+    SharedAttention,
 };
 
 type In<'a> = Matrix<'a, CpuBuffer>;
@@ -205,11 +205,6 @@ impl Device for CpuDevice {
 
     fn swiglu_backward(&self, gate_up: In<'_>, output_gradient: In<'_>, gate_up_gradient: Out<'_>) {
         elementwise::swiglu_backward(gate_up.into(), output_gradient.into(), gate_up_gradient.into());
-    }
-
-    /// The weights of all heads, and those of one.
-    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory {
-        AttentionMemory { kept: shape.weights_length(), scratch: shape.scratch_length() }
     }
 
     fn attention(&self, shape: &SharedAttention, qkv: In<'_>, weights: &mut CpuBuffer, output: Out<'_>) {

@@ -2,8 +2,8 @@
 use super::{StandInBuffer, StandInDevice};
 use crate::device::cpu::{CpuBuffer, CpuDevice, CpuPrepared, CpuSums};
 use crate::device::{
-    AdamWStep, AttentionHeads, AttentionMemory, CacheRow, Device, Direction, Linear, Matrix, MatrixMut,
-    RowRule, SharedAttention,
+    AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
+    SharedAttention,
 };
 
 type In<'a> = Matrix<'a, StandInBuffer>;
@@ -192,10 +192,6 @@ impl Device for StandInDevice {
         self.out(gate_up_gradient, |gradient| {
             self.cpu.swiglu_backward(over(gate_up, &seen), over(output_gradient, &outer), gradient);
         });
-    }
-
-    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory {
-        self.cpu.attention_memory(shape)
     }
 
     fn attention(&self, shape: &SharedAttention, qkv: In<'_>, weights: &mut StandInBuffer, output: Out<'_>) {
