@@ -12,7 +12,7 @@
 //! - [`parallel`]: several processes that make one update together;
 //! - [`process_group`], [`scheduler`], [`states`]: the processes of an agent, started where and when there is room, ended
 //!   and resumed elsewhere;
-//! - [`device`]: the arithmetic that all of them are written in, and the CPU that does it;
+//! - [`device`]: the arithmetic that all of them are written in, the CPU and the GPU that do it;
 //! - [`random`]: the counter generator.
 //!
 //! # One step
@@ -73,7 +73,7 @@ pub mod scheduler;
 pub mod states;
 pub mod trainer;
 
-pub use device::{Copies, CpuDevice, Device, StandInDevice, StandInOptions};
+pub use device::{Copies, CpuDevice, CudaDevice, CudaOptions, Device, StandInDevice, StandInOptions};
 pub use error::{Error, ErrorKind};
 pub use generation::{GenerateOptions, GenerateRequest, Generation, generate};
 pub use gradient::{

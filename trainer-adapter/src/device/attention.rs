@@ -74,6 +74,15 @@ impl Family {
     }
 }
 
+/// Values of memory that a device takes for attention over a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionMemory {
+    /// What a layer keeps for the backward pass.
+    pub kept: usize,
+    /// What the backward pass works in, one layer after the other.
+    pub scratch: usize,
+}
+
 /// Attention over a batch of families.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedAttention {

@@ -1,8 +1,8 @@
 //! The seam between the model and what computes it.
 //!
 //! Model, generation and trainer are written against [`Device`] and its flat buffers of f32; a second device is a
-//! second implementation of this trait, not a second model. [`CpuDevice`] computes; [`StandInDevice`] gives it the manners of
-//! a GPU, for tests of order. Copies that run beside the arithmetic are a trait of their own, [`Copies`].
+//! second implementation of this trait, not a second model. [`CpuDevice`] computes; [`CudaDevice`] does on a GPU;
+//! [`StandInDevice`] gives the processor the manners of one, for tests of order. Copies that run beside the arithmetic are a trait of their own, [`Copies`].
 //!
 //! Conventions
 //! - Matrices are row-major views into a buffer ([`Matrix`], [`MatrixMut`]); a *row* is one token.
@@ -10,20 +10,26 @@
 //! - A view outside its buffer, or shapes that do not fit, is a bug of the caller inside this crate and panics. What a
 //!   user can cause is checked before a device is called.
 //! - Every operation has one order of summation, fixed by the shapes of its arguments.
+//! - An operation cannot say that the device has failed: it may only be queued. What comes out after a failure is undefined, and
+//!   [`Device::check`] says so; whoever is about to keep a result asks first.
 
 mod attention;
 mod copies;
 pub mod cpu;
+pub mod cuda;
 mod exchange;
 mod matrix;
 pub mod stand_in;
 
-pub use attention::{AttentionHeads, Branch, CacheRow, Family, SharedAttention};
+pub use attention::{AttentionHeads, AttentionMemory, Branch, CacheRow, Family, SharedAttention};
 pub use copies::{Copies, CopyRange};
 pub use cpu::CpuDevice;
+pub use cuda::{CudaDevice, CudaOptions};
 pub use exchange::{Exchanged, exchange};
 pub use matrix::{Linear, Matrix, MatrixMut};
 pub use stand_in::{StandInDevice, StandInOptions};
+
+use crate::error::Error;
 
 /// Which way a rotation or an update goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +87,14 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// Rows per tile of a product under [`RowRule::Alone`].
     const ROW_TILE: usize;
 
+    /// Whether everything that was read from the device so far is what it should be.
+    ///
+    /// # Errors
+    /// [`Error::Device`] once the device has failed. It stays so: take another device, and restore a stored state on it.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// A buffer of `length` zeros.
     fn allocate(&self, length: usize) -> Self::Buffer;
     /// How many values the buffer has room for.
@@ -122,7 +136,7 @@ pub trait Device: Clone + Send + Sync + 'static {
 
     /// `matrix[row] += vector` for each row; the vector is one row.
     fn add_row(&self, vector: Matrix<'_, Self::Buffer>, matrix: MatrixMut<'_, Self::Buffer>);
-    /// `vector[column] = sum of matrix[.., column]`, summed from the first row to the last.
+    /// `vector[column] = sum of matrix[.., column]`.
     fn sum_rows(&self, matrix: Matrix<'_, Self::Buffer>, vector: MatrixMut<'_, Self::Buffer>);
     /// `target += source`, value by value.
     fn add(&self, source: Matrix<'_, Self::Buffer>, target: MatrixMut<'_, Self::Buffer>);
@@ -197,23 +211,29 @@ pub trait Device: Clone + Send + Sync + 'static {
         gate_up_gradient: MatrixMut<'_, Self::Buffer>,
     );
 
+    /// How much memory attention over such a batch takes. By default: all weights.
+    fn attention_memory(&self, shape: &SharedAttention) -> AttentionMemory {
+        AttentionMemory { kept: shape.weights_length(), scratch: shape.scratch_length() }
+    }
     /// Causal attention over families of sequences that share a prompt.
     ///
-    /// `qkv` has the queries of all heads, then the keys, then the values in each row. `weights` receives the attention
-    /// weights (`SharedAttention::weights_length` values) for the backward pass.
+    /// `qkv` has the queries of all heads, then the keys, then the values in each row. `kept` receives what the backward pass
+    /// needs ([`AttentionMemory::kept`] values).
     fn attention(
         &self,
         shape: &SharedAttention,
         qkv: Matrix<'_, Self::Buffer>,
-        weights: &mut Self::Buffer,
+        kept: &mut Self::Buffer,
         output: MatrixMut<'_, Self::Buffer>,
     );
-    /// The gradient of `qkv`. `scratch` is as long as one head's weights of the largest family.
+    /// The gradient of `qkv`. `output` is that of the forward pass; `scratch` has [`AttentionMemory::scratch`] values.
+    #[allow(clippy::too_many_arguments, reason = "each is a tensor of the operation")]
     fn attention_backward(
         &self,
         shape: &SharedAttention,
         qkv: Matrix<'_, Self::Buffer>,
-        weights: &Self::Buffer,
+        kept: &Self::Buffer,
+        output: Matrix<'_, Self::Buffer>,
         output_gradient: Matrix<'_, Self::Buffer>,
         scratch: &mut Self::Buffer,
         qkv_gradient: MatrixMut<'_, Self::Buffer>,

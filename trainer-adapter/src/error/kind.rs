@@ -43,6 +43,7 @@ impl Error {
             | Self::CacheNotEmpty { .. }
             | Self::RankFailed { .. }
             | Self::Copy { .. }
+            | Self::Device { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,
             Self::Payload { .. } | Self::Tensor { .. } | Self::Foreign { .. } => ErrorKind::Corrupt,

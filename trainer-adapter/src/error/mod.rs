@@ -238,6 +238,9 @@ pub enum Error {
         /// What the device said.
         reason: String,
     },
+    /// The device has failed, and what it has computed since is undefined: take another, and restore a stored state on it.
+    #[error("the device failed: {0}")]
+    Device(#[from] crate::device::cuda::CudaError),
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]
     EmptyCache,

@@ -4,6 +4,7 @@
 
 use super::slot::Slots;
 use crate::device::{CacheRow, Device, Direction, Matrix, MatrixMut, RowRule};
+use crate::error::Error;
 use crate::policy::{LinearIndex, ModelType, Policy, PolicyConfig, Shape, logit_stride};
 
 /// Rows that run through the model together at most; a limit on memory, not on the batch.
@@ -65,6 +66,11 @@ impl<D: Device> Decoder<D> {
             logits: empty(),
             device: device.clone(),
         }
+    }
+
+    /// Whether what came out so far is what it should be.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.device.check()
     }
 
     /// Makes room for the rows and for the slots that were taken.

@@ -47,7 +47,7 @@ impl<D: Device> Generator<D> {
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`] name the first request that cannot be generated;
-    /// [`Error::Config`] names an option.
+    /// [`Error::Config`] names an option; [`Error::Device`] if the device has failed.
     pub fn generate(
         &mut self,
         policy: &Policy<D>,
@@ -80,6 +80,7 @@ impl<D: Device> Generator<D> {
             decoding.extend(logits, options, &mut self.scratch);
         }
         self.decode(policy, &prompts, &mut decodings, options, watch);
+        self.decoder.check()?;
         Ok(decodings.into_iter().map(|decoding| decoding.result).collect())
     }
 

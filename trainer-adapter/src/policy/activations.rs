@@ -35,8 +35,8 @@ pub(super) struct LayerActivations<D: Device> {
     pub(super) head_scales: D::Buffer,
     /// `[T, A.D + 2 K.D]`: queries and keys after rotation, values.
     pub(super) qkv: D::Buffer,
-    /// Attention weights of all heads.
-    pub(super) weights: D::Buffer,
+    /// What the device keeps of attention.
+    pub(super) attention: D::Buffer,
     /// `[T, A.D]`.
     pub(super) attended: D::Buffer,
     /// `[T, H]`: the residual stream between attention and MLP.
@@ -82,7 +82,7 @@ impl<D: Device> Activations<D> {
             projected: empty(),
             head_scales: empty(),
             qkv: empty(),
-            weights: empty(),
+            attention: empty(),
             attended: empty(),
             middle: empty(),
             middle_scales: empty(),
@@ -110,6 +110,7 @@ impl<D: Device> Activations<D> {
     pub(crate) fn reserve(&mut self, device: &D, config: &PolicyConfig, batch: &Batch) {
         let (rows, readouts) = (batch.tokens.len(), batch.readouts.len());
         let heads = batch.attention.heads;
+        let memory = device.attention_memory(&batch.attention);
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let room = |buffer: &mut D::Buffer, length: usize| {
             if device.length(buffer) < length {
@@ -129,7 +130,7 @@ impl<D: Device> Activations<D> {
                 room(&mut layer.head_scales, rows * (heads.queries + heads.keys));
             }
             room(&mut layer.qkv, rows * heads.columns());
-            room(&mut layer.weights, batch.attention.weights_length());
+            room(&mut layer.attention, memory.kept);
             room(&mut layer.attended, rows * heads.query_columns());
             room(&mut layer.gate_up, rows * 2 * inner);
             room(&mut layer.inner, rows * inner);
@@ -146,6 +147,6 @@ impl<D: Device> Activations<D> {
         room(&mut self.normed, rows.max(readouts) * hidden);
         room(&mut self.wide, rows * heads.columns().max(2 * inner));
         room(&mut self.narrow, (rows * heads.query_columns().max(inner)).max(readouts * hidden));
-        room(&mut self.scratch, batch.attention.scratch_length());
+        room(&mut self.scratch, memory.scratch);
     }
 }

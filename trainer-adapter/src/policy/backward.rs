@@ -126,7 +126,8 @@ impl<D: Device> Policy<D> {
         let outer = Matrix::new(&*working.narrow, 0, rows, query_columns);
         let projected = Matrix::new(&kept.qkv, 0, rows, columns);
         let into = MatrixMut::new(&mut *working.wide, 0, rows, columns);
-        device.attention_backward(&batch.attention, projected, &kept.weights, outer, working.scratch, into);
+        let (shape, saved, scratch) = (&batch.attention, &kept.attention, &mut *working.scratch);
+        device.attention_backward(shape, projected, saved, attended, outer, scratch, into);
         let turned = query_columns + heads.key_columns();
         let turned = MatrixMut::strided(&mut *working.wide, 0, rows, turned, columns);
         device.rotary(turned, &batch.positions, self.rotary(), Direction::Backward);

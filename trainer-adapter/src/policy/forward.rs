@@ -71,7 +71,7 @@ impl<D: Device> Policy<D> {
         device.rotary(turned, &batch.positions, self.rotary(), Direction::Forward);
         let attended = MatrixMut::new(&mut kept.attended, 0, rows, heads.query_columns());
         let qkv = Matrix::new(&kept.qkv, 0, rows, heads.columns());
-        device.attention(&batch.attention, qkv, &mut kept.weights, attended);
+        device.attention(&batch.attention, qkv, &mut kept.attention, attended);
         let attended = Matrix::new(&kept.attended, 0, rows, heads.query_columns());
         linear(LinearIndex::Output(index), attended, MatrixMut::new(&mut kept.middle, 0, rows, hidden));
         device.add(input, MatrixMut::new(&mut kept.middle, 0, rows, hidden));

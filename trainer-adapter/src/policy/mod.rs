@@ -80,7 +80,8 @@ impl<D: Device> Policy<D> {
     /// A policy of the given parameters, in the order of [`ParameterLayout`].
     ///
     /// # Errors
-    /// [`Error::Config`] if the configuration is not valid, [`Error::Tensor`] if there are too few or too many values.
+    /// [`Error::Config`] if the configuration is not valid, [`Error::Tensor`] if there are too few or too many values,
+    /// [`Error::Device`] if the device has failed (out of memory, say).
     pub fn from_values(
         device: &D,
         config: &PolicyConfig,
@@ -99,7 +100,9 @@ impl<D: Device> Policy<D> {
         let mut parameters = device.allocate(values.len());
         device.upload(values, &mut parameters, 0);
         let shape = Arc::new(Shape { config: config.clone(), layout, rotary });
-        Ok(Self::from_parameters(device, shape, parameters, version))
+        let policy = Self::from_parameters(device, shape, parameters, version);
+        device.check()?;
+        Ok(policy)
     }
 
     /// The next version of a policy.

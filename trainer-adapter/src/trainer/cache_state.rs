@@ -85,6 +85,7 @@ impl<D: Device> Trainer<D> {
             return Err(Error::CacheNotEmpty { units });
         }
         let (cache, groups) = self.read_cache(payload)?;
+        self.device.check()?;
         (self.cache, self.groups) = (cache, groups);
         Ok(())
     }

@@ -142,6 +142,7 @@ impl<D: Device> Trainer<D> {
             let buffers = std::mem::take(&mut *locked(&buffers[index]));
             self.compute_trajectory(&plans[index].0, plans[index].1, buffers)
         });
+        self.device.check()?;
         let arrived = trajectories.iter().zip(done);
         arrived
             .map(|(trajectory, computed)| self.arrive(trajectory.group, trajectory.member, computed))

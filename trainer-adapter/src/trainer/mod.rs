@@ -60,9 +60,11 @@ impl<D: Device> Trainer<D> {
     pub fn new(device: &D, policy: Policy<D>, options: TrainerOptions) -> Result<Self, Error> {
         options.validate()?;
         let length = policy.layout().length();
+        let (first_moments, second_moments) = (device.allocate(length), device.allocate(length));
+        device.check()?;
         Ok(Self {
-            first_moments: device.allocate(length),
-            second_moments: device.allocate(length),
+            first_moments,
+            second_moments,
             updates: 0,
             cache: GradientCache::new(length),
             early: EarlyOptions::default(),
@@ -141,7 +143,7 @@ impl<D: Device> Trainer<D> {
     /// [`Error::OtherPolicy`], [`Error::OtherVersion`], [`Error::PositionTaken`] if the unit does not belong here;
     /// [`Error::EmptyUnit`], [`Error::EmptyPrompt`], [`Error::Token`], [`Error::TooLong`], [`Error::Advantage`],
     /// [`Error::Weight`], [`Error::ColumnLength`], [`Error::MissingColumn`], [`Error::EmptyMask`], [`Error::LogProb`] if a
-    /// row cannot be computed. The cache is then as before.
+    /// row cannot be computed; [`Error::Device`] if the device has failed. The cache is then as before.
     pub fn accumulate<'a, R>(&mut self, unit: &Unit<'a, R>) -> Result<UnitReport, Error>
     where
         R: Copy + Into<Row<'a>>,
@@ -167,6 +169,7 @@ impl<D: Device> Trainer<D> {
             let gradient = locked(&buffers[index]).take();
             self.compute(&plans[index], Terms::All, gradient)
         });
+        self.device.check()?;
         let mut reports = Vec::with_capacity(units.len());
         for ((unit, plan), (report, gradient)) in units.iter().zip(&plans).zip(done) {
             self.cache.add(&self.device, unit.position, plan.totals, gradient)?;

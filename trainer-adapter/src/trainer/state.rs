@@ -25,6 +25,8 @@ const CONFIG: &str = "config";
 
 impl<D: Device> Trainer<D> {
     /// The state after the last update, as bytes: the same state gives the same bytes.
+    ///
+    /// Of a device that has failed it is worthless: ask [`Device::check`] before it takes the place of an older one.
     pub fn state(&self) -> Vec<u8> {
         let length = self.policy.layout().length();
         let flat = |buffer: &D::Buffer| {
@@ -78,6 +80,7 @@ impl<D: Device> Trainer<D> {
             }
             device.upload(&values, moments, 0);
         }
+        device.check()?;
         trainer.updates = updates;
         Ok(trainer)
     }

@@ -14,7 +14,7 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// [`Error::OpenGroups`] while groups are open, [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`]
     /// if the gradient is not finite. Weights and moments are then as before; in the last case the cache is empty: nothing
-    /// can be added to such a sum.
+    /// can be added to such a sum. [`Error::Device`] if the device has failed: then this trainer is lost.
     pub fn apply(&mut self) -> Result<StepReport, Error> {
         self.check_closed()?;
         let units = self.cache.units().len() as u64;
@@ -32,6 +32,7 @@ impl<D: Device> Trainer<D> {
             }
         };
         let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
+        self.device.check()?;
         if !norm.is_finite() {
             self.cache.clear();
             return Err(Error::NotFinite { norm });
@@ -43,6 +44,7 @@ impl<D: Device> Trainer<D> {
         self.device.copy(&self.policy.parameters, &mut parameters);
         let (first, second) = (&mut self.first_moments, &mut self.second_moments);
         self.device.adamw(&step, gradient, &mut parameters, first, second);
+        self.device.check()?;
         self.updates += 1;
         let version = self.replace_policy(parameters);
         self.cache.clear();

@@ -216,6 +216,7 @@ impl Device for CpuDevice {
         shape: &SharedAttention,
         qkv: In<'_>,
         weights: &CpuBuffer,
+        _output: In<'_>,
         output_gradient: In<'_>,
         scratch: &mut CpuBuffer,
         qkv_gradient: Out<'_>,

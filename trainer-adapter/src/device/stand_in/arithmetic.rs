@@ -205,16 +205,18 @@ impl Device for StandInDevice {
         shape: &SharedAttention,
         qkv: In<'_>,
         weights: &StandInBuffer,
+        output: In<'_>,
         output_gradient: In<'_>,
         scratch: &mut StandInBuffer,
         qkv_gradient: Out<'_>,
     ) {
         let (seen, kept, outer) =
             (self.seen(qkv.buffer), self.seen(weights), self.seen(output_gradient.buffer));
-        let mut scratch = self.changed(scratch);
+        let (attended, mut scratch) = (self.seen(output.buffer), self.changed(scratch));
         self.out(qkv_gradient, |gradient| {
-            let (qkv, outer) = (over(qkv, &seen), over(output_gradient, &outer));
-            self.cpu.attention_backward(shape, qkv, &kept, outer, &mut scratch, gradient);
+            let (qkv, output, outer) =
+                (over(qkv, &seen), over(output, &attended), over(output_gradient, &outer));
+            self.cpu.attention_backward(shape, qkv, &kept, output, outer, &mut scratch, gradient);
         });
     }
 

@@ -1,0 +1,155 @@
+//! Copies beside the arithmetic: streams of their own, pinned memory, events.
+
+use std::sync::Arc;
+
+use super::memory::Pinned;
+use super::stream::{Event, Stream};
+use super::under_way::Copy;
+use super::{CudaBuffer, CudaDevice, CudaError, CudaHost};
+use crate::device::{Copies, CopyRange};
+use crate::error::Error;
+
+/// A queue of copies. None if the device had failed when it was asked for.
+#[derive(Debug)]
+pub struct CudaStream(Option<Stream>);
+
+/// A place in a stream. None if the device had failed before it was reached.
+#[derive(Debug, Clone)]
+pub struct CudaEvent(Option<Arc<Event>>);
+
+const VALUE: usize = size_of::<f32>();
+
+fn failed(error: &CudaError) -> Error {
+    Error::Copy { reason: error.to_string() }
+}
+
+impl CudaDevice {
+    /// Queues one copy with `work`, which gets the stream and where device and host values begin.
+    fn copy_async(
+        &self,
+        stream: &CudaStream,
+        (buffer, host): (&CudaBuffer, &CudaHost),
+        range: CopyRange,
+        work: impl FnOnce(&Stream, u64, *mut u8, usize) -> Result<(), CudaError>,
+    ) -> CudaEvent {
+        let CopyRange { device_offset, host_offset, length } = range;
+        assert!(device_offset + length <= buffer.length, "a copy lies in its buffer");
+        assert!(host_offset + length <= host.length, "a copy lies in its host memory");
+        let queued = self.queue.attempt(|| {
+            let Some(stream) = &stream.0 else { return Ok(None) };
+            if length > 0 {
+                let address = buffer.memory.address() + (VALUE * device_offset) as u64;
+                let place = host.memory.place().wrapping_add(VALUE * host_offset);
+                work(stream, address, place, VALUE * length)?;
+            }
+            let end = Arc::new(stream.event()?);
+            let (device, host) = (Arc::clone(&buffer.memory), Arc::clone(&host.memory));
+            self.queue.under_way.add(Copy { end: Arc::clone(&end), _device: device, _host: host });
+            Ok(Some(end))
+        });
+        CudaEvent(queued.flatten())
+    }
+
+    /// Asks something of an event.
+    fn of_event<T>(
+        &self,
+        event: &CudaEvent,
+        ask: impl FnOnce(&Event) -> Result<T, CudaError>,
+    ) -> Result<T, Error> {
+        let asked = self.queue.attempt(|| event.0.as_deref().map(ask).transpose()).flatten();
+        let unknown = || Error::Copy { reason: "the device had failed before it was queued".into() };
+        asked.ok_or_else(|| self.queue.check().map_or_else(|error| failed(&error), |()| unknown()))
+    }
+}
+
+#[allow(unsafe_code, reason = "copies of the driver, between memory that is kept until they are done")]
+impl Copies for CudaDevice {
+    type Host = CudaHost;
+    type Stream = CudaStream;
+    type Event = CudaEvent;
+
+    fn allocate_host(&self, length: usize) -> CudaHost {
+        let context = self.queue.stream.context();
+        let made = self.queue.attempt(|| Pinned::new(context, VALUE * length));
+        let memory = made.unwrap_or_else(|| Pinned::none(context));
+        if !memory.place().is_null() {
+            // SAFETY: so many bytes were just allocated, and nobody else has them yet.
+            unsafe { memory.place().write_bytes(0, VALUE * length) };
+        }
+        CudaHost { memory: Arc::new(memory), length }
+    }
+
+    fn write_host(&self, values: &[f32], host: &mut CudaHost, offset: usize) {
+        assert!(offset + values.len() <= host.length, "values lie in host memory");
+        if !host.memory.place().is_null() {
+            let place = host.memory.place().wrapping_add(VALUE * offset);
+            // SAFETY: inside of the memory, which no reference is ever made to. A copy under way that reads it may see old and
+            // new bytes, as the rules of `Copies` say; it is the device that does.
+            unsafe { place.copy_from_nonoverlapping(values.as_ptr().cast(), VALUE * values.len()) };
+        }
+    }
+
+    fn read_host(&self, host: &CudaHost, offset: usize, values: &mut [f32]) {
+        assert!(offset + values.len() <= host.length, "values lie in host memory");
+        if host.memory.place().is_null() {
+            values.fill(f32::NAN);
+        } else {
+            let place = host.memory.place().wrapping_add(VALUE * offset);
+            // SAFETY: inside of the memory, which no reference is ever made to; every pattern of bits is an f32.
+            unsafe { place.copy_to_nonoverlapping(values.as_mut_ptr().cast(), VALUE * values.len()) };
+        }
+    }
+
+    fn stream(&self) -> CudaStream {
+        CudaStream(self.queue.attempt(|| Stream::new(self.queue.stream.context())))
+    }
+
+    fn copy_to_host_async(
+        &self,
+        stream: &CudaStream,
+        source: &CudaBuffer,
+        target: &mut CudaHost,
+        range: CopyRange,
+    ) -> CudaEvent {
+        self.copy_async(stream, (source, target), range, |stream, address, place, bytes| {
+            // SAFETY: both ranges were checked, and both memories are kept until the copy's event is done.
+            unsafe { stream.to_host(address, place.cast(), bytes) }
+        })
+    }
+
+    fn copy_to_device_async(
+        &self,
+        stream: &CudaStream,
+        source: &CudaHost,
+        target: &mut CudaBuffer,
+        range: CopyRange,
+    ) -> CudaEvent {
+        self.copy_async(stream, (target, source), range, |stream, address, place, bytes| {
+            // SAFETY: as above.
+            unsafe { stream.to_device(place.cast_const().cast(), address, bytes) }
+        })
+    }
+
+    fn stream_after(&self, stream: &CudaStream, event: &CudaEvent) {
+        self.queue.attempt(|| match (&stream.0, &event.0) {
+            (Some(stream), Some(event)) => stream.come_after(event),
+            _ => Ok(()),
+        });
+    }
+
+    fn computed(&self) -> CudaEvent {
+        CudaEvent(self.queue.attempt(|| self.queue.stream.event()).map(Arc::new))
+    }
+
+    fn compute_after(&self, event: &CudaEvent) -> Result<(), Error> {
+        self.of_event(event, |event| self.queue.stream.come_after(event))
+    }
+
+    fn is_done(&self, event: &CudaEvent) -> Result<bool, Error> {
+        self.of_event(event, Event::is_done)
+    }
+
+    fn wait(&self, event: &CudaEvent) -> Result<(), Error> {
+        self.of_event(event, Event::wait)
+    }
+}

@@ -1,0 +1,106 @@
+//! Memory of the device and pinned memory of the host.
+//!
+//! Device memory is freed in the order of the stream that computes: whoever uses it in that stream may let go of it at once.
+//! Copies in other streams keep it until they are done (`super::under_way`). Pinned memory is never behind a reference: the
+//! device may be reading or writing it.
+
+use std::sync::Arc;
+
+use super::CudaError;
+use super::context::Context;
+use super::driver::Handle;
+use super::stream::Stream;
+
+/// A run of bytes in the device's memory; of none, no memory at all.
+#[derive(Debug)]
+pub(super) struct Allocation {
+    stream: Arc<Stream>,
+    address: u64,
+}
+
+impl Allocation {
+    /// Arbitrary contents, there for what comes later in `stream`.
+    pub(super) fn new(stream: &Arc<Stream>, bytes: usize) -> Result<Self, CudaError> {
+        let address = if bytes == 0 { 0 } else { stream.allocate(bytes)? };
+        Ok(Self { stream: Arc::clone(stream), address })
+    }
+
+    /// No memory: what stands in after the device has failed.
+    pub(super) fn none(stream: &Arc<Stream>) -> Self {
+        Self { stream: Arc::clone(stream), address: 0 }
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for Allocation {
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    fn drop(&mut self) {
+        if self.address != 0 {
+            // SAFETY: from `allocate` of this stream, and `self` was the last who named it. If the driver refuses, the context
+            // is broken and its memory is gone with it.
+            let _ = unsafe { self.stream.free(self.address) };
+        }
+    }
+}
+
+/// A flat run of f32 in the device's memory.
+#[derive(Debug)]
+pub struct CudaBuffer {
+    pub(super) memory: Arc<Allocation>,
+    pub(super) length: usize,
+}
+
+/// 64-bit fixed-point sums in the device's memory.
+#[derive(Debug)]
+pub struct CudaSums {
+    pub(super) memory: Allocation,
+    pub(super) length: usize,
+    /// `2^fraction_bits`.
+    pub(super) unit: f64,
+    /// Terms of this size and above are lost.
+    pub(super) limit: f64,
+}
+
+/// Pinned memory, freed with the last who uses it.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    context: Arc<Context>,
+    place: Handle<u8>,
+}
+
+impl Pinned {
+    /// Arbitrary contents.
+    pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
+        let place = if bytes == 0 { Handle(std::ptr::null_mut()) } else { context.allocate_host(bytes)? };
+        Ok(Self { context: Arc::clone(context), place })
+    }
+
+    /// No memory: what stands in after the device has failed.
+    pub(super) fn none(context: &Arc<Context>) -> Self {
+        Self { context: Arc::clone(context), place: Handle(std::ptr::null_mut()) }
+    }
+
+    pub(super) fn place(&self) -> *mut u8 {
+        self.place.0
+    }
+}
+
+impl Drop for Pinned {
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    fn drop(&mut self) {
+        if !self.place.0.is_null() {
+            // SAFETY: from `allocate_host`; copies under way hold `self`, so none is.
+            let _ = unsafe { self.context.free_host(self.place) };
+        }
+    }
+}
+
+/// A flat run of f32 in pinned host memory, that copies go to and from.
+#[derive(Debug)]
+pub struct CudaHost {
+    pub(super) memory: Arc<Pinned>,
+    pub(super) length: usize,
+}

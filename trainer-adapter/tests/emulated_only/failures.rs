@@ -1,0 +1,149 @@
+//! A GPU that fails, and GPUs in another order: each on an emulation of its own.
+
+use std::path::Path;
+
+use forebay_trainer_adapter::device::cuda::{CudaError, CudaLibraries, CudaOptions, Gpu, gpus};
+use forebay_trainer_adapter::device::{Exchanged, exchange};
+use forebay_trainer_adapter::{
+    Copies, CudaDevice, Device, Error, ErrorKind, GenerateOptions, GenerateRequest, Policy, PolicyConfig,
+    Row, SampleKey, Trainer, TrainerOptions, Unit, generate,
+};
+
+use crate::emulation;
+
+/// A copy of the emulation under another name: it has its own devices and its own state.
+fn apart(name: &str) -> CudaLibraries {
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}-{}.so", std::process::id()));
+    std::fs::copy(emulation::emulation(), &made).unwrap();
+    CudaLibraries::all_in(&made)
+}
+
+#[allow(unsafe_code, reason = "calls of the emulation")]
+fn show(libraries: &CudaLibraries, devices: &[i32]) {
+    // SAFETY: the emulation's own function, with its type; the library is open for good.
+    unsafe {
+        let library = libloading::Library::new(&libraries.driver[0]).unwrap();
+        let show = library.get::<unsafe extern "C" fn(*const i32, i32) -> i32>("emulation_show").unwrap();
+        assert_eq!(show(devices.as_ptr(), devices.len() as i32), 0);
+        std::mem::forget(library);
+    }
+}
+
+#[allow(unsafe_code, reason = "calls of the emulation")]
+fn break_first(libraries: &CudaLibraries) {
+    // SAFETY: as above.
+    unsafe {
+        let library = libloading::Library::new(&libraries.driver[0]).unwrap();
+        let broken = library.get::<unsafe extern "C" fn(i32) -> i32>("emulation_break").unwrap();
+        assert_eq!(broken(0), 0);
+        std::mem::forget(library);
+    }
+}
+
+/// FX-71: whatever order a process sees its GPUs in, and whichever of them, an identity names the same one.
+#[test]
+fn a_gpu_is_the_same_in_every_order() {
+    let libraries = apart("visible");
+    let found = gpus(&libraries).unwrap();
+    let names: Vec<&str> = found.iter().map(|gpu| gpu.name.as_str()).collect();
+    assert_eq!(names, ["emulated device 0", "emulated device 1", "emulated device 2"]);
+    for order in [[2, 0, 1], [1, 2, 0], [0, 2, 1]] {
+        show(&libraries, &order);
+        for (ordinal, gpu) in gpus(&libraries).unwrap().iter().enumerate() {
+            let same = &found[order[ordinal] as usize];
+            assert_eq!(gpu, &Gpu { ordinal, ..same.clone() });
+            let options =
+                CudaOptions { uuid: Some(same.uuid), libraries: libraries.clone(), ..CudaOptions::default() };
+            assert_eq!(CudaDevice::open(&options).unwrap().gpu(), gpu);
+        }
+    }
+    show(&libraries, &[2, 0]);
+    let options =
+        CudaOptions { uuid: Some(found[1].uuid), libraries: libraries.clone(), ..CudaOptions::default() };
+    let visible = [2, 0].map(|index: usize| found[index].uuid.to_string()).to_vec();
+    let expected = CudaError::UnknownGpu { wanted: found[1].uuid.to_string(), found: visible };
+    assert_eq!(CudaDevice::open(&options).map(|_| ()), Err(expected));
+    show(&libraries, &[]);
+    let expected = CudaError::NoGpu { code: 100, name: "CUDA_ERROR_NO_DEVICE".into() };
+    assert_eq!(gpus(&libraries), Err(expected));
+}
+
+/// No driver, a driver that is none, and libraries that are missing beside a good driver.
+#[test]
+fn what_is_missing_is_named() {
+    let nowhere = CudaLibraries::all_in(Path::new("/nowhere/libcuda.so.1"));
+    let error = gpus(&nowhere).unwrap_err();
+    assert!(matches!(error, CudaError::NoLibrary { library: "libcuda", .. }), "{error}");
+    assert!(error.to_string().contains("/nowhere/libcuda.so.1"), "{error}");
+
+    let compiler = emulation::compiler().unwrap();
+    let empty = emulation::library(
+        &compiler,
+        "forebay-empty",
+        &[("empty.cpp", "extern \"C\" int cuInit(unsigned) { return 0; }")],
+    );
+    let error = gpus(&CudaLibraries::all_in(&empty)).unwrap_err();
+    assert_eq!(error, CudaError::MissingSymbol { library: "libcuda", symbol: "cuGetErrorName" });
+
+    let whole = CudaLibraries::all_in(emulation::emulation());
+    let cases = [
+        ("libnvrtc", CudaLibraries { compiler: nowhere.compiler.clone(), ..whole.clone() }),
+        ("libcublas", CudaLibraries { blas: nowhere.blas.clone(), ..whole }),
+    ];
+    for (name, libraries) in cases {
+        let error = CudaDevice::open(&CudaOptions { libraries, ..CudaOptions::default() }).unwrap_err();
+        assert!(matches!(error, CudaError::NoLibrary { library, .. } if library == name), "{error}");
+        assert!(error.to_string().contains("FOREBAY_CUDA_DIR"), "{error}");
+    }
+}
+
+/// FX-69: a GPU that breaks in the middle of a step is an error of the next call that would keep a result. Nothing panics,
+/// nothing that is read looks like a number, and the step is not counted.
+#[test]
+fn a_broken_gpu_is_an_error_and_never_a_number() {
+    let libraries = apart("broken");
+    let device =
+        CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
+    let policy = Policy::initialise(&device, &PolicyConfig::small(40), 7).unwrap();
+    let mut trainer = Trainer::new(&device, policy, TrainerOptions::default()).unwrap();
+    let rows = [Row { advantage: 1.0, ..Row::new(&[1, 2], &[3, 4]) }];
+    let unit = |position| Unit { position, policy: "policy", version: 0, rows: &rows };
+    trainer.accumulate(&unit(0)).unwrap();
+    let policy = trainer.policy();
+    assert_eq!(device.check(), Ok(()));
+
+    break_first(&libraries);
+    let refused = |error: Error| {
+        assert!(matches!(&error, Error::Device(CudaError::Call { code: 700, .. })), "{error}");
+        assert_eq!(error.kind(), ErrorKind::State);
+    };
+    refused(trainer.accumulate(&unit(1)).unwrap_err());
+    assert_eq!(trainer.cache().positions, [0]);
+    refused(trainer.apply().unwrap_err());
+    assert_eq!(trainer.version(), 0);
+    refused(device.check().unwrap_err());
+    refused(Policy::initialise(&device, &PolicyConfig::small(40), 7).map(|_| ()).unwrap_err());
+    let request = GenerateRequest { prompt: &[1, 2], key: SampleKey::default() };
+    refused(generate(&device, &policy, &[request], &GenerateOptions::default()).unwrap_err());
+    assert!(policy.values(&device).iter().all(|value| value.is_nan()));
+
+    let (mut buffer, incoming, mut outgoing) =
+        (device.allocate(9), device.allocate_host(9), device.allocate_host(9));
+    let part = Exchanged { buffer: &mut buffer, outgoing: &mut outgoing, incoming: &incoming, length: 9 };
+    assert!(matches!(exchange(&device, &mut [part], 4), Err(Error::Copy { .. })));
+}
+
+/// A buffer that no GPU has room for is an error of whoever would use it.
+#[test]
+fn memory_that_runs_out_is_an_error() {
+    let libraries = apart("full");
+    let device = CudaDevice::open(&CudaOptions { libraries, ..CudaOptions::default() }).unwrap();
+    let mut buffer = device.allocate(1 << 40);
+    assert_eq!(device.length(&buffer), 1 << 40);
+    device.upload(&[1.0], &mut buffer, 5);
+    let mut values = [0.0];
+    device.download(&buffer, 5, &mut values);
+    assert!(values[0].is_nan());
+    let error = device.check().unwrap_err();
+    assert!(error.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+}

@@ -1,0 +1,7 @@
+//! What only the emulation can show, or shows faster.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod agreement;
+mod copies;
+mod failures;
+mod launches;
