@@ -84,5 +84,6 @@ def test_a_version_that_is_not_the_latest_is_refused(tmp_path):
         with pytest.raises(VersionConflictError, match="version 2"):
             states.set("a/b", payloads, expected=1)
         assert states.versions("a/b") == [1, 2]
+        assert states.wait("a/b", 1, 5.0) == 2 and states.wait("a/b", 2, 0.01) is None
         version, found = states.get("a/b", 1)
         assert version == 1 and torch.equal(found["a"].tensor(), torch.arange(5))

@@ -36,7 +36,7 @@ _RETRY_S_MOST = 60.0
 
 
 class WatchedStore(Protocol):
-    """A state store that tells when there is a new version. ``DirectoryStateStore`` is one."""
+    """A state store that tells when there is a new version, as ``DirectoryStateStore`` and ``ObjectStateStore`` do."""
 
     def get(self, key: str, version: int | None = None) -> tuple[int, Mapping[str, Payload]]: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import StateError
+from ..errors import StateError, WaitTimeout
 from ..objects import Objects
 from .errors import VersionConflictError
 from .state import Payload
@@ -53,6 +53,14 @@ class ObjectStateStore:
     def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
         with self.objects.get(_name(key), version) as held:
             return held.version, {name: Payload.of(held.torch(name)) for name in held}
+
+    def wait(self, key: str, after: int, timeout_s: float) -> int | None:
+        """The number of the latest version of a key once it is above ``after``; ``None`` where there is none in so many seconds."""
+        try:
+            with self.objects.get(_name(key), at_least=after + 1, timeout=timeout_s) as held:
+                return held.version
+        except WaitTimeout:
+            return None
 
     def versions(self, key: str) -> list[int]:
         """The versions of a key, ascending."""
