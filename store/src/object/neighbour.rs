@@ -27,7 +27,7 @@ use crate::sync::Mutex;
 pub struct NeighbourSegments {
     folder: PathBuf,
     /// By number, and whether it is mapped to be written; with what tells the file from a later one of the same name.
-    mapped: Mutex<HashMap<(u32, bool), (FileId, Arc<Memory>)>>,
+    mapped: Mutex<Mapped>,
 }
 
 impl NeighbourSegments {
@@ -103,6 +103,8 @@ impl NeighbourSegments {
         Ok(memory)
     }
 }
+
+type Mapped = HashMap<(u32, bool), (FileId, Arc<Memory>)>;
 
 /// Device and inode of a file.
 type FileId = (u64, u64);

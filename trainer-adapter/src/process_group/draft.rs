@@ -92,7 +92,9 @@ impl ProcessGroup {
             parts.extend(held.parts(one, newest.as_ref(), &self.agent)?);
             caches.push(held);
         }
-        let is_new = has_moved || ledger != self.kept;
+        // A cache may have changed under the same claims: they were taken back, and came again.
+        let has_cache = said.iter().any(|said| said.cache.is_some());
+        let is_new = has_moved || has_cache || ledger != self.kept;
         Ok(Some(Draft { ledger, policy_version, parts, caches, is_new }))
     }
 

@@ -105,7 +105,10 @@ impl Fleet {
     /// Says that the agent has work, and waits for its turn.
     fn wait_for_turn(&self, agent: &str, demand: Demand) -> Result<(Turn, Placement), GroupError> {
         let mut decided = self.lock();
-        self.handle(&mut decided, Event::Work { agent: agent.to_owned() })?;
+        // Whose turn it is again already has told of its work before: to tell once more would be more work than there is.
+        if !matches!(decided.orders.get(agent), Some(Order::Start(..))) {
+            self.handle(&mut decided, Event::Work { agent: agent.to_owned() })?;
+        }
         loop {
             match decided.orders.remove(agent) {
                 Some(Order::Start(turn, placement)) => return Ok((turn, placement)),
@@ -129,7 +132,8 @@ impl Fleet {
         self.handle(&mut decided, Event::Done { agent: agent.clone(), turn, more })?;
         // An order to start is for the next turn: this one ended with its node.
         let order = decided.orders.get(&agent);
-        Ok(matches!(order, Some(Order::Start(..))) || decided.orders.remove(&agent).is_some())
+        let is_ordered = matches!(order, Some(Order::Start(..))) || decided.orders.remove(&agent).is_some();
+        Ok(is_ordered || next == Next::Idle) // who has nothing to do leaves, also a turn that is over
     }
 }
 
@@ -208,9 +212,12 @@ impl InTurn<'_> {
             }
         };
         if self.group.life() == Life::Active {
-            let suspended = self.group.suspend();
-            // Of two errors the first is the one to tell.
-            worked.and_then(|next| suspended.map(|_| next))
+            match self.group.suspend() {
+                // Of two errors the one is to be told that says what to return.
+                Err(error) if !error.lost().is_empty() => Err(error),
+                // Else the first.
+                suspended => worked.and_then(|next| suspended.map(|_| next)),
+            }
         } else {
             worked
         }

@@ -109,8 +109,9 @@ impl FileStates {
         Ok(entries)
     }
 
-    /// Deletes versions but the newest, and parts that those do not name. What cannot be deleted is left to the next commit.
-    fn retire(&self, key: &str, newest: u64) -> Result<(), StatesError> {
+    /// Deletes versions but the newest, and those of the parts that they do not name. What cannot be deleted is left to the next
+    /// commit. The parts are those that were there before the commit: whoever stages afterwards may be committed by another.
+    fn retire(&self, key: &str, newest: u64, there: Vec<String>) -> Result<(), StatesError> {
         let folder = self.key_folder(key)?;
         let first_kept = (newest + 1).saturating_sub(VERSIONS_KEPT);
         let mut named = Vec::new();
@@ -123,7 +124,7 @@ impl FileStates {
             let _ = fs::remove_file(folder.join(name));
         }
         let parts = folder.join("parts");
-        for name in names(&parts)?.into_iter().filter(|name| !named.contains(name)) {
+        for name in there.into_iter().filter(|name| !named.contains(name)) {
             let _ = fs::remove_file(parts.join(name));
         }
         Ok(())
@@ -162,6 +163,7 @@ impl States for FileStates {
         written.map_err(StatesError::io("write", &draft))?;
         self.observer.reached(Boundary::ManifestWritten);
         let path = self.manifest_path(key, number)?;
+        let there = names(&folder.join("parts"))?;
         let linked = fs::hard_link(&draft, &path);
         let _ = fs::remove_file(&draft);
         if let Err(error) = linked {
@@ -175,7 +177,7 @@ impl States for FileStates {
         self.observer.reached(Boundary::ManifestLinked);
         sync_folder(&folder)?;
         // The version is there, whatever becomes of those before it.
-        let _ = self.retire(key, number);
+        let _ = self.retire(key, number, there);
         Ok(number)
     }
 
@@ -224,7 +226,8 @@ fn check_name(name: &str) -> Result<(), StatesError> {
 
 /// The number of a manifest.
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_suffix(".state").and_then(|number| number.parse().ok())
+    let digits = name.strip_suffix(".state").filter(|digits| digits.len() == 20)?;
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
 /// What is in a folder; nothing if there is none.

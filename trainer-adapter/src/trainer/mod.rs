@@ -132,6 +132,11 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
+    /// Refuses when the device has failed: nothing that the trainer says is worth anything then.
+    pub(crate) fn check_device(&self) -> Result<(), Error> {
+        self.device.check()
+    }
+
     /// SHA-256 of the current weights; see [`Policy::sha256`].
     pub fn weights_sha256(&self) -> String {
         self.policy.sha256(&self.device)

@@ -5,7 +5,8 @@ So nobody can say beforehand what the checksum of a publication will be. But a l
 that did not. The rule is: **a checksum is a version's when two loads have given it**, of one instance or of two that are alike, and no
 other version has it. The first instance of a version loads twice; the others find the checksum confirmed.
 
-What it cannot see is a load that goes wrong the same way each time, on every instance, and is unlike each version before.
+What it cannot see is a load that goes wrong the same way each time on the instance that loads a version first, and is unlike each version
+before: others that are alike and well are refused then, and named.
 """
 
 from __future__ import annotations

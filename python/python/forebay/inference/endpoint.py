@@ -52,6 +52,10 @@ class Endpoint:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"{url!r} is no address of a server; give http://HOST:PORT or https://HOST:PORT")
+        if parts.username or parts.password:
+            raise InputError("the address of a server has a user or a password in it, which is not sent; give a key instead")
+        if key is not None and not all("!" <= letter <= "~" for letter in key):
+            raise InputError("the key has letters that no header can have, such as a line's end; give it as it was made")
         self.url, self.name = url, name
         self._parts, self._prefix = parts, parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}

@@ -147,6 +147,7 @@ class Subscriber:
         if self.directory is None:
             return
         held = {state.held.version.label for state in self.rotation.states() if state.held}
+        held |= {self._latest.version.label} if self._latest else set()  # whatever its number: it is to be loaded
         there = {path.name: version for path in self.directory.iterdir() if (version := Version.of_label(path.name))}
         newest = sorted(there, key=lambda label: there[label].number)[-self.keep :]
         for label in there.keys() - held - set(newest) - set(+self._loading):

@@ -52,7 +52,12 @@ def of_all_ranks(cache: GradientCache, ranks: Ranks, state: Mapping[str, Any], p
     state: what is to be the same on all. problem: why this rank cannot commit. Raises it, or StateError with that of another rank, or
     RanksDifferError; RankLostError. The cache is as before.
     """
-    own = of_one(cache)
+    own, gradient = of_one(cache), cache.flat
+    if problem is None:
+        try:  # the largest of a commit: who has no room says so before the others begin to sum
+            gradient = allocate(cache.layout.elements, torch.float32, cache.device, "sum of the ranks' gradients")
+        except Error as error:
+            problem = error
     numbers = ("numerator", "denominator", "rows", "tokens", "micro_batches", "metrics")
     told = {name: getattr(own, name) for name in numbers} | {"state": dict(state), "problem": problem and str(problem)}
     all_told = ranks.exchange(told)
@@ -65,10 +70,10 @@ def of_all_ranks(cache: GradientCache, ranks: Ranks, state: Mapping[str, Any], p
     add = lambda name: sum(other[name] for other in all_told)
     names = sorted({name for other in all_told for name in other["metrics"]})
     metrics = {name: sum(other["metrics"].get(name, 0.0) for other in all_told) for name in names}
-    gradient = cache.flat
     if add("denominator") > 0:
-        gradient = allocate(cache.layout.elements, torch.float32, cache.device, "sum of the ranks' gradients")
         ranks.sum(cache.flat, gradient)
+    else:
+        gradient = cache.flat
     return Totals(
         gradient, add("numerator"), add("denominator"), int(add("rows")), int(add("tokens")), int(add("micro_batches")), metrics
     )

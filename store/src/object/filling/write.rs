@@ -96,6 +96,7 @@ impl Filling {
     /// # Errors
     /// As for [`write`](Self::write), and `input` where it was begun for no other process: its memory holds what was there before.
     pub fn filled_elsewhere(&self, class: &str) -> Result<()> {
+        self.objects.check_open()?;
         if self.is_ours {
             let reason = format!("object {:?} was given to no other process; write it here", self.key);
             return Err(Cause::Argument { what: "filling", reason }.into());

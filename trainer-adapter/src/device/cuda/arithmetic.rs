@@ -16,11 +16,16 @@ type Out<'a> = MatrixMut<'a, CudaBuffer>;
 
 const VALUE: usize = size_of::<f32>();
 
+/// Whether so many values from an offset on lie among so many, however large the numbers are.
+pub(super) fn lies_in(offset: usize, length: usize, of: usize) -> bool {
+    offset.checked_add(length).is_some_and(|end| end <= of)
+}
+
 impl CudaDevice {
     /// The address of `length` values from `offset` on.
     fn range(buffer: &CudaBuffer, offset: usize, length: usize) -> u64 {
         assert!(
-            offset + length <= buffer.length,
+            lies_in(offset, length, buffer.length),
             "{length} values from {offset} on lie in a buffer of {}",
             buffer.length
         );
@@ -42,7 +47,10 @@ impl Device for CudaDevice {
 
     /// Waits for the device, so that copies in other streams need not come after it.
     fn allocate(&self, length: usize) -> CudaBuffer {
-        let memory = Arc::new(self.queue.allocate(VALUE * length));
+        let memory = Arc::new(
+            self.queue
+                .allocate(length.checked_mul(VALUE).expect("a buffer of so many values has an address")),
+        );
         let mut buffer = CudaBuffer { memory, length };
         self.clear(&mut buffer, 0, length);
         if length > 0 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::arithmetic::lies_in;
 use super::memory::Pinned;
 use super::stream::{Event, Stream};
 use super::under_way::Copy;
@@ -33,8 +34,8 @@ impl CudaDevice {
         work: impl FnOnce(&Stream, u64, *mut u8, usize) -> Result<(), CudaError>,
     ) -> CudaEvent {
         let CopyRange { device_offset, host_offset, length } = range;
-        assert!(device_offset + length <= buffer.length, "a copy lies in its buffer");
-        assert!(host_offset + length <= host.length, "a copy lies in its host memory");
+        assert!(lies_in(device_offset, length, buffer.length), "a copy lies in its buffer");
+        assert!(lies_in(host_offset, length, host.length), "a copy lies in its host memory");
         let queued = self.queue.attempt(|| {
             let Some(stream) = &stream.0 else { return Ok(None) };
             if length > 0 {
@@ -42,7 +43,14 @@ impl CudaDevice {
                 let place = host.memory.place().wrapping_add(VALUE * host_offset);
                 work(stream, address, place, VALUE * length)?;
             }
-            let end = Arc::new(stream.event()?);
+            let end = match stream.event() {
+                Ok(end) => Arc::new(end),
+                Err(error) => {
+                    // The copy is under way, and nobody could tell when it ends: not before its memory is free.
+                    let _ = stream.wait();
+                    return Err(error);
+                }
+            };
             let (device, host) = (Arc::clone(&buffer.memory), Arc::clone(&host.memory));
             self.queue.under_way.add(Copy { end: Arc::clone(&end), _device: device, _host: host });
             Ok(Some(end))
@@ -70,17 +78,18 @@ impl Copies for CudaDevice {
 
     fn allocate_host(&self, length: usize) -> CudaHost {
         let context = self.queue.stream.context();
-        let made = self.queue.attempt(|| Pinned::new(context, VALUE * length));
+        let bytes = length.checked_mul(VALUE).expect("host memory of so many values has an address");
+        let made = self.queue.attempt(|| Pinned::new(context, bytes));
         let memory = made.unwrap_or_else(|| Pinned::none(context));
         if !memory.place().is_null() {
             // SAFETY: so many bytes were just allocated, and nobody else has them yet.
-            unsafe { memory.place().write_bytes(0, VALUE * length) };
+            unsafe { memory.place().write_bytes(0, bytes) };
         }
         CudaHost { memory: Arc::new(memory), length }
     }
 
     fn write_host(&self, values: &[f32], host: &mut CudaHost, offset: usize) {
-        assert!(offset + values.len() <= host.length, "values lie in host memory");
+        assert!(lies_in(offset, values.len(), host.length), "values lie in host memory");
         if !host.memory.place().is_null() {
             let place = host.memory.place().wrapping_add(VALUE * offset);
             // SAFETY: inside of the memory, which no reference is ever made to. A copy under way that reads it may see old and
@@ -90,7 +99,7 @@ impl Copies for CudaDevice {
     }
 
     fn read_host(&self, host: &CudaHost, offset: usize, values: &mut [f32]) {
-        assert!(offset + values.len() <= host.length, "values lie in host memory");
+        assert!(lies_in(offset, values.len(), host.length), "values lie in host memory");
         if host.memory.place().is_null() {
             values.fill(f32::NAN);
         } else {

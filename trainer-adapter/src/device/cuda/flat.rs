@@ -1,6 +1,7 @@
 //! Whole flat buffers: the cache, the norm, the update, fixed-point sums, packing.
 #![allow(unsafe_code, reason = "launches and copies over lengths that were checked")]
 
+use super::arithmetic::lies_in;
 use super::kernel::{Argument, Kernel, THREADS};
 use super::{CudaBuffer, CudaDevice, CudaSums};
 use crate::device::AdamWStep;
@@ -124,8 +125,8 @@ impl CudaDevice {
         let mut table = Vec::with_capacity(pieces.len());
         let mut values = 0;
         for (source, piece) in pieces.iter().filter(|(_, piece)| piece.length > 0) {
-            assert!(piece.source_offset + piece.length <= source.length, "a piece lies in its source");
-            assert!(piece.target_offset + piece.length <= target.length, "a piece lies in its target");
+            assert!(lies_in(piece.source_offset, piece.length, source.length), "a piece lies in its source");
+            assert!(lies_in(piece.target_offset, piece.length, target.length), "a piece lies in its target");
             let address = |buffer: &CudaBuffer, offset: usize| {
                 buffer.memory.address() + (size_of::<f32>() * offset) as u64
             };

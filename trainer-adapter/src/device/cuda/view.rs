@@ -1,6 +1,7 @@
 //! Views of buffers as kernels take them: an address, a stride, and sizes that were checked.
 
 use super::CudaBuffer;
+use super::arithmetic::lies_in;
 use super::kernel::Argument;
 use crate::device::{Matrix, MatrixMut};
 
@@ -15,8 +16,18 @@ pub(super) struct View {
 
 impl View {
     fn new(buffer: &CudaBuffer, offset: usize, rows: usize, columns: usize, stride: usize) -> Self {
-        let end = if rows == 0 || columns == 0 { offset } else { offset + (rows - 1) * stride + columns };
-        assert!(end <= buffer.length, "a matrix lies in its buffer: {end} values of {}", buffer.length);
+        let is_empty = rows == 0 || columns == 0;
+        let length = if is_empty {
+            Some(0)
+        } else {
+            (rows - 1).checked_mul(stride).and_then(|at| at.checked_add(columns))
+        };
+        let lies = length.is_some_and(|length| lies_in(offset, length, buffer.length));
+        assert!(
+            lies,
+            "a matrix of {rows} by {columns} from {offset} on lies in a buffer of {}",
+            buffer.length
+        );
         Self {
             address: buffer.memory.address() + size_of::<f32>() as u64 * offset as u64,
             stride,

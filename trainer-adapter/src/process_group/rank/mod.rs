@@ -99,6 +99,7 @@ pub fn serve_rank<R: Recipe, L: Read + Write + AsFd>(
             Command::End => return Ok(()),
             command => server.answer(command),
         };
+        server.check_device()?;
         answer.write(&mut link)?;
     }
 }
@@ -161,6 +162,12 @@ impl<R: Recipe> Server<'_, R> {
         let (policy_version, claims) = (loaded.trainer.version(), loaded.claim_ids());
         (self.key, self.loaded) = (key, Some(loaded));
         Ok(Answer::Loaded { policy_version, claims, times: LoadTimes { context_us, get_us, copy_us } })
+    }
+
+    /// Ends the rank when its device has failed: what it would say of its trainer from here on is worth nothing.
+    fn check_device(&self) -> std::io::Result<()> {
+        let checked = self.loaded.as_ref().map_or(Ok(()), |loaded| loaded.trainer.check_device());
+        checked.map_err(std::io::Error::other)
     }
 
     fn accumulate(&mut self, batch: &MicroBatch) -> Result<Answer, RecipeError> {
