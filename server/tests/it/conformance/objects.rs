@@ -19,7 +19,8 @@ pub(crate) fn layout() -> Layout {
 
 /// Bytes that differ from place to place and from version to version.
 pub(crate) fn bytes(tensor: &str, version: u8, length: u64) -> Vec<u8> {
-    let seed = (tensor.len() as u64 * 31 + u64::from(version)) << 40;
+    let name: u64 = tensor.bytes().map(u64::from).sum();
+    let seed = (name * 31 + u64::from(version)) << 40;
     let mixed = |at: u64| (at ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..length)
         .map(|at| ((mixed(at) ^ mixed(at) >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 56) as u8)

@@ -96,7 +96,7 @@ fn a_byte_that_changed_in_memory_is_found_by_who_has_it_sent() {
     let meant = bytes("first", 1, layout().tensor("first").unwrap().bytes);
     let damaged = segments(&world).into_iter().find_map(|segment| {
         let content = fs::read(&segment).unwrap();
-        let at = content.windows(8192).position(|window| window == &meant[2_000_000..2_008_192])?;
+        let at = content.windows(8192).position(|window| window == &meant[3_000_000..3_008_192])?;
         let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
         file.write_all_at(&[content[at] ^ 1], at as u64).unwrap();
         Some(())
@@ -104,7 +104,7 @@ fn a_byte_that_changed_in_memory_is_found_by_who_has_it_sent() {
     assert!(damaged.is_some());
     let error = held.tensor("first").unwrap().to_vec().unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
-    assert!(error.to_string().contains("chunk 1 of \"moments\""), "{error}");
+    assert!(error.to_string().contains("chunk 2 of \"moments\""), "{error}");
     held.tensor("embed").unwrap().to_vec().unwrap();
 }
 
