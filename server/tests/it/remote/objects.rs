@@ -76,14 +76,14 @@ fn what_a_neighbour_may_still_touch_is_not_used_again_while_it_lives() {
 fn start_of(file: &str, address: usize) -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let of_file = maps.lines().filter(|line| line.ends_with(file));
-    let found = of_file.filter_map(|line| {
+    let mut found = of_file.filter_map(|line| {
         let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let hexadecimal = |text| usize::from_str_radix(text, 16).unwrap();
         let offset = hexadecimal(words.nth(1)?);
         (hexadecimal(start)..hexadecimal(end)).contains(&address).then(|| hexadecimal(start) - offset)
     });
-    found.last().unwrap()
+    found.next().unwrap()
 }
 
 // FX-69
