@@ -64,24 +64,24 @@ def checked(instance: str, reply: Reply, answer: Answer) -> Answer:
     tokens, at = len(answer.tokens), 0
     if len(answer.logprobs) != tokens or not all(map(math.isfinite, answer.logprobs)):
         what = f"it gave {tokens} tokens with {len(answer.logprobs)} log-probabilities, or some that are no numbers"
-        raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint, status=reply.status)
+        raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
     if answer.spans is None:
         return answer
     spans = tuple(span for span in answer.spans if span.end > span.start) or answer.spans[-1:]
     for span in spans:
         if span.start != at:
             what = f"its spans {[(span.start, span.end) for span in spans]} do not cover {tokens} tokens"
-            raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint, status=reply.status)
+            raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
         at = span.end
     if at != tokens:
         what = f"its spans end at {at}, and it gave {tokens} tokens"
-        raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint, status=reply.status)
+        raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
     return replace(answer, spans=spans)
 
 
 def unreadable(instance: str, reply: Reply, error: Exception) -> InstanceRefusedError:
     what = f"its answer is not as documented ({type(error).__name__}: {error}): {reply.text[:200]!r}"
-    return InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint, status=reply.status)
+    return InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
 
 
 def checksum_of(told: Any) -> str:
