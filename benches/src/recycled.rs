@@ -6,7 +6,7 @@
 //! is paid for by the same two cores; the clock runs from a version's first row to its last.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,6 +23,9 @@ use crate::{Outcome, limit};
 
 /// How many versions are live at once, the one being written among them: the span is divided among them.
 const LIVE_VERSIONS: usize = 4;
+/// When so many versions have come and gone without a new file, what there is is enough.
+const STEADY_VERSIONS: u64 = 2 * LIVE_VERSIONS as u64;
+const WARM_VERSIONS_MAX: u64 = 16 * LIVE_VERSIONS as u64;
 /// How often the limits are synced: the store's own default.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Housekeeping is asked this often.
@@ -54,12 +57,13 @@ fn at(workload: &Workload, level: Durability, writers: usize, print: &mut dyn Fn
     let repetitions = if workload.scale.row_time.is_zero() { workload.scale.repetitions.min(3) } else { 1 };
     for _ in 0..repetitions {
         let seen = store(workload, level, writers)?;
-        let megabytes = workload.bytes(seen.samples) as f64 / 1e6;
-        let rate = |time: Duration| megabytes / time.as_secs_f64();
-        let stores = rate(rotating(workload, writers, seen.samples, false)?);
-        let writes = rate(rotating_writes(workload, writers, seen.samples)?);
-        let copies = rate(rotating(workload, writers, seen.samples, true)?);
-        let value = rate(seen.time);
+        let rate = |samples: usize, time: Duration| workload.bytes(samples) as f64 / 1e6 / time.as_secs_f64();
+        // As many bytes as there is time for between several syncs.
+        let many = seen.samples.max(workload.scale.rotated_samples);
+        let stores = rate(many, rotating(workload, writers, many, false)?);
+        let writes = rate(many, rotating_writes(workload, writers, many)?);
+        let copies = rate(seen.samples, rotating(workload, writers, seen.samples, true)?);
+        let value = rate(seen.samples, seen.time);
         pairs.push(Pair { value, limit: stores.max(writes) });
         warm.push(Pair { value, limit: copies });
         (digest, again) = (seen.digest, {
@@ -124,6 +128,7 @@ struct Run {
     store: Store,
     table: Table,
     train: ConsumerHandle,
+    extents: PathBuf,
 }
 
 impl Run {
@@ -134,31 +139,24 @@ impl Run {
         let table = workload::solver(&store)?;
         let trainer = Consumer::trainer(["solver"]).ready(["response", "logprobs", "reward"]);
         let train = store.create_consumer("train", trainer.group(GroupBy::Input, GROUP))?;
-        Ok(Run { store, table, train })
+        Ok(Run { store, table, train, extents: path.join("store/extents") })
     }
 
-    /// Versions until extents are used again, then those that count.
+    /// Versions until no file has been made for a while, then those that count.
     fn versions(&self, workload: &Workload, ids: &[SampleId], writers: usize) -> Outcome<Seen> {
-        let warm = 2 * LIVE_VERSIONS as u64;
-        let begun = || {
-            let stats = self.store.stats();
-            (stats.extents_recycled as f64, self.store.extents().len() as f64)
-        };
-        let (mut time, mut batches, mut before) = (Duration::ZERO, Times::default(), begun());
-        let (least, mut version) = (warm + workload.scale.recycled_versions, 0);
-        while version < least || time < workload.scale.row_time {
-            if version == warm {
-                (time, batches, before) = (Duration::ZERO, Times::default(), begun());
-            }
+        let first = self.warm_up(workload, ids, writers)?;
+        let begun = || -> Outcome<(u64, usize)> { Ok((self.store.stats().extents_recycled, self.files()?)) };
+        let (mut time, mut batches, before) = (Duration::ZERO, Times::default(), begun()?);
+        let mut version = first;
+        while version < first + workload.scale.recycled_versions || time < workload.scale.row_time {
             let (spent, _) = self.write(workload, ids, (version, writers), &mut batches)?;
             time += spent;
             self.train(version)?;
             version += 1;
         }
-        let (recycled, files) = begun();
-        let again = recycled - before.0;
-        let created = (files - before.1).max(0.0);
-        let samples = ids.len() * (version - warm) as usize;
+        let (recycled, files) = begun()?;
+        let (again, created) = ((recycled - before.0) as f64, files.saturating_sub(before.1) as f64);
+        let samples = ids.len() * (version - first) as usize;
         let digest = self.table.counts().written;
         Ok(Seen {
             time,
@@ -167,6 +165,25 @@ impl Run {
             batches,
             digest,
         })
+    }
+
+    /// Writes versions until there are as many files as it takes, also while some wait for a sync. Gives the next version.
+    fn warm_up(&self, workload: &Workload, ids: &[SampleId], writers: usize) -> Outcome<u64> {
+        let (mut version, mut files, mut grown) = (0, 0, 0);
+        while version < grown + STEADY_VERSIONS && version < WARM_VERSIONS_MAX {
+            self.write(workload, ids, (version, writers), &mut Times::default())?;
+            self.train(version)?;
+            version += 1;
+            if self.files()? > files {
+                (files, grown) = (self.files()?, version);
+            }
+        }
+        Ok(version)
+    }
+
+    /// How many files of values there are, free ones too.
+    fn files(&self) -> Outcome<usize> {
+        Ok(std::fs::read_dir(&self.extents)?.count())
     }
 
     fn write(

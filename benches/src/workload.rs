@@ -36,6 +36,8 @@ pub struct Scale {
     pub(crate) ingest_samples: usize,
     /// Versions that are written into used extents.
     pub(crate) recycled_versions: u64,
+    /// Samples that a limit writes round and round while it is synced: enough for several syncs.
+    pub(crate) rotated_samples: usize,
     pub(crate) claims: usize,
     pub(crate) claim_rows: [usize; 2],
     pub(crate) step_groups: usize,
@@ -63,6 +65,7 @@ impl Scale {
         span_bytes: 1 << 30,
         ingest_samples: 100_032,
         recycled_versions: 16,
+        rotated_samples: 2_000_000,
         claims: 600,
         claim_rows: [10_000, 1_000_000],
         step_groups: 512,
@@ -86,6 +89,7 @@ impl Scale {
         span_bytes: 1 << 20,
         ingest_samples: 128,
         recycled_versions: 2,
+        rotated_samples: 128,
         claims: 4,
         claim_rows: [64, 128],
         step_groups: 8,

@@ -35,6 +35,7 @@ mod checkpoint;
 mod claim;
 mod clock;
 mod consumer;
+mod copy;
 mod directory;
 mod disk;
 mod durability;

@@ -11,12 +11,13 @@ use std::panic::AssertUnwindSafe;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::memory::Memory;
+use crate::copy::copy_summed;
 
-/// How many bytes are copied, and summed up, at a time: they are in the nearest cache when they are looked at again.
-const PIECE_BYTES: usize = 8 << 10;
+/// From here on a value goes past the cache: it is read when its row is trained on, or by nobody.
+const PAST_CACHE_BYTES_MIN: usize = 1 << 10;
 
 /// Whoever takes the stores into a mapping in place of memory: the simulated disk, where each is a point of failure.
 pub(super) trait StoreTarget: Send + Sync {
@@ -84,6 +85,20 @@ impl Mapping {
         }
     }
 
+    /// Lets go of the pages that are mapped, which stay in the kernel's memory: the next store maps a large one anew.
+    ///
+    /// A sync leaves what it wrote protected. A store into a large page that is protected makes the kernel map 512 small ones in
+    /// its place, each with a fault of its own; a store into one that is not mapped maps it whole.
+    pub(crate) fn let_go_of_pages(&self) {
+        let Backing::File { map } = &self.backing else { return };
+        #[allow(unsafe_code, reason = "the advice is unsafe for private memory alone")]
+        // SAFETY: the mapping is shared and of a file: what was stored is the file's, and is there again with the next access.
+        let outcome = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "the pages of a file stay mapped as they are");
+        }
+    }
+
     /// How many bytes are mapped.
     pub fn len(&self) -> usize {
         self.length
@@ -99,10 +114,7 @@ impl Mapping {
     /// # Panics
     /// When the range does not lie in the mapping: the caller reserved it wrongly.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(
-            offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length),
-            "write outside the mapping"
-        );
+        self.check(offset, bytes.len());
         match &self.backing {
             Backing::File { .. } => {}
             Backing::Memory { memory } => return memory.write(offset, bytes),
@@ -117,19 +129,23 @@ impl Mapping {
         }
     }
 
-    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the cache.
-    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], mut crc: u32) -> u32 {
+    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the processor.
+    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32) -> u32 {
         if !matches!(self.backing, Backing::File { .. }) {
             self.write(offset, bytes); // one store, whatever its length
             return crc32c::crc32c_append(crc, bytes);
         }
-        let mut at = offset;
-        for piece in bytes.chunks(PIECE_BYTES) {
-            self.write(at, piece); // first: a copy is read ahead of, a checksum in three strands is not
-            crc = crc32c::crc32c_append(crc, piece);
-            at += piece.len();
+        self.check(offset, bytes.len());
+        #[allow(unsafe_code, reason = "stores into shared memory")]
+        // SAFETY: as for `write`.
+        unsafe {
+            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN)
         }
-        crc
+    }
+
+    fn check(&self, offset: usize, length: usize) {
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
+        assert!(inside, "write outside the mapping");
     }
 
     /// The bytes of a range that will not be written again (rule 3); `None` when it does not lie in the mapping.

@@ -161,6 +161,9 @@ impl ExtentFile {
             file.allocate(self.capacity() as u64)?;
             self.reserved.store(self.capacity() as u64, Ordering::Relaxed);
         }
+        if is_used && self.is_large() {
+            self.mapping.let_go_of_pages();
+        }
         file.write_at(0, &header.encode())?;
         self.changed();
         Ok(())

@@ -16,8 +16,10 @@ use std::ptr::NonNull;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
-use super::copy::copy_summed;
+use crate::copy::copy_summed;
 
+/// From here on a write goes past the cache.
+const PAST_CACHE_BYTES_MIN: usize = 64 << 10;
 /// How many bytes are looked at by a copy of them.
 const PIECE_BYTES: usize = 16 << 10;
 
@@ -102,7 +104,7 @@ impl Memory {
         // SAFETY: the range was just checked to lie inside; rule 2 keeps all others away from it, so `bytes` cannot overlap
         // it either, for references are given only to ranges that are not written any more.
         unsafe {
-            copy_summed(bytes, self.start.as_ptr().add(offset), crc)
+            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN)
         }
     }
 

@@ -30,7 +30,7 @@ mod beside;
 mod bytes;
 mod catalog;
 mod commit;
-mod copy;
+
 mod core;
 mod delete;
 mod disk;

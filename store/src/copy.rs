@@ -7,22 +7,21 @@
 
 /// How many bytes are summed up, then copied: they are in the nearest cache when they are looked at again.
 const PIECE_BYTES: usize = 8 << 10;
-/// Below this, bytes go through the cache: whoever writes so little may well read it next.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const PAST_CACHE_BYTES_MIN: usize = 64 << 10;
 
-/// Copies `bytes` to `to` and adds them to a crc32c.
+/// Copies `bytes` to `to` and adds them to a crc32c. From `past_cache_bytes_min` on they go past the cache: below, whoever
+/// writes so little may well read it next.
 ///
 /// # Safety
 /// `to` is valid for writes of `bytes.len()` bytes, nobody else reads or writes them now, and they do not overlap `bytes`.
 #[allow(unsafe_code, reason = "stores into shared memory")]
-pub(super) unsafe fn copy_summed(bytes: &[u8], to: *mut u8, mut crc: u32) -> u32 {
-    let past_cache = goes_past_cache(bytes.len());
+pub(crate) unsafe fn copy_summed(bytes: &[u8], to: *mut u8, mut crc: u32, past_cache_bytes_min: usize) -> u32 {
+    let past_cache = CAN_GO_PAST_CACHE && bytes.len() >= past_cache_bytes_min;
     let mut at = 0;
     for piece in bytes.chunks(PIECE_BYTES) {
-        crc = crc32c::crc32c_append(crc, piece);
+        // First: a copy is read ahead of, a checksum in three strands is not.
         // SAFETY: the piece lies at `at` of the source, so its place lies inside the destination; the rest is the caller's.
         unsafe { copy_piece(piece, to.add(at), past_cache) };
+        crc = crc32c::crc32c_append(crc, piece);
         at += piece.len();
     }
     if past_cache {
@@ -31,15 +30,8 @@ pub(super) unsafe fn copy_summed(bytes: &[u8], to: *mut u8, mut crc: u32) -> u32
     crc
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-fn goes_past_cache(bytes: usize) -> bool {
-    bytes >= PAST_CACHE_BYTES_MIN
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-fn goes_past_cache(_bytes: usize) -> bool {
-    false
-}
+/// Whether there are such stores here.
+const CAN_GO_PAST_CACHE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Stores past the cache are ordered with nothing but this.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -59,11 +51,12 @@ fn fence() {}
 unsafe fn copy_piece(piece: &[u8], to: *mut u8, past_cache: bool) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     const LANE_BYTES: usize = 64;
-    let head = if past_cache { to.align_offset(16).min(piece.len()) } else { piece.len() };
+    // Whole lines: a part of one would be read and written by memory itself.
+    let head = if past_cache { to.align_offset(LANE_BYTES).min(piece.len()) } else { piece.len() };
     let lanes = (piece.len() - head) / LANE_BYTES;
     let tail = head + lanes * LANE_BYTES;
     // SAFETY: all offsets lie below `piece.len()`, for which both sides are valid; after `head` the destination is aligned to
-    // 16 bytes, as a streaming store demands; loads need no alignment. The instructions are part of every x86-64.
+    // more than the 16 bytes that a streaming store demands; loads need no alignment. The instructions are part of every x86-64.
     unsafe {
         std::ptr::copy_nonoverlapping(piece.as_ptr(), to, head);
         for lane in 0..lanes {
@@ -93,13 +86,13 @@ mod tests {
     #[test]
     fn every_byte_arrives_whatever_the_length_and_the_place() {
         let source: Vec<u8> = (0..300_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        for length in [0, 1, 15, 16, 63, 64, 65, 8191, 8193, 65_535, 65_536, 65_537, 250_001] {
+        for length in [0, 1, 15, 16, 63, 64, 65, 8191, 8192, 8193, 65_537, 250_001] {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (7, 13), (16, 3)] {
                 let mut place = vec![0xAA_u8; length + 64];
                 let bytes = &source[from..from + length];
                 #[allow(unsafe_code, reason = "the copy under test")]
                 // SAFETY: `place` has 64 bytes more than are copied, and nobody else knows it.
-                let crc = unsafe { copy_summed(bytes, place.as_mut_ptr().add(to), 0) };
+                let crc = unsafe { copy_summed(bytes, place.as_mut_ptr().add(to), 0, 8192) };
                 assert_eq!(crc, crc32c::crc32c(bytes), "{length} bytes from {from} to {to}");
                 assert_eq!(&place[to..to + length], bytes);
                 assert!(place[..to].iter().chain(&place[to + length..]).all(|byte| *byte == 0xAA));
