@@ -14,7 +14,12 @@ const PIECE_BYTES: usize = 8 << 10;
 /// # Safety
 /// `to` is valid for writes of `bytes.len()` bytes, nobody else reads or writes them now, and they do not overlap `bytes`.
 #[allow(unsafe_code, reason = "stores into shared memory")]
-pub(crate) unsafe fn copy_summed(bytes: &[u8], to: *mut u8, mut crc: u32, past_cache_bytes_min: usize) -> u32 {
+pub(crate) unsafe fn copy_summed(
+    bytes: &[u8],
+    to: *mut u8,
+    mut crc: u32,
+    past_cache_bytes_min: usize,
+) -> u32 {
     let past_cache = CAN_GO_PAST_CACHE && bytes.len() >= past_cache_bytes_min;
     let mut at = 0;
     for piece in bytes.chunks(PIECE_BYTES) {

@@ -177,3 +177,31 @@ impl Disk for LocalDisk {
         Ok(Some(Box::new(LocalLock { file, owner: std::process::id() })))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_let_go_of_come_back_with_what_was_stored_and_take_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let length = 2 * LARGE_PAGE_BYTES as usize;
+        let file = LocalDisk.create(&folder.path().join("extent")).unwrap();
+        file.allocate(length as u64).unwrap();
+        let (mapping, _) = file.map_to_fill(length).unwrap();
+        let value: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+        for offset in [0, 4096, length - value.len()] {
+            assert_eq!(mapping.write_summed(offset, &value, 0), crc32c::crc32c(&value));
+            file.sync().unwrap(); // protects the pages
+            mapping.let_go_of_pages();
+            assert_eq!(
+                mapping.stable(offset, value.len()),
+                Some(&value[..]),
+                "at {offset}, through the mapping"
+            );
+            let mut read = vec![0; value.len()];
+            file.read_at(&mut read, offset as u64).unwrap();
+            assert_eq!(read, value, "at {offset}, out of the file");
+        }
+    }
+}
