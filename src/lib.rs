@@ -11,14 +11,17 @@
 //! - [`client`]: one interface to a store, in this process or behind a server.
 //!
 //! What is only here: [`config`] (the TOML file of a run), [`reasoning`] (an environment of real problems), [`run`]
-//! (the loop that `forebay run` starts) and [`Duties`] (the thread that a store's background duties want).
+//! (the loop that `forebay run` starts), [`ObjectStates`] and [`DeviceTier`] (states and device memory as objects of a store) and
+//! [`Duties`] (the thread that a store's background duties want).
 
 pub mod config;
+mod device_tier;
 mod duties;
 pub mod reasoning;
 pub mod run;
 mod states;
 
+pub use device_tier::{DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 pub use duties::Duties;
 pub use forebay_client as client;
 pub use forebay_pipeline as pipeline;

@@ -5,6 +5,7 @@
 mod archive;
 mod asked;
 mod bad_input;
+mod device_tier;
 mod documents;
 mod process_groups;
 mod repeatable;

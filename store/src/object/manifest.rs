@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use crate::clock::Timestamp;
+use crate::error::{Cause, Result};
 
 /// How many bytes of a payload have a checksum of their own; the last ones of a payload may be fewer.
 pub const OBJECT_CHUNK_BYTES: u64 = 1 << 20;
@@ -40,6 +41,28 @@ impl Manifest {
     /// The bytes of all payloads.
     pub fn bytes(&self) -> u64 {
         self.layout.bytes()
+    }
+
+    /// Looks at bytes of a memory class that begin and end where chunks do ([`OBJECT_CHUNK_BYTES`]), as whoever moved them
+    /// has them now. Gives what is wrong with the first chunk whose checksum they do not have, in words.
+    ///
+    /// # Errors
+    /// `input` when there is no such class, or no such chunks in it.
+    pub fn damage(&self, class: &str, offset: u64, bytes: &[u8]) -> Result<Option<String>> {
+        let payload = self.layout.payload(class)?;
+        let limit = self.layout.payloads()[payload].bytes;
+        let end = offset.saturating_add(bytes.len() as u64);
+        let whole = |at: u64| at.is_multiple_of(OBJECT_CHUNK_BYTES) || at == limit;
+        if end > limit || !whole(offset) || !whole(end) {
+            let reason =
+                format!("bytes {offset} to {end} of {class:?} are no whole chunks of its {limit} bytes");
+            return Err(Cause::Argument { what: "offset", reason }.into());
+        }
+        let wrong = chunks_of(payload, offset..end, limit).find(|chunk| {
+            let range = (chunk.range.start - offset) as usize..(chunk.range.end - offset) as usize;
+            crc32c::crc32c(&bytes[range]) != self.checksum(chunk)
+        });
+        Ok(wrong.map(|chunk| self.mismatch(&chunk)))
     }
 
     /// Every chunk, in order.

@@ -196,15 +196,16 @@ impl Schedule {
     pub(super) fn is_done(&mut self, event: &StandInEvent) -> Result<bool, Error> {
         self.advance();
         let Some(copy) = event.copy else { return Ok(true) };
-        if self.failed.contains(&copy) {
-            let reason = format!("copy {} of stream {} failed", copy.1, copy.0);
-            return Err(Error::Copy { reason });
-        }
         let done = self.streams[copy.0].ended > copy.1;
         if done {
+            // One that failed is over too: whoever is told so may use the memory again.
             self.host.join(&event.clock);
             let host = self.host.clone();
             self.live.retain(|copy| !(copy.done && host.holds(copy.id)));
+        }
+        if self.failed.contains(&copy) {
+            let reason = format!("copy {} of stream {} failed", copy.1, copy.0);
+            return Err(Error::Copy { reason });
         }
         Ok(done)
     }

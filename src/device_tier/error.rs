@@ -1,0 +1,51 @@
+//! Why a move between a device and an object did not happen.
+
+use crate::client::{self, ObjectFilling};
+use crate::trainer;
+
+/// A refused or failed move.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceTierError {
+    /// The objects refused: a version that is not there, a conflict, no room. It says what to do next.
+    #[error(transparent)]
+    Objects(#[from] client::Error),
+    /// A copy of the device failed, or the device has.
+    #[error("the device did not copy: {0}; what was to be set is not there")]
+    Device(#[from] trainer::Error),
+    /// The parts are not what the layout says.
+    #[error("part {class:?}: {reason}")]
+    Part {
+        /// The memory class.
+        class: String,
+        /// What is wrong, and what is wanted.
+        reason: String,
+    },
+    /// Bytes of a version do not have the checksums that were taken when it was set.
+    #[error("{reason}; get another version, or the same from another tier")]
+    Damaged {
+        /// Object, version, memory class and chunk.
+        reason: String,
+    },
+    /// The old state has left the device and cannot be committed as it was meant to: the key has another version by now, or the
+    /// server cannot be reached. `filling` holds it: let it [`expect`](ObjectFilling::expect) what is there and commit it.
+    #[error("the old state of {:?} is filled and not committed: {source}; commit the filling", filling.key())]
+    Uncommitted {
+        /// The old state, whole.
+        filling: Box<ObjectFilling>,
+        /// What became of the new one: its version, now on the device, or why it did not come.
+        got: Result<u64, Box<DeviceTierError>>,
+        /// Why the old one was not committed.
+        source: client::Error,
+    },
+    /// The old state was set, the new one could not be got.
+    #[error("the old state is {key:?} version {set}; the new one did not come: {source}")]
+    Exchanged {
+        /// The key of the old state.
+        key: String,
+        /// Its version.
+        set: u64,
+        /// Why the new one did not come.
+        source: Box<DeviceTierError>,
+    },
+}
