@@ -42,6 +42,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod frames;
 mod holder;
 mod neighbour;
 mod objects;

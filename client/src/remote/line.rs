@@ -20,6 +20,8 @@ use crate::wire::proto::*;
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     calls: Grpc<Channel>,
+    /// For writes that are large.
+    pub(super) bulk: Channel,
     /// For calls that are answered in pieces.
     pub(super) streams: StoreClient<Channel>,
     /// For objects that are read in pieces.
@@ -102,7 +104,7 @@ impl<Q> Encoded<Q> {
 
 impl Line {
     pub(super) fn new(channel: Channel, compress: bool) -> Self {
-        let mut calls = Grpc::new(channel.clone());
+        let (mut calls, bulk) = (Grpc::new(channel.clone()), channel.clone());
         let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
         if compress {
             let zstd = CompressionEncoding::Zstd;
@@ -112,6 +114,7 @@ impl Line {
         }
         let most = MESSAGE_BYTES_MAX;
         Line {
+            bulk,
             calls: calls.max_decoding_message_size(most).max_encoding_message_size(most),
             streams: streams.max_decoding_message_size(most).max_encoding_message_size(most),
             objects: objects.max_decoding_message_size(most).max_encoding_message_size(most),

@@ -10,8 +10,10 @@ mod cells;
 mod changes;
 mod claims;
 mod consumer;
+mod frame;
 mod lent;
 mod objects;
+mod rope;
 mod schema;
 mod status;
 mod value;
@@ -23,15 +25,18 @@ pub use changes::{
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
-pub use lent::{Lent, NOT_LENT, from_slab, not_lent, parts_of_slabs};
+pub use frame::{Frame, frame_of};
+pub(crate) use frame::FrameWriter;
+pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,
     to_commit, to_expected, to_layout, to_manifest, to_places, to_shown, to_version,
 };
+pub use rope::Rope;
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{
-    from_cell, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows, to_spot,
+    from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows, to_spot,
     to_value,
 };
 
