@@ -33,7 +33,8 @@ impl Packing {
     /// Whether to try the next frame.
     fn tries(&self) -> bool {
         let Some(left_alone) = &self.0 else { return false };
-        let counted = left_alone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let counted =
+            left_alone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         counted.is_err() // it was 0
     }
 

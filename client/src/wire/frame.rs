@@ -177,9 +177,8 @@ impl Frame {
         let (metadata, body) = split(frame).ok_or_else(|| no_frame("that ends early"))?;
         let message =
             arrow_ipc::root_as_message(&metadata).map_err(|_| no_frame("that is no Arrow IPC message"))?;
-        let (rows, packed, buffers) = shape(&message).ok_or_else(|| {
-            no_frame("that is no batch of one column of binary, packed by lz4 at most")
-        })?;
+        let (rows, packed, buffers) = shape(&message)
+            .ok_or_else(|| no_frame("that is no batch of one column of binary, packed by lz4 at most"))?;
         let buffer = |(offset, length): (i64, i64)| {
             let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
             (offset.checked_add(length)? <= body.len()).then(|| body.slice(offset..offset + length))
@@ -220,7 +219,8 @@ impl Frame {
 }
 
 fn too_large(bytes: u64, left: u64) -> Error {
-    let message = format!("a frame brings {bytes} bytes or contents where {left} bytes are left of what was said");
+    let message =
+        format!("a frame brings {bytes} bytes or contents where {left} bytes are left of what was said");
     Error::input("TooLarge", message)
 }
 
@@ -258,15 +258,20 @@ fn shape(message: &Message<'_>) -> Option<(u64, bool, [(i64, i64); 2])> {
 /// What a buffer holds that may be packed.
 fn unpacked(buffer: Bytes, bytes_max: u64) -> Result<Bytes> {
     let Some((said, packed)) = buffer.split_first_chunk::<WORD>() else {
-        return if buffer.is_empty() { Ok(buffer) } else { Err(malformed("a packed buffer without a length")) };
+        return if buffer.is_empty() {
+            Ok(buffer)
+        } else {
+            Err(malformed("a packed buffer without a length"))
+        };
     };
     let said = i64::from_le_bytes(*said);
     if said == NOT_PACKED {
         return Ok(buffer.slice(WORD..));
     }
-    let said = u64::try_from(said).ok().filter(|said| *said <= bytes_max).ok_or_else(|| {
-        too_large(said.unsigned_abs(), bytes_max)
-    })?;
+    let said = u64::try_from(said)
+        .ok()
+        .filter(|said| *said <= bytes_max)
+        .ok_or_else(|| too_large(said.unsigned_abs(), bytes_max))?;
     let mut bytes = Vec::with_capacity(said as usize);
     // No more is unpacked than was said, and one byte to see that there is more.
     let read = FrameDecoder::new(packed).take(said + 1).read_to_end(&mut bytes);
@@ -359,7 +364,8 @@ mod tests {
         for frame in sound() {
             let mut stream = StreamWriter::try_new(Vec::new(), &schema()).unwrap().get_ref().clone();
             stream.extend(frame);
-            let batches: Vec<Batch> = StreamReader::try_new(&*stream, None).unwrap().map(Result::unwrap).collect();
+            let batches: Vec<Batch> =
+                StreamReader::try_new(&*stream, None).unwrap().map(Result::unwrap).collect();
             let [batch] = &batches[..] else { panic!("{batches:?}") };
             let contents = batch.column(0).as_binary::<i64>();
             assert!(contents.iter().eq(CONTENTS.map(Some)) && contents.null_count() == 0);

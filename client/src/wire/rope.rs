@@ -86,7 +86,10 @@ mod tests {
                 let parts = [&whole[..first], &whole[first..second], &whole[second..]];
                 for taken in 0..=whole.len() {
                     let mut rope = rope(&parts);
-                    assert_eq!((rope.copy_to_bytes(taken), rope.remaining()), (whole[..taken].into(), whole.len() - taken));
+                    assert_eq!(
+                        (rope.copy_to_bytes(taken), rope.remaining()),
+                        (whole[..taken].into(), whole.len() - taken)
+                    );
                     assert_eq!(rope.copy_to_bytes(rope.remaining()), whole[taken..]);
                     assert!(!rope.has_remaining() && rope.chunk().is_empty());
                 }

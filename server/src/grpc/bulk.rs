@@ -23,7 +23,8 @@ use prost::Message;
 use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::codegen::http::header::HeaderName;
-use tonic::codegen::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header,
+use tonic::codegen::http::{
+    HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header,
 };
 use tonic::codegen::{Body as _, Service as TowerService};
 use tonic::metadata::MetadataMap;
@@ -115,8 +116,9 @@ impl Pieces {
         let (write, bytes) =
             first.ok_or_else(|| refused(&malformed("a write in pieces begins with its changes")))?;
         if bytes > bytes_max {
-            let message =
-                format!("a write of {bytes} bytes is more than the {bytes_max} that are taken at once; make several");
+            let message = format!(
+                "a write of {bytes} bytes is more than the {bytes_max} that are taken at once; make several"
+            );
             return Err(refused(&Error::new(Kind::Input, "TooLarge", message)));
         }
         Ok((write, bytes))
@@ -127,7 +129,9 @@ impl Pieces {
         let (mut frames, mut left) = (Vec::new(), bytes);
         while let Some(piece) = self.next().await? {
             if frames.len() as u64 >= 2 + bytes / BYTES_OF_FRAME {
-                return Err(refused(&malformed("more frames than are taken for so many bytes; make them larger")));
+                return Err(refused(&malformed(
+                    "more frames than are taken for so many bytes; make them larger",
+                )));
             }
             let frame = Frame::read(&piece.frame, left).map_err(|error| refused(&error))?;
             left -= frame.bytes(); // it takes no more than that
@@ -182,7 +186,8 @@ fn answer(reply: &WriteReply) -> HttpResponse<Body> {
     message.put_u8(0);
     message.put_u32(reply.encoded_len().min(MESSAGE_BYTES_MAX) as u32); // it names fewer rows than make up that
     reply.encode_raw(&mut message);
-    let mut response = HttpResponse::new(Body::new(Answer { message: Some(message.freeze()), is_over: false }));
+    let mut response =
+        HttpResponse::new(Body::new(Answer { message: Some(message.freeze()), is_over: false }));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }

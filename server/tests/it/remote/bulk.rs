@@ -48,7 +48,7 @@ fn a_large_write_is_the_same_on_every_way_waited_for_or_not() {
         holds(&client, later[0], &other);
         let mut replaced = Changes::new();
         replaced.write("solver", rows[0], [("response", other.into())]);
-        assert_eq!(client.write(&replaced).unwrap_err().kind(), Kind::Input, "its cell is final");
+        assert_eq!(client.write(&replaced).unwrap_err().kind(), Kind::State, "its cell is final");
     });
 }
 
@@ -78,7 +78,6 @@ fn a_large_write_that_is_cut_off_anywhere_is_made_once() {
         assert_eq!(table.counts().unwrap().written, 8 * (round as u64 + 1), "after {bytes} bytes");
     }
 }
-
 
 /// A call of `Bulk` with these messages, by hand.
 fn bulk(raw: &Raw, pieces: Vec<BulkPiece>) -> Result<WriteReply, Status> {
@@ -131,7 +130,11 @@ fn frames_that_nobody_meant_are_refused_by_name_and_take_no_room() {
     for _ in 0..3 {
         for (what, pieces, cause) in &cases {
             let status = bulk(&raw, pieces.clone()).unwrap_err();
-            assert_eq!(failure_of(&status).map(|error| error.cause().to_owned()).as_deref(), Some(*cause), "{what}: {status}");
+            assert_eq!(
+                failure_of(&status).map(|error| error.cause().to_owned()).as_deref(),
+                Some(*cause),
+                "{what}: {status}"
+            );
         }
     }
     assert_eq!(table.counts().unwrap().written, 0);

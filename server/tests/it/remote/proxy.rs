@@ -34,7 +34,11 @@ impl Proxy {
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let weather = Arc::new(Weather { cut_after: AtomicU64::new(NEVER), cut_after_sent: AtomicU64::new(NEVER), ..Weather::default() });
+        let weather = Arc::new(Weather {
+            cut_after: AtomicU64::new(NEVER),
+            cut_after_sent: AtomicU64::new(NEVER),
+            ..Weather::default()
+        });
         let of = weather.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -97,7 +101,9 @@ impl Proxy {
 
     /// Whether a cut that was asked for has not come yet.
     pub(crate) fn is_cut_ahead(&self) -> bool {
-        [&self.weather.cut_after, &self.weather.cut_after_sent].iter().any(|after| after.load(Ordering::SeqCst) != NEVER)
+        [&self.weather.cut_after, &self.weather.cut_after_sent]
+            .iter()
+            .any(|after| after.load(Ordering::SeqCst) != NEVER)
     }
 }
 
