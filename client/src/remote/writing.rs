@@ -91,6 +91,7 @@ impl<Q: Changing> Parcel<Q> {
                 // Values were counted as places: one message with all its values at a time.
                 let (_turn, _wanted) = (link.resending.acquire().await, link.tasks.wanted());
                 if let Some(changes) = request.changes() {
+                    check_size(wire::placed_bytes(changes), link.message_bytes_max)?; // before they are read
                     *changes = sized(placing.unplaced(take(changes))?, link.message_bytes_max)?;
                 }
                 link.unary(new_call(), Encoded::new(&request), time, Again::Always).await
@@ -102,9 +103,13 @@ impl<Q: Changing> Parcel<Q> {
 
 /// A message that is no larger than the server takes.
 pub(super) fn sized(message: proto::Changes, most: u64) -> Result<proto::Changes> {
-    let bytes = prost::Message::encoded_len(&message) as u64;
+    check_size(prost::Message::encoded_len(&message) as u64, most)?;
+    Ok(message)
+}
+
+fn check_size(bytes: u64, most: u64) -> Result<()> {
     if bytes <= most {
-        return Ok(message);
+        return Ok(());
     }
     let message = format!(
         "the changes take {bytes} bytes and the server takes messages of {most}; make fewer of them at once"
@@ -171,7 +176,10 @@ impl Remote {
     }
 
     /// A write as it goes, and how long it is.
-    fn sending(&self, changes: &Changes<'_>) -> Result<(BoxFuture<'static, Result<proto::WriteReply>>, usize)> {
+    fn sending(
+        &self,
+        changes: &Changes<'_>,
+    ) -> Result<(BoxFuture<'static, Result<proto::WriteReply>>, usize)> {
         if let Some(bulk) = self.bulk(changes)? {
             let bytes = bulk.length();
             return Ok((Box::pin(bulk.send()), bytes));

@@ -356,7 +356,9 @@ impl Protocol for Service {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
                 How::Finish(changes) => {
-                    let rows = changed(holder, Some(&changes), Vec::new(), &of, |changes| holder.finish(epoch, changes))?;
+                    let rows = changed(holder, Some(&changes), Vec::new(), &of, |changes| {
+                        holder.finish(epoch, changes)
+                    })?;
                     SettleReply { rows: rows_of(&rows), ..done }
                 }
                 How::Release(_) => holder.release(epoch).map(|()| done)?,
