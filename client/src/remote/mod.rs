@@ -16,6 +16,7 @@
 //! refused: it has no thread that could answer.
 
 mod address;
+mod admin;
 mod along;
 mod bulk;
 mod calls;

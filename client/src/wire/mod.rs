@@ -4,6 +4,7 @@
 //! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
+mod admin;
 mod alike;
 mod arrow;
 mod cells;
@@ -18,10 +19,13 @@ mod schema;
 mod status;
 mod value;
 
+pub use admin::{
+    from_fault, from_overview, from_progress, from_report, to_fault, to_overview, to_progress, to_report,
+};
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use cells::{SentCell, from_cells, to_cells};
 pub use changes::{
-    Place, from_changes, from_changes_placed, inserted_by, name_inserts, to_changes, unplace, values_in,
+    Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace, values_in,
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};

@@ -40,6 +40,8 @@ pub(super) struct Service {
     writers: Arc<Semaphore>,
     /// How much may be under way in frames, in KiB.
     pub(super) bulk: Arc<Semaphore>,
+    /// Of one check of all bytes.
+    pub(super) checks: Arc<Semaphore>,
     pub(super) turns: Arc<Semaphore>,
     pub(super) limits: Limits,
     pub(super) tally: Tally,
@@ -72,9 +74,22 @@ impl Service {
         let Settings { access, limits, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
-        let bulk = bulk::room(&limits);
+        let (bulk, checks) = (bulk::room(&limits), Arc::new(Semaphore::new(1)));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
-        Service { store, queryable, queries, access, sessions, writers, bulk, turns, limits, tally, stopper }
+        Service {
+            store,
+            queryable,
+            queries,
+            access,
+            sessions,
+            writers,
+            bulk,
+            checks,
+            turns,
+            limits,
+            tally,
+            stopper,
+        }
     }
 
     /// Who asks: by token, or as the user that this process runs as, over a socket that says so. The connection may stay then.

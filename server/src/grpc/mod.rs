@@ -12,9 +12,11 @@
 //! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`). All are bounded, and end
 //! with the session.
 
+mod admin;
 mod bulk;
 mod call;
 mod granting;
+mod listing;
 mod loans;
 mod objects;
 mod observed;
@@ -37,6 +39,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_client::wire::MESSAGE_BYTES_MAX;
+use forebay_client::wire::proto::admin_server::AdminServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_query::Session as Queryable;
@@ -50,6 +53,7 @@ use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::queries::Queries;
 use crate::server::Stopper;
+use admin::AdminService;
 use bulk::BulkService;
 use objects::ObjectService;
 use observed::Observed;
@@ -205,6 +209,11 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let admin = AdminServer::new(AdminService(service.clone()))
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(limits.message_bytes_max);
+    let admin = Observed::new(admin, tally.clone(), limits.piece_time_max);
     let bulk = Observed::new(BulkService(service.clone()), tally.clone(), limits.piece_time_max);
     let service = StoreServer::new(service)
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
@@ -230,7 +239,7 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
             .fold(config, |config, authority| config.client_ca_root(Certificate::from_pem(authority)));
         server = server.tls_config(config).map_err(io::Error::other)?;
     }
-    Ok(server.add_service(service).add_service(bulk).add_service(objects))
+    Ok(server.add_service(service).add_service(bulk).add_service(admin).add_service(objects))
 }
 
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;
