@@ -40,10 +40,10 @@ mod connection;
 mod consumer;
 mod embedded;
 mod error;
+mod frames;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod frames;
 mod holder;
 mod neighbour;
 mod objects;

@@ -25,12 +25,13 @@ pub use admin::{
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use cells::{SentCell, from_cells, to_cells};
 pub use changes::{
-    Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace, values_in,
+    Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace,
+    values_in,
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
-pub use frame::{Frame, frame_of};
 pub(crate) use frame::FrameWriter;
+pub use frame::{Frame, frame_of};
 pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,
@@ -40,8 +41,8 @@ pub use rope::Rope;
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{
-    from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows, to_spot,
-    to_value,
+    from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,
+    to_spot, to_value,
 };
 
 use forebay_store::{Durability, ObjectRef};
