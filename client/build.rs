@@ -2,8 +2,8 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files =
-        protox::compile(["proto/forebay/v1/store.proto", "proto/forebay/v1/objects.proto"], ["proto"])?;
+    let files = ["store", "objects", "admin"].map(|name| format!("proto/forebay/v1/{name}.proto"));
+    let files = protox::compile(files, ["proto"])?;
     tonic_prost_build::configure().bytes(".").compile_fds(files)?;
     Ok(())
 }

@@ -196,6 +196,15 @@ impl<'v> Changes<'v> {
         self.list.iter().try_for_each(|change| change.fill(&mut names, batch))
     }
 
+    /// The values that the changes bring.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value<'v>> {
+        let cells = self.list.iter().flat_map(|change| match &change.what {
+            What::Insert { cells, .. } | What::Write { cells, .. } => &cells[..],
+            _ => &[],
+        });
+        cells.map(|(_, value)| value)
+    }
+
     /// The rows that the changes name.
     pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
         self.list.iter().filter_map(|change| match change.what {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_store::{Consumer, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, Schema, Store, Wait};
 
+use crate::admin::Admin;
 use crate::changes::Changes;
 use crate::claim::{Claim, ClaimFuture};
 use crate::connection::{Answer, Answering, Ask, Connection, Declaration, Declared, Plan};
@@ -236,6 +237,11 @@ impl Client {
     /// As there.
     pub fn checkpoint(&self) -> Result<()> {
         self.connection.checkpoint()
+    }
+
+    /// What an operator does with it.
+    pub fn admin(&self) -> Admin {
+        Admin(self.clone())
     }
 
     /// Gives everything back that came of this client, ends all waits, and accepts nothing more, whatever handles are

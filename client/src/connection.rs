@@ -14,6 +14,7 @@ use forebay_store::{
     Timestamp, Value, Wait,
 };
 
+use crate::admin::AdminCalls;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::error::Result;
@@ -233,6 +234,9 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep>;
     fn abandon_step(&self, step: u64) -> Result<()>;
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo>;
+
+    /// What an operator asks.
+    fn admin(&self) -> &dyn AdminCalls;
 
     /// Objects in versions.
     fn objects(&self) -> &dyn ObjectCalls;

@@ -9,6 +9,7 @@ use forebay_store::{
     RewoundTo, Row, SampleId, Schema, Store, TableCounts, Timestamp, Value, Wait,
 };
 
+use crate::admin::AdminCalls;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{
@@ -252,6 +253,10 @@ impl Connection for Embedded {
 
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
         Ok(self.store().rewind(step, rows)?)
+    }
+
+    fn admin(&self) -> &dyn AdminCalls {
+        self.store()
     }
 
     fn objects(&self) -> &dyn ObjectCalls {

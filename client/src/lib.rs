@@ -31,6 +31,7 @@
 //! A process that links this crate compiles no SQL engine and no server.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+mod admin;
 mod cell;
 mod changes;
 mod claim;
@@ -39,6 +40,7 @@ mod connection;
 mod consumer;
 mod embedded;
 mod error;
+mod frames;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -52,6 +54,7 @@ mod table;
 pub mod wire;
 mod writing;
 
+pub use admin::{Admin, AdminCalls, Depth, Overview};
 pub use cell::CellValue;
 pub use changes::{Cells, Changes};
 pub use claim::{Claim, ClaimFuture};

@@ -18,6 +18,9 @@ use crate::grpc::{self, UnixSocket, UnixSockets};
 use crate::server::{Everywhere, Listening, Server};
 use crate::token::Token;
 
+/// The most that a write in frames may bring, however it is set up, in bytes.
+const BULK_BYTES_MOST: u64 = 4 << 30;
+
 /// How a server is set up: plain data until [`Builder::bind`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder serves nothing before it is bound"]
@@ -219,6 +222,13 @@ impl Builder {
     /// The largest message that a gRPC client may send, in bytes: one batch of changes. Default, and the most: 64 MiB.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.clients.limits.message_bytes_max = bytes.min(MESSAGE_BYTES_MAX);
+        self
+    }
+
+    /// The most that one write in frames may bring, in bytes; twice as much is held of all of them together, and others wait.
+    /// 0: none are taken, and all values come in messages. Default: 256 MiB.
+    pub fn bulk_bytes_max(mut self, bytes: u64) -> Self {
+        self.clients.limits.bulk_bytes_max = bytes.min(BULK_BYTES_MOST);
         self
     }
 

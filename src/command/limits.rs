@@ -24,6 +24,9 @@ pub(super) struct LimitArguments {
     /// The largest message of a client, 64 MiB at most [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     message_bytes_max: Option<usize>,
+    /// The most that one write in frames may bring; 0 takes none of them [default: 268435456]
+    #[arg(long, value_name = "BYTES")]
+    bulk_bytes_max: Option<u64>,
     /// The most memory in which clients of this machine hand over their values, of all together [default: 1073741824]
     #[arg(long, value_name = "BYTES")]
     slab_bytes_max: Option<u64>,
@@ -58,6 +61,7 @@ impl LimitArguments {
         let builder =
             self.calls_per_connection_max.into_iter().fold(builder, Builder::calls_per_connection_max);
         let builder = self.message_bytes_max.into_iter().fold(builder, Builder::message_bytes_max);
+        let builder = self.bulk_bytes_max.into_iter().fold(builder, Builder::bulk_bytes_max);
         let builder = self.slab_bytes_max.into_iter().fold(builder, Builder::slab_bytes_max);
         let builder = self.reader_connections_max.into_iter().fold(builder, Builder::reader_connections_max);
         let builder = self.reader_idle_time_max.into_iter().fold(builder, Builder::reader_idle_time_max);

@@ -7,6 +7,7 @@
 mod bare;
 mod client;
 mod crowd;
+mod http2;
 mod many;
 
 use std::process::{Child, Command, Stdio};
@@ -47,6 +48,8 @@ struct World {
     dir: tempfile::TempDir,
     store: Store,
     server: Server,
+    /// The same store, where all values come in messages and none in frames.
+    plain: Server,
 }
 
 impl World {
@@ -70,7 +73,9 @@ impl World {
         let builder =
             Server::builder().grpc_socket(dir.path().join("grpc.sock")).grpc("127.0.0.1:0".parse()?);
         let server = builder.bind(store.clone(), "127.0.0.1:0".parse()?)?;
-        Ok(World { dir, store, server })
+        let plain = Server::builder().grpc("127.0.0.1:0".parse()?).bulk_bytes_max(0);
+        let plain = plain.bind(store.clone(), "127.0.0.1:0".parse()?)?;
+        Ok(World { dir, store, server, plain })
     }
 
     fn socket(&self) -> String {
@@ -78,11 +83,16 @@ impl World {
     }
 
     fn tcp(&self) -> String {
-        format!(
-            "grpc://{}",
-            self.server.grpc_address().map(|address| address.to_string()).unwrap_or_default()
-        )
+        tcp_of(&self.server)
     }
+
+    fn tcp_plain(&self) -> String {
+        tcp_of(&self.plain)
+    }
+}
+
+fn tcp_of(server: &Server) -> String {
+    format!("grpc://{}", server.grpc_address().map(|address| address.to_string()).unwrap_or_default())
 }
 
 /// Measures every row, and gives it to `print` as soon as it is known.
@@ -102,17 +112,19 @@ type Way = (&'static str, &'static str, fn(&World) -> String, Goal);
 const TURNS: usize = 5;
 
 fn ingest_and_claims(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    let ways: [Way; 7] = [
+    let ways: [Way; 8] = [
         ("as a neighbour, one write at a time", "samples", World::socket, Goal::None),
         ("as a neighbour", "samples-ahead", World::socket, Goal::RatioAtLeast(0.6)),
         ("through slabs, one write at a time", "samples-slabs", World::socket, Goal::None),
         ("through slabs", "samples-slabs-ahead", World::socket, Goal::RatioAtLeast(0.4)),
         ("over a Unix socket, values sent, one write at a time", "samples-sent", World::socket, Goal::None),
         ("over a Unix socket, values sent", "samples-sent-ahead", World::socket, Goal::None),
+        ("over TCP, values in messages", "samples-ahead", World::tcp_plain, Goal::None),
         ("over TCP on loopback", "samples-ahead", World::tcp, Goal::None),
     ];
     let count = (scale.samples / TURNS).next_multiple_of(client::BATCH);
-    let (mut embedded, mut bare, mut served) = (Vec::new(), Vec::new(), [const { Vec::new() }; 7]);
+    let (mut embedded, mut bare, mut streams) = (Vec::new(), Vec::new(), Vec::new());
+    let mut served = [const { Vec::new() }; 8];
     for _ in 0..TURNS {
         embedded.push(client::samples(&Client::embedded(World::new()?.store.clone()), count, 1)?);
         for ((_, what, of, _), measured) in ways.iter().zip(&mut served) {
@@ -120,8 +132,12 @@ fn ingest_and_claims(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
             measured.push(numbers::<3>(spawn(what, &of(&world), count)?)?);
         }
         bare.push([bare::tcp_copy(count * client::SAMPLE_BYTES)?]);
+        streams.push([http2::copy(count * client::SAMPLE_BYTES)?]);
     }
     let ([ingest, p50, p99], [bare]) = (medians(&embedded), medians(&bare));
+    let [stream] = medians(&streams);
+    let (name, kind) = ("bytes over an HTTP/2 stream that nobody looks at", "a bare TCP copy on loopback");
+    print(Row::new(name.to_owned(), (stream, "MB/s"), (bare, kind), Goal::None));
     let kind = "the same calls of a store in the same process";
     for ((way, _, _, goal), measured) in ways.into_iter().zip(&served) {
         let values = medians(measured);
@@ -248,7 +264,7 @@ mod tests {
         });
         let [written, p50, p99] = client::samples(&connect(&world.tcp()).unwrap(), scale.samples, 4).unwrap();
         assert!(written > 0.0 && p50 > 0.0 && p99 >= p50);
-        assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0);
+        assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0 && http2::copy(1 << 20).unwrap() > 0.0);
         assert!(child(&["dance".to_owned(), world.tcp(), "1".to_owned()]).is_err());
         assert_eq!(world.store.table("solver").unwrap().counts().written, scale.samples as u64);
     }

@@ -184,6 +184,16 @@ pub trait ObjectCalls: fmt::Debug + Send + Sync {
     /// As for all.
     fn list(&self) -> Result<Vec<ObjectShown>>;
 
+    /// The same of the keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// As for all.
+    fn list_of(&self, prefix: &str) -> Result<Vec<ObjectShown>> {
+        let mut all = self.list()?;
+        all.retain(|shown| shown.key.starts_with(prefix));
+        Ok(all)
+    }
+
     /// Moves a version between memory and disk, or away.
     ///
     /// # Errors

@@ -226,6 +226,14 @@ impl Objects {
         self.calls().list()
     }
 
+    /// Every version that can be had of the keys that begin with `prefix`, by key and number.
+    ///
+    /// # Errors
+    /// `retry` when the server cannot be reached.
+    pub fn list_of(&self, prefix: &str) -> Result<Vec<ObjectShown>> {
+        self.calls().list_of(prefix)
+    }
+
     fn relocate(&self, relocation: &Relocation<'_>) -> Result<Relocated> {
         self.calls().relocate(relocation)
     }

@@ -18,6 +18,16 @@ pub enum Address {
     },
 }
 
+impl Address {
+    /// Whether the server may be on another machine.
+    pub(super) fn is_far(&self) -> bool {
+        let Address::Tcp { authority, .. } = self else { return false };
+        let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host != "localhost" && !host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+}
+
 impl std::str::FromStr for Address {
     type Err = Error;
 
@@ -50,6 +60,17 @@ impl std::str::FromStr for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_names_this_machine_is_near() {
+        let is_far = |text: &str| text.parse::<Address>().unwrap().is_far();
+        for near in ["unix:///run/fb.sock", "grpc://localhost:1", "grpc://127.0.0.1:1", "grpcs://[::1]:1"] {
+            assert!(!is_far(near), "{near}");
+        }
+        for far in ["grpc://10.0.0.7:1", "grpcs://store.lan:1", "grpc://[fe80::1]:1"] {
+            assert!(is_far(far), "{far}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_and_others_are_refused_by_name() {

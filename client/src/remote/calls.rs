@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::line::Line;
 use super::waits::Waiting;
 use super::{Again, Remote};
+use crate::admin::AdminCalls;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{
@@ -326,6 +327,10 @@ impl Connection for Remote {
         let request = proto::RewindRequest { step, exclude: rows == Rewind::Exclude };
         let proto::RewindReply { step, steps_undone, rows } = self.call(&request)?;
         Ok(RewoundTo { step, steps_undone, rows })
+    }
+
+    fn admin(&self) -> &dyn AdminCalls {
+        self
     }
 
     fn objects(&self) -> &dyn ObjectCalls {

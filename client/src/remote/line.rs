@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::wire::MESSAGE_BYTES_MAX;
+use crate::wire::proto::admin_client::AdminClient;
 use crate::wire::proto::objects_client::ObjectsClient;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::*;
@@ -20,10 +21,14 @@ use crate::wire::proto::*;
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     calls: Grpc<Channel>,
+    /// For writes that are large.
+    pub(super) bulk: Channel,
     /// For calls that are answered in pieces.
     pub(super) streams: StoreClient<Channel>,
     /// For objects that are read in pieces.
     pub(super) objects: ObjectsClient<Channel>,
+    /// For what an operator asks that is answered in pieces.
+    pub(super) admin: AdminClient<Channel>,
 }
 
 /// The message of a call with one answer.
@@ -74,6 +79,11 @@ unary! { "Objects":
     "MoveObject": MoveObjectRequest => MoveObjectReply,
 }
 
+unary! { "Admin":
+    "Overview": OverviewRequest => OverviewReply,
+    "Evict": EvictRequest => EvictReply,
+}
+
 /// A message as it is sent; cheap to clone.
 #[derive(Debug)]
 pub(super) struct Encoded<Q> {
@@ -102,7 +112,8 @@ impl<Q> Encoded<Q> {
 
 impl Line {
     pub(super) fn new(channel: Channel, compress: bool) -> Self {
-        let mut calls = Grpc::new(channel.clone());
+        let (mut calls, bulk) = (Grpc::new(channel.clone()), channel.clone());
+        let admin = AdminClient::new(channel.clone());
         let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
         if compress {
             let zstd = CompressionEncoding::Zstd;
@@ -112,6 +123,8 @@ impl Line {
         }
         let most = MESSAGE_BYTES_MAX;
         Line {
+            bulk,
+            admin,
             calls: calls.max_decoding_message_size(most).max_encoding_message_size(most),
             streams: streams.max_decoding_message_size(most).max_encoding_message_size(most),
             objects: objects.max_decoding_message_size(most).max_encoding_message_size(most),
@@ -165,7 +178,8 @@ mod tests {
     fn every_call_has_the_types_that_the_protocol_gives_it() {
         let protocol = concat!(
             include_str!("../../proto/forebay/v1/store.proto"),
-            include_str!("../../proto/forebay/v1/objects.proto")
+            include_str!("../../proto/forebay/v1/objects.proto"),
+            include_str!("../../proto/forebay/v1/admin.proto")
         );
         let mut unary = 0;
         macro_rules! check {
@@ -203,7 +217,9 @@ mod tests {
             HoldObjectsRequest,
             ReleaseObjectRequest,
             ListObjectsRequest,
-            MoveObjectRequest
+            MoveObjectRequest,
+            OverviewRequest,
+            EvictRequest
         );
         let all = protocol.lines().filter(|line| line.trim().starts_with("rpc ") && !line.contains("stream"));
         assert_eq!(unary, all.count());

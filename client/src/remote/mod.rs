@@ -16,7 +16,9 @@
 //! refused: it has no thread that could answer.
 
 mod address;
+mod admin;
 mod along;
+mod bulk;
 mod calls;
 mod channel;
 mod driver;
@@ -42,6 +44,7 @@ pub use address::Address;
 pub use options::ConnectOptions;
 
 use crate::error::{Error, Result};
+use crate::frames::{Buffers, Packing};
 use crate::neighbour::Neighbour;
 use crate::slabs::Slabs;
 use crate::wire::proto::{CloseRequest, Opened};
@@ -89,6 +92,11 @@ struct Link {
     tasks: Spawner,
     /// The largest message that the server takes.
     message_bytes_max: u64,
+    /// How much it takes in frames; 0 where it takes none.
+    bulk_bytes_max: u64,
+    /// What frames are made in, and whether they are packed.
+    buffers: Buffers,
+    packing: Packing,
 }
 
 impl Remote {
@@ -110,8 +118,8 @@ impl Remote {
         let (opening, with) = (line.clone(), options.clone());
         let opening = async move { session::open(opening, &with, None).await };
         let presence = driver.wait(opening).ok_or_else(gone)??;
-        let Opened { message_bytes_max, session, store_id, neighbourhood, slab_bytes, .. } =
-            presence.opened.clone();
+        let Opened { message_bytes_max, bulk_bytes_max, session, .. } = presence.opened.clone();
+        let Opened { store_id, neighbourhood, slab_bytes, .. } = presence.opened.clone();
         let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found)).map(Arc::new);
         let slabs = match &address {
             Address::Unix(socket) if neighbour.is_none() && options.slabs && slab_bytes > 0 => {
@@ -132,6 +140,9 @@ impl Remote {
             resending: Arc::new(Semaphore::new(1)),
             tasks,
             message_bytes_max,
+            bulk_bytes_max,
+            buffers: Buffers::default(),
+            packing: Packing::new(options.compress || address.is_far()),
         };
         let (along, process) = (Alongside::default(), std::process::id());
         let (driver, writes) = (Some(Arc::new(driver)), writing::room());

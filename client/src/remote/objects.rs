@@ -419,8 +419,23 @@ impl ObjectCalls for Remote {
     }
 
     fn list(&self) -> Result<Vec<ObjectShown>> {
-        let reply = self.call(&proto::ListObjectsRequest {})?;
-        Ok(reply.objects.into_iter().map(wire::to_shown).collect())
+        self.list_of("")
+    }
+
+    fn list_of(&self, prefix: &str) -> Result<Vec<ObjectShown>> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let request = proto::ListObjectsRequest { prefix: prefix.to_owned(), after, most: 0 };
+            let reply = self.call(&request)?;
+            all.extend(reply.objects.into_iter().map(wire::to_shown));
+            let last = all.last().filter(|_| reply.more);
+            let Some(ObjectShown { key, version, .. }) = last else { return Ok(all) };
+            let next = Some(proto::ObjectVersion { key: key.clone(), version: Some(*version) });
+            if next == request.after {
+                return Err(malformed("a page of objects that goes on with nothing"));
+            }
+            after = next;
+        }
     }
 
     fn relocate(&self, relocation: &Relocation<'_>) -> Result<Relocated> {

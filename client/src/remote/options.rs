@@ -77,7 +77,9 @@ impl ConnectOptions {
     }
 
     /// Whether what goes over the wire is compressed (zstd), both ways. Default: it is not, for a network of a gigabyte a
-    /// second carries values faster than they are compressed; over a slow one it pays.
+    /// second carries values faster than they are compressed; over a slow one it pays. Large writes are compressed by
+    /// themselves (lz4): those to another machine always, others where this says so, and only frames that become shorter by an
+    /// eighth; after one that does not, the next 31 are sent as they are.
     pub fn compress(mut self, compress: bool) -> Self {
         self.compress = compress;
         self

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use forebay_store::{Loan, Row};
+use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::driver::{Driver, Spawner, Wanted};
@@ -33,7 +34,7 @@ const PERMIT_BYTES: usize = 1 << 10;
 /// How many there are.
 pub(super) const PERMITS: u32 = (BYTES_AT_ONCE / PERMIT_BYTES) as u32;
 /// The longest message that is with the kernel at once: a socket takes so much whoever reads it.
-const SHORT_BYTES: usize = 64 << 10;
+pub(super) const SHORT_BYTES: usize = 64 << 10;
 
 /// A call that makes changes.
 pub(super) trait Changing: Unary {
@@ -90,6 +91,7 @@ impl<Q: Changing> Parcel<Q> {
                 // Values were counted as places: one message with all its values at a time.
                 let (_turn, _wanted) = (link.resending.acquire().await, link.tasks.wanted());
                 if let Some(changes) = request.changes() {
+                    check_size(wire::placed_bytes(changes), link.message_bytes_max)?; // before they are read
                     *changes = sized(placing.unplaced(take(changes))?, link.message_bytes_max)?;
                 }
                 link.unary(new_call(), Encoded::new(&request), time, Again::Always).await
@@ -100,10 +102,14 @@ impl<Q: Changing> Parcel<Q> {
 }
 
 /// A message that is no larger than the server takes.
-fn sized(message: proto::Changes, most: u64) -> Result<proto::Changes> {
-    let bytes = prost::Message::encoded_len(&message) as u64;
+pub(super) fn sized(message: proto::Changes, most: u64) -> Result<proto::Changes> {
+    check_size(prost::Message::encoded_len(&message) as u64, most)?;
+    Ok(message)
+}
+
+fn check_size(bytes: u64, most: u64) -> Result<()> {
     if bytes <= most {
-        return Ok(message);
+        return Ok(());
     }
     let message = format!(
         "the changes take {bytes} bytes and the server takes messages of {most}; make fewer of them at once"
@@ -163,18 +169,34 @@ impl Remote {
     }
 
     pub(super) fn write_now(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
-        rows(self.change(changes, write_of)?)
+        rows(match self.bulk(changes)? {
+            Some(bulk) => self.wait(bulk.send())?,
+            None => self.change(changes, write_of)?,
+        })
+    }
+
+    /// A write as it goes, and how long it is.
+    fn sending(
+        &self,
+        changes: &Changes<'_>,
+    ) -> Result<(BoxFuture<'static, Result<proto::WriteReply>>, usize)> {
+        if let Some(bulk) = self.bulk(changes)? {
+            let bytes = bulk.length();
+            return Ok((Box::pin(bulk.send()), bytes));
+        }
+        let parcel = self.parcel(changes, write_of)?;
+        let bytes = parcel.message.length();
+        Ok((Box::pin(parcel.send()), bytes))
     }
 
     pub(super) fn write_later(&self, changes: &Changes<'_>) -> Result<Writing> {
-        let parcel = self.parcel(changes, write_of)?;
-        let bytes = parcel.message.length();
+        let (sending, bytes) = self.sending(changes)?;
         let permits = (bytes.clamp(LEAST_BYTES, BYTES_AT_ONCE) / PERMIT_BYTES) as u32;
         let room = self.writes.clone().acquire_many_owned(permits);
         let room = self.wait(async move { room.await.map_err(|_| gone()) })?;
         let (says, answer) = oneshot::channel();
         let task = async move {
-            let outcome = parcel.send().await;
+            let outcome = sending.await;
             drop(room);
             let _ = says.send(outcome); // or nobody waits for it
         };
@@ -185,7 +207,7 @@ impl Remote {
     }
 }
 
-fn write_of(changes: proto::Changes) -> proto::WriteRequest {
+pub(super) fn write_of(changes: proto::Changes) -> proto::WriteRequest {
     proto::WriteRequest { changes: Some(changes) }
 }
 

@@ -132,6 +132,16 @@ pub fn values_in(change: &proto::Change) -> impl Iterator<Item = &proto::Value> 
     cells.iter().filter_map(|cell| cell.value.as_ref()).chain(values)
 }
 
+/// How many bytes of values lie elsewhere, which a message would hold if they lay in it.
+pub fn placed_bytes(changes: &proto::Changes) -> u64 {
+    use proto::value::Value as Wire;
+    let bytes = |value: &proto::Value| match &value.value {
+        Some(Wire::Placed(placed) | Wire::InSlab(placed)) => u64::from(placed.length),
+        _ => 0,
+    };
+    changes.changes.iter().flat_map(values_in).map(bytes).sum()
+}
+
 /// How many rows a change inserts.
 pub fn inserted_by(change: &proto::Change) -> u64 {
     match &change.change {

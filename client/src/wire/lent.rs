@@ -1,25 +1,29 @@
-//! Where values may lie that a message only names.
+//! Where values may lie that a message only names: in what was lent to its sender, or in frames that came with it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_store::{Copied, Kind, LentExtent, PlacedKind, Spot, Value};
 
-use super::proto;
-use super::value::{kind_of, to_spot};
+use super::frame::Frame;
+use super::value::{kind_of, to_element, to_spot};
+use super::{malformed, proto};
 use crate::error::{Error, Result};
 
 /// The cause of an error for a value in an extent or a slab that its sender was not lent.
 pub const NOT_LENT: &str = "NotLent";
 
-/// What was lent to the sender of a message.
+/// What was lent to the sender of a message, or came with it.
 #[derive(Debug, Default)]
 pub struct Lent {
     /// Extents of the store.
     pub extents: Vec<Arc<LentExtent>>,
     /// What was copied out of slabs, by their numbers.
     pub slabs: BTreeMap<u32, Copied>,
+    /// What came behind the message.
+    pub frames: Vec<Frame>,
 }
 
 /// An extent or a slab is none that its sender was lent.
@@ -47,6 +51,45 @@ impl Lent {
         let slab = slab.ok_or_else(|| not_lent(&format!("slab {}", placed.extent)))?;
         Ok(slab.value(kind_of(placed)?, to_spot(placed))?)
     }
+
+    /// A value in a frame.
+    pub(super) fn framed(&self, framed: &proto::Framed) -> Result<Value<'_>> {
+        use proto::framed::Kind;
+        let bytes = content(&self.frames, framed)?;
+        Ok(match framed.kind.ok_or_else(|| malformed("a value of no kind"))? {
+            Kind::Text(_) => {
+                let text = std::str::from_utf8(bytes).map_err(|_| malformed("a text that is none"))?;
+                Value::Utf8(Cow::Borrowed(text))
+            }
+            Kind::Binary(_) => Value::Binary(Cow::Borrowed(bytes)),
+            Kind::Numbers(element) => Value::Numbers(to_element(element)?, Cow::Borrowed(bytes)),
+        })
+    }
+}
+
+/// The content that is named.
+fn content<'f>(frames: &'f [Frame], framed: &proto::Framed) -> Result<&'f [u8]> {
+    let found = frames.get(framed.frame as usize).and_then(|frame| frame.content(framed.at as usize));
+    let (at, frame) = (framed.at, framed.frame);
+    found.ok_or_else(|| malformed(&format!("content {at} of frame {frame}, which did not come with it")))
+}
+
+/// How many bytes of frames changes name, which is no more than there are: a short message would else make much of little.
+///
+/// # Errors
+/// `input` where more is named, or what is not there.
+pub fn framed_bytes(changes: &proto::Changes, frames: &[Frame]) -> Result<u64> {
+    let mut named = 0_u64;
+    for value in changes.changes.iter().flat_map(super::values_in) {
+        if let Some(proto::value::Value::Framed(framed)) = &value.value {
+            named += content(frames, framed)?.len() as u64;
+        }
+    }
+    let there: u64 = frames.iter().map(Frame::content_bytes).sum();
+    if named > there {
+        return Err(malformed(&format!("{named} bytes are named of frames that bring {there}")));
+    }
+    Ok(named)
 }
 
 /// A value on the wire that was put into a slab.

@@ -4,35 +4,45 @@
 //! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
+mod admin;
 mod alike;
 mod arrow;
 mod cells;
 mod changes;
 mod claims;
 mod consumer;
+mod frame;
 mod lent;
 mod objects;
+mod rope;
 mod schema;
 mod status;
 mod value;
 
+pub use admin::{
+    from_fault, from_overview, from_progress, from_report, to_fault, to_overview, to_progress, to_report,
+};
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use cells::{SentCell, from_cells, to_cells};
 pub use changes::{
-    Place, from_changes, from_changes_placed, inserted_by, name_inserts, to_changes, unplace, values_in,
+    Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace,
+    values_in,
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
-pub use lent::{Lent, NOT_LENT, from_slab, not_lent, parts_of_slabs};
+pub(crate) use frame::FrameWriter;
+pub use frame::{Frame, frame_of};
+pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,
     to_commit, to_expected, to_layout, to_manifest, to_places, to_shown, to_version,
 };
+pub use rope::Rope;
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{
-    from_cell, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows, to_spot,
-    to_value,
+    from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,
+    to_spot, to_value,
 };
 
 use forebay_store::{Durability, ObjectRef};

@@ -66,6 +66,17 @@ pub fn from_placed(loan: Loan, kind: PlacedKind, spot: Spot) -> proto::Value {
     proto::Value { value: Some(proto::value::Value::Placed(placed)) }
 }
 
+/// A value on the wire that comes in a frame.
+pub fn from_framed(frame: u32, at: u32, kind: PlacedKind) -> proto::Value {
+    use proto::framed::Kind;
+    let kind = Some(match kind {
+        PlacedKind::Utf8 => Kind::Text(true),
+        PlacedKind::Binary => Kind::Binary(true),
+        PlacedKind::Numbers(element) => Kind::Numbers(from_element(element)),
+    });
+    proto::Value { value: Some(proto::value::Value::Framed(proto::Framed { frame, at, kind })) }
+}
+
 pub(super) fn placed(extent: u32, generation: u32, kind: PlacedKind, spot: Spot) -> proto::Placed {
     use proto::placed::Kind;
     let kind = Some(match kind {
@@ -139,6 +150,7 @@ pub fn to_value<'v>(value: Option<&'v proto::Value>, lent: &'v Lent) -> Result<V
         Wire::Numbers(numbers) => Value::Numbers(to_element(numbers.element)?, Cow::Borrowed(&numbers.bytes)),
         Wire::Placed(placed) => lent.placed(placed)?,
         Wire::InSlab(placed) => lent.in_slab(placed)?,
+        Wire::Framed(framed) => lent.framed(framed)?,
     })
 }
 

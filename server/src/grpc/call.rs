@@ -11,6 +11,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
+use super::bulk;
 use super::pace::taken_at_a_pace;
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
@@ -37,6 +38,10 @@ pub(super) struct Service {
     access: Access,
     pub(super) sessions: Sessions,
     writers: Arc<Semaphore>,
+    /// How much may be under way in frames, in KiB.
+    pub(super) bulk: Arc<Semaphore>,
+    /// Of one check of all bytes.
+    pub(super) checks: Arc<Semaphore>,
     pub(super) turns: Arc<Semaphore>,
     pub(super) limits: Limits,
     pub(super) tally: Tally,
@@ -69,8 +74,22 @@ impl Service {
         let Settings { access, limits, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
+        let (bulk, checks) = (bulk::room(&limits), Arc::new(Semaphore::new(1)));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
-        Service { store, queryable, queries, access, sessions, writers, turns, limits, tally, stopper }
+        Service {
+            store,
+            queryable,
+            queries,
+            access,
+            sessions,
+            writers,
+            bulk,
+            checks,
+            turns,
+            limits,
+            tally,
+            stopper,
+        }
     }
 
     /// Who asks: by token, or as the user that this process runs as, over a socket that says so. The connection may stay then.

@@ -12,8 +12,11 @@
 //! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`). All are bounded, and end
 //! with the session.
 
+mod admin;
+mod bulk;
 mod call;
 mod granting;
+mod listing;
 mod loans;
 mod objects;
 mod observed;
@@ -36,6 +39,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_client::wire::MESSAGE_BYTES_MAX;
+use forebay_client::wire::proto::admin_server::AdminServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_query::Session as Queryable;
@@ -49,6 +53,8 @@ use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::queries::Queries;
 use crate::server::Stopper;
+use admin::AdminService;
+use bulk::BulkService;
 use objects::ObjectService;
 use observed::Observed;
 pub(crate) use tally::{BOUNDS_US, Counts, Tally};
@@ -83,6 +89,8 @@ pub(crate) struct Limits {
     pub(crate) sessions_max: usize,
     pub(crate) calls_per_connection_max: u32,
     pub(crate) message_bytes_max: usize,
+    /// What a write in frames may bring.
+    pub(crate) bulk_bytes_max: u64,
     /// How long a piece of a message may take to come, and a piece of an answer to be taken.
     pub(crate) piece_time_max: Duration,
     /// Of all clients together.
@@ -102,6 +110,7 @@ impl Default for Limits {
             sessions_max: 20_000,
             calls_per_connection_max: 1024,
             message_bytes_max: MESSAGE_BYTES_MAX,
+            bulk_bytes_max: 4 * MESSAGE_BYTES_MAX as u64,
             piece_time_max: Duration::from_secs(30),
             slab_bytes_max: 1 << 30,
         }
@@ -200,6 +209,12 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let admin = AdminServer::new(AdminService(service.clone()))
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(limits.message_bytes_max);
+    let admin = Observed::new(admin, tally.clone(), limits.piece_time_max);
+    let bulk = Observed::new(BulkService(service.clone()), tally.clone(), limits.piece_time_max);
     let service = StoreServer::new(service)
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
         .accept_compressed(CompressionEncoding::Zstd)
@@ -224,7 +239,7 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
             .fold(config, |config, authority| config.client_ca_root(Certificate::from_pem(authority)));
         server = server.tls_config(config).map_err(io::Error::other)?;
     }
-    Ok(server.add_service(service).add_service(objects))
+    Ok(server.add_service(service).add_service(bulk).add_service(admin).add_service(objects))
 }
 
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;

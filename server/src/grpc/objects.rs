@@ -18,6 +18,7 @@ use futures_util::{StreamExt, stream};
 use tonic::Request;
 
 use super::call::{Call, READ, Reply, Service, TRAIN, blocking};
+use super::listing;
 use super::sessions::{OBJECT_WAITS_MAX, Session};
 use super::streams::Answers;
 
@@ -298,10 +299,8 @@ impl Protocol for ObjectService {
 
     async fn list_objects(&self, request: Request<ListObjectsRequest>) -> Reply<ListObjectsReply> {
         let call = self.0.enter(&request, READ)?;
-        let list = blocking(move || {
-            let objects = call.session.objects.list()?.into_iter().map(wire::from_shown).collect();
-            Ok(ListObjectsReply { objects })
-        });
+        let ask = request.into_inner();
+        let list = blocking(move || Ok(listing::page(call.session.objects.list()?, &ask)));
         list.await.map(tonic::Response::new)
     }
 

@@ -31,11 +31,11 @@ fn bytes_in(change: &Change) -> usize {
     rollouts.saturating_mul(bytes)
 }
 
-/// Whether changes are made soon: they are small, and wait for nobody and for no disk.
-pub(super) fn is_quick(store: &Store, changes: &Changes) -> bool {
+/// Whether changes are made soon: they are small, with what came beside them, and wait for nobody and for no disk.
+pub(super) fn is_quick(store: &Store, changes: &Changes, beside: usize) -> bool {
     // Of a slab all is copied between the first value that is named and the last.
     let copied = parts_of_slabs(changes).into_values().map(|part| (part.end - part.start) as usize);
-    let bytes = changes.changes.iter().map(bytes_in).chain(copied).fold(0, usize::saturating_add);
+    let bytes = changes.changes.iter().map(bytes_in).chain(copied).fold(beside, usize::saturating_add);
     bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, &changes.durability) && !store.holds_writers_back()
 }
 
@@ -96,14 +96,21 @@ mod tests {
             (excludes(5_000), false),
         ];
         for (at, (changes, expected)) in cases.iter().enumerate() {
-            assert_eq!(is_quick(&store, changes), *expected, "case {at}");
+            assert_eq!(is_quick(&store, changes, 0), *expected, "case {at}");
         }
+    }
+
+    #[test]
+    fn what_comes_beside_a_message_counts_too() {
+        let (_dir, store) = store(Options::default());
+        let most = QUICK_BYTES_MAX - ROW_BYTES - 100;
+        assert_eq!([most, most + 1].map(|beside| is_quick(&store, &insert(1, 100), beside)), [true, false]);
     }
 
     #[test]
     fn what_may_have_to_wait_is_not_quick() {
         let small = insert(1, 100);
-        let waits = |options| !is_quick(&store(options).1, &small);
+        let waits = |options| !is_quick(&store(options).1, &small, 0);
         assert!(!waits(Options::default().durability(Durability::Memory)));
         assert!(waits(Options::default().durability(Durability::Synced)));
         assert!(waits(Options::default().disk_bytes_max(1 << 30)));
@@ -111,10 +118,10 @@ mod tests {
         let (_dir, store) = store(Options::default());
         let mut synced = small.clone();
         synced.durability = Durability::Synced.as_str().to_owned();
-        assert!(is_quick(&store, &small) && !is_quick(&store, &synced));
+        assert!(is_quick(&store, &small, 0) && !is_quick(&store, &synced, 0));
         let limited =
             Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(RateLimiter::new(1.0, 1, 2.0));
         store.create_consumer("read", limited).unwrap();
-        assert!(!is_quick(&store, &small));
+        assert!(!is_quick(&store, &small, 0));
     }
 }

@@ -1,17 +1,22 @@
 //! The answers that a session was given, so that a call that is repeated under its name is made once.
 //!
-//! One lock, for a look-up. Answers are small: what is large is asked for again by another call.
+//! One lock, for a look-up. Answers are small: what is large is asked for again by another call. An answer that somebody is
+//! still finding is never forgotten, or its call would be made twice; a session that has too many of them is refused more.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay_client::Error;
+use forebay_client::wire::from_error;
+use forebay_store::Kind;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::oneshot;
 use tonic::Status;
 
-/// How many answers of a session are remembered: more than it can have calls under way.
+/// How many answers of a session are remembered that were found; and how many may be being found.
 const KEPT: usize = 1024;
 /// How many rows they may name in all, before the oldest are forgotten sooner.
 const ROWS_KEPT: usize = 1 << 20;
@@ -19,7 +24,37 @@ const ROWS_KEPT: usize = 1 << 20;
 type Reply<T> = Result<T, Status>;
 type Pending<T> = Shared<BoxFuture<'static, Reply<T>>>;
 /// An answer, and where it is to be given if nobody has begun to find it.
-type Begun<T> = (Pending<T>, Option<oneshot::Sender<Reply<T>>>);
+type Begun<T> = (Pending<T>, Option<Giver<T>>);
+
+/// Where an answer is given that is being found.
+struct Giver<T> {
+    give: oneshot::Sender<Reply<T>>,
+    _found: Found,
+}
+
+impl<T> Giver<T> {
+    fn give(self, reply: Reply<T>) {
+        let _ = self.give.send(reply); // the other end is with the answers, unless the session is gone
+    }
+}
+
+/// Says that an answer is found, or that nobody looks for it any more, when it is dropped.
+struct Found(Arc<AtomicBool>);
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// An answer of the past, or of the future.
+#[derive(Debug)]
+struct Kept {
+    name: u128,
+    /// How many rows it may name.
+    rows: usize,
+    found: Arc<AtomicBool>,
+}
 
 /// The answers of one session, by the names of the calls.
 #[derive(Debug, Default)]
@@ -28,8 +63,8 @@ pub(super) struct Replies(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     by_name: HashMap<u128, Box<dyn Any + Send>>,
-    /// With the number of rows that each may name.
-    order: VecDeque<(u128, usize)>,
+    /// The oldest first.
+    order: VecDeque<Kept>,
     rows: usize,
 }
 
@@ -39,7 +74,8 @@ impl Replies {
     }
 
     /// The answer to the call of that name: what `work` gives, begun now if it was not before. It goes on also when nobody
-    /// waits for it any more, and is there for whoever asks again. It names `rows` rows at most.
+    /// waits for it any more, and is there for whoever asks again. It names `rows` rows at most. Fails where too many are being
+    /// found.
     pub(super) fn once<T, F>(
         &self,
         name: u128,
@@ -53,7 +89,7 @@ impl Replies {
         let (pending, is_new) = self.begin(name, rows)?;
         if let Some(give) = is_new {
             let work = work();
-            tokio::spawn(async move { give.send(work.await) });
+            tokio::spawn(async move { give.give(work.await) });
         }
         Ok(pending)
     }
@@ -70,7 +106,7 @@ impl Replies {
     {
         let (pending, is_new) = self.begin(name, rows)?;
         if let Some(give) = is_new {
-            let _ = give.send(work()); // the other end is `pending`
+            give.give(work());
         }
         Ok(pending)
     }
@@ -82,12 +118,14 @@ impl Replies {
             let known = known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call)?;
             return Ok((known, None));
         }
+        inner.check_room()?;
         let (give, given) = oneshot::channel();
         let ended =
             |reply: Result<Reply<T>, _>| reply.unwrap_or_else(|_| Err(Status::internal("the call panicked")));
         let pending: Pending<T> = given.map(ended).boxed().shared();
-        inner.add(name, rows, Box::new(pending.clone()));
-        Ok((pending, Some(give)))
+        let found = Arc::new(AtomicBool::new(false));
+        inner.add(Kept { name, rows, found: found.clone() }, Box::new(pending.clone()));
+        Ok((pending, Some(Giver { give, _found: Found(found) })))
     }
 
     /// What was noted under that name before; else notes this.
@@ -96,7 +134,7 @@ impl Replies {
         if let Some(known) = inner.by_name.get(&name).and_then(|known| known.downcast_ref::<T>()) {
             return Some(known.clone());
         }
-        inner.add(name, 0, Box::new(reply));
+        inner.add(Kept { name, rows: 0, found: Arc::new(AtomicBool::new(true)) }, Box::new(reply));
         None
     }
 
@@ -107,15 +145,40 @@ impl Replies {
 }
 
 impl Inner {
-    fn add(&mut self, name: u128, rows: usize, reply: Box<dyn Any + Send>) {
-        self.by_name.insert(name, reply);
-        self.order.push_back((name, rows));
-        self.rows += rows;
-        while self.order.len() > KEPT || self.rows > ROWS_KEPT && self.order.len() > 1 {
-            let Some((oldest, rows)) = self.order.pop_front() else { return };
-            self.by_name.remove(&oldest);
-            self.rows -= rows;
+    /// Refuses one answer more where too many are being found.
+    fn check_room(&self) -> Result<(), Status> {
+        if self.order.len() < KEPT || self.being_found() < KEPT {
+            return Ok(());
         }
+        let message = format!("{KEPT} calls of this session are under way already; wait for some of them");
+        Err(from_error(&Error::new(Kind::Capacity, "Calls", message)))
+    }
+
+    fn being_found(&self) -> usize {
+        self.order.iter().filter(|kept| !kept.is_found()).count()
+    }
+
+    /// Adds an answer, and forgets the oldest that were found.
+    fn add(&mut self, kept: Kept, reply: Box<dyn Any + Send>) {
+        self.by_name.insert(kept.name, reply);
+        self.rows += kept.rows;
+        let (newest, mut at) = (kept.name, 0);
+        self.order.push_back(kept);
+        while self.order.len() > KEPT || self.rows > ROWS_KEPT {
+            let Some(kept) = self.order.get(at) else { return };
+            if kept.name == newest || !kept.is_found() {
+                at += 1;
+            } else if let Some(Kept { name, rows, .. }) = self.order.remove(at) {
+                self.by_name.remove(&name);
+                self.rows -= rows;
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn is_found(&self) -> bool {
+        self.found.load(Ordering::Acquire)
     }
 }
 
@@ -158,6 +221,43 @@ mod tests {
         assert_eq!(replies.noted::<(u64, u64)>(1), Some((1, 2)));
         replies.note(u128::MAX, 0_u8);
         assert_eq!(replies.noted::<(u64, u64)>(1), None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_being_found_is_never_forgotten_and_too_many_are_refused() {
+        let (replies, made) = (Replies::default(), Arc::new(AtomicU32::new(0)));
+        let (hold, held) = tokio::sync::watch::channel(true);
+        let ask = |name| {
+            let (made, mut held) = (made.clone(), held.clone());
+            replies.once(name, 1, move || async move {
+                let _ = held.wait_for(|held| !held).await;
+                Ok(made.fetch_add(1, Ordering::Relaxed))
+            })
+        };
+        let first = ask(0).unwrap();
+        for name in 1..=2 * KEPT as u128 {
+            replies.once(name, ROWS_KEPT / 8, || async { Ok(7_u32) }).unwrap().await.unwrap();
+        }
+        let again = ask(0).unwrap();
+        let more: Vec<_> = (0..KEPT as u128 - 1).map(|name| ask(1 << 64 | name).unwrap()).collect();
+        let refused = ask(1 << 65).unwrap_err();
+        let failure = forebay_client::wire::failure_of(&refused).unwrap();
+        assert_eq!((failure.kind(), failure.cause()), (Kind::Capacity, "Calls"));
+        hold.send_replace(false);
+        assert_eq!(
+            (first.await.unwrap(), again.await.unwrap()),
+            (again_of(&replies).await, again_of(&replies).await)
+        );
+        for answer in more {
+            answer.await.unwrap();
+        }
+        assert_eq!(made.load(Ordering::Relaxed) as usize, KEPT, "each was made once");
+        ask(1 << 65).unwrap().await.unwrap();
+    }
+
+    /// What the first call was answered with.
+    async fn again_of(replies: &Replies) -> u32 {
+        replies.once(0, 1, || async { Ok(u32::MAX) }).unwrap().await.unwrap()
     }
 
     #[tokio::test]

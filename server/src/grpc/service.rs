@@ -14,7 +14,7 @@ use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
 use super::call::{
-    ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
+    ADMIN, Call, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
     process_of,
 };
 use super::quick;
@@ -35,11 +35,13 @@ fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
 fn changed<T>(
     holder: &Holder,
     message: Option<&Changes>,
+    frames: Vec<wire::Frame>,
     of: &Session,
     make: impl FnOnce(&forebay_client::Changes<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let message = message.ok_or_else(|| malformed("no changes"))?;
-    let lent = of.lent(message)?;
+    wire::framed_bytes(message, &frames)?;
+    let lent = wire::Lent { frames, ..of.lent(message)? };
     let changes = wire::to_changes(message, &lent)?;
     let named: Vec<_> = changes.rows().collect();
     holder.store().check_rows(&named)?;
@@ -47,6 +49,32 @@ fn changed<T>(
 }
 
 impl Service {
+    /// Makes changes, with what came behind them.
+    pub(super) async fn written(
+        &self,
+        call: Call,
+        message: WriteRequest,
+        frames: Vec<wire::Frame>,
+    ) -> Reply<WriteReply> {
+        let all = || message.changes.iter().flat_map(|changes| &changes.changes);
+        let allowed = all().try_for_each(|change| call.caller.check_table(&change.table));
+        allowed.map_err(|error| from_error(&error))?;
+        let rows = all().map(wire::inserted_by).sum::<u64>() as usize;
+        let session = call.session.clone();
+        let in_frames = frames.iter().map(wire::Frame::content_bytes).sum::<u64>() as usize;
+        let is_quick =
+            message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes, in_frames));
+        let write = move |holder: &Holder| {
+            let changes = message.changes.as_ref();
+            let rows = changed(holder, changes, frames, &session, |changes| changes.apply(holder.store()))?;
+            Ok(WriteReply { rows: rows_of(&rows) })
+        };
+        match is_quick {
+            true => self.once_here(call, rows, write).await,
+            false => self.once_written(call, rows, write).await,
+        }
+    }
+
     /// How a neighbour finds the store's files.
     fn neighbourhood(&self) -> Neighbourhood {
         let directory =
@@ -88,6 +116,7 @@ impl Protocol for Service {
             resumed,
             neighbourhood: local.neighbour.then(|| self.neighbourhood()),
             slab_bytes: if local.slabs { SLAB_BYTES } else { 0 },
+            bulk_bytes_max: self.limits.bulk_bytes_max,
         };
         let first = OpenEvent { event: Some(Event::Opened(first)) };
         let alive = || OpenEvent { event: Some(Event::Alive(true)) };
@@ -176,23 +205,7 @@ impl Protocol for Service {
 
     async fn write(&self, request: Request<WriteRequest>) -> Reply<WriteReply> {
         let call = self.enter(&request, WRITE)?;
-        let message = request.into_inner();
-        let mut all = message.changes.iter().flat_map(|changes| &changes.changes);
-        let allowed = all.try_for_each(|change| call.caller.check_table(&change.table));
-        allowed.map_err(|error| from_error(&error))?;
-        let all = message.changes.iter().flat_map(|changes| &changes.changes);
-        let rows = all.map(wire::inserted_by).sum::<u64>() as usize;
-        let session = call.session.clone();
-        let is_quick = message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes));
-        let write = move |holder: &Holder| {
-            let changes = message.changes.as_ref();
-            let rows = changed(holder, changes, &session, |changes| changes.apply(holder.store()))?;
-            Ok(WriteReply { rows: rows_of(&rows) })
-        };
-        match is_quick {
-            true => self.once_here(call, rows, write).await,
-            false => self.once_written(call, rows, write).await,
-        }
+        self.written(call, request.into_inner(), Vec::new()).await
     }
 
     async fn grow(&self, request: Request<GrowRequest>) -> Reply<GrowReply> {
@@ -343,7 +356,9 @@ impl Protocol for Service {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
                 How::Finish(changes) => {
-                    let rows = changed(holder, Some(&changes), &of, |changes| holder.finish(epoch, changes))?;
+                    let rows = changed(holder, Some(&changes), Vec::new(), &of, |changes| {
+                        holder.finish(epoch, changes)
+                    })?;
                     SettleReply { rows: rows_of(&rows), ..done }
                 }
                 How::Release(_) => holder.release(epoch).map(|()| done)?,

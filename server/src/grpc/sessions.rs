@@ -225,7 +225,7 @@ impl Session {
     pub(super) fn lent(&self, changes: &Changes) -> Result<Lent, Error> {
         let extents = self.loans.as_ref().map(Loans::all).unwrap_or_default();
         let slabs = self.slabs.as_ref().map(|slabs| slabs.copy(changes)).transpose()?.unwrap_or_default();
-        Ok(Lent { extents, slabs })
+        Ok(Lent { extents, slabs, frames: Vec::new() })
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) const BOUNDS_US: [u64; 11] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
 
 /// The calls of the protocol, and a word for all others.
-const METHODS: [&str; 33] = [
+const METHODS: [&str; 36] = [
     "Open",
     "Lend",
     "Close",
@@ -49,6 +49,9 @@ const METHODS: [&str; 33] = [
     "ReadObject",
     "ReleaseObject",
     "ListObjects",
+    "Overview",
+    "Evict",
+    "Verify",
     "MoveObject",
 ];
 const UNKNOWN: &str = "unknown";

@@ -3,6 +3,7 @@
 //!
 //! A case is written once and run on all ways ([`on_every_way`]); whatever differs between them is a fault.
 
+mod admin;
 mod asked;
 mod claims;
 pub(crate) mod objects;

@@ -45,7 +45,7 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 14] = [
+const CALLS: [(&str, &[&str], Call); 18] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
     ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
     ("begin an object", &["trainer"], |client| {
@@ -58,6 +58,10 @@ const CALLS: [(&str, &[&str], Call); 14] = [
         let row = NewRow::new(0, "q_0_?")?;
         client.table("solver")?.insert(row, [("prompt", "?".into())]).map(drop)
     }),
+    ("write in frames", &["rollouts"], |client| {
+        let row = NewRow::new(0, "q_0_?")?;
+        client.table("solver")?.insert(row, [("prompt", "long".repeat(50_000).into())]).map(drop)
+    }),
     ("write another table", &[], |client| {
         let row = NewRow::new(0, "q_0_?")?;
         client.table("checker")?.insert(row, [("verdict", "?".into())]).map(drop)
@@ -69,6 +73,12 @@ const CALLS: [(&str, &[&str], Call); 14] = [
     ("begin a step", &["trainer"], |client| client.begin_step(&Plan::new().rows("train", 1)).map(drop)),
     ("store an object", &["trainer"], |client| client.put_object("w", 1, b"bytes").map(drop)),
     ("take a checkpoint", &["rollouts", "trainer"], Client::checkpoint),
+    ("look at all of it", &[], |client| client.admin().overview().map(drop)),
+    ("check every byte", &[], |client| client.admin().verify(&mut |_| ()).map(drop)),
+    ("evict", &[], |client| {
+        let row = client.table_named("solver").find(0, &"q_0_0".parse()?).ok().flatten();
+        client.admin().evict("solver", &row.map_or(Vec::new(), |row| vec![row]), "spoilt")
+    }),
     ("delete", &[], |client| client.table("solver")?.delete(&Delete::versions_up_to(0).force()).map(drop)),
     ("go back", &[], |client| client.rewind(0, Rewind::TrainAgain).map(drop)),
 ];

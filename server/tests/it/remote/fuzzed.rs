@@ -100,7 +100,12 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
     let value = Some(wire::from_value(&vec![1_i32].into()));
     let columns = Columns::new().data("a", DataType::Tensor(Element::BFloat16, vec![2, 3])).policy("solver");
     let mut all = objects(&object);
+    let evict = EvictRequest { table: table.clone(), rows: row.clone(), reason: "spoilt".to_owned() };
     all.extend([
+        ("BulkHead", bulk_head().to_vec()),
+        ("BulkFrame", framed().to_vec()),
+        ("Overview", OverviewRequest {}.encode_to_vec()),
+        ("Evict", evict.encode_to_vec()),
         (
             "Declare",
             declare(declare_request::Declaration::Table(wire::from_schema(&columns))).encode_to_vec(),
@@ -281,7 +286,7 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
         ("HoldObjects", hold(hold_objects_request::Which::AtLeast(2)).encode_to_vec()),
         ("ReadObject", ReadObjectRequest { lease: 1, payload: 1, start: 0, end: 100 }.encode_to_vec()),
         ("ReleaseObject", ReleaseObjectRequest { lease: 1, done: true }.encode_to_vec()),
-        ("ListObjects", ListObjectsRequest {}.encode_to_vec()),
+        ("ListObjects", ListObjectsRequest::default().encode_to_vec()),
         ("MoveObject", move_it(Move::Spill(of())).encode_to_vec()),
         (
             "MoveObject",
@@ -469,15 +474,37 @@ fn fuzz(seed: u64, rounds: u64) {
     assert_eq!(counts.written, counts.consumed + counts.excluded.values().sum::<u64>() + counts.open());
 }
 
+/// The first message of a write in frames, and the second.
+fn bulk_head() -> Bytes {
+    let mut insert = forebay_client::Changes::new();
+    for _ in 0..2 {
+        insert.insert("solver", NewRow::new(0, "k_0_?").unwrap(), [("prompt", "?".into())]);
+    }
+    let mut at = 0..;
+    let changes = wire::from_changes_placed(&insert, &mut |_, _| {
+        at.next().map(|at| wire::from_framed(0, at, forebay_store::PlacedKind::Utf8))
+    });
+    let write = Some(WriteRequest { changes: Some(changes) });
+    BulkPiece { write, bytes: 4_024, ..Default::default() }.encode_to_vec().into()
+}
+
+fn framed() -> Bytes {
+    let frame = wire::frame_of(&[&[b'a'; 3_000], &[b'b'; 1_000]], true);
+    BulkPiece { frame, ..Default::default() }.encode_to_vec().into()
+}
+
 /// Sends one message as a call of its own, and reads a little of the answer.
 fn call(raw: &Raw, method: &str, message: Bytes) -> Result<(), Status> {
-    let service = if method.contains("Object") && !["PutObject", "GetObject"].contains(&method) {
-        "Objects"
-    } else {
-        "Store"
+    let (service, method, messages) = match method {
+        "BulkHead" => ("Bulk", "Write", vec![message, framed()]),
+        "BulkFrame" => ("Bulk", "Write", vec![bulk_head(), message]),
+        "Overview" | "Evict" => ("Admin", method, vec![message]),
+        "PutObject" | "GetObject" => ("Store", method, vec![message]),
+        _ if method.contains("Object") => ("Objects", method, vec![message]),
+        _ => ("Store", method, vec![message]),
     };
     let path: PathAndQuery = format!("/forebay.v1.{service}/{method}").parse().unwrap();
-    let mut request = raw.request(stream::iter([message]), &raw.session, &new_call().to_le_bytes());
+    let mut request = raw.request(stream::iter(messages), &raw.session, &new_call().to_le_bytes());
     request.set_timeout(Duration::from_millis(500));
     let mut client = tonic::client::Grpc::new(raw.channel.clone());
     raw.runtime.block_on(async move {

@@ -2,6 +2,7 @@
 
 mod access;
 mod along;
+mod bulk;
 mod fuzzed;
 mod hostile;
 mod limits;

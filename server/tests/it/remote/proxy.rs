@@ -15,6 +15,8 @@ struct Weather {
     deaf: AtomicBool,
     /// How many bytes of the server's are let through before the connection is cut; none when it is not to be.
     cut_after: AtomicU64,
+    /// The same of the client's.
+    cut_after_sent: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
     /// How many bytes came by, of both.
     carried: AtomicU64,
@@ -32,7 +34,11 @@ impl Proxy {
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let weather = Arc::new(Weather { cut_after: AtomicU64::new(NEVER), ..Weather::default() });
+        let weather = Arc::new(Weather {
+            cut_after: AtomicU64::new(NEVER),
+            cut_after_sent: AtomicU64::new(NEVER),
+            ..Weather::default()
+        });
         let of = weather.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -87,6 +93,18 @@ impl Proxy {
     pub(crate) fn cut_after(&self, bytes: u64) {
         self.weather.cut_after.store(bytes, Ordering::SeqCst);
     }
+
+    /// Cuts the connection once the client has said so many bytes more.
+    pub(crate) fn cut_after_sent(&self, bytes: u64) {
+        self.weather.cut_after_sent.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Whether a cut that was asked for has not come yet.
+    pub(crate) fn is_cut_ahead(&self) -> bool {
+        [&self.weather.cut_after, &self.weather.cut_after_sent]
+            .iter()
+            .any(|after| after.load(Ordering::SeqCst) != NEVER)
+    }
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: bool) {
@@ -94,16 +112,15 @@ fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: b
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         let mut let_through = read;
         weather.carried.fetch_add(read as u64, Ordering::SeqCst);
-        if of_server {
-            if weather.deaf.load(Ordering::SeqCst) {
-                continue;
-            }
-            let left = weather.cut_after.load(Ordering::SeqCst);
-            if left != NEVER {
-                let_through = read.min(usize::try_from(left).unwrap());
-                let rest = left - let_through as u64;
-                weather.cut_after.store(if let_through < read { NEVER } else { rest }, Ordering::SeqCst);
-            }
+        if of_server && weather.deaf.load(Ordering::SeqCst) {
+            continue;
+        }
+        let cut_after = if of_server { &weather.cut_after } else { &weather.cut_after_sent };
+        let left = cut_after.load(Ordering::SeqCst);
+        if left != NEVER {
+            let_through = read.min(usize::try_from(left).unwrap());
+            let rest = left - let_through as u64;
+            cut_after.store(if let_through < read { NEVER } else { rest }, Ordering::SeqCst);
         }
         if to.write_all(&buffer[..let_through]).is_err() || let_through < read {
             break;

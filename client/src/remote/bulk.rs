@@ -1,0 +1,166 @@
+//! Writes that are large and are sent: in pieces, as calls of `Bulk`.
+//!
+//! A piece is with the transport as it was made; nothing on the way copies it. The transport sends as much as the server has room
+//! for, and the rest when it has taken that.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use tonic::body::Body;
+use tonic::codec::{Codec, Streaming};
+use tonic::codegen::Service;
+use tonic::codegen::http::{HeaderValue, Method, Request as HttpRequest, Uri, Version, header};
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use super::line::Line;
+use super::writing::{SHORT_BYTES, sized, write_of};
+use super::{Again, Link, Remote};
+use crate::changes::Changes;
+use crate::error::{Error, Result};
+use crate::frames::{Framed, Framing, bytes_for_frames};
+use crate::wire::{self, MESSAGE_BYTES_MAX, new_call, proto};
+
+const PATH: &str = "/forebay.v1.Bulk/Write";
+/// The number of `BulkPiece.frame`.
+const FRAME: u32 = 3;
+/// Before each message: that it is not packed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// A write that goes in pieces.
+pub(super) struct Bulk {
+    link: Link,
+    name: u128,
+    pieces: Pieces,
+}
+
+impl Bulk {
+    /// In bytes.
+    pub(super) fn length(&self) -> usize {
+        self.pieces.left
+    }
+
+    pub(super) async fn send(self) -> Result<proto::WriteReply> {
+        let Bulk { link, name, pieces } = self;
+        let time = link.options.call_time_max;
+        link.call(name, pieces, time, Again::Always, &Line::bulk_write).await
+    }
+}
+
+impl Remote {
+    /// Changes as a call of `Bulk`; none where they are small, or their values are not sent.
+    pub(super) fn bulk(&self, changes: &Changes<'_>) -> Result<Option<Bulk>> {
+        self.check_open()?;
+        let (link, is_local) = (&self.link, self.neighbour.is_some() || self.slabs.is_some());
+        if is_local || link.bulk_bytes_max == 0 || bytes_for_frames(changes) < SHORT_BYTES {
+            return Ok(None);
+        }
+        let (mut message, framed) = Framing::message(changes, &link.buffers, &link.packing);
+        if framed.bytes > link.bulk_bytes_max {
+            let (bytes, most) = (framed.bytes, link.bulk_bytes_max);
+            let message = format!(
+                "the changes bring {bytes} bytes and the server takes {most} at once; make fewer of them at once"
+            );
+            return Err(Error::input("TooLarge", message));
+        }
+        let name = new_call();
+        wire::name_inserts(&mut message, name);
+        let message = sized(message, link.message_bytes_max)?;
+        Ok(Some(Bulk { link: link.clone(), name, pieces: Pieces::new(message, framed) }))
+    }
+}
+
+/// What is sent, in pieces of which each is a message or a part of one; cheap to clone.
+#[derive(Clone, Debug)]
+struct Pieces {
+    parts: VecDeque<Bytes>,
+    left: usize,
+}
+
+impl Pieces {
+    fn new(changes: proto::Changes, framed: Framed) -> Self {
+        let first =
+            proto::BulkPiece { write: Some(write_of(changes)), bytes: framed.bytes, ..Default::default() };
+        let mut head = BytesMut::with_capacity(PREFIX_BYTES + first.encoded_len());
+        put_prefix(&mut head, first.encoded_len());
+        first.encode_raw(&mut head);
+        let mut parts = VecDeque::from([head.freeze()]);
+        for frame in framed.frames {
+            parts.push_back(before(&frame));
+            parts.push_back(frame);
+        }
+        let left = parts.iter().map(Bytes::len).sum();
+        Pieces { parts, left }
+    }
+}
+
+fn put_prefix(into: &mut BytesMut, length: usize) {
+    into.put_u8(0);
+    into.put_u32(length as u32); // messages are bounded
+}
+
+/// What stands before a frame to make a message of it.
+fn before(frame: &Bytes) -> Bytes {
+    let mut field = BytesMut::with_capacity(16);
+    encode_key(FRAME, WireType::LengthDelimited, &mut field);
+    encode_varint(frame.len() as u64, &mut field);
+    let mut whole = BytesMut::with_capacity(PREFIX_BYTES + field.len());
+    put_prefix(&mut whole, field.len() + frame.len());
+    whole.put(field);
+    whole.freeze()
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let part = self.parts.pop_front();
+        self.left -= part.as_ref().map_or(0, Bytes::len);
+        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left as u64)
+    }
+}
+
+impl Line {
+    /// Sends a write in pieces.
+    async fn bulk_write(mut self, request: Request<Pieces>) -> Result<Response<proto::WriteReply>, Status> {
+        let (metadata, _, pieces) = request.into_parts();
+        let mut request = HttpRequest::new(Body::new(pieces));
+        (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
+        *request.uri_mut() = Uri::from_static(PATH);
+        *request.headers_mut() = metadata.into_headers();
+        request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let broken = |error: tonic::transport::Error| Status::from_error(error.into());
+        std::future::poll_fn(|context| self.bulk.poll_ready(context)).await.map_err(broken)?;
+        let response = self.bulk.call(request).await.map_err(broken)?;
+        if let Some(status) = Status::from_header_map(response.headers())
+            && status.code() != Code::Ok
+        {
+            return Err(status);
+        }
+        let (status, body) = (response.status(), response.into_body());
+        let decoder = ProstCodec::<proto::WriteReply, proto::WriteReply>::default().decoder();
+        let mut answers = Streaming::new_response(decoder, body, status, None, Some(MESSAGE_BYTES_MAX));
+        let answer = answers.message().await?.ok_or_else(|| Status::internal("a write without an answer"))?;
+        answers.trailers().await?; // whether it went well stands behind it
+        Ok(Response::new(answer))
+    }
+}
