@@ -298,5 +298,5 @@ fn a_coordinator_removes_only_sockets_that_it_gave_out() {
 fn a_folder_too_long_for_sockets_is_refused() {
     let folder = Path::new("/tmp").join("x".repeat(100));
     let refused = LocalLauncher::new("program", folder).unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
 }
