@@ -2,18 +2,20 @@
 
 import concurrent.futures
 import json
+import threading
 
 import pytest
 
 from forebay.inference import (
     InstanceRefusedError,
     NoInstanceError,
+    RequestError,
     Rollouts,
     Rotation,
     Sampling,
     ServerInstance,
 )
-from instances import ENGINES, FOUR, LONG, engine, when_it_makes_tokens  # noqa: F401
+from instances import ENGINES, FOUR, GENERATE, LONG, engine, when_it_makes_tokens  # noqa: F401
 from publishing import PEFT, Versions, template
 from standins import token_of
 
@@ -65,6 +67,7 @@ def test_what_is_under_way_ends_with_its_adapter_while_the_next_one_serves(engin
         check(made, versions)
         check(asked.result(), versions)
     assert asked.result().version.number == 1 and len(asked.result().tokens) == LONG.max_tokens
+    assert rotation.wait_for(lambda: not rotation.states()[0].is_retiring, 10)
     assert list(standin.adapters) == [f"solver-{versions.version(2).label}"]
     assert standin.tensors == base and not {"/pause", "/pause_generation"} & set(standin.paths())
 
@@ -119,3 +122,44 @@ def test_an_answer_of_another_adapter_is_refused(served, versions, engine):
     standin.on_post_inference_v1_generate = of_the_base
     with pytest.raises(InstanceRefusedError, match="'base' answered"):
         Rollouts(rotation, attempts=1).generate([1], sampling=Sampling(max_tokens=1))
+
+
+def test_whoever_has_an_answer_does_not_wait_for_the_old_adapter_to_be_unloaded(engine, served, versions):
+    standin, instance = served
+    rotation = Rotation([instance])
+    rotation.update(versions[1])
+    began, may_unload = when_it_makes_tokens(standin), threading.Event()
+    path = {"vllm": "/v1/unload_lora_adapter", "sglang": "/unload_lora_adapter"}[engine]
+    original = standin.route
+
+    def slow(verb, called, query, body, how):
+        if called == path:
+            assert may_unload.wait(4)  # less than the time of a call
+        return original(verb, called, query, body, how)
+
+    standin.route = slow
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(Rollouts(rotation).generate, [1], sampling=LONG)
+        assert began.wait(10)
+        assert rotation.update(versions[2]) == {"one": None}
+        check(asked.result(), versions)
+        assert len(standin.adapters) == 2 and not may_unload.is_set() and rotation.states()[0].is_retiring
+        may_unload.set()
+    assert rotation.wait_for(lambda: not rotation.states()[0].is_retiring, 10)
+    assert list(standin.adapters) == [f"solver-{versions.version(2).label}"]
+
+
+def test_an_adapter_stays_loaded_where_the_request_was_to_blame(engine, served, versions, tmp_path):
+    standin_type, server_type = ENGINES[engine]
+    other = standin_type(template(tmp_path / "other"))
+    rotation = Rotation([served[1], ServerInstance(server_type(other.url, name="two"), adapter="solver")])
+    rotation.update(versions[1])
+    for standin in (served[0], other):
+        standin.fail(GENERATE[engine], 500)
+    with pytest.raises(RequestError):
+        Rollouts(rotation).generate([1], sampling=FOUR)
+    assert all(state.is_in_rotation and not state.is_retiring for state in rotation.states())
+    for _ in range(3):
+        check(Rollouts(rotation, attempts=1).generate([1], sampling=FOUR), versions)
+    assert [len(standin.adapters) for standin in (served[0], other)] == [1, 1]
+    other.stop()

@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import gc
+import math
 import pathlib
 import threading
+import types
 import weakref
 
 import pytest
@@ -14,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 from forebay.inference import (  # noqa: E402
     InstanceRefusedError,
+    InstanceTimeoutError,
     Rollouts,
     Rotation,
     Sampling,
@@ -26,6 +29,8 @@ from forebay.inference import (  # noqa: E402
     read_publication,
     write_checkpoint,
 )
+from forebay import InputError  # noqa: E402
+from forebay.inference import local  # noqa: E402
 from forebay.inference.local import LocalInstance, sample  # noqa: E402
 from forebay.trainer import AdamW, Base, DirectoryStateStore, PolicyGradient, Trainer  # noqa: E402
 from standin_sglang import Sglang  # noqa: E402
@@ -106,6 +111,68 @@ def test_a_model_answers_with_the_version_that_it_holds(states):
     assert Rollouts(rotation).generate([1], sampling=FOUR).stamp == {
         "policy_version": 4, "weights": trainer.weight_fingerprint(),
     }  # fmt: skip
+
+
+class Fixed(torch.nn.Module):
+    """A model whose next token does not depend on the tokens before."""
+
+    def __init__(self, shares):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.log(torch.tensor(shares)))
+
+    def forward(self, input_ids, use_cache):
+        return types.SimpleNamespace(logits=self.logits.expand(1, input_ids.shape[1], -1))
+
+
+@pytest.mark.parametrize(
+    "top_p, temperature, shares",
+    [
+        (1.0, 1.0, [0.1, 0.5, 0.1, 0.3]), (0.7, 1.0, [0, 0.625, 0, 0.375]), (0.85, 1.0, [0.1 / 0.9, 0.5 / 0.9, 0, 0.3 / 0.9]),
+        (0.45, 1.0, [0, 1, 0, 0]), (0.01, 1.0, [0, 1, 0, 0]), (0.8, 0.0, [0, 1, 0, 0]),
+    ],
+)  # fmt: skip
+def test_tokens_are_drawn_of_the_likeliest_that_have_top_p_together(top_p, temperature, shares):
+    torch.manual_seed(1)
+    sampling = Sampling(max_tokens=400, top_p=top_p, temperature=temperature)
+    tokens, logprobs, _ = sample(Fixed([0.1, 0.5, 0.1, 0.3]), (0,), sampling)
+    for token, logprob in zip(tokens, logprobs):
+        if temperature > 0:
+            wanted = shares[token] or shares[{0: 2, 2: 0}[token]]  # of two that are as likely either may be left out
+            assert logprob == pytest.approx(math.log(wanted), abs=1e-5)
+    assert len(set(tokens)) == sum(share > 0 for share in shares)
+
+
+def test_what_a_model_here_does_not_know_of_sampling_is_refused(states):
+    trainer = moved(Trainer(qwen(), optimizer=AdamW(lr=0.05)))
+    rotation = Rotation([LocalInstance(trainer.model)])
+    rotation.update(published(states, trainer))
+    for sampling in (Sampling(extra={"top_k": 5}), Sampling(top_p=0.0), Sampling(top_p=1.5)):
+        with pytest.raises(InputError, match="extra|top_p"):
+            Rollouts(rotation).generate([1], sampling=sampling)
+    assert rotation.states()[0].is_in_rotation and rotation.states()[0].requests == 0
+    known = LocalInstance(trainer.model, generate=lambda model, prompt, sampling: ([sampling.extra["top_k"]], [-0.5], "stop"))
+    rotation = Rotation([known])
+    rotation.update(published(states, trainer))
+    assert Rollouts(rotation).generate([1], sampling=Sampling(extra={"top_k": 5})).tokens == (5,)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_model_here_answers_in_time_or_says_so(states, is_own, monkeypatch):
+    trainer = moved(Trainer(qwen(), optimizer=AdamW(lr=0.05)))
+    slow = lambda model, prompt, sampling: sample(model, prompt, sampling)
+    rotation = Rotation([LocalInstance(trainer.model, generate=slow if is_own else None)])
+    rotation.update(published(states, trainer))
+    made = []
+
+    def monotonic():
+        made.append(1)
+        return float(len(made))  # a second passes whenever somebody looks
+
+    monkeypatch.setattr(local, "time", types.SimpleNamespace(monotonic=monotonic))
+    with pytest.raises(InstanceTimeoutError, match="no answer within"):
+        Rollouts(rotation).generate([1], sampling=Sampling(max_tokens=64), timeout_s=3.0 if not is_own else 0.5)
+    assert rotation.states()[0].is_in_rotation
+    assert is_own or 2 <= len(made) <= 8
 
 
 def test_a_request_keeps_its_model_and_the_next_gets_the_new_one(states):

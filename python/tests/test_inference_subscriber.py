@@ -1,6 +1,7 @@
 """A subscriber keeps instances at the latest version of a key: what is damaged is passed over, what failed is tried again."""
 
 import json
+import os
 import shutil
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 
 from forebay import CorruptError, InputError
 from forebay.inference import (
+    DirectoryTakenError,
     NoInstanceError,
     PublicationError,
     Rollouts,
@@ -130,6 +132,9 @@ DAMAGED = {
     "another layout": lambda: told(2, layout="0" * 64),
     "beyond the end": lambda: told(2, tensors=[{"name": "a", "dtype": "float32", "shape": [1 << 40], "offset": 0}]),
     "before the beginning": lambda: told(2, tensors=[{"name": "a", "dtype": "float32", "shape": [8], "offset": -8}]),
+    "a shape of texts": lambda: told(2, tensors=[{"name": "a", "dtype": "float32", "shape": ["8"], "offset": 0}]),
+    "an offset that is none": lambda: told(2, tensors=[{"name": "a", "dtype": "float32", "shape": [8], "offset": None}]),
+    "a type that is a list": lambda: told(2, tensors=[{"name": "a", "dtype": ["float32"], "shape": [8], "offset": 0}]),
     "another type": lambda: told(2, tensors=[{"name": "a", "dtype": "int8", "shape": [8], "offset": 0}]),
 }
 
@@ -154,12 +159,53 @@ def test_a_damaged_version_is_passed_over_and_the_one_before_serves(store, rotat
     assert subscriber.failure is None
 
 
+def test_whatever_a_store_brings_about_is_counted_and_the_next_version_is_served(store, rotation, subscriber):
+    original, asked = store.get, []
+
+    def get(key, version=None):
+        asked.append(version)
+        if len(asked) == 1:
+            raise TypeError("unsupported operand")
+        return original(key, version)
+
+    store.get = get
+    store.publish(payloads(1))
+    assert rotation.wait_for(lambda: isinstance(subscriber.failure, TypeError), TIMEOUT_S)
+    store.publish(payloads(2))
+    subscriber.wait(2, timeout_s=TIMEOUT_S)
+    assert subscriber.failures == 1 and subscriber.failure is None and asked == [1, 2]
+
+
+def test_a_directory_has_one_subscriber_and_the_next_one_when_that_has_ended(store, rotation, subscriber, versions, tmp_path):
+    options = dict(template=versions.template, directory=subscriber.directory, retry_s=0.05)
+    store.publish(payloads(1))
+    subscriber.wait(1, timeout_s=TIMEOUT_S)
+    with pytest.raises(DirectoryTakenError, match=f"process {os.getpid()}"):
+        Subscriber(store, "checker/weights", rotation, **options).start()
+    there = sorted(path.name for path in subscriber.directory.iterdir())
+    assert there == [versions.version(1).label]  # nothing of it was removed
+    subscriber.close()
+    with Subscriber(store, "solver/weights", rotation, **options) as next_one:
+        store.publish(payloads(2))
+        next_one.wait(2, timeout_s=TIMEOUT_S)
+
+
+def test_what_a_killed_subscriber_had_begun_to_write_is_removed(store, rotation, versions, tmp_path):
+    directory = tmp_path / "left"
+    (directory / ".writing-abc").mkdir(parents=True)
+    (directory / ".writing-abc" / "model.safetensors").write_bytes(b"half")
+    with Subscriber(store, "solver/weights", rotation, template=versions.template, directory=directory) as subscriber:
+        store.publish(payloads(1))
+        subscriber.wait(1, timeout_s=TIMEOUT_S)
+        assert [path.name for path in directory.iterdir()] == [versions.version(1).label]
+
+
 def test_old_versions_are_removed_from_the_directory(store, subscriber, versions):
     for number in range(1, 6):
         store.publish(payloads(number))
         subscriber.wait(number, timeout_s=TIMEOUT_S)
-    there = sorted(Version.of_label(path.name).number for path in subscriber.directory.iterdir())
-    assert there == [4, 5]
+    there = lambda: sorted(Version.of_label(path.name).number for path in subscriber.directory.iterdir())
+    assert subscriber.rotation.wait_for(lambda: there() == [4, 5], TIMEOUT_S), there()
 
 
 # Files

@@ -72,9 +72,12 @@ def test_the_first_instance_of_a_version_loads_twice_and_the_others_once(engine,
     assert [standin.loads for standin in standins] == [2, 1, 1]
 
 
+NO_LABEL = dict.fromkeys(("vllm", "sglang"), "/update_weight_version")
 FAULTS = {
     "pause refused": (PAUSE, 500, InstanceRefusedError, True),
     "dies at the pause": (PAUSE, "die", InstanceUnreachableError, True),
+    "no label refused": (NO_LABEL, 500, InstanceRefusedError, True),
+    "dies at no label": (NO_LABEL, "die", InstanceUnreachableError, True),
     "load refused": (LOAD, 500, InstanceRefusedError, False),
     "dies in the load": (LOAD, "die", InstanceUnreachableError, False),
     "half loaded and says so": (LOAD, "half and 500", InstanceRefusedError, False),

@@ -20,6 +20,7 @@ from forebay.trainer import (  # noqa: E402
     RankLostError,
     Ranks,
     RanksDifferError,
+    TornWeightsError,
 )
 from forebay.trainer import ranks as module  # noqa: E402
 from ranks import begin, make, run, share  # noqa: E402
@@ -214,6 +215,110 @@ def joined(rank, world):
 def test_joining_makes_ranks_equal_and_keeps_no_gradient_of_other_weights(tmp_path):
     found = run(tmp_path, 2, joined)
     assert found[0] == found[1] and found[0][3].version == 2 and found[0][3].rows == 8
+
+
+class Fading:
+    """The ranks as rank 1 of two sees them, of which the other one is lost when some of its buffers have come."""
+
+    rank, world = 1, 2
+
+    def __init__(self, other, buffers, error=RankLostError("another rank has died")):
+        self.other, self.left, self.error = other, buffers, error
+
+    def exchange(self, told):
+        own = {"version": self.other.version, "updates": self.other.updates, "weights": self.other.weight_fingerprint()}
+        return [{**told, "own": own}, told]
+
+    def broadcast(self, tensor, source):
+        if not self.left:
+            raise self.error
+        self.left -= 1
+        name = sorted(name for name in self.other._buffers() if name != "gradient")[self.count]
+        tensor.copy_(self.other._buffers()[name])
+        self.count += 1
+
+    count = 0
+
+
+@pytest.mark.parametrize("error", [RankLostError("another rank has died"), KeyboardInterrupt()])
+def test_a_rank_whose_joining_is_interrupted_is_torn_and_trains_and_publishes_nothing(tmp_path, error):
+    states = DirectoryStateStore(tmp_path)
+    other, trainer = make(seed=1), make(seed=2)
+    batch = share(0, 2)[0]
+    other.accumulate(batch, claim="a")
+    other.commit()
+    trainer.restore(whole := {name: payload for name, payload in make(seed=3).state().items()})
+    with pytest.raises(type(error)):
+        trainer.join(Fading(other, 2, error))
+    calls = [
+        lambda: trainer.publish(states, "weights"), trainer.commit, lambda: trainer.accumulate(batch, claim="b"), trainer.state,
+        lambda: trainer.add(torch.zeros((), requires_grad=True), 1.0), trainer.weights, trainer.weight_fingerprint, trainer.adopt,
+        lambda: trainer.suspend(states, "state"), lambda: trainer.save_pretrained(tmp_path / "saved"), lambda: trainer.load(tmp_path),
+        lambda: trainer.logprobs(batch),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(TornWeightsError, match="torn"):
+            call()
+    assert not list(tmp_path.iterdir())
+    trainer.join(Fading(other, 100))  # with whole weights of another rank it is whole
+    assert bits(trainer) == {**bits(other), **{name: bits(trainer)[name] for name in ("gradient", "counters")}}
+    with pytest.raises(type(error)):
+        trainer.join(Fading(make(seed=4), 2, error))
+    trainer.restore(whole)  # and with a state
+    assert trainer.weight_fingerprint() == make(seed=3).weight_fingerprint() and trainer.ranks is not None
+
+
+def test_an_update_that_is_interrupted_leaves_weights_that_are_not_published(tmp_path, monkeypatch):
+    trainer = make()
+    accumulate(trainer, 0, 1)
+    kept = {name: type(payload)(payload.dtype, payload.shape, payload.memory.clone()) for name, payload in trainer.state().items()}
+    step = trainer.optimizer.step
+    monkeypatch.setattr(trainer.optimizer, "step", lambda *arguments: (step(*arguments), (_ for _ in ()).throw(KeyboardInterrupt()))[0])
+    with pytest.raises(KeyboardInterrupt):
+        trainer.commit()
+    with pytest.raises(TornWeightsError, match="an update"):
+        trainer.publish(DirectoryStateStore(tmp_path), "weights")
+    monkeypatch.undo()
+    trainer.restore(kept)
+    again = make()
+    accumulate(again, 0, 1)
+    assert trainer.commit() == again.commit() and bits(trainer) == bits(again)
+
+
+def torn(rank, world):
+    """A rank that cannot commit says so to the other, instead of letting it wait."""
+    trainer = make(ranks=Ranks(timeout_s=60))
+    accumulate(trainer, rank, world)
+    if rank == 1:
+        trainer._torn = "a test tore them"
+    began = time.monotonic()
+    with pytest.raises(TornWeightsError if rank == 1 else forebay.StateError, match="torn"):
+        trainer.commit()
+    with pytest.raises(forebay.StateError, match="torn.*take a rank whose weights are whole"):
+        trainer.join(trainer.ranks, source=1)
+    trainer.join(trainer.ranks)
+    return time.monotonic() - began, trainer.weight_fingerprint(), len(trainer.claims)
+
+
+def test_a_rank_that_cannot_commit_keeps_no_other_waiting_and_gives_nobody_its_weights(tmp_path):
+    first, second = run(tmp_path, 2, torn)
+    assert first[1] == second[1] and first[0] < 30 and second[0] < 30
+    assert first[2] > 0 and second[2] == 0
+
+
+def suspended_alone(rank, world, path):
+    trainer = make(ranks=Ranks(timeout_s=60))
+    accumulate(trainer, rank, world)
+    if rank == 1:
+        trainer.suspend(DirectoryStateStore(path), "state")
+    began = time.monotonic()
+    with pytest.raises(forebay.StateError, match="suspended"):
+        trainer.commit()
+    return time.monotonic() - began
+
+
+def test_a_suspended_rank_says_so_to_those_that_commit(tmp_path):
+    assert max(run(tmp_path, 2, suspended_alone, tmp_path / "states")) < 30
 
 
 def suspended(rank, world, path, is_suspended):

@@ -109,12 +109,6 @@ impl KeptObjects {
         drop(all); // with nothing locked: it takes the locks of the store
     }
 
-    /// How many versions it fills, and how many it holds.
-    pub fn counts(&self) -> (usize, usize) {
-        let inner = lock(&self.inner);
-        (inner.fillings.len(), inner.leases.len())
-    }
-
     /// A version that it fills.
     ///
     /// # Errors

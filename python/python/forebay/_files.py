@@ -11,7 +11,9 @@ from contextlib import contextmanager
 
 from .errors import InputError
 
-__all__ = ["directory_made_whole", "sync_directory"]
+__all__ = ["directory_made_whole", "remove_abandoned", "sync_directory"]
+
+_UNFINISHED = ".writing-"
 
 
 @contextmanager
@@ -21,7 +23,7 @@ def directory_made_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]
     if path.exists():
         raise InputError(f"{path} exists; weights are written to a directory that does not, such as one a version")
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = pathlib.Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
+    made = pathlib.Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=path.parent))
     try:
         yield made
         for file in made.rglob("*"):
@@ -35,6 +37,12 @@ def directory_made_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]
         shutil.rmtree(made, ignore_errors=True)
         raise
     sync_directory(path.parent)
+
+
+def remove_abandoned(directory: pathlib.Path) -> None:
+    """Removes what processes that were killed had begun to write. For whoever knows that nobody else writes there."""
+    for path in directory.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_directory(directory: str | os.PathLike[str]) -> None:

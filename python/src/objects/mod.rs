@@ -1,4 +1,4 @@
-//! Objects: large state under keys, in versions. What Python sees of them is in `python/forebay/objects.py`; here are the calls
+//! Objects: large state under keys, in versions. What Python sees of them is in `python/forebay/objects/`; here are the calls
 //! under it.
 //!
 //! Bytes come in as pieces that nobody can change, which Python has copied; they are summed up and put where they belong without

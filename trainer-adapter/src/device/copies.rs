@@ -26,6 +26,20 @@ pub struct CopyRange {
     pub length: usize,
 }
 
+impl CopyRange {
+    /// Refuses a copy that does not lie in both memories: a bug of the caller inside this crate.
+    pub(super) fn check(self, device_length: usize, host_length: usize) {
+        let Self { device_offset, host_offset, length } = self;
+        assert!(lies_in(device_offset, length, device_length), "a copy lies in its buffer");
+        assert!(lies_in(host_offset, length, host_length), "a copy lies in its host memory");
+    }
+}
+
+/// Whether so many values from an offset on lie among so many, however large the numbers are.
+pub(super) fn lies_in(offset: usize, length: usize, of: usize) -> bool {
+    offset.checked_add(length).is_some_and(|end| end <= of)
+}
+
 /// A device with copies that run beside its arithmetic.
 pub trait Copies: Device {
     /// A flat run of f32 in host memory that copies go to and from.

@@ -75,7 +75,8 @@ pub enum GroupError {
         /// Why.
         reason: String,
     },
-    /// The update was not made, and the gradient is gone (it was not finite). The group is active with an empty cache.
+    /// The update was not made, and the gradient is gone (it was not finite). The group is active with an empty cache, and its newest
+    /// version may still have what was in it: [`super::ProcessGroup::save`] first, and then return the claims.
     #[error("no update of {agent:?} was made: {reason}; its {} claims are out of the cache", claims.len())]
     NotApplied {
         /// The agent.
@@ -93,6 +94,24 @@ pub enum GroupError {
         /// Claims whose gradient is in no state.
         lost: Vec<ClaimId>,
         /// What happened.
+        #[source]
+        source: StatesError,
+    },
+    /// Whether a version was committed is not known: neither the commit nor a look after it was answered. All processes have ended. Nothing
+    /// may be returned yet, or it could be trained on twice: as soon as the states answer again, [`super::ProcessGroup::create`] the
+    /// group anew, and return what [`super::Ledger::lost_of`] its ledger and `claims` gives.
+    #[error(
+        "whether version {version} of the state of {agent:?} was committed is not known; create the group again and return those of \
+         {} claims that its ledger does not have", claims.len()
+    )]
+    Unknown {
+        /// The agent.
+        agent: String,
+        /// The version that is there or not.
+        version: u64,
+        /// Claims whose gradient is in that version if it is there, and in no state otherwise.
+        claims: Vec<ClaimId>,
+        /// What the commit failed with.
         #[source]
         source: StatesError,
     },
@@ -125,11 +144,12 @@ impl GroupError {
             | Self::NotStarted { .. }
             | Self::RankLost { .. }
             | Self::NotApplied { .. }
+            | Self::Unknown { .. }
             | Self::States { .. } => ErrorKind::State,
         }
     }
 
-    /// Claims whose gradient was lost with this error: return their rows.
+    /// Claims whose gradient was lost with this error: return their rows. None of [`Self::Unknown`], which says what to do instead.
     pub fn lost(&self) -> &[ClaimId] {
         match self {
             Self::RankLost { lost, .. } | Self::States { lost, .. } => lost,

@@ -89,8 +89,17 @@ impl Fleet {
 
     /// Tells the scheduler, and hands out what it decides.
     fn handle(&self, decided: &mut Decided, event: Event) -> Result<(), SchedulerError> {
-        let now_ms = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        for decision in decided.scheduler.handle(event, now_ms)? {
+        let decisions = decided.scheduler.handle(event, self.now_ms())?;
+        self.hand_out(decided, decisions);
+        Ok(())
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn hand_out(&self, decided: &mut Decided, decisions: Vec<Decision>) {
+        for decision in decisions {
             let (agent, order) = match decision {
                 Decision::Start { agent, turn, placement, .. } => (agent, Order::Start(turn, placement)),
                 Decision::Suspend { agent, .. } => (agent, Order::Suspend),
@@ -99,7 +108,16 @@ impl Fleet {
             decided.orders.insert(agent, order);
         }
         self.shared.changed.notify_all();
-        Ok(())
+    }
+
+    /// Nobody carries out what is decided of this agent any more.
+    fn withdraw(&self, agent: &str) {
+        let mut decided = self.lock();
+        decided.orders.remove(agent);
+        // The agent is one of the fleet's, so the scheduler knows it.
+        if let Ok(decisions) = decided.scheduler.withdraw(agent, self.now_ms()) {
+            self.hand_out(&mut decided, decisions);
+        }
     }
 
     /// Says that the agent has work, and waits for its turn.
@@ -107,6 +125,8 @@ impl Fleet {
         let mut decided = self.lock();
         // Whose turn it is again already has told of its work before: to tell once more would be more work than there is.
         if !matches!(decided.orders.get(agent), Some(Order::Start(..))) {
+            // What was said of a turn that is over, or of nodes that may have joined since.
+            decided.orders.remove(agent);
             self.handle(&mut decided, Event::Work { agent: agent.to_owned() })?;
         }
         loop {
@@ -158,12 +178,14 @@ impl FleetMember {
     ///
     /// # Errors
     /// What `work` fails with, and what [`ProcessGroup::resume`] and [`ProcessGroup::suspend`] do: [`GroupError::lost`] says which
-    /// claims are to be returned, and the call can be made again.
+    /// claims are to be returned, and the call can be made again. [`GroupError::Scheduler`] where no node is left that could hold the
+    /// agent: call again once one has joined.
     pub fn run(
         &mut self,
         mut work: impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
     ) -> Result<(), GroupError> {
         let agent = self.group.agent().to_owned();
+        let _running = Running { fleet: &self.fleet, agent: &agent };
         loop {
             let (turn, placement) = self.fleet.wait_for_turn(&agent, self.demand)?;
             let mut turn = InTurn { fleet: &self.fleet, group: &mut self.group, turn, is_told: false };
@@ -176,12 +198,24 @@ impl FleetMember {
     }
 
     /// Leaves the fleet with its group.
-    ///
-    /// # Errors
-    /// [`GroupError::Scheduler`].
-    pub fn leave(self) -> Result<ProcessGroup, GroupError> {
-        self.fleet.lock().scheduler.remove(self.group.agent())?;
-        Ok(self.group)
+    pub fn leave(self) -> ProcessGroup {
+        let Self { fleet, group, .. } = self;
+        fleet.withdraw(group.agent());
+        // Withdrawn, it has no turn; and it is one of the fleet's.
+        let _ = fleet.lock().scheduler.remove(group.agent());
+        group
+    }
+}
+
+/// An agent whose thread does what is decided of it. However it ends, nothing is decided any more that nobody would do.
+struct Running<'a> {
+    fleet: &'a Fleet,
+    agent: &'a str,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.fleet.withdraw(self.agent);
     }
 }
 

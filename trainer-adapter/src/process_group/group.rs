@@ -220,10 +220,6 @@ impl ProcessGroup {
         let mut members = std::mem::take(&mut self.members);
         let end = |member: &mut Member| if is_killed { member.kill() } else { member.end(limit) };
         let exits = members.iter_mut().map(end).collect();
-        // A rank that was killed could not delete its socket.
-        for member in members.iter().filter(|member| !member.address.is_empty()) {
-            let _ = std::fs::remove_file(&member.address);
-        }
         self.observer.reached(Boundary::Ended);
         exits
     }

@@ -26,8 +26,15 @@ pub struct RankPlace {
     pub node: String,
     /// The device that is this rank's alone within the group.
     pub device: DeviceId,
-    /// A folder of this node in which ranks of a group find each other's sockets; short, since a socket's path has 107 bytes.
-    pub folder: PathBuf,
+    /// Where rank 0 listens for the others, on its node. The coordinator has given this path out and removes it again, and no other.
+    pub socket: PathBuf,
+}
+
+impl RankPlace {
+    /// Whether this rank listens for others.
+    pub(super) fn listens(&self) -> bool {
+        self.rank == 0 && self.world > 1
+    }
 }
 
 /// Bytes in order between coordinator and rank; it ends when either process does.
@@ -112,7 +119,7 @@ pub trait Launcher: Send + Sync {
     /// What the system says.
     fn spawn(&self, place: &RankPlace) -> io::Result<Launched>;
 
-    /// The folder of [`RankPlace::folder`] on a node.
+    /// A folder of the node for [`RankPlace::socket`]; short, since a socket's path has 107 bytes and its name up to 23 of them.
     fn folder(&self, node: &str) -> PathBuf;
 }
 

@@ -20,17 +20,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::launcher::{Launched, Launcher, RankPlace, RankProcess};
+use super::member::SOCKET_BYTES_MAX;
 use crate::scheduler::DeviceId;
 
-/// A socket's path has 107 bytes; its name is a process's number.
-const FOLDER_BYTES_MAX: usize = 107 - "/4194304.socket".len();
+/// A socket's path has 107 bytes.
+const FOLDER_BYTES_MAX: usize = 107 - 1 - SOCKET_BYTES_MAX;
 
 const AGENT: &str = "FOREBAY_RANK_AGENT";
 const RANK: &str = "FOREBAY_RANK";
 const WORLD: &str = "FOREBAY_RANK_WORLD";
 const NODE: &str = "FOREBAY_RANK_NODE";
 const DEVICE: &str = "FOREBAY_RANK_DEVICE";
-const FOLDER: &str = "FOREBAY_RANK_FOLDER";
+const SOCKET: &str = "FOREBAY_RANK_SOCKET";
 
 /// Starts ranks as children of this process, all from one program.
 #[derive(Debug)]
@@ -99,9 +100,9 @@ impl Launcher for LocalLauncher {
         if let Some(variable) = &self.device_variable {
             command.env(variable, &place.device.0);
         }
-        let RankPlace { agent, rank, world, node, device, folder } = place;
+        let RankPlace { agent, rank, world, node, device, socket } = place;
         command.env(AGENT, agent).env(RANK, rank.to_string()).env(WORLD, world.to_string());
-        command.env(NODE, node).env(DEVICE, &device.0).env(FOLDER, folder);
+        command.env(NODE, node).env(DEVICE, &device.0).env(SOCKET, socket);
         let child = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn()?;
         Ok(Launched { process: Box::new(LocalProcess::new(child)?), link: Box::new(link) })
     }
@@ -186,7 +187,7 @@ pub(super) fn this_process() -> io::Result<Option<(RankPlace, UnixStream)>> {
         world: number(WORLD)?,
         node: text(NODE)?,
         device: DeviceId(text(DEVICE)?),
-        folder: text(FOLDER)?.into(),
+        socket: text(SOCKET)?.into(),
     };
     let link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     Ok(Some((place, link)))

@@ -1,12 +1,16 @@
 //! One rank as the coordinator sees it: its process, its link, and what it took of the state.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::batch::ClaimId;
 use super::launcher::{Launched, Launcher, RankExit, RankPlace};
 use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
+
+/// The longest name that [`socket`] gives.
+pub(super) const SOCKET_BYTES_MAX: usize = "400000-ffffffff.socket".len();
 
 /// A rank whose process was started.
 pub(super) struct Member {
@@ -19,8 +23,8 @@ pub(super) struct Member {
     /// Whether its cache has changed since.
     pub(super) is_changed: bool,
     pub(super) load_times: LoadTimes,
-    /// Where others connect.
-    pub(super) address: String,
+    /// Where it was told to listen for the others.
+    socket: Option<PathBuf>,
     exit: Option<RankExit>,
 }
 
@@ -33,9 +37,10 @@ pub(super) struct Fault {
 impl Member {
     pub(super) fn spawn(launcher: &dyn Launcher, place: &RankPlace) -> io::Result<Self> {
         let launched = launcher.spawn(place)?;
-        let (caches, kept_claims, load_times, address) = Default::default();
+        let (caches, kept_claims, load_times) = Default::default();
         let (rank, is_changed, exit) = (place.rank, false, None);
-        Ok(Self { rank, launched, caches, kept_claims, is_changed, load_times, address, exit })
+        let socket = place.listens().then(|| place.socket.clone());
+        Ok(Self { rank, launched, caches, kept_claims, is_changed, load_times, socket, exit })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -51,10 +56,7 @@ impl Member {
         let limited = self.launched.link.set_time_limit(Some(limit));
         limited.map_err(|error| self.fault(error))?;
         match Answer::read(self.launched.link.as_mut()).map_err(|error| self.broken(&error))? {
-            Answer::Hello { protocol, rank, address, .. }
-                if protocol == PROTOCOL_VERSION && rank == self.rank =>
-            {
-                self.address = address;
+            Answer::Hello { protocol, rank, .. } if protocol == PROTOCOL_VERSION && rank == self.rank => {
                 Ok(())
             }
             Answer::Hello { protocol, rank, .. } => Err(self.fault(format!(
@@ -105,6 +107,10 @@ impl Member {
         let (code, signal) = ended.unwrap_or((None, None));
         let exit = RankExit { rank, pid, code, signal };
         self.exit = Some(exit);
+        // A rank that was killed could not remove its socket. The path is one that was given out, whatever the rank has made of it.
+        if let Some(socket) = self.socket.take() {
+            let _ = std::fs::remove_file(socket);
+        }
         exit
     }
 
@@ -118,10 +124,17 @@ pub(super) fn place(
     agent: &str,
     (rank, world): (usize, usize),
     placement: &crate::scheduler::Placement,
-    folder: PathBuf,
+    socket: &Path,
 ) -> RankPlace {
-    let (agent, node) = (agent.to_owned(), placement.node.clone());
-    RankPlace { agent, rank, world, node, device: placement.devices[rank].clone(), folder }
+    let (agent, node, socket) = (agent.to_owned(), placement.node.clone(), socket.to_owned());
+    RankPlace { agent, rank, world, node, device: placement.devices[rank].clone(), socket }
+}
+
+/// A path in the folder that no other start of this machine is given.
+pub(super) fn socket(folder: &Path) -> PathBuf {
+    static STARTS: AtomicU32 = AtomicU32::new(0);
+    let start = STARTS.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{:x}-{start:x}.socket", std::process::id()))
 }
 
 /// Calls each member on a thread of its own and gives the results in the order of the ranks.

@@ -2,8 +2,8 @@
 //!
 //! | kind | command | answer (kind + 16) |
 //! | --- | --- | --- |
-//! | 0 | | hello: protocol, rank, process, address for the other ranks; unasked, first |
-//! | 1 | load: key, version, parts, address of rank 0 | loaded: policy version, claims, times |
+//! | 0 | | hello: protocol, rank, process; unasked, first |
+//! | 1 | load: key, version, parts | loaded: policy version, claims, times |
 //! | 2 | accumulate: a micro-batch | accumulated: rows, tokens, times |
 //! | 3 | apply | applied: the step's report |
 //! | 4 | stage: whether the trainer too, name of the cache's part | staged: policy version, claims, parts |
@@ -21,7 +21,7 @@ use crate::trainer::StepReport;
 const PROTOCOL: [u8; 4] = *b"FBPG";
 
 /// What hello says; a rank of another version is refused.
-pub(super) const PROTOCOL_VERSION: u64 = 1;
+pub(super) const PROTOCOL_VERSION: u64 = 2;
 
 /// The longest message. A micro-batch is tokens and a few numbers each; gradients and weights never go this way.
 pub(super) const MESSAGE_BYTES_MAX: u64 = 1 << 30;
@@ -36,8 +36,6 @@ pub(super) enum Command {
         version: u64,
         /// Names of the parts whose cached gradients this rank takes.
         caches: Vec<String>,
-        /// Where rank 0 listens; empty for rank 0 itself.
-        first: String,
     },
     /// Train on a micro-batch.
     Accumulate(MicroBatch),
@@ -52,7 +50,7 @@ pub(super) enum Command {
 /// What a rank says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
-    Hello { protocol: u64, rank: usize, pid: u32, address: String },
+    Hello { protocol: u64, rank: usize, pid: u32 },
     Loaded { policy_version: u64, claims: Vec<ClaimId>, times: LoadTimes },
     Accumulated { rows: u64, tokens: u64, compute_us: u64 },
     Applied { policy_version: u64, weights_sha256: String, report: StepReport },
@@ -75,11 +73,10 @@ impl Command {
     pub(super) fn write(&self, link: &mut (impl Write + ?Sized)) -> Result<()> {
         let mut to = Encoder::default();
         let kind = match self {
-            Self::Load { key, version, caches, first } => {
+            Self::Load { key, version, caches } => {
                 to.text(key);
                 to.word(*version);
                 to.list(caches, |to, cache| to.text(cache));
-                to.text(first);
                 1
             }
             Self::Accumulate(batch) => {
@@ -101,12 +98,7 @@ impl Command {
         let (kind, body) = read_frame(&mut &mut *link, PROTOCOL, MESSAGE_BYTES_MAX)?;
         let mut from = Decoder(&body);
         let command = match kind {
-            1 => Self::Load {
-                key: from.text()?,
-                version: from.word()?,
-                caches: from.list(Decoder::text)?,
-                first: from.text()?,
-            },
+            1 => Self::Load { key: from.text()?, version: from.word()?, caches: from.list(Decoder::text)? },
             2 => Self::Accumulate(MicroBatch::get(&mut from)?),
             3 => Self::Apply,
             4 => Self::Stage { trainer: from.word()? != 0, cache: from.text()? },
@@ -127,11 +119,10 @@ impl Answer {
 
     fn put(&self, to: &mut Encoder) -> u8 {
         match self {
-            Self::Hello { protocol, rank, pid, address } => {
+            Self::Hello { protocol, rank, pid } => {
                 to.word(*protocol);
                 to.count(*rank);
                 to.word(u64::from(*pid));
-                to.text(address);
                 16
             }
             Self::Loaded { policy_version, claims, times } => {
@@ -181,7 +172,6 @@ impl Answer {
                 protocol: from.word()?,
                 rank: from.count()?,
                 pid: from.word()?.try_into().map_err(|_| invalid("a process number is too large"))?,
-                address: from.text()?,
             },
             17 => Self::Loaded {
                 policy_version: from.word()?,

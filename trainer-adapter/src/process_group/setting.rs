@@ -25,7 +25,7 @@ use super::launcher::RankExit;
 use super::life::Life;
 use super::member::{Fault, Member, side_by_side};
 use super::message::Command;
-use crate::states::{Staged, StatesError};
+use crate::states::{Staged, StatesError, Version, Which};
 
 /// The part that is the ledger.
 pub(super) const LEDGER: &str = "ledger";
@@ -51,8 +51,8 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// [`GroupError::RankLost`] if a rank was lost on the way: the group is suspended with what is left.
-    /// [`GroupError::States`] if nothing could be set: the group is suspended as its newest version says. [`GroupError::Life`] unless
-    /// it is active.
+    /// [`GroupError::States`] if nothing could be set: the group is suspended as its newest version says. [`GroupError::Unknown`] if
+    /// nobody can say whether it was set. [`GroupError::Life`] unless it is active.
     pub fn suspend(&mut self) -> Result<SuspendReport, GroupError> {
         self.expect(Life::Active, "suspend")?;
         let began = Instant::now();
@@ -82,7 +82,7 @@ impl ProcessGroup {
     /// Ranks were lost: keeps what the others have, and ends them. `asked` are claims that were being accumulated.
     ///
     /// # Errors
-    /// [`GroupError::RankLost`], unless the loss could not even be kept: [`GroupError::States`].
+    /// [`GroupError::RankLost`], unless the loss could not even be kept: [`GroupError::States`], [`GroupError::Unknown`].
     pub(super) fn lose(&mut self, faults: Vec<Fault>, asked: &BTreeSet<ClaimId>) -> Result<(), GroupError> {
         self.go(Life::Suspending);
         let exits = self.kill(&faults);
@@ -107,7 +107,7 @@ impl ProcessGroup {
     /// What there is to say once the group has no processes any more.
     fn conclude(
         &mut self,
-        outcome: Result<Vec<Fault>, StatesError>,
+        outcome: Result<Vec<Fault>, NotSet>,
         asked: &BTreeSet<ClaimId>,
         exits: &[RankExit],
     ) -> Result<(), GroupError> {
@@ -115,17 +115,21 @@ impl ProcessGroup {
             self.current.accumulated.iter().chain(&self.current.applied).chain(asked).collect();
         let (agent, lost) = (self.agent.clone(), self.kept.lost_of(known));
         self.current = self.kept.clone();
-        let faults = outcome.map_err(|source| {
-            let (agent, lost) = (agent.clone(), lost.clone());
-            GroupError::States { agent, lost, source }
-        })?;
+        let faults = match outcome {
+            Ok(faults) => faults,
+            Err(NotSet::Refused(source)) => return Err(GroupError::States { agent, lost, source }),
+            Err(NotSet::Unknown(source)) => {
+                let version = self.version + 1;
+                return Err(GroupError::Unknown { agent, version, claims: lost, source });
+            }
+        };
         let Some(Fault { rank, reason }) = faults.into_iter().next() else { return Ok(()) };
         let exit = exits.iter().find(|exit| exit.rank == rank).copied();
         Err(GroupError::RankLost { agent, rank, reason, exit, lost })
     }
 
     /// Makes what is left the next version. Gives all ranks that are lost, those that were lost before first.
-    fn set(&mut self, mut faults: Vec<Fault>) -> Result<Vec<Fault>, StatesError> {
+    fn set(&mut self, mut faults: Vec<Fault>) -> Result<Vec<Fault>, NotSet> {
         self.observer.reached(Boundary::Setting);
         let mut said = self.collect(&mut faults);
         if let Some(policy_version) = said.iter().map(|said| said.policy_version).max() {
@@ -161,7 +165,7 @@ impl ProcessGroup {
         said
     }
 
-    fn commit(&mut self, draft: Draft) -> Result<(), StatesError> {
+    fn commit(&mut self, draft: Draft) -> Result<(), NotSet> {
         let Draft { ledger, policy_version, mut parts, caches, is_new } = draft;
         if !is_new {
             return Ok(());
@@ -170,8 +174,13 @@ impl ProcessGroup {
         self.observer.reached(Boundary::AllStaged);
         self.version = match self.states.commit(&self.agent, self.version, &parts) {
             Ok(version) => version,
-            // The disk may have failed behind the moment that made it a version.
-            Err(error) => self.committed(&parts).ok_or(error)?,
+            // The disk, or the way there, may have failed behind the moment that made it a version.
+            Err(error) => match self.committed(&parts) {
+                Ok(Some(version)) => version,
+                Ok(None) => return Err(error.into()),
+                Err(_) if error.leaves_all_as_it_was() => return Err(error.into()),
+                Err(_) => return Err(NotSet::Unknown(error)),
+            },
         };
         self.observer.reached(Boundary::Committed);
         for (member, held) in self.members.iter_mut().zip(caches) {
@@ -182,10 +191,24 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// The number of the newest version if it is made of exactly these parts.
-    fn committed(&self, parts: &[Staged]) -> Option<u64> {
-        let newest = self.newest().ok().flatten()?;
-        let is_ours = newest.parts.iter().map(|part| &part.staged).eq(parts);
-        (is_ours && newest.number > self.version).then_some(newest.number)
+    /// The number of the next version, if it is there and made of exactly these parts.
+    fn committed(&self, parts: &[Staged]) -> Result<Option<u64>, StatesError> {
+        let next = self.states.find(&self.agent, Which::Exact(self.version + 1))?;
+        let is_ours = |version: &Version| version.parts.iter().map(|part| &part.staged).eq(parts);
+        Ok(next.filter(is_ours).map(|version| version.number))
+    }
+}
+
+/// Why there is no next version, as far as is known.
+enum NotSet {
+    /// There is none.
+    Refused(StatesError),
+    /// There may be one: neither the commit nor a look after it was answered.
+    Unknown(StatesError),
+}
+
+impl From<StatesError> for NotSet {
+    fn from(error: StatesError) -> Self {
+        Self::Refused(error)
     }
 }

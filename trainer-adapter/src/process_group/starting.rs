@@ -8,7 +8,7 @@ use super::boundary::Boundary;
 use super::error::GroupError;
 use super::group::ProcessGroup;
 use super::life::Life;
-use super::member::{Fault, Member, place, side_by_side};
+use super::member::{Fault, Member, place, side_by_side, socket};
 use super::message::{Answer, Command, LoadTimes};
 use super::setting::CACHE;
 use crate::scheduler::Placement;
@@ -54,9 +54,9 @@ impl ProcessGroup {
 
     fn try_start(&mut self, placement: &Placement, version: Option<&Version>) -> Result<StartReport, Fault> {
         let began = Instant::now();
-        let world = self.options.world;
+        let (world, socket) = (self.options.world, socket(&self.launcher.folder(&placement.node)));
         for rank in 0..world {
-            let place = place(&self.agent, (rank, world), placement, self.launcher.folder(&placement.node));
+            let place = place(&self.agent, (rank, world), placement, &socket);
             let spawned = Member::spawn(self.launcher.as_ref(), &place);
             self.members.push(spawned.map_err(|error| Fault { rank, reason: error.to_string() })?);
             self.observer.reached(Boundary::Spawned);
@@ -93,12 +93,9 @@ impl ProcessGroup {
             let own = caches.iter().skip(member.rank).step_by(world);
             (member.caches, member.is_changed) = (own.map(|&part| part.to_owned()).collect(), false);
         }
-        let (key, first) = (self.agent.clone(), self.members[0].address.clone());
-        let limit = self.options.start_limit;
-        let loaded = all(side_by_side(&mut self.members, |rank, member| {
-            let first = if rank == 0 { String::new() } else { first.clone() };
-            let caches = member.caches.clone();
-            let load = Command::Load { key: key.clone(), version: number, caches, first };
+        let (key, limit) = (self.agent.clone(), self.options.start_limit);
+        let loaded = all(side_by_side(&mut self.members, |_, member| {
+            let load = Command::Load { key: key.clone(), version: number, caches: member.caches.clone() };
             match member.ask(&load, limit)? {
                 Answer::Loaded { policy_version, claims, times } => {
                     (member.load_times, member.kept_claims) = (times, claims.clone());

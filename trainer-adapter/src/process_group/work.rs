@@ -109,14 +109,15 @@ impl ProcessGroup {
         Ok(update)
     }
 
-    /// Says that the claims that were applied are written down as consumed: the state need not name them any more. The next
-    /// version is the first that does not.
+    /// Says that the claims whose gradient is in the weights of the newest version are written down as consumed: the state need not name
+    /// them any more. The next version is the first that does not. Claims of an update that no version has stay, as
+    /// [`Self::save`] comes first.
     ///
     /// # Errors
     /// [`GroupError::Life`] unless the group is active.
     pub fn settle(&mut self) -> Result<(), GroupError> {
         self.expect(Life::Active, "settle")?;
-        self.current.applied.clear();
+        self.current.applied.retain(|claim| !self.kept.applied.contains(claim));
         Ok(())
     }
 

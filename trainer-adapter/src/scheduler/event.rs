@@ -83,7 +83,8 @@ pub enum Decision {
         /// Its turn.
         turn: Turn,
     },
-    /// The agent waits, and since a node was lost no node could hold it even if it were empty.
+    /// The agent waits, and since a node was lost no node could hold it even if it were empty. It is started if one joins that can;
+    /// whoever does not wait for that withdraws it.
     Unplaceable {
         /// The agent.
         agent: String,

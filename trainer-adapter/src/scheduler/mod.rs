@@ -126,11 +126,21 @@ impl Scheduler {
         if self.agents.contains_key(agent) {
             return Err(SchedulerError::KnownAgent { agent: name() });
         }
-        if !self.nodes.values().any(|node| Room::empty(node).fit(demand).is_some()) {
+        if !self.is_placeable(demand) {
             return Err(SchedulerError::Unplaceable { agent: name(), demand });
         }
         self.agents.insert(name(), Agent::new(demand));
         Ok(())
+    }
+
+    /// An agent has nothing to do and no process, whatever was told of it before: it does not wait, and has no room. For whoever carries
+    /// out the decisions about an agent and stops doing so.
+    ///
+    /// # Errors
+    /// [`SchedulerError::UnknownAgent`].
+    pub fn withdraw(&mut self, agent: &str, now_ms: u64) -> Result<Vec<Decision>, SchedulerError> {
+        self.agent_mut(agent)?.phase = Phase::Idle;
+        Ok(self.start_waiting(now_ms))
     }
 
     /// Removes an agent that has no turn.
@@ -152,7 +162,7 @@ impl Scheduler {
     pub fn handle(&mut self, event: Event, now_ms: u64) -> Result<Vec<Decision>, SchedulerError> {
         let mut decisions = Vec::new();
         match event {
-            Event::Work { agent } => self.work(&agent)?,
+            Event::Work { agent } => decisions.extend(self.work(&agent)?),
             Event::Done { agent, turn, more } => {
                 decisions.extend(self.done(&agent, turn, more, now_ms)?);
             }
@@ -237,12 +247,14 @@ impl Scheduler {
             }
         }
         ended.iter().for_each(|agent| self.wait(agent));
-        let unplaceable = |name: &&str| {
-            let demand = self.agents[*name].demand;
-            !self.nodes.values().any(|node| Room::empty(node).fit(demand).is_some())
-        };
+        let unplaceable = |name: &&str| !self.is_placeable(self.agents[*name].demand);
         let waiting = self.waiting().into_iter().filter(unplaceable);
         waiting.map(|agent| Decision::Unplaceable { agent: agent.to_owned() }).collect()
+    }
+
+    /// Whether some node could hold it if it were empty.
+    fn is_placeable(&self, demand: Demand) -> bool {
+        self.nodes.values().any(|node| Room::empty(node).fit(demand).is_some())
     }
 
     /// Puts an agent at the end of the queue.

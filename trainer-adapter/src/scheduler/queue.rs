@@ -8,13 +8,20 @@ use super::node::{DeviceId, Node, Placement, Room};
 use super::{Scheduler, SchedulerError};
 
 impl Scheduler {
-    pub(super) fn work(&mut self, agent: &str) -> Result<(), SchedulerError> {
-        match &mut self.agent_mut(agent)?.phase {
+    /// There is something to do: the agent waits, and is told where it would wait for a node that is gone.
+    pub(super) fn work(&mut self, agent: &str) -> Result<Option<Decision>, SchedulerError> {
+        let entry = self.agent_mut(agent)?;
+        let demand = entry.demand;
+        match &mut entry.phase {
             Phase::Idle => self.wait(agent),
             Phase::Waiting(_) => {}
-            Phase::Placed(placed) => placed.more = true,
+            Phase::Placed(placed) => {
+                placed.more = true;
+                return Ok(None);
+            }
         }
-        Ok(())
+        let is_told = !self.is_placeable(demand);
+        Ok(is_told.then(|| Decision::Unplaceable { agent: agent.to_owned() }))
     }
 
     /// A micro-batch is done: the agent stays, or leaves.

@@ -76,6 +76,11 @@ pub enum StatesError {
 }
 
 impl StatesError {
+    /// Whether a commit that fails so has certainly changed nothing.
+    pub(crate) fn leaves_all_as_it_was(&self) -> bool {
+        matches!(self, Self::Name { .. } | Self::Conflict { .. } | Self::NotStaged { .. })
+    }
+
     /// Says what was done to which path.
     pub(super) fn io(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

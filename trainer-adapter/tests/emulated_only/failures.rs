@@ -40,6 +40,28 @@ fn break_first(libraries: &CudaLibraries) {
     }
 }
 
+#[allow(unsafe_code, reason = "calls of the emulation")]
+fn blas_handles(libraries: &CudaLibraries) -> i32 {
+    // SAFETY: as above.
+    unsafe {
+        let library = libloading::Library::new(&libraries.driver[0]).unwrap();
+        let handles = library.get::<unsafe extern "C" fn() -> i32>("emulation_blas_handles").unwrap()();
+        std::mem::forget(library);
+        handles
+    }
+}
+
+/// The thread that drops a device last may be one that has never used it.
+#[test]
+fn a_device_that_is_dropped_by_another_thread_gives_back_what_its_libraries_have() {
+    let libraries = apart("dropped");
+    let device =
+        CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
+    assert_eq!(blas_handles(&libraries), 1);
+    std::thread::spawn(move || drop(device)).join().unwrap();
+    assert_eq!(blas_handles(&libraries), 0);
+}
+
 /// FX-71: whatever order a process sees its GPUs in, and whichever of them, an identity names the same one.
 #[test]
 fn a_gpu_is_the_same_in_every_order() {

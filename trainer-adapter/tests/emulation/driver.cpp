@@ -358,18 +358,28 @@ CALL nvrtcGetCUBIN(void*, char* image) {
 }
 
 struct Blas {
+    Context* context;
     void* stream;
 };
 
+static int blas_handles = 0;
+
 CALL cublasCreate_v2(void** handle) {
     GUARDED
-    *handle = new Blas();
+    *handle = new Blas{bound, nullptr};
+    ++blas_handles;
     return SUCCESS;
 }
+// What a handle has of the device is freed in the context that is bound.
 CALL cublasDestroy_v2(void* handle) {
+    GUARDED
+    if (((Blas*)handle)->context != bound) return INVALID_CONTEXT;
     delete (Blas*)handle;
+    --blas_handles;
     return SUCCESS;
 }
+// For tests: handles that were not destroyed.
+CALL emulation_blas_handles() { return blas_handles; }
 CALL cublasSetStream_v2(void* handle, void* stream) {
     ((Blas*)handle)->stream = stream;
     return SUCCESS;

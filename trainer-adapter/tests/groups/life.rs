@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_trainer_adapter::ErrorKind;
 use forebay_trainer_adapter::process_group::{
-    BatchOutcome, Boundary, GroupError, GroupOptions, Life, LocalLauncher, ProcessGroup,
+    BatchOutcome, Boundary, GroupError, GroupOptions, Launched, Launcher, Life, LocalLauncher, ProcessGroup,
+    RankPlace,
 };
 
 use crate::budget;
 use crate::program::{
-    BATCHES, RANK_BYTES, VISIBLE, batches, expected_sha256, group, kept_sha256, launcher, order_kill,
+    BATCHES, RANK, RANK_BYTES, VISIBLE, batches, expected_sha256, group, kept_sha256, launcher, order_kill,
     placement, states,
 };
 use crate::training::Training;
@@ -26,7 +28,7 @@ fn counted(folder: &Path, world: usize, rank_bytes: u64, device_bytes: u64) -> P
     for rank in 0..world {
         budget::make(&folder.join("devices"), &format!("a-{rank}"), device_bytes);
     }
-    let launcher = launcher(folder).variable(RANK_BYTES, rank_bytes.to_string());
+    let launcher = launcher(folder, RANK).variable(RANK_BYTES, rank_bytes.to_string());
     let options = GroupOptions { world, ..GroupOptions::default() };
     ProcessGroup::create("solver", options, Arc::new(launcher), states(folder)).unwrap()
 }
@@ -222,9 +224,13 @@ fn a_rank_that_does_not_answer_in_time_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let options =
         GroupOptions { command_limit: std::time::Duration::from_millis(300), ..GroupOptions::default() };
-    let mut group =
-        ProcessGroup::create("solver", options, Arc::new(launcher(folder.path())), states(folder.path()))
-            .unwrap();
+    let mut group = ProcessGroup::create(
+        "solver",
+        options,
+        Arc::new(launcher(folder.path(), RANK)),
+        states(folder.path()),
+    )
+    .unwrap();
     let pid = group.activate(&placement("a", 1)).unwrap().pids[0];
     order_kill(folder.path(), "rank0", Boundary::BatchReceived, crate::program::HANG);
     let error = group.accumulate(&batches("solver", 0)[..1]).unwrap_err();
@@ -244,7 +250,7 @@ fn a_rank_has_its_device_by_name_whatever_its_process_sees() {
         budget::make(&devices, device, 1_000);
     }
     // The only device that the process sees is its own, so its ordinal there is 0 on either.
-    let launcher = launcher(folder.path()).variable(RANK_BYTES, "700").device_variable(VISIBLE);
+    let launcher = launcher(folder.path(), RANK).variable(RANK_BYTES, "700").device_variable(VISIBLE);
     let options = GroupOptions::default();
     let mut group =
         ProcessGroup::create("solver", options, Arc::new(launcher), states(folder.path())).unwrap();
@@ -256,9 +262,41 @@ fn a_rank_has_its_device_by_name_whatever_its_process_sees() {
     assert_eq!(used, [0, 700]);
 }
 
+/// Has ranks listen elsewhere than where they were told to.
+struct Wayward(LocalLauncher, PathBuf);
+
+impl Launcher for Wayward {
+    fn spawn(&self, place: &RankPlace) -> io::Result<Launched> {
+        self.0.spawn(&RankPlace { socket: self.1.clone(), ..place.clone() })
+    }
+
+    fn folder(&self, node: &str) -> PathBuf {
+        self.0.folder(node)
+    }
+}
+
+#[test]
+fn a_coordinator_removes_only_sockets_that_it_gave_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    let options = GroupOptions { world: 2, ..GroupOptions::default() };
+    let create = |launcher: Arc<dyn Launcher>| {
+        ProcessGroup::create("solver", options.clone(), launcher, states(folder.path())).unwrap()
+    };
+    let start = |launcher, rank: &str| {
+        order_kill(folder.path(), rank, Boundary::Got, 0);
+        let error = create(launcher).activate(&placement("a", 2)).unwrap_err();
+        assert!(matches!(error, GroupError::NotStarted { .. }), "{error}");
+    };
+    start(Arc::new(Wayward(launcher(folder.path(), RANK), elsewhere.clone())), "rank0");
+    assert!(elsewhere.exists(), "what a rank that was killed has made in a place of its own");
+    start(Arc::new(launcher(folder.path(), RANK)), "rank0");
+    assert_eq!(fs::read_dir(folder.path().join("sockets")).unwrap().count(), 0);
+}
+
 #[test]
 fn a_folder_too_long_for_sockets_is_refused() {
     let folder = Path::new("/tmp").join("x".repeat(100));
     let refused = LocalLauncher::new("program", folder).unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
 }

@@ -5,11 +5,13 @@
 mod common;
 
 mod budget;
+mod commits;
 mod fleet;
 mod kills;
 mod life;
 mod losses;
 mod program;
+mod scarce;
 mod states;
 mod training;
 

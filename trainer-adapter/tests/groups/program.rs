@@ -32,6 +32,9 @@ pub(crate) const VISIBLE: &str = "FOREBAY_TEST_VISIBLE";
 /// In a file that orders a death: not to die, but to do nothing any more.
 pub(crate) const HANG: u32 = u32::MAX;
 
+/// The program of a rank.
+pub(crate) const RANK: &str = "program::rank";
+
 pub(crate) const STEPS: u64 = 2;
 pub(crate) const BATCHES: usize = 5;
 
@@ -92,7 +95,7 @@ impl Recipe for TestRecipe {
     }
 }
 
-fn new_trainer() -> Trainer<CpuDevice> {
+pub(crate) fn new_trainer() -> Trainer<CpuDevice> {
     Trainer::new(&CpuDevice::inline(), shaken_policy(&ragged_config(), 3), TrainerOptions::default()).unwrap()
 }
 
@@ -108,10 +111,11 @@ fn rank() {
     let _ = serve_local_rank(&states, &mut recipe, &observer);
 }
 
-pub(crate) fn launcher(folder: &Path) -> LocalLauncher {
+/// Starts ranks of this test binary's program of that name.
+pub(crate) fn launcher(folder: &Path, program: &str) -> LocalLauncher {
     LocalLauncher::new(std::env::current_exe().unwrap(), folder.join("sockets"))
         .unwrap()
-        .arguments(["--exact", "program::rank", "--ignored"])
+        .arguments(["--exact", program, "--ignored"])
         .variable(FOLDER, folder)
 }
 
@@ -121,7 +125,7 @@ pub(crate) fn states(folder: &Path) -> Arc<FileStates> {
 
 pub(crate) fn group(folder: &Path, agent: &str, world: usize) -> ProcessGroup {
     let options = GroupOptions { world, ..GroupOptions::default() };
-    ProcessGroup::create(agent, options, Arc::new(launcher(folder)), states(folder)).unwrap()
+    ProcessGroup::create(agent, options, Arc::new(launcher(folder, RANK)), states(folder)).unwrap()
 }
 
 pub(crate) fn placement(node: &str, world: usize) -> Placement {
@@ -184,6 +188,6 @@ fn coordinator() {
     let observer = observer(&folder, "coordinator");
     let states = FileStates::open(folder.join("states")).unwrap().observed(observer.clone());
     let options = GroupOptions { world, ..GroupOptions::default() };
-    let group = ProcessGroup::create("solver", options, Arc::new(launcher(&folder)), Arc::new(states));
+    let group = ProcessGroup::create("solver", options, Arc::new(launcher(&folder, RANK)), Arc::new(states));
     Training::new(group.unwrap().observed(observer), &folder, "solver").run();
 }

@@ -17,8 +17,8 @@ Invariants
 - A response's version is what its instance said or was seen to have, never what was meant to be there.
 - What happens to one instance concerns no other, but that they compare checksums.
 
-Read in this order: ``version``, ``instance``, ``publication`` and ``checkpoint``, ``rotation``, ``rollouts``, ``subscriber``; then
-``server`` (the order of calls), ``agreement`` (checksums), ``vllm`` and ``sglang`` (the routes), ``answers`` and ``endpoint``; ``local``
+Read in this order: ``version``, ``instance``, ``publication`` and ``checkpoint``, ``rotation`` and ``lease``, ``rollouts`` with ``trial``, ``subscriber``; then
+``server`` (the order of calls), ``agreement`` (checksums), ``vllm`` and ``sglang`` (the routes), ``engine``, ``answers`` and ``endpoint``; ``local``
 for a model in this process, which alone imports torch, and is imported as ``forebay.inference.local``. Nothing of ``forebay`` imports
 this package. ``docs/inference.md`` says what it promises.
 """
@@ -26,19 +26,23 @@ this package. ``docs/inference.md`` says what it promises.
 from .agreement import Agreement
 from .checkpoint import Template, write_checkpoint
 from .errors import (
+    AnswerError,
+    DirectoryTakenError,
     InstanceError,
     InstanceRefusedError,
     InstanceTimeoutError,
     InstanceUnreachableError,
     NoInstanceError,
     PublicationError,
+    RequestError,
     StampError,
     WrongWeightsError,
 )
 from .instance import Answer, Held, Instance, ReportedSpan, Request, Sampling
+from .lease import Lease
 from .publication import Publication, PublishedTensor, read_publication
 from .rollouts import Generation, Rollouts
-from .rotation import InstanceState, Lease, Rotation
+from .rotation import InstanceState, Rotation
 from .server import Engine, ServerInstance
 from .sglang import SglangServer
 from .subscriber import Subscriber, WatchedStore
@@ -48,6 +52,8 @@ from .vllm import VllmServer
 __all__ = [
     "Agreement",
     "Answer",
+    "AnswerError",
+    "DirectoryTakenError",
     "Engine",
     "Generation",
     "Held",
@@ -64,6 +70,7 @@ __all__ = [
     "PublishedTensor",
     "ReportedSpan",
     "Request",
+    "RequestError",
     "Rollouts",
     "Rotation",
     "Sampling",

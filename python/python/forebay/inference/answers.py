@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from .endpoint import Reply
-from .errors import InstanceRefusedError
+from .errors import AnswerError
 from .instance import Answer, ReportedSpan, Request
 
-__all__ = ["chat_answer", "chat_body", "checked", "checksum_of", "spans_of", "unreadable"]
+__all__ = ["UNDOCUMENTED", "chat_answer", "chat_body", "checked", "checksum_of", "spans_of", "unreadable"]
+
+UNDOCUMENTED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What comes of reading an answer that is not as documented."""
 
 
 def chat_body(request: Request) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def chat_answer(instance: str, reply: Reply, choice: dict[str, Any], tokens: Any
                 choice.get("message"),
             ),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except UNDOCUMENTED as error:
         raise unreadable(instance, reply, error) from error
 
 
@@ -64,24 +67,24 @@ def checked(instance: str, reply: Reply, answer: Answer) -> Answer:
     tokens, at = len(answer.tokens), 0
     if len(answer.logprobs) != tokens or not all(map(math.isfinite, answer.logprobs)):
         what = f"it gave {tokens} tokens with {len(answer.logprobs)} log-probabilities, or some that are no numbers"
-        raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
+        raise AnswerError(what, instance=instance, endpoint=reply.endpoint)
     if answer.spans is None:
         return answer
     spans = tuple(span for span in answer.spans if span.end > span.start) or answer.spans[-1:]
     for span in spans:
         if span.start != at:
             what = f"its spans {[(span.start, span.end) for span in spans]} do not cover {tokens} tokens"
-            raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
+            raise AnswerError(what, instance=instance, endpoint=reply.endpoint)
         at = span.end
     if at != tokens:
         what = f"its spans end at {at}, and it gave {tokens} tokens"
-        raise InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
+        raise AnswerError(what, instance=instance, endpoint=reply.endpoint)
     return replace(answer, spans=spans)
 
 
-def unreadable(instance: str, reply: Reply, error: Exception) -> InstanceRefusedError:
+def unreadable(instance: str, reply: Reply, error: Exception) -> AnswerError:
     what = f"its answer is not as documented ({type(error).__name__}: {error}): {reply.text[:200]!r}"
-    return InstanceRefusedError(what, instance=instance, endpoint=reply.endpoint)
+    return AnswerError(what, instance=instance, endpoint=reply.endpoint)
 
 
 def checksum_of(told: Any) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from ..errors import CorruptError, RetryError, StateError, WaitTimeout
+from ..errors import CorruptError, InputError, RetryError, StateError, WaitTimeout
 
 __all__ = [
+    "AnswerError",
+    "DirectoryTakenError",
     "InstanceError",
     "InstanceRefusedError",
     "InstanceTimeoutError",
     "InstanceUnreachableError",
     "NoInstanceError",
     "PublicationError",
+    "RequestError",
     "StampError",
     "WrongWeightsError",
 ]
@@ -50,12 +53,29 @@ class InstanceRefusedError(InstanceError):
     """The instance answered that it would not, or could not."""
 
 
+class AnswerError(InstanceRefusedError):
+    """The instance answered, and its answer is not as documented. It was not used."""
+
+
+class RequestError(InputError):
+    """Two instances failed at this request in the same way, so the request is taken for the cause: change it. Neither instance is out for
+    it. What the first of them said is ``first``, what the second said is the cause (``__cause__``)."""
+
+    def __init__(self, what: str, first: InstanceError) -> None:
+        super().__init__(what)
+        self.first = first
+
+
 class WrongWeightsError(InstanceError):
     """An instance has other weights than it was told to load, or says so. It gets no request until it has been loaded anew."""
 
 
 class NoInstanceError(WaitTimeout):
     """No instance had the version that is asked for in the time that was given. The message says what each is at."""
+
+
+class DirectoryTakenError(StateError):
+    """Another subscriber writes its versions to this directory, and would remove those of this one. Give each a directory of its own."""
 
 
 class StampError(StateError):

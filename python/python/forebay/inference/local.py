@@ -8,16 +8,19 @@ an old version is free when its last request is done.
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import torch
 
+from ..errors import InputError
 from ..trainer.parameters import plain_name
 from ..trainer.subject import Subject
 from .agreement import Agreement
-from .errors import InstanceError, InstanceRefusedError, WrongWeightsError
+from .errors import InstanceError, InstanceRefusedError, InstanceTimeoutError, WrongWeightsError
 from .instance import Answer, Held, ReportedSpan, Request, Sampling
 from .publication import Publication
 
@@ -28,16 +31,21 @@ Sampled: TypeAlias = tuple[list[int], list[float], str]
 
 
 @torch.no_grad()
-def sample(model: Any, prompt: tuple[int, ...], sampling: Sampling) -> Sampled:
+def sample(model: Any, prompt: tuple[int, ...], sampling: Sampling, deadline: float | None = None) -> Sampled:
     """Draws tokens one after the other from a causal language model of ``transformers``. The log-probabilities are those of the
-    distribution that is drawn from."""
+    distribution that is drawn from.
+
+    deadline: of ``time.monotonic()``. Raises TimeoutError when it has passed, and InputError for what it does not know: ``extra``.
+    """
+    _refuse_sampling(sampling)
     device = next(model.parameters()).device
     tokens = torch.tensor([prompt], device=device)
     drawn: list[int] = []
     logprobs: list[float] = []
     for _ in range(sampling.max_tokens):
-        logits = model(input_ids=tokens, use_cache=False).logits[0, -1].float()
-        every = torch.log_softmax(logits / sampling.temperature if sampling.temperature > 0 else logits, -1)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError(f"{len(drawn)} of {sampling.max_tokens} tokens were drawn in the time that was given")
+        every = _distribution(model(input_ids=tokens, use_cache=False).logits[0, -1].float(), sampling)
         chosen = torch.multinomial(every.exp(), 1) if sampling.temperature > 0 else every.argmax().reshape(1)
         drawn.append(int(chosen))
         logprobs.append(float(every[chosen]))
@@ -47,12 +55,31 @@ def sample(model: Any, prompt: tuple[int, ...], sampling: Sampling) -> Sampled:
     return drawn, logprobs, "length"
 
 
+def _distribution(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """The log-probabilities that are drawn from: at the temperature, of the likeliest tokens that have ``top_p`` together."""
+    every = torch.log_softmax(logits / sampling.temperature if sampling.temperature > 0 else logits, -1)
+    if sampling.top_p >= 1 or sampling.temperature <= 0:
+        return every
+    ordered, places = every.sort(descending=True)
+    before = ordered.exp().cumsum(-1) - ordered.exp()
+    left_out = places[before >= sampling.top_p]  # the likeliest has nothing before it, so one stays
+    return torch.log_softmax(every.index_fill(0, left_out, -math.inf), -1)
+
+
+def _refuse_sampling(sampling: Sampling) -> None:
+    if not 0 < sampling.top_p <= 1:
+        raise InputError(f"top_p={sampling.top_p} is no share; it is above 0 and at most 1")
+    if sampling.extra:
+        raise InputError(f"a model in this process does not know {sorted(sampling.extra)}; leave extra empty, or give a generate that does")
+
+
 class LocalInstance:
     """A model in this process.
 
     subject: the model, or an adapter of one (``Base.adapter``, ``PeftBase.adapter``): what the trainer has that publishes, or one that
         is made alike.
-    generate: draws tokens: a function of the model, the prompt and the sampling. Default: ``sample``.
+    generate: draws tokens: a function of the model, the prompt and the sampling, all of whose fields are its own to honour. Its time is
+        looked at when it returns. Default: ``sample``, which looks before each token.
     """
 
     def __init__(
@@ -60,7 +87,7 @@ class LocalInstance:
         subject: torch.nn.Module | Subject,
         *,
         name: str = "local",
-        generate: Callable[[Any, tuple[int, ...], Sampling], Sampled] = sample,
+        generate: Callable[[Any, tuple[int, ...], Sampling], Sampled] | None = None,
     ) -> None:
         self.name, self._generate, self._subject = name, generate, subject
         self._label: str | None = None
@@ -79,7 +106,16 @@ class LocalInstance:
     def answer(self, request: Request, held: Held) -> Answer:
         if request.messages is not None:
             raise InstanceRefusedError("a model has no template of messages; give it tokens", instance=self.name, status=400)
-        tokens, logprobs, finish = self._generate(held.model, request.tokens, request.sampling)
+        deadline = time.monotonic() + request.timeout_s
+        try:
+            if self._generate is None:
+                tokens, logprobs, finish = sample(held.model, request.tokens, request.sampling, deadline)
+            else:
+                tokens, logprobs, finish = self._generate(held.model, request.tokens, request.sampling)
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the tokens were drawn too late")
+        except TimeoutError as error:
+            raise InstanceTimeoutError(f"no answer within {request.timeout_s:g} s: {error}", instance=self.name) from error
         spans = (ReportedSpan(0, len(tokens), held.version.label),)
         return Answer(request.tokens, tuple(tokens), tuple(logprobs), finish, spans)
 

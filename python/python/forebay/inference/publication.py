@@ -76,8 +76,7 @@ def read_publication(payloads: Mapping[str, Payload]) -> Publication:
     try:
         told = json.loads(bytes(_memory(payloads["manifest"])))
         version = Version(int(told["version"]), str(told["fingerprint"]))
-        tensors = {entry["name"]: PublishedTensor(entry["name"], entry["dtype"], tuple(entry["shape"]), entry["offset"])
-                   for entry in told["tensors"]}  # fmt: skip
+        tensors = {tensor.name: tensor for tensor in map(_tensor, told["tensors"])}
         layout = str(told["layout"])
     except (ValueError, KeyError, TypeError) as error:
         raise PublicationError(f"the manifest cannot be read: {type(error).__name__}: {error}") from error
@@ -90,6 +89,17 @@ def read_publication(payloads: Mapping[str, Payload]) -> Publication:
     if found != version.fingerprint:
         raise PublicationError(f"{version.label}: the weights that are stored have the fingerprint {found}; publish them again")
     return Publication(version, tensors, {name.removeprefix("weights."): payload for name, payload in weights.items()})
+
+
+def _tensor(entry: Any) -> PublishedTensor:
+    """A tensor as the manifest tells it. Raises like any conversion."""
+    name, dtype, shape, offset = entry["name"], entry["dtype"], tuple(entry["shape"]), entry["offset"]
+    if not isinstance(name, str) or not isinstance(dtype, str):
+        raise TypeError(f"{name!r} and {dtype!r} are to be texts")
+    for number in (*shape, offset):
+        if type(number) is not int:
+            raise TypeError(f"{number!r} in the place of {name!r} is to be a whole number")
+    return PublishedTensor(name, dtype, shape, offset)
 
 
 def _refuse_other_places(version: Version, tensors: Mapping[str, PublishedTensor], weights: Mapping[str, Payload]) -> None:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..errors import InputError
-from .errors import InstanceError, InstanceRefusedError, InstanceTimeoutError, StampError, WrongWeightsError
+from .errors import InstanceError, StampError, WrongWeightsError
 from .instance import Answer, Evidence, Request, Sampling
-from .rotation import Lease, Rotation
+from .lease import Lease
+from .rotation import Rotation
+from .trial import Trial, may_another
 from .version import Span, Version
 
 __all__ = ["Generation", "OnAbort", "Rollouts"]
@@ -78,7 +80,7 @@ class Rollouts:
         """The response to a prompt of tokens.
 
         Raises NoInstanceError where no instance has the version in time, InstanceError for what an instance answers to the request
-        itself, and StampError where no answer's version could be known.
+        itself, RequestError where two instances fail at it in the same way, and StampError where no answer's version could be known.
         """
         if not prompt:
             raise InputError("the prompt has no tokens; give at least one")
@@ -117,35 +119,29 @@ class Rollouts:
                 return part
 
     def _ask(self, request: Request, deadline: float) -> Generation:
-        for attempt in range(1, self.attempts + 1):
-            with self.rotation.lease(max(0.0, deadline - time.monotonic())) as lease:
-                try:
-                    left = max(0.001, deadline - time.monotonic())
-                    answer = lease.instance.answer(replace(request, timeout_s=left), lease.held)
-                    spans = _spans(lease, answer)
-                except (InstanceError, StampError) as error:
-                    if not _may_another(lease, error) or attempt == self.attempts:
-                        raise
-                    continue
-                return Generation(
-                    answer.prompt, answer.tokens, answer.logprobs, answer.finish, spans, lease.instance.name,
-                    lease.held.evidence, answer.message,
-                )  # fmt: skip
-        raise AssertionError("the last attempt returns or raises")
+        trial = Trial()
+        try:
+            for attempt in range(1, self.attempts + 1):
+                with self.rotation.lease(max(0.0, deadline - time.monotonic())) as lease:
+                    try:
+                        return _asked(lease, request, deadline)
+                    except (InstanceError, StampError) as error:
+                        if not may_another(lease, error, trial) or attempt == self.attempts:
+                            raise
+            raise AssertionError("the last attempt returns or raises")
+        finally:
+            trial.end()
 
 
-def _may_another(lease: Lease, error: InstanceError | StampError) -> bool:
-    """Whether another instance, or another time, may do better. Takes one that failed out of rotation."""
-    if isinstance(error, StampError):
-        return True
-    if isinstance(error, InstanceTimeoutError):
-        return False  # it was the request's own time
-    is_restarted = lease.held.adapter is not None and (error.status == 404 or lease.held.adapter in error.what)
-    is_refused = isinstance(error, InstanceRefusedError) and error.status is not None and error.status < 500
-    if is_refused and not is_restarted:
-        return False
-    lease.fail(error)
-    return True
+def _asked(lease: Lease, request: Request, deadline: float) -> Generation:
+    """What the instance answers, and which versions made it."""
+    left = max(0.001, deadline - time.monotonic())
+    answer = lease.instance.answer(replace(request, timeout_s=left), lease.held)
+    spans = _spans(lease, answer)
+    lease.answered()
+    return Generation(
+        answer.prompt, answer.tokens, answer.logprobs, answer.finish, spans, lease.instance.name, lease.held.evidence, answer.message
+    )
 
 
 def _spans(lease: Lease, answer: Answer) -> tuple[Span, ...]:

@@ -15,29 +15,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import InputError, StateError
 from .agreement import Agreement
 from .errors import InstanceError, InstanceTimeoutError, NoInstanceError
 from .instance import Held, Instance
+from .lease import Lease, Member
 from .publication import Publication
 from .version import Version
 
-__all__ = ["InstanceState", "Lease", "Rotation"]
-
-
-@dataclass
-class _Member:
-    instance: Instance
-    held: Held | None = None
-    is_open: bool = False
-    is_changing: bool = False
-    error: InstanceError | None = None
-    leases: dict[int, int] = field(default_factory=dict)
-    """How many requests use what it held, by identity."""
-    had: list[Version] = field(default_factory=list)
-    """Versions that it was brought to, the last ones."""
+__all__ = ["InstanceState", "Rotation"]
 
 
 @dataclass(frozen=True)
@@ -50,34 +38,8 @@ class InstanceState:
     requests: int
     error: InstanceError | None
     """Why it is out, or why it still has an older version."""
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to ask an instance for one answer."""
-
-    instance: Instance
-    held: Held
-    _rotation: Rotation
-    _member: _Member
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the instance still has, and serves, what it had when the lease began."""
-        with self._rotation._changed:
-            return self._member.held is self.held and self._member.is_open
-
-    def knows(self, version: Version) -> bool:
-        """Whether the instance was brought to this version."""
-        with self._rotation._changed:
-            return version in self._member.had
-
-    def fail(self, error: InstanceError) -> None:
-        """Takes the instance out of rotation, unless it is being changed or was since."""
-        with self._rotation._changed:
-            if self._member.held is self.held and self._member.is_open:
-                self._member.held, self._member.is_open, self._member.error = None, False, error
-                self._rotation._changed.notify_all()
+    is_retiring: bool = False
+    """Whether it is letting go of something that no request uses any more."""
 
 
 class Rotation:
@@ -93,13 +55,13 @@ class Rotation:
             raise InputError(f"the instances are called {names}; give at least one, each with a name of its own")
         self.max_lag, self.drain_timeout_s, self.agreement = max_lag, drain_timeout_s, Agreement()
         self.aim: Version | None = None
-        self._members = {instance.name: _Member(instance) for instance in instances}
+        self._members = {instance.name: Member(instance) for instance in instances}
         self._changed = threading.Condition()
 
     def states(self) -> list[InstanceState]:
         with self._changed:
             return [
-                InstanceState(name, m.held, self._may_serve(m), sum(m.leases.values()), m.error)
+                InstanceState(name, m.held, self._may_serve(m), sum(m.leases.values()), m.error, m.retiring > 0)
                 for name, m in self._members.items()
             ]
 
@@ -135,22 +97,26 @@ class Rotation:
             assert held is not None
             member.leases[id(held)] = member.leases.get(id(held), 0) + 1
         try:
-            yield Lease(member.instance, held, self, member)
+            yield Lease(member.instance, held, member, self._changed, self._retire_aside, self._serving)
         finally:
             self._give_back(member, held)
 
-    def _give_back(self, member: _Member, held: Held) -> None:
+    def _give_back(self, member: Member, held: Held) -> None:
         with self._changed:
             member.leases[id(held)] -= 1
             is_last = not member.leases[id(held)]
             if is_last:
                 del member.leases[id(held)]
             self._changed.notify_all()
-            is_done = is_last and member.held is not held
+            is_done = is_last and member.held is not held and member.doubted is not held
         if is_done:
-            self._retire(member, held)
+            self._retire_aside(member, held)
 
-    def _may_serve(self, member: _Member) -> bool:
+    def _serving(self) -> set[str]:
+        with self._changed:
+            return {name for name, member in self._members.items() if self._may_serve(member)}
+
+    def _may_serve(self, member: Member) -> bool:
         if member.held is None or not member.is_open or self.aim is None:
             return False
         version = member.held.version
@@ -213,7 +179,7 @@ class Rotation:
         with ThreadPoolExecutor(max(1, concurrency), "forebay-bring") as pool:
             return dict(zip(self._members, pool.map(brought, self._members)))
 
-    def _close(self, member: _Member, wait: bool, version: Version) -> None:
+    def _close(self, member: Member, wait: bool, version: Version) -> None:
         deadline = time.monotonic() + self.drain_timeout_s
         with self._changed:
             member.is_open = False
@@ -224,7 +190,7 @@ class Rotation:
                     raise InstanceTimeoutError(what, instance=member.instance.name, version=version.label)
                 self._changed.wait(left)
 
-    def _changed_to(self, member: _Member, before: Held | None, held: Held | None, failure: InstanceError | None) -> None:
+    def _changed_to(self, member: Member, before: Held | None, held: Held | None, failure: InstanceError | None) -> None:
         with self._changed:
             member.held, member.is_open, member.error, member.is_changing = held, held is not None, failure, False
             if held is not None and held.version not in member.had:
@@ -234,7 +200,22 @@ class Rotation:
         if is_done and before is not None:
             self._retire(member, before)
 
-    def _retire(self, member: _Member, held: Held) -> None:
+    def _retire_aside(self, member: Member, held: Held) -> None:
+        """The same on a thread of its own: whoever has an answer does not wait for what is behind it."""
+        with self._changed:
+            member.retiring += 1
+
+        def retire() -> None:
+            try:
+                self._retire(member, held)
+            finally:
+                with self._changed:
+                    member.retiring -= 1
+                    self._changed.notify_all()
+
+        threading.Thread(target=retire, name=f"forebay-retire-{member.instance.name}", daemon=True).start()
+
+    def _retire(self, member: Member, held: Held) -> None:
         """Lets the instance drop what nobody uses. One that cannot is found out by the next request or load."""
         with self._changed:
             is_same = member.held is not None and member.held.adapter == held.adapter

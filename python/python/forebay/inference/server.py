@@ -10,8 +10,8 @@ Weights are exchanged in these steps; ``vllm`` and ``sglang`` say which route is
 6. The label becomes the version's, and is read back.
 7. Resume.
 
-Where a step before 3 fails, the instance is resumed and goes on with what it has. Where a later one fails it stays paused, out of the
-rotation, until the whole of it succeeds. So each may be done again at any time.
+Where a step up to 3 fails, the instance is resumed and goes on with what it has, if it still says so. Where a later one fails it stays
+paused, out of the rotation, until the whole of it succeeds. So each may be done again at any time.
 
 An adapter is loaded beside the one before, under a name that is its version's. Nothing is paused: what is under way ends with the adapter
 that it began with, which is unloaded after that.
@@ -138,10 +138,10 @@ class ServerInstance:
                 return Held(version, "checksum")
             close(self.in_flight == "finish")
             self.engine.pause(self.in_flight)
+            self.engine.set_label(loading_label(version.label))
         except InstanceError as error:
             error.is_untouched = before is not None and self._goes_on(before)
             raise
-        self.engine.set_label(loading_label(version.label))
         evidence = self._load(publication, agreement)
         self.engine.set_label(version.label)
         said = self.engine.label()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .answers import chat_answer, chat_body, checked, checksum_of, spans_of, unreadable
-from .endpoint import Endpoint, Reply
+from .answers import UNDOCUMENTED, chat_answer, chat_body, checked, checksum_of, spans_of, unreadable
+from .endpoint import Reply
+from .engine import HttpEngine
 from .errors import InstanceRefusedError
 from .instance import Answer, InFlight, ReportedSpan, Request
 from .version import loading_label
@@ -19,28 +20,10 @@ __all__ = ["SglangServer"]
 _MODES = {"finish": "abort", "abort": "abort", "continue": "retract"}  # what is to finish has, when the rotation pauses it
 
 
-class SglangServer:
-    """A server of SGLang.
-
-    url: ``http://HOST:PORT``. name: what it is called. Default: the address.
-    key: its API key, or its admin key where it has one.
-    control_timeout_s: for a call that loads nothing. load_timeout_s: for one that does.
-    """
+class SglangServer(HttpEngine):
+    """A server of SGLang. What it is made with: ``HttpEngine``."""
 
     kind = "sglang"
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        name: str | None = None,
-        key: str | None = None,
-        control_timeout_s: float = 60.0,
-        load_timeout_s: float = 600.0,
-    ) -> None:
-        self.name = name or url
-        self.control_timeout_s, self.load_timeout_s = control_timeout_s, load_timeout_s
-        self._endpoint = Endpoint(url, name=self.name, key=key)
 
     def pause(self, in_flight: InFlight) -> None:
         self._post("/pause_generation", {"mode": _MODES[in_flight]})
@@ -107,7 +90,7 @@ class SglangServer:
             logprobs, tokens = tuple(float(entry[0]) for entry in drawn), tuple(int(entry[1]) for entry in drawn)
             finish = str((told.get("finish_reason") or {}).get("type"))
             spans = _spans(told, len(tokens))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except UNDOCUMENTED as error:
             raise unreadable(self.name, reply, error) from error
         return checked(self.name, reply, Answer(request.tokens, tokens, logprobs, finish, spans))
 
@@ -118,7 +101,7 @@ class SglangServer:
             choice = reply.member("choices")[0]
             tokens, prompt = choice["response_token_ids"], choice["prompt_token_ids"]
             spans = _spans(reply.member("metadata") or {}, len(tokens))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except UNDOCUMENTED as error:
             raise unreadable(self.name, reply, error) from error
         return chat_answer(self.name, reply, choice, tokens, prompt, spans)
 
@@ -128,10 +111,6 @@ class SglangServer:
             what = str(reply.member("message") or "it says that it failed")
             raise InstanceRefusedError(what, instance=self.name, endpoint=reply.endpoint, status=reply.status)
         return reply
-
-    def _call(self, verb: str, path: str, *, timeout_s: float | None = None, **options: Any) -> Reply:
-        timeout_s = self.control_timeout_s if timeout_s is None else timeout_s
-        return self._endpoint.call(verb, path, timeout_s=timeout_s, **options)
 
 
 def _spans(told: dict[str, Any], tokens: int) -> tuple[ReportedSpan, ...] | None:

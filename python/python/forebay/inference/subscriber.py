@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import CorruptError, Error, InputError, StateError
+from .._files import remove_abandoned
+from ..errors import CapacityError, ClosedError, Error, InputError, RetryError
 from .checkpoint import Template, write_checkpoint
+from .directory_lock import DirectoryLock
 from .errors import InstanceError, NoInstanceError
 from .publication import Publication, read_publication
 from .rotation import Rotation
@@ -33,6 +35,8 @@ __all__ = ["Subscriber", "WatchedStore"]
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _RETRY_S_MOST = 60.0
+_PASSING = (OSError, MemoryError, RetryError, CapacityError, ClosedError)
+"""What a version that could not be taken is tried again after."""
 
 
 class WatchedStore(Protocol):
@@ -77,6 +81,9 @@ class Subscriber:
         self.failure: Exception | None = None
         """Why the last version that was seen is not served by anybody, where it is not. What an instance failed at stands in the
         rotation's ``states()``."""
+        self.failures = 0
+        """How often a version was not taken, or the key could not be looked at."""
+        self._taken: DirectoryLock | None = None
         self._latest: Publication | None = None
         self._is_closed = False
         self._loading: Counter[str] = Counter()
@@ -87,6 +94,10 @@ class Subscriber:
         self._threads.extend(bring(name) for name in names)
 
     def start(self) -> Subscriber:
+        """Begins. Raises DirectoryTakenError where another subscriber writes to the directory."""
+        if self.directory is not None:
+            self._taken = DirectoryLock(self.directory)
+            remove_abandoned(self.directory)
         for thread in self._threads:
             thread.start()
         return self
@@ -98,6 +109,8 @@ class Subscriber:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        if self._taken is not None:
+            self._taken.release()
 
     def __enter__(self) -> Subscriber:
         return self.start()
@@ -126,11 +139,11 @@ class Subscriber:
                 if seen is not None:
                     self._take(seen)
                     number = seen
-            except (Error, OSError) as error:
-                self.failure = error
+            except Exception as error:  # whatever a store, or what it keeps, brings about: the next version is watched for
+                self.failure, self.failures = error, self.failures + 1
                 self.rotation.ring()
-                _LOG.warning("version %s of %r is not served: %s", seen, self.key, error)
-                if seen is not None and isinstance(error, (CorruptError, InputError, StateError)):
+                _LOG.warning("version %s of %r is not served: %s: %s", seen, self.key, type(error).__name__, error)
+                if seen is not None and not isinstance(error, _PASSING):
                     number = seen  # tomorrow it will be no better
                 else:
                     self.rotation.wait_for(lambda: self._is_closed, self.retry_s)
@@ -142,6 +155,7 @@ class Subscriber:
         self._latest, self.failure = publication, None
         self.rotation.aim_at(publication.version)
         self._remove_old()
+        self.rotation.ring()
 
     def _remove_old(self) -> None:
         if self.directory is None:

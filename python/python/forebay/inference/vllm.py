@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .answers import chat_answer, chat_body, checked, checksum_of, spans_of, unreadable
-from .endpoint import Endpoint, Reply
+from .answers import UNDOCUMENTED, chat_answer, chat_body, checked, checksum_of, spans_of, unreadable
+from .endpoint import Reply
+from .engine import HttpEngine
 from .errors import InstanceRefusedError
 from .instance import Answer, InFlight, Request
 
@@ -20,13 +21,10 @@ __all__ = ["VllmServer"]
 _MODES = {"finish": "wait", "abort": "abort", "continue": "keep"}
 
 
-class VllmServer:
-    """A server of vLLM.
+class VllmServer(HttpEngine):
+    """A server of vLLM. What it is made with: ``HttpEngine``, and
 
-    url: ``http://HOST:PORT``. name: what it is called. Default: the address.
     model: the served name of the base. Default: the first that it lists.
-    key: its API key.
-    control_timeout_s: for a call that loads nothing. load_timeout_s: for one that does, and for a pause that waits for requests.
     """
 
     kind = "vllm"
@@ -41,9 +39,7 @@ class VllmServer:
         control_timeout_s: float = 60.0,
         load_timeout_s: float = 600.0,
     ) -> None:
-        self.name = name or url
-        self.control_timeout_s, self.load_timeout_s = control_timeout_s, load_timeout_s
-        self._endpoint = Endpoint(url, name=self.name, key=key)
+        super().__init__(url, name=name, key=key, control_timeout_s=control_timeout_s, load_timeout_s=load_timeout_s)
         self._model, self._lock = model, threading.Lock()
 
     def pause(self, in_flight: InFlight) -> None:
@@ -110,7 +106,7 @@ class VllmServer:
             content = (choice.get("logprobs") or {}).get("content") or []
             logprobs = tuple(float(entry["logprob"]) for entry in content)  # near 0.20 there are texts beside them: not read
             tokens = tuple(int(token) for token in choice["token_ids"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except UNDOCUMENTED as error:
             raise unreadable(self.name, reply, error) from error
         return checked(self.name, reply, Answer(request.tokens, tokens, logprobs, str(choice.get("finish_reason")), spans))
 
@@ -133,10 +129,6 @@ class VllmServer:
 
     def _post(self, path: str, **options: Any) -> Reply:
         return self._call("POST", path, **options)
-
-    def _call(self, verb: str, path: str, *, timeout_s: float | None = None, **options: Any) -> Reply:
-        timeout_s = self.control_timeout_s if timeout_s is None else timeout_s
-        return self._endpoint.call(verb, path, timeout_s=timeout_s, **options)
 
 
 def _tokens_body(request: Request) -> dict[str, Any]:

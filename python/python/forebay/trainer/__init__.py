@@ -33,6 +33,7 @@ from .errors import (
     RanksDifferError,
     ShardedParameterError,
     SpoiledCacheError,
+    TornWeightsError,
     VersionConflictError,
 )
 from .layout import Layout
@@ -73,6 +74,7 @@ __all__ = [
     "SpoiledCacheError",
     "StateStore",
     "Subject",
+    "TornWeightsError",
     "Trainer",
     "Update",
     "VersionConflictError",

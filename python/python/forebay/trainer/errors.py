@@ -12,6 +12,7 @@ __all__ = [
     "RanksDifferError",
     "ShardedParameterError",
     "SpoiledCacheError",
+    "TornWeightsError",
     "VersionConflictError",
 ]
 
@@ -34,6 +35,11 @@ class NonFiniteGradientError(StateError):
 
 class SpoiledCacheError(StateError):
     """A micro-batch failed when part of its gradient was in the cache. ``drop()`` empties it; its rows are to be given back."""
+
+
+class TornWeightsError(StateError):
+    """A change of weights or moments was interrupted: parts of them are of before and parts of after. A stored state makes them whole
+    (``resume``, ``restore``), and so does ``join`` with the weights of another rank."""
 
 
 class VersionConflictError(StateError):

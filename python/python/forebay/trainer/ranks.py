@@ -5,7 +5,7 @@ and gives the result to all. So every rank has the same bits, each time, and sen
 reduction of the library may add in another order on another day, and on each rank in another.
 
 Every exchange ends in ``timeout_s``, with RankLostError where a rank has died or is late. The group is of no use after that; the trainer
-is as it was.
+is as it was, but for one that was taking over another rank's weights.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ __all__ = ["Ranks"]
 
 _CHUNK_ELEMENTS = 1 << 20
 """How much is added at once: what is sent, got and added stays in a processor's cache."""
+
+_UNCHANGED = "nothing was changed here: make a new group, join() it and commit again"
 
 
 class Ranks:
@@ -85,7 +87,7 @@ class Ranks:
         for start in range(0, memory.numel(), 4 * _CHUNK_ELEMENTS):
             chunk = memory[start : start + 4 * _CHUNK_ELEMENTS]
             staged = chunk.to(self._device(chunk))
-            with self._told():
+            with self._told(then="make a new group and join() it, which makes weights whole again"):
                 self._wait(distributed.broadcast(staged, group_src=source, group=self.group, async_op=True))
             if staged.data_ptr() != chunk.data_ptr():
                 chunk.copy_(staged)
@@ -106,11 +108,11 @@ class Ranks:
             raise RuntimeError("the exchange was given up")
 
     @contextmanager
-    def _told(self, what: str = "an exchange was not finished") -> Iterator[None]:
+    def _told(self, what: str = "an exchange was not finished", then: str = _UNCHANGED) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
             raise RankLostError(
-                f"{what}: another rank has died, or is more than {self.timeout_s:g} s late; nothing was changed here: make a new group, "
-                f"join() it and commit again ({str(error).splitlines()[0]})"
+                f"{what}: another rank has died, or is more than {self.timeout_s:g} s late; {then} "
+                f"({str(error).splitlines()[0]})"
             ) from error

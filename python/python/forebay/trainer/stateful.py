@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from .._fingerprint import fingerprint_of_weights
-from ..errors import InputError, StateError
+from ..errors import Error, InputError, StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
 from .counters import decoded, encoded, random_state, restore_random_state
+from .errors import LayoutError, TornWeightsError
 from .export import load_weights, save_pretrained
 from .flat import storage_bytes
 from .layout import Layout, dtype_name
@@ -37,6 +39,7 @@ class Stateful:
     max_gradient_norm: float | None
     ranks: Ranks | None
     _is_suspended: bool
+    _torn: str | None
     _hook: Callable[[], None]
 
     @property
@@ -60,12 +63,12 @@ class Stateful:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name: views of the buffer, for who reads them before the next commit."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         return {entry.name: self.subject.weights.view(entry) for entry in self.layout.entries()}
 
     def weight_fingerprint(self) -> str:
         """A hash of all trained weights. It does not change between commits, and is the same for the same bits anywhere."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         buffers = sorted(self.subject.weights.payloads("weights").items())
         memory = ((name, buffer.view(torch.uint8).cpu().numpy().data) for name, buffer in buffers)
         return fingerprint_of_weights(self.layout.fingerprint, memory)
@@ -75,7 +78,7 @@ class Stateful:
     def publish(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the trained weights (of an adapter: its own alone) as the next version of a key, for who generates with them: one
         payload a type, and a ``manifest`` in JSON with version, fingerprint, and where each tensor lies. Gives the number."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         tensors = {**self.subject.weights.payloads("weights"), "manifest": self._manifest()}
         return store.set(key, as_payloads(tensors), expected)
 
@@ -94,7 +97,7 @@ class Stateful:
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Writes files that ``from_pretrained`` reads: of ``transformers`` for a whole model, of ``peft`` for an adapter. The directory is
         there whole or not at all; it must not exist."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         save = getattr(self.subject, "save_pretrained", None)
         if save is None:
             save_pretrained(self.model, directory)
@@ -105,18 +108,19 @@ class Stateful:
         """Takes weights over from files of safetensors: a file, a directory of ``transformers``, or of ``peft`` for an adapter. Moments
         stay. Raises LayoutError, and changes nothing, where a tensor is missing or has another shape; StateError while the cache has
         gradients."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         self._refuse_gradients()
         self.subject.check()
-        load_weights(self.subject.named_views(), path)
-        self.optimizer.take_weights()
+        with self._tearing(f"weights were taken over from {os.fspath(path)}", harmless=(Error,)):
+            load_weights(self.subject.named_views(), path)
+            self.optimizer.take_weights()
 
     def adopt(self) -> None:
         """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.
 
         Raises StateError while gradients are in the cache, which are of other weights; LayoutError for other parameters than before.
         """
-        self._refuse_suspended()
+        self._refuse_unusable()
         self._refuse_gradients()
         self.subject.adopt()
         self.optimizer.take_weights()
@@ -130,20 +134,24 @@ class Stateful:
         others.
 
         source: the rank to take them from: after the loss of a rank, one of the highest version. Raises RanksDifferError where layout
-        or settings differ; RankLostError, after which a rank may have parts of both: join again.
+        or settings differ; RankLostError, after which a rank may have parts of both: such a rank refuses to be used until it has joined
+        again, or a state was restored (TornWeightsError).
         """
         self._refuse_suspended()
         self.subject.check()
         settings = {"layout": self.layout.fingerprint, "settings": repr((self.optimizer.settings, self.max_gradient_norm))}
-        own = {"version": self.version, "updates": self.updates, "weights": self.weight_fingerprint()}
+        own = {"version": self.version, "updates": self.updates, "weights": None if self._torn else self.weight_fingerprint()}
         told = ranks.exchange({**settings, "own": own})
         for rank, other in enumerate(told):
             refuse_difference(rank, other, settings)
         if not 0 <= source < ranks.world:
             raise InputError(f"source={source} is no rank of {ranks.world}")
-        for name, buffer in sorted(self._buffers().items()):
-            if name != "gradient":
-                ranks.broadcast(buffer, source)
+        if told[source]["own"]["weights"] is None:
+            raise StateError(f"the weights of source={source} are torn: parts of them are of others; take a rank whose weights are whole")
+        with nullcontext() if ranks.rank == source else self._tearing("weights were taken over from another rank"):
+            for name, buffer in sorted(self._buffers().items()):
+                if name != "gradient":
+                    ranks.broadcast(buffer, source)
         if told[source]["own"] != own:
             self.cache.drop()
         self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
@@ -154,7 +162,7 @@ class Stateful:
     def state(self) -> dict[str, Payload]:
         """Everything that the next micro-batch and the next commit depend on, as it is between two of them; ``state.py`` has the list.
         The payloads are views: nothing is copied but counters and random state."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         self.cache.refuse_spoiled()
         counters = encoded(self.cache, self.version, self.updates)
         return as_payloads({**self._buffers(), "counters": counters, **random_state(self.device)})
@@ -168,7 +176,8 @@ class Stateful:
         else:
             self.subject.check()
         try:
-            fill(self._buffers(), payloads)
+            with self._tearing("a state was restored", harmless=(LayoutError,)):
+                fill(self._buffers(), payloads)
         except BaseException:
             if self._is_suspended:
                 self._release()
@@ -183,7 +192,7 @@ class Stateful:
     def suspend(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the state and gives the memory back. The model's own parameters are without values until ``resume``; so end the process,
         or resume. Gives the version under which the state is stored (a number of the state's key, not of the policy)."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         self.subject.check()
         version = store.set(key, self.state(), expected)
         self._release()
@@ -211,6 +220,25 @@ class Stateful:
         except BaseException:
             self._release()
             raise
+
+    @contextmanager
+    def _tearing(self, what: str, *, harmless: tuple[type[Error], ...] = ()) -> Iterator[None]:
+        """Weights or moments change within. Whatever interrupts it leaves them torn, but errors that are raised before the first change."""
+        before, self._torn = self._torn, what
+        try:
+            yield
+        except harmless:
+            self._torn = before
+            raise
+        self._torn = None
+
+    def _refuse_unusable(self) -> None:
+        self._refuse_suspended()
+        if self._torn:
+            raise TornWeightsError(
+                f"the weights are torn: {self._torn}, and that was interrupted, so that parts of them are of others; restore a stored "
+                "state (resume), or join() with the weights of another rank"
+            )
 
     def _refuse_suspended(self) -> None:
         if self._is_suspended:

@@ -102,7 +102,7 @@ class Trainer(Stateful):
         self.cache = GradientCache(weights.layout, weights.device, bucket_bytes)
         self.optimizer = FlatAdamW(settings, weights.layout, weights)
         self._staging = Staging(weights.device)
-        self._is_suspended = False
+        self._is_suspended, self._torn = False, None
         self._hooks: list[Any] = []
         self._hook()
         self.ranks: Ranks | None = None
@@ -138,7 +138,7 @@ class Trainer(Stateful):
         """
         is_own = isinstance(batch, MicroBatch)
         record = {"name": claim} if is_own else record_of(batch)
-        self._refuse_suspended()
+        self._refuse_unusable()
         self.cache.refuse_spoiled()
         is_new = (is_own and claim is None) or not is_accumulated(record, self.cache.claims)
         tables = batch.passes(self.rows_per_pass) if is_own else self._columns.tables(batch, self.rows_per_pass)
@@ -156,7 +156,7 @@ class Trainer(Stateful):
     ) -> None:
         """Adds the gradient of a loss of one's own: a scalar, a sum over the micro-batch and no mean, and what it adds to what all sums
         are divided by at the commit."""
-        self._refuse_suspended()
+        self._refuse_unusable()
         self.cache.refuse_spoiled()
         record = {"name": claim}
         if claim is not None and is_accumulated(record, self.cache.claims):
@@ -167,6 +167,7 @@ class Trainer(Stateful):
 
     def logprobs(self, batch: MicroBatch) -> torch.Tensor:
         """The log-probability of each token as the model is now, without a gradient: [rows, length]."""
+        self._refuse_unusable()
         with torch.no_grad(), self.subject.active():
             return self.objective.logprobs(self.model, batch)
 
@@ -221,7 +222,6 @@ class Trainer(Stateful):
         Raises StateError when nothing was accumulated, and NonFiniteGradientError for a gradient that is none; RankLostError and
         RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
-        self._refuse_suspended()
         total = self._total(lr)
         if not total.denominator > 0:
             raise StateError(
@@ -236,7 +236,7 @@ class Trainer(Stateful):
         scale = (limit / (norm + 1e-6) if is_clipped and limit is not None else 1.0) / total.denominator
         if self.ranks is not None:
             agreed_norm(self.ranks, norm)
-        with torch.no_grad():
+        with torch.no_grad(), self._tearing("an update was applied"):
             total.gradient.mul_(scale)
             self.optimizer.step(total.gradient, self.updates + 1, lr)
         self.version, self.updates = self.version + 1, self.updates + 1
@@ -249,6 +249,7 @@ class Trainer(Stateful):
         """The sums that a commit applies."""
         problem: Error | None = None
         try:
+            self._refuse_unusable()
             self.cache.refuse_spoiled()
             self.subject.check()
         except Error as error:

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::product::{self, CudaPrepared};
 use super::view::View;
 use super::{CudaBuffer, CudaDevice, CudaSums, attention};
+use crate::device::copies::lies_in;
 use crate::device::{
     AdamWStep, AttentionHeads, AttentionMemory, CacheRow, Device, Direction, Linear, Matrix, MatrixMut,
     RowRule, SharedAttention,
@@ -15,11 +16,6 @@ type In<'a> = Matrix<'a, CudaBuffer>;
 type Out<'a> = MatrixMut<'a, CudaBuffer>;
 
 const VALUE: usize = size_of::<f32>();
-
-/// Whether so many values from an offset on lie among so many, however large the numbers are.
-pub(super) fn lies_in(offset: usize, length: usize, of: usize) -> bool {
-    offset.checked_add(length).is_some_and(|end| end <= of)
-}
 
 impl CudaDevice {
     /// The address of `length` values from `offset` on.

@@ -1,7 +1,7 @@
 //! cuBLAS: products of matrices.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::cublas::sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
 use cudarc::cublas::sys::cublasGemmAlgo_t::CUBLAS_GEMM_DFALT;
@@ -10,6 +10,7 @@ use cudarc::cublas::sys::cudaDataType_t::{CUDA_R_16BF, CUDA_R_32F};
 use cudarc::cublas::sys::{cublasContext, cublasHandle_t};
 use cudarc::driver::sys::CUstream;
 
+use super::context::Context;
 use super::driver::Handle;
 use super::library::{Wanted, functions};
 use super::stream::Stream;
@@ -63,6 +64,7 @@ pub(super) struct Product {
 #[derive(Debug)]
 pub(super) struct Blas {
     functions: Functions,
+    context: Arc<Context>,
     handle: Mutex<Handle<cublasContext>>,
 }
 
@@ -74,7 +76,8 @@ impl Blas {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a context is bound; cuBLAS writes one handle.
         ok("cublasCreate_v2", unsafe { (functions.create)(&raw mut handle) })?;
-        let this = Self { functions, handle: Mutex::new(Handle(handle)) };
+        let context = Arc::clone(stream.context());
+        let this = Self { functions, context, handle: Mutex::new(Handle(handle)) };
         // SAFETY: the handle was just made. The device drops it before the stream.
         ok("cublasSetStream_v2", unsafe { (functions.set_stream)(handle, stream.handle().0) })?;
         Ok(this)
@@ -132,7 +135,10 @@ impl Drop for Blas {
     #[allow(unsafe_code, reason = "a call of cuBLAS")]
     fn drop(&mut self) {
         let handle = self.handle.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: made by `new` and not destroyed yet.
-        unsafe { (self.functions.destroy)(handle.0) };
+        // Whichever thread drops it last may have another context bound, or none.
+        if self.context.bound().is_ok() {
+            // SAFETY: made by `new` in this context and not destroyed yet.
+            unsafe { (self.functions.destroy)(handle.0) };
+        }
     }
 }

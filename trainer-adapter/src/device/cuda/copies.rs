@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::arithmetic::lies_in;
 use super::memory::Pinned;
 use super::stream::{Event, Stream};
 use super::under_way::Copy;
 use super::{CudaBuffer, CudaDevice, CudaError, CudaHost};
+use crate::device::copies::lies_in;
 use crate::device::{Copies, CopyRange};
 use crate::error::Error;
 
@@ -34,8 +34,7 @@ impl CudaDevice {
         work: impl FnOnce(&Stream, u64, *mut u8, usize) -> Result<(), CudaError>,
     ) -> CudaEvent {
         let CopyRange { device_offset, host_offset, length } = range;
-        assert!(lies_in(device_offset, length, buffer.length), "a copy lies in its buffer");
-        assert!(lies_in(host_offset, length, host.length), "a copy lies in its host memory");
+        range.check(buffer.length, host.length);
         let queued = self.queue.attempt(|| {
             let Some(stream) = &stream.0 else { return Ok(None) };
             if length > 0 {

@@ -1,10 +1,10 @@
 //! Whole flat buffers: the cache, the norm, the update, fixed-point sums, packing.
 #![allow(unsafe_code, reason = "launches and copies over lengths that were checked")]
 
-use super::arithmetic::lies_in;
 use super::kernel::{Argument, Kernel, THREADS};
 use super::{CudaBuffer, CudaDevice, CudaSums};
 use crate::device::AdamWStep;
+use crate::device::copies::lies_in;
 
 /// Values whose squares are summed as one block.
 const SQUARES_RUN: usize = 1 << 16;

@@ -1,8 +1,8 @@
 //! Views of buffers as kernels take them: an address, a stride, and sizes that were checked.
 
 use super::CudaBuffer;
-use super::arithmetic::lies_in;
 use super::kernel::Argument;
+use crate::device::copies::lies_in;
 use crate::device::{Matrix, MatrixMut};
 
 /// A matrix whose every value lies in live memory of the device.

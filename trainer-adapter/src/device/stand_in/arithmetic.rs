@@ -1,10 +1,15 @@
 //! The arithmetic of the stand-in: the processor's, over the memory as it is seen.
+
+use std::sync::atomic::Ordering;
+
 use super::{StandInBuffer, StandInDevice};
 use crate::device::cpu::{CpuBuffer, CpuDevice, CpuPrepared, CpuSums};
+use crate::device::cuda::CudaError;
 use crate::device::{
     AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
     SharedAttention,
 };
+use crate::error::Error;
 
 type In<'a> = Matrix<'a, StandInBuffer>;
 type Out<'a> = MatrixMut<'a, StandInBuffer>;
@@ -30,6 +35,14 @@ impl Device for StandInDevice {
     type Sums = CpuSums;
 
     const ROW_TILE: usize = CpuDevice::ROW_TILE;
+
+    fn check(&self) -> Result<(), Error> {
+        if !self.shared.is_out_of_memory.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let (call, name) = ("the stand-in", "CUDA_ERROR_OUT_OF_MEMORY".to_owned());
+        Err(CudaError::Call { call, code: 2, name }.into())
+    }
 
     fn allocate(&self, length: usize) -> StandInBuffer {
         self.memory(length)

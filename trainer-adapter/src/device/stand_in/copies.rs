@@ -9,10 +9,15 @@ use super::{Schedule, StandInDevice};
 use crate::device::{Copies, CopyRange};
 use crate::error::Error;
 
-fn place(buffer: &StandInBuffer, first: usize, length: usize) -> Place {
-    let end = first + length;
-    assert!(end <= buffer.read().len(), "a copy lies in its memory");
-    Place { id: buffer.id, values: Arc::clone(&buffer.values), range: first..end }
+/// The places of a copy, in device memory and in host memory.
+fn places(device: &StandInBuffer, host: &StandInBuffer, range: CopyRange) -> (Place, Place) {
+    range.check(device.read().len(), host.read().len());
+    let CopyRange { device_offset, host_offset, length } = range;
+    let place = |buffer: &StandInBuffer, first: usize| {
+        let values = Arc::clone(&buffer.values);
+        Place { id: buffer.id, values, range: first..first + length }
+    };
+    (place(device, device_offset), place(host, host_offset))
 }
 
 impl StandInDevice {
@@ -58,8 +63,7 @@ impl Copies for StandInDevice {
         target: &mut StandInBuffer,
         range: CopyRange,
     ) -> StandInEvent {
-        let CopyRange { device_offset, host_offset, length } = range;
-        let (from, into) = (place(source, device_offset, length), place(target, host_offset, length));
+        let (from, into) = places(source, target, range);
         self.queue(*stream, CopyWay::ToHost, from, into)
     }
 
@@ -70,8 +74,7 @@ impl Copies for StandInDevice {
         target: &mut StandInBuffer,
         range: CopyRange,
     ) -> StandInEvent {
-        let CopyRange { device_offset, host_offset, length } = range;
-        let (from, into) = (place(source, host_offset, length), place(target, device_offset, length));
+        let (into, from) = places(target, source, range);
         self.queue(*stream, CopyWay::ToDevice, from, into)
     }
 

@@ -61,6 +61,7 @@ struct Shared {
     /// Whether a copy has ever been queued that the host has not waited for: until then arithmetic asks no schedule.
     busy: AtomicBool,
     next_id: AtomicU64,
+    is_out_of_memory: AtomicBool,
 }
 
 impl StandInDevice {
@@ -68,8 +69,15 @@ impl StandInDevice {
     pub fn new(options: StandInOptions) -> Self {
         let StandInOptions { threads, seed, copy_ticks_max, faults } = options;
         let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, faults));
-        let shared = Shared { schedule, busy: AtomicBool::new(false), next_id: AtomicU64::new(0) };
+        let [busy, is_out_of_memory] = [(); 2].map(|()| AtomicBool::new(false));
+        let shared = Shared { schedule, busy, next_id: AtomicU64::new(0), is_out_of_memory };
         Self { cpu: CpuDevice::new(threads), shared: Arc::new(shared) }
+    }
+
+    /// Has the next check of the device say that its memory has run out; those after it find it well. A real device stays failed, and
+    /// whoever goes on all the same is found out by this one.
+    pub fn run_out_of_memory(&self) {
+        self.shared.is_out_of_memory.store(true, Ordering::Release);
     }
 
     /// The copies that have ended, in the order in which they did.

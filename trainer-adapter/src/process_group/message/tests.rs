@@ -20,15 +20,10 @@ fn batch() -> MicroBatch {
 }
 
 fn commands() -> Vec<Command> {
-    let load = |version, first: &str| Command::Load {
-        key: "solver".into(),
-        version,
-        caches: vec!["cache.1.0".into()],
-        first: first.into(),
-    };
+    let load = |version| Command::Load { key: "solver".into(), version, caches: vec!["cache.1.0".into()] };
     vec![
-        load(0, ""),
-        load(3, "/run/a.socket"),
+        load(0),
+        load(3),
         Command::Accumulate(batch()),
         Command::Apply,
         Command::Stage { trainer: true, cache: "cache.2.0".into() },
@@ -49,7 +44,7 @@ fn answers() -> Vec<Answer> {
     };
     let times = LoadTimes { context_us: 1, get_us: 2, copy_us: 3 };
     vec![
-        Answer::Hello { protocol: 1, rank: 2, pid: 77, address: "/run/b".into() },
+        Answer::Hello { protocol: 1, rank: 2, pid: 77 },
         Answer::Loaded { policy_version, claims: claims.clone(), times },
         Answer::Accumulated { rows: 1, tokens: 2, compute_us: 3 },
         Answer::Applied { policy_version, weights_sha256: "ab".into(), report },

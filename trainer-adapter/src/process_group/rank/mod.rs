@@ -78,7 +78,8 @@ pub fn serve_local_rank<R: Recipe>(
 /// The process ends with [`ORPHAN_EXIT_CODE`] as soon as the other end of the link is closed.
 ///
 /// # Errors
-/// If the link fails, or what came over it is not the protocol.
+/// If the link fails, what came over it is not the protocol, the device has failed, or an update failed after the ranks had exchanged
+/// their units: what this rank has is worth nothing then, and the group goes on from its state without it.
 pub fn serve_rank<R: Recipe, L: Read + Write + AsFd>(
     place: &RankPlace,
     link: L,
@@ -88,16 +89,15 @@ pub fn serve_rank<R: Recipe, L: Read + Write + AsFd>(
 ) -> std::io::Result<()> {
     end_with(&link)?;
     let peers = Peers::new(place)?;
-    let address = peers.address();
     observer.reached(Boundary::Greeting);
     let mut link = link;
     let pid = std::process::id();
-    Answer::Hello { protocol: PROTOCOL_VERSION, rank: place.rank, pid, address }.write(&mut link)?;
+    Answer::Hello { protocol: PROTOCOL_VERSION, rank: place.rank, pid }.write(&mut link)?;
     let mut server = Server { place, states, recipe, observer, key: String::new(), loaded: None, peers };
     loop {
         let answer = match Command::read(&mut link)? {
             Command::End => return Ok(()),
-            command => server.answer(command),
+            command => server.answer(command)?,
         };
         server.check_device()?;
         answer.write(&mut link)?;
@@ -108,9 +108,9 @@ pub fn serve_rank<R: Recipe, L: Read + Write + AsFd>(
 fn end_with(link: &impl AsFd) -> std::io::Result<()> {
     let watched = link.as_fd().try_clone_to_owned()?;
     let wait = move || {
-        if becomes(&watched, PollFlags::RDHUP, None).is_ok() {
-            std::process::exit(ORPHAN_EXIT_CODE);
-        }
+        // Where the system refuses to wait, nobody would see the coordinator go.
+        let _ = becomes(&watched, PollFlags::RDHUP, None);
+        std::process::exit(ORPHAN_EXIT_CODE);
     };
     std::thread::Builder::new().name("coordinator-watch".into()).spawn(wait)?;
     Ok(())
@@ -127,25 +127,19 @@ struct Server<'a, R: Recipe> {
 }
 
 impl<R: Recipe> Server<'_, R> {
-    /// What cannot be done is said, and leaves the rank as it was.
-    fn answer(&mut self, command: Command) -> Answer {
+    /// What cannot be done is said, and leaves the rank as it was; else it is an error, and the rank ends.
+    fn answer(&mut self, command: Command) -> std::io::Result<Answer> {
         let done = match command {
-            Command::Load { key, version, caches, first } => self.load(key, version, &caches, &first),
+            Command::Load { key, version, caches } => self.load(key, version, &caches),
             Command::Accumulate(batch) => self.accumulate(&batch),
             Command::Apply => return self.apply(),
             Command::Stage { trainer, cache } => self.stage(trainer, &cache),
             Command::End => Err("the end has no answer".into()),
         };
-        done.unwrap_or_else(|error| refused(error.as_ref(), false))
+        Ok(done.unwrap_or_else(|error| refused(error.as_ref(), false)))
     }
 
-    fn load(
-        &mut self,
-        key: String,
-        version: u64,
-        caches: &[String],
-        first: &str,
-    ) -> Result<Answer, RecipeError> {
+    fn load(&mut self, key: String, version: u64, caches: &[String]) -> Result<Answer, RecipeError> {
         let start = Instant::now();
         let device = self.recipe.open_device(self.place)?;
         let context_us = microseconds(start);
@@ -157,7 +151,7 @@ impl<R: Recipe> Server<'_, R> {
         let start = Instant::now();
         let loaded = Loaded::new(self.recipe, &device, parts)?;
         let copy_us = microseconds(start);
-        self.peers.connect(first)?;
+        self.peers.connect()?;
         self.observer.reached(Boundary::Restored);
         let (policy_version, claims) = (loaded.trainer.version(), loaded.claim_ids());
         (self.key, self.loaded) = (key, Some(loaded));
@@ -178,30 +172,36 @@ impl<R: Recipe> Server<'_, R> {
         Ok(Answer::Accumulated { rows, tokens, compute_us: microseconds(start) })
     }
 
-    fn apply(&mut self) -> Answer {
-        self.observer.reached(Boundary::ApplyReceived);
-        match self.try_apply() {
-            Ok(answer) => answer,
-            Err(error) => {
-                // The gradient was no number, and the trainer has forgotten it: nobody may believe that it is there.
-                let is_cache_lost = matches!(error.downcast_ref(), Some(Error::NotFinite { .. }));
-                if let Some(loaded) = self.loaded.as_mut().filter(|_| is_cache_lost) {
-                    loaded.forget_claims();
-                }
-                refused(error.as_ref(), is_cache_lost)
+    fn apply(&mut self) -> std::io::Result<Answer> {
+        let observer = self.observer;
+        observer.reached(Boundary::ApplyReceived);
+        let loaded = match self.exchange() {
+            Ok(loaded) => loaded,
+            Err(error) => return Ok(refused(error.as_ref(), false)),
+        };
+        observer.reached(Boundary::Exchanged);
+        let report = match loaded.trainer.apply() {
+            Ok(report) => report,
+            Err(error @ Error::EmptyCache) => return Ok(refused(&error, false)),
+            // The gradient was no number, and the trainer has forgotten it: nobody may believe that it is there.
+            Err(error @ Error::NotFinite { .. }) => {
+                loaded.forget_claims();
+                return Ok(refused(&error, true));
             }
-        }
-    }
-
-    fn try_apply(&mut self) -> Result<Answer, RecipeError> {
-        let loaded = ready(&mut self.loaded)?;
-        self.peers.links()?.exchange(&mut loaded.trainer)?;
-        self.observer.reached(Boundary::Exchanged);
-        let report = loaded.trainer.apply()?;
+            // The cache has the units of all ranks by now, and the claims are this rank's own: no group could resume with that.
+            Err(error) => return Err(std::io::Error::other(error)),
+        };
         loaded.forget_claims();
-        self.observer.reached(Boundary::UpdateMade);
+        observer.reached(Boundary::UpdateMade);
         let weights_sha256 = loaded.trainer.weights_sha256();
         Ok(Answer::Applied { policy_version: report.version, weights_sha256, report })
+    }
+
+    /// Gives every rank the units of all; where that fails, each has its own as before.
+    fn exchange(&mut self) -> Result<&mut Loaded<R::Device>, RecipeError> {
+        let loaded = ready(&mut self.loaded)?;
+        self.peers.links()?.exchange(&mut loaded.trainer)?;
+        Ok(loaded)
     }
 
     fn stage(&mut self, trainer: bool, cache: &str) -> Result<Answer, RecipeError> {

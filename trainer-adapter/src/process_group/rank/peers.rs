@@ -20,37 +20,32 @@ const SILENCE_MAX: Duration = Duration::from_secs(3_600);
 pub(super) struct Peers {
     rank: usize,
     world: usize,
-    /// Where others connect to rank 0, until they have.
-    listener: Option<(UnixListener, PathBuf)>,
+    /// Where rank 0 listens.
+    socket: PathBuf,
+    /// On rank 0, until the others have connected.
+    listener: Option<UnixListener>,
     links: Option<RankLinks<UnixStream>>,
 }
 
 impl Peers {
     pub(super) fn new(place: &RankPlace) -> Result<Self> {
-        let (rank, world) = (place.rank, place.world);
+        let (rank, world, socket) = (place.rank, place.world, place.socket.clone());
         let alone = RankLinks::first(Vec::new());
-        if rank > 0 || world == 1 {
-            return Ok(Self { rank, world, listener: None, links: (world == 1).then_some(alone) });
+        if !place.listens() {
+            return Ok(Self { rank, world, socket, listener: None, links: (world == 1).then_some(alone) });
         }
-        let path = place.folder.join(format!("{}.socket", std::process::id()));
-        let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { rank, world, listener: Some((listener, path)), links: None })
-    }
-
-    /// Where others connect; empty if nobody does.
-    pub(super) fn address(&self) -> String {
-        let path = self.listener.as_ref().map(|(_, path)| path.to_string_lossy().into_owned());
-        path.unwrap_or_default()
+        Ok(Self { rank, world, socket, listener: Some(listener), links: None })
     }
 
     /// Connects to rank 0; nothing on rank 0 itself.
-    pub(super) fn connect(&mut self, first: &str) -> Result<()> {
+    pub(super) fn connect(&mut self) -> Result<()> {
         if self.rank == 0 {
             return Ok(());
         }
-        let mut link = UnixStream::connect(first)?;
+        let mut link = UnixStream::connect(&self.socket)?;
         limit(&link)?;
         link.write_all(&(self.rank as u64).to_le_bytes())?;
         self.links = Some(RankLinks::member(self.rank, link));
@@ -59,9 +54,9 @@ impl Peers {
 
     /// The links, all of them there.
     pub(super) fn links(&mut self) -> Result<&mut RankLinks<UnixStream>> {
-        if let Some((listener, path)) = &self.listener {
+        if let Some(listener) = &self.listener {
             let links = accept(listener, self.world)?;
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(&self.socket);
             (self.links, self.listener) = (Some(RankLinks::first(links)), None);
         }
         self.links.as_mut().ok_or_else(|| Error::new(ErrorKind::NotConnected, "no link to rank 0 was made"))
@@ -70,8 +65,8 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        if let Some((_, path)) = &self.listener {
-            let _ = fs::remove_file(path);
+        if self.listener.is_some() {
+            let _ = fs::remove_file(&self.socket);
         }
     }
 }

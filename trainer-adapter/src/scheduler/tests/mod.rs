@@ -157,6 +157,39 @@ fn what_was_on_a_lost_node_waits_for_another_and_says_so_where_there_is_none() {
 }
 
 #[test]
+fn work_on_nodes_that_are_gone_is_said_to_have_no_place_each_time() {
+    let mut scheduler = scheduler(SchedulerOptions::default(), &[node("a", &[10])], &[("one", 1, 10)]);
+    let (_, _, turn) = only_start(&scheduler.handle(work("one"), 0).unwrap());
+    let nowhere = [Decision::Unplaceable { agent: "one".into() }];
+    assert_eq!(scheduler.handle(Event::NodeLost { node: "a".into() }, 1).unwrap(), nowhere);
+    scheduler.handle(suspended("one", turn), 2).unwrap();
+    assert_eq!(scheduler.handle(work("one"), 3).unwrap(), nowhere);
+    assert_eq!(only_start(&scheduler.handle(Event::NodeJoined(node("a", &[10])), 4).unwrap()).0, "one");
+}
+
+#[test]
+fn an_agent_that_is_withdrawn_waits_for_nothing_and_has_no_room() {
+    let agents = [("one", 1, 10), ("two", 1, 10), ("three", 1, 10)];
+    let mut scheduler = scheduler(SchedulerOptions::default(), &[node("a", &[10])], &agents);
+    for agent in ["one", "two", "three"] {
+        scheduler.handle(work(agent), 0).unwrap();
+    }
+    assert_eq!(scheduler.withdraw("two", 1).unwrap(), []);
+    assert_eq!(scheduler.waiting(), ["three"]);
+    // The room of one that had a turn is given away at once.
+    let (agent, _, three) = only_start(&scheduler.withdraw("one", 2).unwrap());
+    assert_eq!((agent.as_str(), scheduler.placement("one")), ("three", None));
+    // A turn that began when its node was lost and came back.
+    scheduler.handle(Event::NodeLost { node: "a".into() }, 3).unwrap();
+    assert_eq!(scheduler.handle(suspended("three", three), 4).unwrap(), []);
+    scheduler.handle(Event::NodeJoined(node("a", &[10])), 5).unwrap();
+    scheduler.withdraw("three", 6).unwrap();
+    assert_eq!(scheduler.free_bytes("a").unwrap()[&DeviceId("a-0".into())], 10);
+    let unknown = SchedulerError::UnknownAgent { agent: "four".into() };
+    assert_eq!(scheduler.withdraw("four", 7), Err(unknown));
+}
+
+#[test]
 fn what_is_not_there_or_there_already_is_refused() {
     let mut scheduler = scheduler(SchedulerOptions::default(), &[node("a", &[10])], &[("one", 1, 10)]);
     let unknown = SchedulerError::UnknownAgent { agent: "two".into() };

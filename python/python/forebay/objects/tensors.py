@@ -1,0 +1,134 @@
+"""What may be set as a tensor: arrays of numpy, tensors of torch, and whatever has the interface of an array; as types, shapes and bytes."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .. import _arrays
+from ..errors import InputError
+
+__all__ = ["BITS", "NUMPY", "TORCH", "TensorSpec", "array_of", "is_torch", "mapping_of", "memory_of", "spec_of", "specs_of", "torch_module"]
+
+NUMPY = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+}
+"""numpy's names of types, by those of safetensors. It has none for BF16 and the 8-bit floats."""
+TORCH = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+}
+_OF_NUMPY = {name: dtype for dtype, name in NUMPY.items()}
+_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH.items()}
+BITS = {"BF16": "uint16", "F8_E5M2": "uint8", "F8_E4M3": "uint8"}
+"""What numpy shows of types that it has no name for: their bits."""
+
+
+class TensorSpec(NamedTuple):
+    """What a tensor is."""
+
+    dtype: str
+    """As safetensors names it: ``"F32"``, ``"BF16"``."""
+    shape: tuple[int, ...]
+    memory_class: str
+    """Which of the object's contiguous payloads it lies in."""
+
+    @property
+    def bytes(self) -> int:
+        dtype = self.dtype
+        width = 1 if dtype.startswith("F8") or dtype in ("BOOL", "U8", "I8") else int("".join(filter(str.isdigit, dtype))) // 8
+        return width * math.prod(self.shape)
+
+
+def torch_module() -> Any:
+    try:
+        import torch
+    except ImportError as missing:
+        raise ImportError("tensors are given as torch's; install torch") from missing
+    return torch
+
+
+def is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def mapping_of(given: Any) -> Mapping[str, Any]:
+    if isinstance(given, Mapping):
+        return given
+    if hasattr(given, "state_dict"):
+        return given.state_dict()
+    raise InputError(f"an object is made of a mapping of names to arrays or of a module, and {type(given).__name__} was given")
+
+
+def specs_of(tensors: Mapping[str, Any], memory_class: str | Mapping[str, str]) -> dict[str, TensorSpec]:
+    def of(name: str) -> str:
+        if isinstance(memory_class, str):
+            return memory_class
+        if name not in memory_class:
+            raise InputError(f"memory_class names no class for tensor {name!r}")
+        return memory_class[name]
+
+    return {name: spec_of(name, tensor, of(name)) for name, tensor in tensors.items()}
+
+
+def spec_of(name: str, tensor: Any, memory_class: str) -> TensorSpec:
+    if is_torch(tensor):
+        dtype = _OF_TORCH.get(str(tensor.dtype))
+    else:
+        tensor = array_of(name, tensor)
+        dtype = _OF_NUMPY.get(tensor.dtype.name)
+    if dtype is None:
+        raise InputError(f"tensor {name!r} has the type {tensor.dtype}, which no object has; it has {', '.join(TORCH)}")
+    return TensorSpec(dtype, tuple(tensor.shape), memory_class)
+
+
+def array_of(name: str, tensor: Any) -> Any:
+    np = _arrays.numpy()
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    if hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
+        return np.from_dlpack(tensor)
+    array = np.asarray(tensor)
+    if array.dtype == object:
+        raise InputError(f"tensor {name!r} is one {type(tensor).__name__} and no array of numbers")
+    return array
+
+
+def memory_of(tensor: Any) -> memoryview:
+    """The bytes of an array or tensor, row by row."""
+    if is_torch(tensor):
+        torch = torch_module()
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        return memoryview(flat.view(torch.uint8).numpy() if flat.numel() else b"").cast("B")
+    np = _arrays.numpy()
+    array = np.ascontiguousarray(array_of("", tensor))
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return memoryview(array.reshape(-1).view(np.uint8) if array.size else b"").cast("B")
