@@ -134,6 +134,7 @@ impl Source<'_> {
             Column::Meta(index) => self.meta_column(META_COLUMNS[index], rows),
             Column::Status(index) => Arc::new(BooleanArray::from(self.finals(index, rows))),
             Column::FinalAt(index) => Arc::new(self.final_times(index, rows)),
+            Column::Number(index) => self.text_numbers(META_COLUMNS[index], rows),
             Column::Data(index) => {
                 let data_type = &self.schema.data_columns()[index].data_type;
                 let width = data_type.width_bytes();
@@ -232,6 +233,22 @@ impl Source<'_> {
             }
             _ => self.progress_column(name, rows),
         }
+    }
+
+    /// The numbers of the texts of a column that has some ([`has_numbers`](super::numbers::has_numbers)).
+    fn text_numbers(&self, name: &str, rows: &[u32]) -> ArrayRef {
+        let by = self.group_by.unwrap_or(GroupBy::Input);
+        let (numbers, nullable) = match name {
+            "input_id" => (self.metas(rows, |meta| meta.input.0), false),
+            "agent" => (self.metas(rows, |meta| meta.agent.0), false),
+            "parent" => (self.metas(rows, |meta| meta.parent.0), true),
+            "weights" => (self.metas(rows, |meta| meta.weights.0), true),
+            "excluded_reason" => (self.statuses(rows, |status| status.excluded.0), true),
+            _ => (self.metas(rows, |meta| by.name(meta).text.0), false), // group_key
+        };
+        let there = nullable.then(|| numbers.iter().map(|number| TextId(*number) != TextId::EMPTY));
+        let nulls = there.map(NullBuffer::from_iter).filter(|nulls| nulls.null_count() > 0);
+        Arc::new(UInt32Array::new(numbers.into(), nulls))
     }
 
     fn texts_of(&self, ids: Vec<Option<TextId>>) -> ArrayRef {
