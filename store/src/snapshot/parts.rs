@@ -61,7 +61,9 @@ impl ScanColumn {
     /// The column's position.
     pub fn position(self) -> usize {
         match self {
-            ScanColumn::Value(position) | ScanColumn::Length(position) | ScanColumn::Number(position) => position,
+            ScanColumn::Value(position) | ScanColumn::Length(position) | ScanColumn::Number(position) => {
+                position
+            }
         }
     }
 }
@@ -161,9 +163,7 @@ impl TableSnapshot {
     }
 
     fn picked(&self, columns: &[ScanColumn]) -> Result<ColumnSet> {
-        let unnumbered = |column: &&ScanColumn| {
-            matches!(column, ScanColumn::Number(position) if !self.has_numbers(*position))
-        };
+        let unnumbered = |column: &&ScanColumn| matches!(column, ScanColumn::Number(position) if !self.has_numbers(*position));
         if let Some(column) = columns.iter().find(unnumbered) {
             let reason = format!("the texts of column {} have no numbers", column.position());
             return Err(Cause::Argument { what: "number", reason }.into());
