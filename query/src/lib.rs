@@ -36,6 +36,7 @@ mod error;
 mod functions;
 mod history;
 mod listing;
+mod numbers;
 mod options;
 mod placeholder;
 mod plan;

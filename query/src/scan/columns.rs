@@ -1,8 +1,8 @@
 //! Which columns a scan gives and looks at, and how expressions name them.
 //!
 //! Filters are kept over the *wide* schema: every column of the table by its position, then the length of every column at
-//! its position plus the number of columns. So whatever is pushed into a scan later (a projection that leaves columns out
-//! or asks for lengths), its filters stay as they are.
+//! its position plus the count of columns, then the number of its text at its position plus twice that. So whatever is
+//! pushed into a scan later (a projection that leaves columns out or asks for lengths), its filters stay as they are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +29,13 @@ impl Output {
     /// A column of the table as it is.
     pub(super) fn column(table: &SchemaRef, position: usize) -> Self {
         Output { column: ScanColumn::Value(position), field: table.fields()[position].clone() }
+    }
+
+    /// The number of a text in place of the text, under its name; `None` where texts have none.
+    pub(super) fn number(&self, table: &TableSnapshot) -> Option<Self> {
+        let ScanColumn::Value(position) = self.column else { return None };
+        let field = Arc::new(self.field.as_ref().clone().with_data_type(DataType::UInt32));
+        table.has_numbers(position).then(|| Output { column: ScanColumn::Number(position), field })
     }
 
     /// What an expression over other outputs gives under a name of its own; `None` when that has to be computed.
@@ -102,15 +109,19 @@ fn wide(column: ScanColumn, columns: usize) -> usize {
     match column {
         ScanColumn::Value(position) => position,
         ScanColumn::Length(position) => columns + position,
+        ScanColumn::Number(position) => 2 * columns + position,
     }
 }
 
 /// The wide schema of a table.
 pub(super) fn wide_schema(table: &SchemaRef) -> SchemaRef {
-    let length =
-        |field: &FieldRef| Arc::new(Field::new(format!("{}_length", field.name()), DataType::UInt64, true));
-    let lengths = table.fields().iter().map(length);
-    Arc::new(Schema::new(table.fields().iter().cloned().chain(lengths).collect::<Vec<_>>()))
+    let of = |kind: &str, data_type: DataType| {
+        let named = move |field: &FieldRef| format!("{}_{kind}", field.name());
+        let fields = table.fields().iter();
+        fields.map(|field| Arc::new(Field::new(named(field), data_type.clone(), true))).collect::<Vec<_>>()
+    };
+    let (lengths, numbers) = (of("length", DataType::UInt64), of("number", DataType::UInt32));
+    Arc::new(Schema::new([table.fields().to_vec(), lengths, numbers].concat()))
 }
 
 /// An expression over a scan's outputs as one over the wide schema of its table.
@@ -148,6 +159,7 @@ pub(super) fn type_of(column: ScanColumn, table: &SchemaRef) -> DataType {
     match column {
         ScanColumn::Value(position) => table.field(position).data_type().clone(),
         ScanColumn::Length(_) => DataType::UInt64,
+        ScanColumn::Number(_) => DataType::UInt32,
     }
 }
 
@@ -164,9 +176,10 @@ pub(super) fn looked_at(
             Ok(TreeNodeRecursion::Continue)
         })?;
     }
-    let narrow = |at: usize| match at.checked_sub(columns) {
-        None => ScanColumn::Value(at),
-        Some(position) => ScanColumn::Length(position),
+    let narrow = |at: usize| match at / columns.max(1) {
+        0 => ScanColumn::Value(at),
+        1 => ScanColumn::Length(at - columns),
+        _ => ScanColumn::Number(at - 2 * columns),
     };
     Ok(found.into_iter().map(narrow).collect())
 }

@@ -12,6 +12,7 @@
 
 mod advice;
 mod columns;
+mod pace;
 mod pruning;
 mod sieve;
 mod stage;
@@ -38,7 +39,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use forebay_store::{Part, TableSnapshot};
+use forebay_store::{Part, ScanColumn, TableSnapshot};
 
 use self::columns::{Output, widened, with_lengths};
 use self::stream::{ScanStream, Work};
@@ -97,6 +98,18 @@ impl Scan {
         Scan { outputs, properties, ..self }
     }
 
+    /// The same with the number of a text in place of the text at one output, under its name; `None` where it has none.
+    pub(crate) fn with_number(&self, at: usize) -> Option<Self> {
+        let mut outputs = self.outputs.clone();
+        outputs[at] = outputs.get(at)?.number(&self.table)?;
+        Some(self.clone().with_outputs(outputs))
+    }
+
+    /// The table that is read.
+    pub(crate) fn table(&self) -> &TableSnapshot {
+        &self.table
+    }
+
     /// What is known of the rows of one partition, or of all: bounds, where filters or a limit leave some out.
     fn statistics(&self, partition: Option<usize>) -> PlanResult<Statistics> {
         let partitions = match partition {
@@ -132,7 +145,11 @@ pub(crate) fn table_statistics(table: &TableSnapshot) -> Statistics {
 
 impl DisplayAs for Scan {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns: Vec<&str> = self.outputs.iter().map(|output| output.field.name().as_str()).collect();
+        let named = |output: &Output| match output.column {
+            ScanColumn::Number(_) => format!("{} by number", output.field.name()),
+            _ => output.field.name().clone(),
+        };
+        let columns: Vec<String> = self.outputs.iter().map(named).collect();
         let parts: usize = self.partitions.iter().map(Vec::len).sum();
         write!(f, "Scan: table={}, columns=[{}], parts={parts}", self.table.name(), columns.join(", "))?;
         if !self.filters.is_empty() {

@@ -14,6 +14,7 @@ use forebay_store::{Part, ScanColumn, TableSnapshot};
 use futures_core::Stream;
 
 use super::columns::{is_heavy, wide_schema};
+use super::pace::Pace;
 use super::pruning;
 use super::sieve::Sieve;
 use crate::compact::lean;
@@ -41,6 +42,8 @@ pub(super) struct ScanStream {
     rows_left: usize,
     /// The most rows of a batch.
     batch_rows: usize,
+    /// Whether a batch carries values.
+    heavy: bool,
     metrics: BaselineMetrics,
     counts: Counts,
 }
@@ -50,8 +53,7 @@ struct Begun {
     /// Rows of the part under way that no filter has seen yet.
     untried: std::vec::IntoIter<u32>,
     sieve: Sieve,
-    /// How many rows are tried at once.
-    piece_rows: usize,
+    pace: Pace,
 }
 
 /// What `EXPLAIN ANALYZE` shows beside rows and time.
@@ -67,6 +69,7 @@ impl ScanStream {
         let heavy = work.columns.iter().any(|column| is_heavy(*column, &work.table));
         ScanStream {
             begun: None,
+            heavy,
             batch_rows: work.batch_rows.min(if heavy { VALUE_BATCH_ROWS } else { usize::MAX }).max(1),
             pending: Vec::new(),
             rows_left: work.rows_max,
@@ -89,27 +92,26 @@ impl ScanStream {
             self.counts.parts_pruned.add(all - kept.len());
             let sieve = Sieve::of(filters, table)?;
             let values = if sieve.reads_values() { VALUE_BATCH_ROWS } else { usize::MAX };
-            let piece_rows = self.batch_rows.min(values);
+            let pace = Pace::new(self.batch_rows, values, sieve.is_advised(), self.heavy);
             self.begun =
-                Some(Begun { parts: kept.into_iter(), untried: Vec::new().into_iter(), sieve, piece_rows });
+                Some(Begun { parts: kept.into_iter(), untried: Vec::new().into_iter(), sieve, pace });
         }
         Ok(())
     }
 
     /// Rows for one batch are waiting, or all that there are.
-    fn fill(&mut self, wanted: usize) -> PlanResult<()> {
-        let Some(Begun { parts, untried, sieve, piece_rows }) = &mut self.begun else { return Ok(()) };
-        // The sooner the plan above has a batch, the sooner its advice spares the next rows.
-        let enough = if sieve.is_advised() { wanted.div_ceil(2) } else { wanted };
-        while self.pending.len() < enough.min(self.rows_left) {
+    fn fill(&mut self) -> PlanResult<()> {
+        let Some(Begun { parts, untried, sieve, pace }) = &mut self.begun else { return Ok(()) };
+        while self.pending.len() < pace.enough().min(self.rows_left) {
             if untried.len() == 0 {
                 let Some(part) = parts.next() else { return Ok(()) };
                 self.counts.parts_scanned.add(1);
                 *untried = self.work.table.rows_of(&part).into_iter();
             }
-            let piece: Vec<u32> = untried.take(*piece_rows).collect();
+            let piece: Vec<u32> = untried.take(pace.piece_rows()).collect();
             let before = piece.len();
             let mut rows = sieve.let_through(&self.work.table, piece)?;
+            pace.tried(before, rows.len());
             self.counts.rows_filtered.add(before - rows.len());
             self.pending.append(&mut rows);
         }
@@ -118,9 +120,8 @@ impl ScanStream {
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
         self.begin()?;
-        let wanted = self.batch_rows;
-        self.fill(wanted)?;
-        let count = self.pending.len().min(wanted).min(self.rows_left);
+        self.fill()?;
+        let count = self.pending.len().min(self.batch_rows).min(self.rows_left);
         if count == 0 {
             return Ok(None);
         }

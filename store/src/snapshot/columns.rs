@@ -24,6 +24,8 @@ pub(super) enum Column {
     FinalAt(usize),
     /// How many elements the lists of a data column have.
     Length(usize),
+    /// The numbers of the texts of a meta column.
+    Number(usize),
 }
 
 /// Every column, in the order of [`Schema::columns`].
@@ -100,9 +102,17 @@ impl ColumnSet {
                     let length = Column::Length(index);
                     Ok((length, Arc::new(length.field(schema))))
                 }
+                (ScanColumn::Number(_), Column::Meta(index)) => {
+                    let number = Column::Number(index);
+                    Ok((number, Arc::new(number.field(schema))))
+                }
                 (ScanColumn::Length(_), _) => {
                     let reason = format!("column {} holds no lists", field.name());
                     Err(Cause::Argument { what: "length", reason }.into())
+                }
+                (ScanColumn::Number(_), _) => {
+                    let reason = format!("the texts of column {} have no numbers", field.name());
+                    Err(Cause::Argument { what: "number", reason }.into())
                 }
             }
         };
@@ -138,6 +148,10 @@ impl Column {
             }
             Column::Length(index) => {
                 (format!("{}_length", name(index)), ArrowType::UInt64, true, ColumnClass::Data)
+            }
+            Column::Number(index) => {
+                let (name, (_, nullable)) = (META_COLUMNS[index], meta_type(META_COLUMNS[index]));
+                (format!("{name}_number"), ArrowType::UInt32, nullable, ColumnClass::Meta)
             }
         };
         let metadata = HashMap::from([("class".to_owned(), class.as_str().to_owned())]);

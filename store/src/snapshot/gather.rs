@@ -4,6 +4,7 @@
 //! columns and numbers come out as finished arrays, other data columns as stored values. The second
 //! ([`Gathered::into_batch`]) resolves values in their extents, and runs with no lock held.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::UInt64Builder;
@@ -134,6 +135,7 @@ impl Source<'_> {
             Column::Meta(index) => self.meta_column(META_COLUMNS[index], rows),
             Column::Status(index) => Arc::new(BooleanArray::from(self.finals(index, rows))),
             Column::FinalAt(index) => Arc::new(self.final_times(index, rows)),
+            Column::Number(index) => self.text_numbers(META_COLUMNS[index], rows),
             Column::Data(index) => {
                 let data_type = &self.schema.data_columns()[index].data_type;
                 let width = data_type.width_bytes();
@@ -163,7 +165,10 @@ impl Source<'_> {
             let statuses: &[RowStatus] = &chunk.status;
             let is_final = |status: &RowStatus| status.finals >> index & 1 == 1;
             let of = |at: usize| statuses.get(place(run[at])).is_some_and(is_final);
-            finals.append_buffer(&BooleanBuffer::collect_bool(run.len(), of));
+            finals.append_buffer(&match neighbours(run).and_then(|places| statuses.get(places)) {
+                Some(statuses) => BooleanBuffer::collect_bool(run.len(), |at| is_final(&statuses[at])),
+                None => BooleanBuffer::collect_bool(run.len(), of),
+            });
         }
         finals.finish()
     }
@@ -176,9 +181,13 @@ impl Source<'_> {
         for (chunk, run) in self.runs(rows) {
             let empty = ColumnPage::default();
             let page = chunk.columns.get(index).map_or(&empty, |page| &**page);
-            page.gather(width, run.iter().map(|row| place(*row)), &mut bytes);
+            let places = neighbours(run);
+            page.gather(width, places.clone(), run.iter().map(|row| place(*row)), &mut bytes);
             let has = |at: usize| page.has(place(run[at]), width);
-            there.append_buffer(&BooleanBuffer::collect_bool(run.len(), has));
+            match places {
+                Some(places) if page.has_all(&places, width) => there.append_n(run.len(), true),
+                _ => there.append_buffer(&BooleanBuffer::collect_bool(run.len(), has)),
+            }
         }
         let there = &self.finals(index, rows) & &there.finish();
         let nulls = Some(NullBuffer::new(there)).filter(|nulls| nulls.null_count() > 0);
@@ -232,6 +241,22 @@ impl Source<'_> {
             }
             _ => self.progress_column(name, rows),
         }
+    }
+
+    /// The numbers of the texts of a column that has some ([`has_numbers`](super::numbers::has_numbers)).
+    fn text_numbers(&self, name: &str, rows: &[u32]) -> ArrayRef {
+        let by = self.group_by.unwrap_or(GroupBy::Input);
+        let (numbers, nullable) = match name {
+            "input_id" => (self.metas(rows, |meta| meta.input.0), false),
+            "agent" => (self.metas(rows, |meta| meta.agent.0), false),
+            "parent" => (self.metas(rows, |meta| meta.parent.0), true),
+            "weights" => (self.metas(rows, |meta| meta.weights.0), true),
+            "excluded_reason" => (self.statuses(rows, |status| status.excluded.0), true),
+            _ => (self.metas(rows, |meta| by.name(meta).text.0), false), // group_key
+        };
+        let there = nullable.then(|| numbers.iter().map(|number| TextId(*number) != TextId::EMPTY));
+        let nulls = there.map(NullBuffer::from_iter).filter(|nulls| nulls.null_count() > 0);
+        Arc::new(UInt32Array::new(numbers.into(), nulls))
     }
 
     fn texts_of(&self, ids: Vec<Option<TextId>>) -> ArrayRef {
@@ -290,12 +315,18 @@ fn state_word(progress: Progress, status: RowStatus) -> &'static str {
 
 /// Adds something of each row of a run in one chunk. Neighbours, which is what a scan asks for, are a slice of the page.
 fn each<S, T>(page: &[S], none: &S, run: &[u32], of: impl Fn(&S) -> T, into: &mut Vec<T>) {
-    let (Some(&first), count) = (run.first(), run.len()) else { return };
-    let neighbours = run.iter().enumerate().all(|(at, row)| *row == first.wrapping_add(at as u32));
-    match page.get(place(first)..place(first) + count).filter(|_| neighbours) {
+    match neighbours(run).and_then(|places| page.get(places)) {
         Some(slice) => into.extend(slice.iter().map(of)),
         None => into.extend(run.iter().map(|row| of(page.get(place(*row)).unwrap_or(none)))),
     }
+}
+
+/// The places of a run in one chunk, if it is of rows one after the other. Looks at all of it, for that needs no branch.
+fn neighbours(run: &[u32]) -> Option<Range<usize>> {
+    let first = *run.first()?;
+    let in_order = |all: bool, (at, row): (usize, &u32)| all & (*row == first.wrapping_add(at as u32));
+    let all = run.iter().enumerate().fold(true, in_order);
+    all.then(|| place(first)..place(first) + run.len())
 }
 
 fn present(text: TextId) -> Option<TextId> {

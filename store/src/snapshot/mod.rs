@@ -12,6 +12,7 @@ mod columns;
 mod compact;
 mod gather;
 mod held;
+mod numbers;
 mod parts;
 mod text_array;
 mod versions;

@@ -52,13 +52,18 @@ pub enum ScanColumn {
     Value(usize),
     /// How many elements its list has, as a uint64 column `NAME_length`: known without reading the list.
     Length(usize),
+    /// The number of its text, as a uint32 column `NAME_number`, where [`TableSnapshot::has_numbers`] says so. Within one
+    /// snapshot numbers are equal where their texts are, in all tables; [`TableSnapshot::texts`] gives the texts back.
+    Number(usize),
 }
 
 impl ScanColumn {
     /// The column's position.
     pub fn position(self) -> usize {
         match self {
-            ScanColumn::Value(position) | ScanColumn::Length(position) => position,
+            ScanColumn::Value(position) | ScanColumn::Length(position) | ScanColumn::Number(position) => {
+                position
+            }
         }
     }
 }
@@ -138,8 +143,8 @@ impl TableSnapshot {
     /// touched.
     ///
     /// # Errors
-    /// `input` for a column that is not there, a length of what is no list, a row that the table never had; `corrupt` when
-    /// a value's place cannot be read.
+    /// `input` for a column that is not there, a length of what is no list, a number of what has none, a row that the table
+    /// never had; `corrupt` when a value's place cannot be read.
     pub fn read(&self, rows: &[u32], columns: &[ScanColumn]) -> Result<RecordBatch> {
         let end = self.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
         if let Some(row) = rows.iter().find(|row| **row as usize >= end) {
@@ -158,6 +163,11 @@ impl TableSnapshot {
     }
 
     fn picked(&self, columns: &[ScanColumn]) -> Result<ColumnSet> {
+        let unnumbered = |column: &&ScanColumn| matches!(column, ScanColumn::Number(position) if !self.has_numbers(*position));
+        if let Some(column) = columns.iter().find(unnumbered) {
+            let reason = format!("the texts of column {} have no numbers", column.position());
+            return Err(Cause::Argument { what: "number", reason }.into());
+        }
         ColumnSet::all(&self.schema, &self.arrow_schema).picked(&self.schema, columns.iter().copied())
     }
 }

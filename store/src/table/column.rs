@@ -1,5 +1,7 @@
 //! One data column of a chunk.
 
+use std::ops::Range;
+
 use arrow_buffer::MutableBuffer;
 
 use crate::log::record::StoredValue;
@@ -84,18 +86,23 @@ impl ColumnPage {
         (at + 1) * width <= self.bytes.len() && !self.is_null(at)
     }
 
-    /// Appends the bytes of cells, zeros where there is none. Neighbours go in one copy.
+    /// Whether each of some neighbours has a value where it is final, as far as one look at all of them tells.
+    pub(crate) fn has_all(&self, places: &Range<usize>, width: usize) -> bool {
+        self.nulls.is_empty() && places.end * width <= self.bytes.len()
+    }
+
+    /// Appends the bytes of cells, zeros where there is none. Neighbours, where the caller knows them for that, go in one
+    /// copy.
     pub(crate) fn gather(
         &self,
         width: usize,
-        places: impl ExactSizeIterator<Item = usize> + Clone,
+        neighbours: Option<Range<usize>>,
+        places: impl Iterator<Item = usize>,
         into: &mut MutableBuffer,
     ) {
         let bytes: &[u8] = &self.bytes;
-        let (first, count) = (places.clone().next().unwrap_or(0), places.len());
-        if places.clone().eq(first..first + count)
-            && let Some(cells) = bytes.get(first * width..(first + count) * width)
-        {
+        let run = neighbours.and_then(|places| bytes.get(places.start * width..places.end * width));
+        if let Some(cells) = run {
             return into.extend_from_slice(cells);
         }
         for at in places {
