@@ -264,7 +264,7 @@ impl Change<'_> {
             What::Write { row, cells } => batch.write(&table, *row, pairs(cells))?,
             What::Span { row, start, version } => batch.span(&table, *row, *start, *version)?,
             What::TrainableFrom { row, start } => batch.trainable_from(&table, *row, *start)?,
-            What::Exclude { row, reason } => batch.exclude(*row, reason)?,
+            What::Exclude { row, reason } => batch.exclude(&table, *row, reason)?,
             What::Group { consumer, policy_version, key, change } => {
                 let consumer = names.consumer(consumer)?;
                 match change {

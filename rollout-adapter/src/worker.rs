@@ -254,7 +254,7 @@ impl<G: Generator> Worker<G> {
             }
             Err(reason) => {
                 tracing::warn!(%sample, agent, reason, "a sample is left out");
-                batch.exclude(row, reason)?;
+                batch.exclude(table, row, reason)?;
                 self.close_lineage(batch, agent, sample)
             }
         }

@@ -29,7 +29,7 @@ pub enum DeviceTierError {
     },
     /// The old state has left the device and cannot be committed as it was meant to: the key has another version by now, or the
     /// server cannot be reached. `filling` holds it: let it [`expect`](ObjectFilling::expect) what is there and commit it.
-    #[error("the old state of {:?} is filled and not committed: {source}; commit the filling", filling.key())]
+    #[error("the old state of {:?} is filled, and not known to be committed: {source}; commit the filling", filling.key())]
     Uncommitted {
         /// The old state, whole.
         filling: Box<ObjectFilling>,
@@ -37,6 +37,12 @@ pub enum DeviceTierError {
         got: Result<u64, Box<DeviceTierError>>,
         /// Why the old one was not committed.
         source: client::Error,
+    },
+    /// The old state could not be taken out to its end, and new values have taken the place of some of it.
+    #[error("the old state is lost: {source}; get a version that was set before")]
+    Overwritten {
+        /// Why it could not be taken out.
+        source: Box<DeviceTierError>,
     },
     /// The old state was set, the new one could not be got.
     #[error("the old state is {key:?} version {set}; the new one did not come: {source}")]

@@ -78,6 +78,11 @@ impl<'a, D: Copies> Inward<'a, D> {
         }
     }
 
+    /// Whether anything was written to the device.
+    pub(super) fn has_given(&self) -> bool {
+        !self.given.is_empty()
+    }
+
     /// Waits for every piece, and has what the device computes afterwards come after it.
     pub(super) fn finish(&mut self) -> Result<(), DeviceTierError> {
         while let Some(event) = self.under_way.pop_front() {

@@ -14,9 +14,11 @@
 //! - A version is committed when every byte of it has left the device and arrived: a copy that fails leaves no version behind.
 //! - Every chunk that comes in is compared with the checksum that its writer's process took, after it has left the object's
 //!   memory and before it goes to the device.
-//! - Nothing is under way on the device when a call returns, also after a failure.
+//! - Nothing is under way on a device that works when a call returns, also after a failed copy.
 //! - An exchange loses no state for want of the new one or for a conflict: the old one is committed all the same, and the error
-//!   names its version; where it may not be committed the error holds it. Only a device that cannot be read any more keeps it.
+//!   names its version; where it may not be committed the error holds it. It does lose it when the device can no longer be
+//!   read, or the object no longer be filled, while the two change places: there is no room for both. Then it says so
+//!   ([`DeviceTierError::Overwritten`]); set the old state first where that must not be.
 //!
 //! # Threads and locks
 //! Calls run on the caller's thread, any number at a time; each takes a ring of its own out of the pool, whose lock is held for
@@ -99,7 +101,10 @@ impl<D: Copies> DeviceTier<D> {
 
     /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned. Default: 4.
     pub fn piece_chunks(self, chunks: usize) -> Self {
-        DeviceTier { piece_values: chunks.max(1) * CHUNK_VALUES, ..self }
+        DeviceTier {
+            piece_values: chunks.max(1) * CHUNK_VALUES,
+            ..DeviceTier::new(self.device, self.objects)
+        }
     }
 
     /// Bytes of pinned host memory that were made so far. They are kept, and grow with the number of moves at the same time alone.
@@ -168,8 +173,9 @@ impl<D: Copies> DeviceTier<D> {
     /// # Errors
     /// As [`set`](Self::set) and [`get`](Self::get), when nothing has been moved yet. From then on the old state comes first: when the
     /// new one cannot be had, the old one is committed and [`DeviceTierError::Exchanged`] names its version; what the parts hold is
-    /// undefined then. [`DeviceTierError::Uncommitted`] when the old one could be filled and not committed. When the device cannot be
-    /// read any more ([`DeviceTierError::Device`]) its old values are partly overwritten.
+    /// undefined then. [`DeviceTierError::Uncommitted`] when the old one could be filled and not committed. When it could not be filled,
+    /// for the device or the connection to the store has failed, it is partly overwritten and
+    /// [`DeviceTierError::Overwritten`] says why.
     pub fn exchange(
         &self,
         out: (&str, Expected, &Layout),
@@ -188,8 +194,13 @@ impl<D: Copies> DeviceTier<D> {
                 let mut inward = Inward::new(&self.device, ring_in, &held);
                 let came = swap((&mut outward, &mut inward), parts, (&leaving, &coming), self.piece_values);
                 let settled = inward.finish();
-                outward.finish()?;
-                Ok(came?.and(settled))
+                match came.and_then(|came| outward.finish().map(|()| came)) {
+                    Ok(came) => Ok(came.and(settled)),
+                    Err(error) if inward.has_given() => {
+                        Err(DeviceTierError::Overwritten { source: Box::new(error) })
+                    }
+                    Err(error) => Err(error),
+                }
             })
         })?;
         let got = moved.map(|()| held.version());

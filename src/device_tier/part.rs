@@ -89,7 +89,8 @@ pub(super) fn extents<'a>(
             let (name, dtype) = (&tensor.name, tensor.dtype);
             return Err(wrong(format!("tensor {name:?} is {dtype:?}; buffers of a device hold F32")));
         }
-        let bytes = tensors.map(|tensor| tensor.offset + tensor.bytes).max().unwrap_or(0);
+        let some = tensors.filter(|tensor| tensor.bytes > 0);
+        let bytes = some.map(|tensor| tensor.offset + tensor.bytes).max().unwrap_or(0);
         let values = (bytes / size_of::<f32>() as u64) as usize;
         if offset.checked_add(values).is_none_or(|end| end > length) {
             return Err(wrong(format!(

@@ -322,7 +322,9 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Leaves a row out for good, with the reason that people will see.
-    pub fn exclude(&mut self, row: Row, reason: &str) -> Result<()> {
+    pub fn exclude(&mut self, table: &Table, row: Row, reason: &str) -> Result<()> {
+        table.check_store(self.store)?;
+        table.check_row(row)?;
         if reason.is_empty() {
             return Err(no_reason());
         }

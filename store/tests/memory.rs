@@ -140,7 +140,7 @@ fn step(store: &Store, table: &Table, judge: &ConsumerHandle, train: &ConsumerHa
     while let Some(claim) = judge.claim(MicroBatch::up_to(64), "judge", Wait::No).unwrap() {
         let rows = claim.rows().to_vec();
         let judged = claim.finish(|batch| {
-            batch.exclude(rows[0], "unscored")?;
+            batch.exclude(table, rows[0], "unscored")?;
             rows[1..].iter().try_for_each(|row| batch.write(table, *row, [("reward", 1.0.into())]))
         });
         judged.unwrap();

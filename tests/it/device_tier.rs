@@ -243,8 +243,7 @@ fn a_copy_that_fails_leaves_no_version_and_the_next_try_does() {
         let tier = DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1);
         let (key, all) = (format!("solver.{copy}"), values(7, 4 * CHUNK + 1));
         let buffer = loaded(&device, &all);
-        let set =
-            || tier.set(&key, Expected::Absent, &one(all.len()), &[DevicePart::of("weights", &buffer)]);
+        let set = || tier.set(&key, Expected::Absent, &one(all.len()), &[DevicePart::of("weights", &buffer)]);
         assert!(matches!(set(), Err(DeviceTierError::Device(_))), "copy {copy}");
         assert!(objects.get(&key, Which::Latest).is_err(), "copy {copy}");
         assert_eq!(set().unwrap(), 1);
@@ -256,6 +255,56 @@ fn a_copy_that_fails_leaves_no_version_and_the_next_try_does() {
         assert!(matches!(get(), Err(DeviceTierError::Device(_))), "copy {copy}");
         get().unwrap();
         assert!(read(&device, &target) == all, "copy {copy}");
+    }
+}
+
+// FX-69
+#[test]
+fn an_exchange_whose_copy_fails_has_set_the_old_state_or_says_that_it_is_lost() {
+    let world = World::new();
+    let objects = world.embedded();
+    let (mut set, mut lost) = (0, 0);
+    for copy in 0..10 {
+        let mut swap = Swap::new(failing(copy as u64, copy), &objects, (5 * CHUNK, 5 * CHUNK));
+        match swap.run(Expected::Any, Which::Latest).unwrap_err() {
+            DeviceTierError::Exchanged { set: version, .. } => {
+                assert!(swap.set_values(&objects, version) == swap.old, "copy {copy}");
+                objects.delete("solver", version).unwrap();
+                set += 1;
+            }
+            DeviceTierError::Overwritten { .. } | DeviceTierError::Device(_) => {
+                assert!(objects.get("solver", Which::Latest).is_err(), "copy {copy}: half of a state");
+                lost += 1;
+            }
+            other => panic!("copy {copy}: {other:?}"),
+        }
+        let mut parts = [DevicePartMut::of("weights", &mut swap.buffer)];
+        let got = swap.tier.get("verifier", Which::Latest, &mut parts).unwrap();
+        assert!(read(&swap.device, &swap.buffer) == swap.new, "copy {copy}: the device goes on");
+        assert!(objects.delete("verifier", got).unwrap());
+    }
+    assert_eq!((set, lost), (5, 5), "five copies each way");
+}
+
+#[test]
+fn pieces_may_change_between_moves_and_tensors_may_be_empty() {
+    let world = World::new();
+    let device = device(5);
+    let layout = Layout::builder()
+        .tensor("weights", "embed", Dtype::F32, &[CHUNK as u64 + 10])
+        .tensor("weights", "none", Dtype::F32, &[0])
+        .build()
+        .unwrap();
+    let all = values(6, CHUNK + 10);
+    let buffer = loaded(&device, &all);
+    let mut tier = DeviceTier::new(device.clone(), world.embedded());
+    for chunks in [1, 4, 2] {
+        tier = tier.piece_chunks(chunks);
+        tier.set("solver", Expected::Any, &layout, &[DevicePart::of("weights", &buffer)]).unwrap();
+        let mut target = device.allocate(all.len());
+        tier.get("solver", Which::Latest, &mut [DevicePartMut::of("weights", &mut target)]).unwrap();
+        assert!(read(&device, &target) == all, "{chunks} chunks");
+        assert_eq!(tier.pinned_bytes(), 3 * chunks * OBJECT_CHUNK_BYTES as usize);
     }
 }
 

@@ -205,7 +205,7 @@ impl<'w> Work<'w> {
             for (row, sample) in &named {
                 let number = number_of(sample);
                 if number.is_multiple_of(UNSCORED) {
-                    batch.exclude(*row, "unscored")?;
+                    batch.exclude(&self.table, *row, "unscored")?;
                     left_out += 1;
                 } else {
                     let reward = Value::from(f32::from(number.is_multiple_of(2)));

@@ -238,9 +238,8 @@ impl Table {
 
     /// Leaves a row out for good. The reason is shown in SQL and in the counts.
     pub fn exclude(&self, row: Row, reason: &str) -> Result<()> {
-        self.check_row(row)?;
         let mut batch: WriteBatch<'_> = self.store.batch();
-        batch.exclude(row, reason)?;
+        batch.exclude(self, row, reason)?;
         batch.commit().map(drop)
     }
 

@@ -229,7 +229,7 @@ fn a_task_may_leave_out_or_restart_a_row_that_it_holds() {
     let claim = take(&consumer, 2).unwrap();
     claim
         .finish(|batch| {
-            batch.exclude(rows[0], "generation_failed")?;
+            batch.exclude(&table, rows[0], "generation_failed")?;
             batch.insert(&table, NewRow::new(0, "q_0_1")?.next_attempt(), [])
         })
         .unwrap();

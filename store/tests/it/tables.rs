@@ -292,7 +292,7 @@ fn the_changes_of_a_batch_are_checked_against_each_other() {
     assert!(matches!(batch.commit().unwrap_err().cause(), Cause::CellFinal { .. }));
 
     let mut batch = store.batch();
-    batch.exclude(row, "broken").unwrap();
+    batch.exclude(&table, row, "broken").unwrap();
     batch.write(&table, row, reward(1.0)).unwrap();
     assert!(matches!(batch.commit().unwrap_err().cause(), Cause::RowExcluded { .. }));
 
@@ -305,8 +305,8 @@ fn the_changes_of_a_batch_are_checked_against_each_other() {
     let mut batch = store.batch();
     batch.write(&table, row, reward(1.0)).unwrap();
     batch.write(&table, row, reward(1.0)).unwrap();
-    batch.exclude(row, "first").unwrap();
-    batch.exclude(row, "second").unwrap();
+    batch.exclude(&table, row, "first").unwrap();
+    batch.exclude(&table, row, "second").unwrap();
     batch.commit().unwrap();
     assert_eq!(pick(&store, "solver", &["reward", "excluded_reason"]), [["1.0", "first"]]);
     check_counts(&store);

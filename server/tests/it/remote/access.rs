@@ -3,10 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use forebay_client::{Client, ConnectOptions, Error, Plan};
+use forebay_client::{Changes, Client, ConnectOptions, Error, Plan};
 use forebay_server::{Builder, Grant, Scope, Server, Token};
 use forebay_store::{
-    DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, Options, Rewind, Schema, Store, Wait,
+    DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, Options, Rewind, Row, Schema, Store, Wait,
 };
 
 use crate::conformance::*;
@@ -103,6 +103,31 @@ fn everybody_may_what_the_token_says_and_nothing_else() {
             }
         }
     }
+}
+
+// AW-B10
+#[test]
+fn a_row_of_another_table_is_not_reached_under_the_name_of_one_s_own() {
+    let (world, address) = granted();
+    let checker = world.store.table("checker").unwrap();
+    let foreign = checker.insert(0, "q_0_0", []).unwrap();
+    let client = connect(&address, "rollouts-token").unwrap();
+    type Ask = fn(&mut Changes<'_>, Row);
+    let asks: [(&str, Ask); 4] = [
+        ("exclude", |changes, row| _ = changes.exclude("solver", row, "spoilt")),
+        ("write", |changes, row| _ = changes.write("solver", row, [("prompt", "?".into())])),
+        ("span", |changes, row| _ = changes.span("solver", row, 1, 9)),
+        ("mask", |changes, row| _ = changes.trainable_from("solver", row, 1)),
+    ];
+    for (what, ask) in asks {
+        let mut changes = Changes::default();
+        ask(&mut changes, foreign);
+        let error = client.write(&changes).expect_err(what);
+        assert_eq!(error.kind(), Kind::Input, "{what}: {error}");
+        assert!(error.to_string().contains("is not a row of \"solver\""), "{what}: {error}");
+    }
+    let row = checker.get(0, &"q_0_0".parse().unwrap()).unwrap();
+    assert!(row.excluded.is_none(), "{row:?}");
 }
 
 #[test]
