@@ -236,8 +236,10 @@ fn split(frame: &Bytes) -> Option<(Bytes, Bytes)> {
     })
 }
 
-/// How many rows a batch has, whether it is packed, and where its places and its contents are.
-fn shape(message: &Message<'_>) -> Option<(u64, bool, [(i64, i64); 2])> {
+/// How many rows a batch has, whether it is packed, and where its places and its contents are: offset and length.
+type Shape = (u64, bool, [(i64, i64); 2]);
+
+fn shape(message: &Message<'_>) -> Option<Shape> {
     let batch: RecordBatch<'_> = message.header_as_record_batch()?;
     let (nodes, buffers, rows) = (batch.nodes()?, batch.buffers()?, u64::try_from(batch.length()).ok()?);
     let packed = match batch.compression() {
