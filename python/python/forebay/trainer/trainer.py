@@ -220,8 +220,8 @@ class Trainer(Stateful):
 
         With ranks the micro-batches are those of all of them, and all call; a rank without rows takes part.
 
-        Raises StateError when nothing was accumulated, InputError for a learning rate that is none, and NonFiniteGradientError for a gradient that is none; RankLostError and
-        RanksDifferError with ranks. Weights, moments and cache are as before then.
+        Raises StateError when nothing was accumulated, InputError for a learning rate that is none, and NonFiniteGradientError for a
+        gradient that is none; RankLostError and RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
         total = self._total(lr)
         if not total.denominator > 0:
