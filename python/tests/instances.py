@@ -78,3 +78,16 @@ def when_it_makes_tokens(standin) -> threading.Event:
 
     standin.token = told
     return began
+
+
+def failing_at(standin, engine, prompt, how):
+    """Has a server fail at requests with this token in their prompt, each time."""
+    original = standin.route
+
+    def route(verb, path, query, body, fault):
+        status, answer = original(verb, path, query, body, fault)
+        if path == GENERATE[engine] and prompt in (*body.get("token_ids", ()), *body.get("input_ids", ())):
+            return (200, {}) if how == "answer" else standin.error(how, "as the test wants it")
+        return status, answer
+
+    standin.route = route

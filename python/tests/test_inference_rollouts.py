@@ -7,13 +7,11 @@ import pytest
 
 from forebay.inference import (
     Answer,
-    AnswerError,
     Held,
     InstanceError,
     InstanceRefusedError,
     InstanceTimeoutError,
     NoInstanceError,
-    RequestError,
     Rollouts,
     Rotation,
     StampError,
@@ -234,81 +232,3 @@ def test_an_answer_that_is_not_as_documented_is_not_used(start, versions, case):
         assert made.instance == instances[1].name
         check(made, versions)
     assert isinstance(rotation.states()[0].error, InstanceRefusedError)
-
-
-def failing_at(standin, engine, prompt, how):
-    """Has a server fail at requests with this token in their prompt, each time."""
-    original = standin.route
-
-    def route(verb, path, query, body, fault):
-        status, answer = original(verb, path, query, body, fault)
-        if path == GENERATE[engine] and prompt in (*body.get("token_ids", ()), *body.get("input_ids", ())):
-            return (200, {}) if how == "answer" else standin.error(how, "as the test wants it")
-        return status, answer
-
-    standin.route = route
-
-
-@pytest.mark.parametrize("how", ["answer", 500])
-def test_a_request_that_two_instances_fail_at_alike_is_refused_and_takes_nobody_out(engine, start, versions, how):
-    standins, instances = start(3)
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    before = [standin.loads for standin in standins]
-    for standin in standins:
-        failing_at(standin, engine, 99, how)
-    for _ in range(5):
-        with pytest.raises(RequestError, match="failed at the same request") as caught:
-            Rollouts(rotation).generate([1, 99], sampling=FOUR)
-        first, second = caught.value.first, caught.value.__cause__
-        assert type(first) is type(second) and {first.instance, second.instance} <= {instance.name for instance in instances}
-        assert isinstance(second, InstanceRefusedError) and first.instance != second.instance
-        assert isinstance(second, AnswerError) == (how == "answer")
-        assert all(state.is_in_rotation and state.requests == 0 for state in rotation.states())
-        check(Rollouts(rotation).generate([1], sampling=FOUR), versions)
-        check(Rollouts(rotation).generate([1], sampling=FOUR), versions)
-    assert [standin.loads for standin in standins] == before
-
-
-def test_instances_that_fail_at_several_requests_in_a_row_are_out_all_the_same(engine, start, versions):
-    standins, instances = start(3)
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    for standin in standins[:2]:
-        failing_at(standin, engine, 1, "answer")
-    for _ in range(3):
-        with pytest.raises(RequestError):
-            Rollouts(rotation).generate([1], sampling=FOUR)
-    for _ in range(4):
-        made = Rollouts(rotation).generate([1], sampling=FOUR)
-        assert made.instance == instances[2].name
-    assert [state.is_in_rotation for state in rotation.states()] == [False, False, True]
-    assert all(isinstance(state.error, AnswerError) for state in rotation.states()[:2])
-
-
-def test_an_instance_that_was_put_out_for_a_request_and_is_not_well_stays_out(engine, start, versions):
-    standins, instances = start(2)
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    for standin in standins:
-        failing_at(standin, engine, 99, "answer")
-    original = standins[1].route
-
-    def stopping(*arguments):
-        standins[0].weight_version = "default"  # the first was started anew meanwhile
-        return original(*arguments)
-
-    standins[1].route = stopping
-    with pytest.raises(RequestError):
-        Rollouts(rotation).generate([1, 99], sampling=FOUR)
-    assert [state.is_in_rotation for state in rotation.states()] == [False, True]
-
-
-@pytest.mark.parametrize("status", [502, 503])
-def test_servers_that_are_overloaded_are_out_and_the_request_is_not_to_blame(engine, start, versions, status):
-    standins, instances = start(3)
-    rotation = Rotation(instances)
-    rotation.update(versions[1])
-    for standin in standins[:2]:
-        failing_at(standin, engine, 99, status)
-    assert Rollouts(rotation).generate([1, 99], sampling=FOUR).instance == instances[2].name

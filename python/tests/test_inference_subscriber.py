@@ -12,6 +12,7 @@ from forebay.inference import (
     DirectoryTakenError,
     NoInstanceError,
     PublicationError,
+    RequestError,
     Rollouts,
     Rotation,
     ServerInstance,
@@ -23,7 +24,7 @@ from forebay.inference import (
     read_publication,
     write_checkpoint,
 )
-from instances import FOUR
+from instances import FOUR, failing_at
 from publishing import FROZEN, SHAPES, Memory, MemoryStore, Versions, payloads, template
 from standin_sglang import Sglang
 from standin_vllm import Vllm
@@ -93,6 +94,44 @@ def test_an_instance_that_falls_out_is_brought_back(store, rotation, subscriber,
     for _ in range(4):  # the answers of servers that were started anew are found out, and not used
         made = Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=TIMEOUT_S)
         assert set(made.tokens) == {token_of(versions[1].directory)}
+
+
+def test_a_request_that_is_to_blame_has_nobody_loaded_anew(store, rotation, subscriber, standins):
+    store.publish(payloads(1))
+    subscriber.wait(1, timeout_s=TIMEOUT_S)
+    names = [state.name for state in rotation.states()]
+    for standin, engine, other in zip(standins, ("vllm", "sglang"), reversed(names)):
+        failing_at(standin, engine, 99, 500)
+        at_last(standin, lambda other=other: rotation.wait_for(lambda: rotation._members[other].is_changing, 0.2))
+    before = [standin.loads for standin in standins]
+    for _ in range(3):
+        with pytest.raises(RequestError):
+            Rollouts(rotation).generate([1, 99], sampling=FOUR, timeout_s=TIMEOUT_S)
+        assert all(state.is_in_rotation for state in rotation.states())
+        Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=TIMEOUT_S)
+    assert [standin.loads for standin in standins] == before
+
+
+def at_last(standin, call):
+    """Does something before each request with the token 99 is answered."""
+    original = standin.route
+
+    def route(verb, path, query, body, fault):
+        if 99 in (*body.get("token_ids", ()), *body.get("input_ids", ())):
+            call()
+        return original(verb, path, query, body, fault)
+
+    standin.route = route
+
+
+def test_where_nobody_else_serves_who_may_be_to_blame_is_brought_back_at_once(store, standins, versions, tmp_path):
+    standin = standins[0]
+    rotation = Rotation([ServerInstance(VllmServer(standin.url, name="vllm", load_timeout_s=5))])
+    with Subscriber(store, "solver/weights", rotation, template=versions.template, directory=tmp_path / "one") as subscriber:
+        store.publish(payloads(1))
+        subscriber.wait(1, timeout_s=TIMEOUT_S)
+        standin.fail("/inference/v1/generate", 500)
+        assert Rollouts(rotation).generate([1], sampling=FOUR, timeout_s=TIMEOUT_S).version.number == 1
 
 
 def test_a_newer_version_overtakes_one_that_an_instance_could_not_take(store, rotation, subscriber, standins):
@@ -176,14 +215,26 @@ def test_whatever_a_store_brings_about_is_counted_and_the_next_version_is_served
     assert subscriber.failures == 1 and subscriber.failure is None and asked == [1, 2]
 
 
+def written(directory):
+    """The versions in a directory, and whatever else is there but its lock."""
+    return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
+
+
+def test_a_directory_is_the_same_by_another_name(store, rotation, subscriber, versions, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    other = tmp_path / "elsewhere" / "linked"
+    other.symlink_to(subscriber.directory)
+    with pytest.raises(DirectoryTakenError):
+        Subscriber(store, "checker/weights", rotation, template=versions.template, directory=other).start()
+
+
 def test_a_directory_has_one_subscriber_and_the_next_one_when_that_has_ended(store, rotation, subscriber, versions, tmp_path):
     options = dict(template=versions.template, directory=subscriber.directory, retry_s=0.05)
     store.publish(payloads(1))
     subscriber.wait(1, timeout_s=TIMEOUT_S)
     with pytest.raises(DirectoryTakenError, match=f"process {os.getpid()}"):
         Subscriber(store, "checker/weights", rotation, **options).start()
-    there = sorted(path.name for path in subscriber.directory.iterdir())
-    assert there == [versions.version(1).label]  # nothing of it was removed
+    assert written(subscriber.directory) == [versions.version(1).label]  # nothing of it was removed
     subscriber.close()
     with Subscriber(store, "solver/weights", rotation, **options) as next_one:
         store.publish(payloads(2))
@@ -197,14 +248,14 @@ def test_what_a_killed_subscriber_had_begun_to_write_is_removed(store, rotation,
     with Subscriber(store, "solver/weights", rotation, template=versions.template, directory=directory) as subscriber:
         store.publish(payloads(1))
         subscriber.wait(1, timeout_s=TIMEOUT_S)
-        assert [path.name for path in directory.iterdir()] == [versions.version(1).label]
+        assert written(directory) == [versions.version(1).label]
 
 
 def test_old_versions_are_removed_from_the_directory(store, subscriber, versions):
     for number in range(1, 6):
         store.publish(payloads(number))
         subscriber.wait(number, timeout_s=TIMEOUT_S)
-    there = lambda: sorted(Version.of_label(path.name).number for path in subscriber.directory.iterdir())
+    there = lambda: sorted(Version.of_label(name).number for name in written(subscriber.directory))
     assert subscriber.rotation.wait_for(lambda: there() == [4, 5], TIMEOUT_S), there()
 
 

@@ -156,4 +156,9 @@ impl GroupError {
             _ => &[],
         }
     }
+
+    /// Whether this says what has become of claims: that they are lost, or that nobody knows yet.
+    pub(super) fn is_about_claims(&self) -> bool {
+        matches!(self, Self::Unknown { .. }) || !self.lost().is_empty()
+    }
 }

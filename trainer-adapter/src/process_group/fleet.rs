@@ -178,8 +178,9 @@ impl FleetMember {
     ///
     /// # Errors
     /// What `work` fails with, and what [`ProcessGroup::resume`] and [`ProcessGroup::suspend`] do: [`GroupError::lost`] says which
-    /// claims are to be returned, and the call can be made again. [`GroupError::Scheduler`] where no node is left that could hold the
-    /// agent: call again once one has joined.
+    /// claims are to be returned, and the call can be made again. [`GroupError::Unknown`] where nobody can say yet which: it is told
+    /// also where `work` has failed before. [`GroupError::Scheduler`] where no node is left that could hold the agent: call again
+    /// once one has joined.
     pub fn run(
         &mut self,
         mut work: impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
@@ -247,8 +248,8 @@ impl InTurn<'_> {
         };
         if self.group.life() == Life::Active {
             match self.group.suspend() {
-                // Of two errors the one is to be told that says what to return.
-                Err(error) if !error.lost().is_empty() => Err(error),
+                // Of two errors the one is to be told that says what to return, or that nothing may be returned yet.
+                Err(error) if error.is_about_claims() => Err(error),
                 // Else the first.
                 suspended => worked.and_then(|next| suspended.map(|_| next)),
             }

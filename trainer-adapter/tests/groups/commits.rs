@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_trainer_adapter::ErrorKind;
-use forebay_trainer_adapter::process_group::{ClaimId, GroupError, GroupOptions, Life, ProcessGroup};
+use forebay_trainer_adapter::process_group::{
+    ClaimId, Fleet, GroupError, GroupOptions, Life, Next, ProcessGroup,
+};
+use forebay_trainer_adapter::scheduler::{DeviceId, DeviceSlot, Node, Scheduler, SchedulerOptions};
 use forebay_trainer_adapter::states::{FileStates, Staged, States, StatesError, Version, Which};
 
 use crate::program::{RANK, batches, group, launcher, placement, states};
@@ -20,6 +23,8 @@ struct Broken {
     is_made: bool,
     /// Whether nothing is answered after that.
     stays: bool,
+    /// The newest version that the commit says it has found instead of no answer, if it says so.
+    found: Option<u64>,
     is_down: AtomicBool,
 }
 
@@ -42,7 +47,10 @@ impl States for Broken {
             self.inner.commit(key, expected, parts).unwrap();
         }
         self.is_down.store(self.stays, Ordering::Relaxed);
-        Err(Self::lost())
+        match self.found {
+            Some(found) => Err(StatesError::Conflict { key: key.to_owned(), expected, found }),
+            None => Err(Self::lost()),
+        }
     }
 
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
@@ -58,8 +66,12 @@ impl States for Broken {
 }
 
 fn broken_group(folder: &Path, is_made: bool, stays: bool) -> (ProcessGroup, Arc<Broken>) {
+    group_with(folder, is_made, stays, None)
+}
+
+fn group_with(folder: &Path, is_made: bool, stays: bool, found: Option<u64>) -> (ProcessGroup, Arc<Broken>) {
     let [breaks, is_down] = [(); 2].map(|()| AtomicBool::new(false));
-    let states = Arc::new(Broken { inner: states(folder), breaks, is_made, stays, is_down });
+    let states = Arc::new(Broken { inner: states(folder), breaks, is_made, stays, found, is_down });
     let launcher = Arc::new(launcher(folder, RANK));
     let group = ProcessGroup::create("solver", GroupOptions::default(), launcher, states.clone());
     (group.unwrap(), states)
@@ -98,6 +110,54 @@ fn a_commit_that_is_not_answered_is_looked_for_and_told_as_unknown_where_nobody_
             if is_made { claims.iter().cloned().collect() } else { BTreeSet::new() };
         assert_eq!(again.ledger().accumulated, kept, "{name}");
         assert_eq!(again.ledger().lost_of(&claims).is_empty(), is_made, "{name}");
+    }
+}
+
+/// A keeper that fails behind the commit looks for what went wrong, and may find the version that it has just made. Where nobody can be
+/// asked whose that is, it is not told as lost.
+#[test]
+fn a_conflict_with_what_may_be_the_own_commit_loses_no_claim() {
+    for (found, is_made) in [(2, true), (2, false), (3, true), (0, false)] {
+        let name = format!("found {found}, made {is_made}");
+        let folder = tempfile::tempdir().unwrap();
+        let (mut solver, states) = group_with(folder.path(), is_made, true, Some(found));
+        solver.activate(&placement("a", 1)).unwrap();
+        let batch = batches("solver", 0).remove(0);
+        solver.accumulate(std::slice::from_ref(&batch)).unwrap();
+        states.breaks.store(true, Ordering::Relaxed);
+        match solver.suspend() {
+            Err(GroupError::Unknown { claims, version: 2, .. }) if found > 1 => {
+                assert_eq!(claims, [batch.claim], "{name}");
+            }
+            // Nothing was made: the version that was expected is not even there.
+            Err(GroupError::States { lost, .. }) if found == 0 => assert_eq!(lost, [batch.claim], "{name}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+/// The work of an agent fails, and then nobody can say whether what it had done before is kept: that is what its caller has to know.
+#[test]
+fn a_fleet_tells_of_a_commit_that_may_be_made_also_where_the_work_has_failed_before() {
+    for is_made in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (broken, states) = broken_group(folder.path(), is_made, true);
+        let slot = DeviceSlot { id: DeviceId("a-0".into()), ordinal: 0, bytes: 400 };
+        let node = Node { name: "a".into(), devices: vec![slot] };
+        let fleet = Fleet::new(Scheduler::new(SchedulerOptions::default(), [node]).unwrap());
+        let mut member = fleet.join(broken, 400).unwrap();
+        let batch = batches("solver", 0).remove(0);
+        let told = member.run(|group| {
+            group.accumulate(std::slice::from_ref(&batch))?;
+            states.breaks.store(true, Ordering::Relaxed);
+            group.accumulate(std::slice::from_ref(&batch))?; // in the state already: an error of the work's own
+            Ok(Next::More)
+        });
+        match told {
+            Err(GroupError::Unknown { claims, .. }) => assert_eq!(claims, std::slice::from_ref(&batch.claim)),
+            other => panic!("made {is_made}: {other:?}"),
+        }
+        assert_eq!((member.group().life(), member.group().pids().len()), (Life::Suspended, 0));
     }
 }
 

@@ -1,6 +1,7 @@
 """One subscriber a directory: two would remove each other's versions.
 
-The lock is a file beside the directory, held by the kernel for the process that opened it, so it goes with a process however that ends.
+The lock is a file in the directory, so it is the same one by whatever path the directory is reached. The kernel holds it for the process
+that opened it: it goes with a process however that ends.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ class DirectoryLock:
 
     def __init__(self, directory: pathlib.Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory.with_name(f".{directory.name}.lock")
-        self._file = open(path, "a+")  # noqa: SIM115
+        self._file = open(directory / ".lock", "a+")  # noqa: SIM115
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -28,11 +28,16 @@ class Member:
     """How many requests use what it held, by identity."""
     had: list[Version] = field(default_factory=list)
     """Versions that it was brought to, the last ones."""
-    doubted: Held | None = None
-    """What it had when it was put out for a failure that may be the request's."""
+    doubted: list[Lease] = field(default_factory=list)
+    """Under which it was put out for failures that may be the requests', each until its request is settled."""
     doubts: int = 0
     """How many requests it failed at since its last answer, that other instances failed at, too."""
     retiring: int = 0
+
+    def may_retire(self, held: Held) -> bool:
+        """Whether nobody uses, or may come back to, something that the instance had."""
+        is_doubted = any(lease.held is held for lease in self.doubted)
+        return self.held is not held and not is_doubted and not self.leases.get(id(held))
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Lease:
         with self._changed:
             if self._member.held is self.held and self._member.is_open:
                 self._member.held, self._member.is_open, self._member.error = None, False, error
-                self._member.doubted = self.held if is_doubtful else None
+                if is_doubtful:
+                    self._member.doubted.append(self)
                 self._changed.notify_all()
 
     def doubt(self) -> None:
@@ -98,10 +104,12 @@ class Lease:
     def settle(self) -> None:
         """There is no doubt any more: what the instance had is let go of where it is out."""
         with self._changed:
-            if self._member.doubted is not self.held:
+            left = [lease for lease in self._member.doubted if lease is not self]
+            if len(left) == len(self._member.doubted):
                 return
-            self._member.doubted = None
-            is_done = self._member.held is not self.held and not self._member.leases.get(id(self.held))
+            self._member.doubted = left
+            is_done = self._member.may_retire(self.held)
+            self._changed.notify_all()
         if is_done:
             self._retire(self._member, self.held)
 

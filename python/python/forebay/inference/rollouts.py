@@ -80,7 +80,8 @@ class Rollouts:
         """The response to a prompt of tokens.
 
         Raises NoInstanceError where no instance has the version in time, InstanceError for what an instance answers to the request
-        itself, RequestError where two instances fail at it in the same way, and StampError where no answer's version could be known.
+        itself, or where all that serve are broken; RequestError where two instances fail at it in the same way, and StampError where no
+        answer's version could be known.
         """
         if not prompt:
             raise InputError("the prompt has no tokens; give at least one")

@@ -70,6 +70,12 @@ class Rotation:
         with self._changed:
             return self._members[name].held
 
+    def is_on_trial(self, name: str) -> bool:
+        """Whether an instance is out for a failure that may be the request's, while others serve and one of them is asked the same."""
+        with self._changed:
+            member = self._members[name]
+            return member.held is None and bool(member.doubted) and bool(self._serving())
+
     def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Waits until something holds, which is asked under the rotation's lock each time that something changes."""
         with self._changed:
@@ -108,7 +114,7 @@ class Rotation:
             if is_last:
                 del member.leases[id(held)]
             self._changed.notify_all()
-            is_done = is_last and member.held is not held and member.doubted is not held
+            is_done = is_last and member.may_retire(held)
         if is_done:
             self._retire_aside(member, held)
 
@@ -196,7 +202,7 @@ class Rotation:
             if held is not None and held.version not in member.had:
                 member.had = [*member.had[-15:], held.version]
             self._changed.notify_all()
-            is_done = before is not None and before is not held and not member.leases.get(id(before))
+            is_done = before is not None and member.may_retire(before)
         if is_done and before is not None:
             self._retire(member, before)
 

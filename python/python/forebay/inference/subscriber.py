@@ -189,7 +189,9 @@ class Subscriber:
 
     def _is_behind(self, name: str) -> bool:
         held, latest = self.rotation.held(name), self._latest
-        return latest is not None and (held is None or held.version != latest.version)
+        if latest is None or self.rotation.is_on_trial(name):
+            return False
+        return held is None or held.version != latest.version
 
     def _bring(self, name: str, publication: Publication) -> bool:
         label = publication.version.label

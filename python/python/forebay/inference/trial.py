@@ -6,7 +6,8 @@ goes for failures that a request can bring about wherever it is sent: an answer 
 that is gone, overloaded or has other weights is so for every request.
 
 An instance that has failed at several such requests since its last answer is no witness any more: a further instance is asked, where there
-is one, and if that one answers the others stay out.
+is one, and if that one answers the others stay out. Where all that failed are such and nobody else serves, no request is blamed: all go
+out, and the error is the instance's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Trial:
         self._refused: str | None = None
 
     def failed(self, lease: Lease, error: InstanceError) -> None:
-        """Takes the instance out of rotation for what it failed at. Raises RequestError where the request is the cause."""
+        """Takes the instance out of rotation for what it failed at. Raises RequestError where the request is the cause, and the
+        instance's own error where no instance is left to say so."""
         kind = _kind(error)
         if kind is None:
             lease.fail(error)
@@ -35,13 +37,16 @@ class Trial:
         before = self._failed.setdefault(kind, [])
         leases = [*(earlier for earlier, _ in before), lease]
         names = {each.instance.name for each in leases}
-        is_doubted = any(each.is_suspicious for each in leases) and bool(lease.serving() - names)
-        if len(names) == 1 or is_doubted:
+        suspicious = {each.instance.name for each in leases if each.is_suspicious}
+        if len(names) == 1 or (suspicious and lease.serving() - names):
             lease.fail(error, is_doubtful=True)
             before.append((lease, error))
             return
+        if suspicious == names:
+            lease.fail(error)
+            raise error
         self._refused = kind
-        for each in leases:
+        for each in {each.instance.name: each for each in leases}.values():
             each.doubt()
         raise RequestError(
             f"instances {sorted(names)} failed at the same request, all with {kind}, so it is taken for the cause; change it ({error.what})",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ..errors import CorruptError, InputError
 from .errors import LayoutError
 from .parameters import plain_name
 
-__all__ = ["load_weights", "save_pretrained", "save_tensors"]
+__all__ = ["found_weights", "save_pretrained", "save_tensors"]
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], file: pathlib.Path) -> None:
@@ -40,14 +40,16 @@ def save_pretrained(model: Any, directory: str | os.PathLike[str]) -> None:
         save_tensors({plain_name(name): tensor for name, tensor in once.items()}, made / "model.safetensors")
 
 
-@torch.no_grad()
-def load_weights(parameters: Mapping[str, tuple[torch.Tensor, list[str]]], path: str | os.PathLike[str]) -> None:
-    """Copies values out of files of safetensors into tensors.
+@contextmanager
+def found_weights(
+    parameters: Mapping[str, tuple[torch.Tensor, list[str]]], path: str | os.PathLike[str]
+) -> Iterator[Callable[[], None]]:
+    """Finds values for tensors in files of safetensors, and gives what copies them. Nothing is changed before that is called.
 
     parameters: by name, the tensor, and the names that it may have in a file.
     path: a file, or a directory with ``model.safetensors``, its index, or ``adapter_model.safetensors``.
 
-    Raises LayoutError, and changes nothing, where a tensor is missing or has another shape.
+    Raises LayoutError where a tensor is missing or has another shape, CorruptError where files are damaged or missing.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -68,8 +70,13 @@ def load_weights(parameters: Mapping[str, tuple[torch.Tensor, list[str]]], path:
             if shape != list(tensor.shape):
                 raise LayoutError(f"{path}: {name!r} has the shape {shape}, and that of the model {list(tensor.shape)}")
             chosen[name] = there
-        for name, (tensor, _) in parameters.items():
-            tensor.copy_(held[chosen[name]].get_tensor(chosen[name]))
+
+        @torch.no_grad()
+        def copy() -> None:
+            for name, (tensor, _) in parameters.items():
+                tensor.copy_(held[chosen[name]].get_tensor(chosen[name]))
+
+        yield copy
 
 
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
@@ -77,8 +84,20 @@ def _files(path: pathlib.Path) -> list[pathlib.Path]:
         return [path]
     index = path / "model.safetensors.index.json"
     if index.is_file():
-        return [path / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        return _shards(index)
     for name in ("model.safetensors", "adapter_model.safetensors"):
         if (path / name).is_file():
             return [path / name]
     raise InputError(f"{path} is no file, and no directory with model.safetensors or adapter_model.safetensors")
+
+
+def _shards(index: pathlib.Path) -> list[pathlib.Path]:
+    """The files that an index names."""
+    try:
+        files = [index.parent / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CorruptError(f"{index} is no index of safetensors: {type(error).__name__}: {error}") from error
+    for file in files:
+        if not file.is_file():
+            raise CorruptError(f"{index} names {file.name!r}, which is not there; copy the directory whole")
+    return files

@@ -16,7 +16,7 @@ from .adamw import FlatAdamW
 from .cache import GradientCache
 from .counters import decoded, encoded, random_state, restore_random_state
 from .errors import LayoutError, TornWeightsError
-from .export import load_weights, save_pretrained
+from .export import found_weights, save_pretrained
 from .flat import storage_bytes
 from .layout import Layout, dtype_name
 from .ranks import Ranks
@@ -106,14 +106,15 @@ class Stateful:
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Takes weights over from files of safetensors: a file, a directory of ``transformers``, or of ``peft`` for an adapter. Moments
-        stay. Raises LayoutError, and changes nothing, where a tensor is missing or has another shape; StateError while the cache has
-        gradients."""
+        stay. Raises LayoutError, and changes nothing, where a tensor is missing or has another shape; CorruptError, and changes nothing,
+        where files are damaged or missing; StateError while the cache has gradients."""
         self._refuse_unusable()
         self._refuse_gradients()
         self.subject.check()
-        with self._tearing(f"weights were taken over from {os.fspath(path)}", harmless=(Error,)):
-            load_weights(self.subject.named_views(), path)
-            self.optimizer.take_weights()
+        with found_weights(self.subject.named_views(), path) as copy:
+            with self._tearing(f"weights were taken over from {os.fspath(path)}"):
+                copy()
+                self.optimizer.take_weights()
 
     def adopt(self) -> None:
         """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -219,8 +220,8 @@ class Trainer(Stateful):
 
         With ranks the micro-batches are those of all of them, and all call; a rank without rows takes part.
 
-        Raises StateError when nothing was accumulated, and NonFiniteGradientError for a gradient that is none; RankLostError and
-        RanksDifferError with ranks. Weights, moments and cache are as before then.
+        Raises StateError when nothing was accumulated, InputError for a learning rate that is none, and NonFiniteGradientError for a
+        gradient that is none; RankLostError and RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
         total = self._total(lr)
         if not total.denominator > 0:
@@ -252,10 +253,11 @@ class Trainer(Stateful):
             self._refuse_unusable()
             self.cache.refuse_spoiled()
             self.subject.check()
+            _refuse_rate(lr)
         except Error as error:
             if self.ranks is None:
                 raise
-            problem = error
+            lr, problem = None, error
         if self.ranks is None:
             return of_one(self.cache)
         return of_all_ranks(self.cache, self.ranks, {"version": self.version, "updates": self.updates, "lr": lr}, problem)
@@ -283,6 +285,11 @@ def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None) 
         raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
     if rows_per_pass is not None and rows_per_pass < 1:
         raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
+
+
+def _refuse_rate(lr: object) -> None:
+    if lr is not None and not (isinstance(lr, Real) and 0 <= lr < math.inf):
+        raise InputError(f"lr={lr!r} is no learning rate; give a number of 0 or more, or None for that of the settings")
 
 
 def _with_vocabulary(columns: Columns, model: Any) -> Columns:
