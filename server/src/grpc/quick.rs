@@ -110,9 +110,11 @@ mod tests {
             let mut changes = forebay_client::Changes::new();
             let row = NewRow::new(0, "q_0_?").unwrap();
             changes.insert_rollouts("solver", row, rollouts as u32, [("prompt", "?".into())]);
-            let place = &mut |_, _: &_| Some(wire::from_framed(0, 0, PlacedKind::Utf8));
             let frame = Frame::read(&wire::frame_of(&[&vec![b'p'; bytes]], false), u64::MAX).unwrap();
-            is_quick(&store, &wire::from_changes_placed(&changes, place), &[frame])
+            let message = wire::from_changes_placed(&changes, &mut |_, _| {
+                Some(wire::from_framed(0, 0, PlacedKind::Utf8))
+            });
+            is_quick(&store, &message, &[frame])
         };
         let most = QUICK_BYTES_MAX - ROW_BYTES;
         assert_eq!([most, most + 1].map(|bytes| framed(1, bytes)), [true, false]);
