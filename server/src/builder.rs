@@ -225,10 +225,17 @@ impl Builder {
         self
     }
 
-    /// The most that one write in frames may bring, in bytes; twice as much is held of all of them together, and others wait.
+    /// The most that one write in frames may bring, in bytes; twice as much is held of all of them together, half of
+    /// that of one client, and others wait.
     /// 0: none are taken, and all values come in messages. Default: 256 MiB.
     pub fn bulk_bytes_max(mut self, bytes: u64) -> Self {
         self.clients.limits.bulk_bytes_max = bytes.min(BULK_BYTES_MOST);
+        self
+    }
+
+    /// How long a write in frames waits for room before its client is told to ask again. Default: 5 s.
+    pub fn room_time_max(mut self, time: Duration) -> Self {
+        self.clients.limits.room_time_max = time;
         self
     }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -46,11 +47,24 @@ impl Bulk {
         self.pieces.left
     }
 
+    /// Sends it, and again for as long as the server has no room for it.
     pub(super) async fn send(self) -> Result<proto::WriteReply> {
         let Bulk { link, name, pieces } = self;
-        let time = link.options.call_time_max;
-        link.call(name, pieces, time, Again::Always, &Line::bulk_write).await
+        let (since, time) = (Instant::now(), link.options.call_time_max);
+        loop {
+            let left = time.saturating_sub(since.elapsed());
+            let answer = link.call(name, pieces.clone(), left, Again::Always, &Line::bulk_write).await;
+            match answer.as_ref().err().and_then(asks_again_after) {
+                Some(pause) if since.elapsed() + pause < time => tokio::time::sleep(pause).await,
+                _ => return answer,
+            }
+        }
     }
+}
+
+/// When to send a write again that the server had no room for.
+fn asks_again_after(error: &Error) -> Option<Duration> {
+    error.wait_before_retry().filter(|_| error.cause() == "Busy")
 }
 
 impl Remote {

@@ -1,10 +1,10 @@
-//! The connection proper: it is made when it is first used, and made again after it broke.
+//! The connections proper: each is made when it is first used, and made again after it broke.
 
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
 use super::address::Address;
 use super::line::Line;
@@ -21,7 +21,11 @@ const FRAME_BYTES: u32 = 1 << 20;
 
 /// A line to that address.
 pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<Line> {
-    let channel = match address {
+    Ok(Line::new(channel(address, options)?, channel(address, options)?, options.compress))
+}
+
+fn channel(address: &Address, options: &ConnectOptions) -> Result<Channel> {
+    Ok(match address {
         Address::Unix(path) => {
             let path = path.clone();
             let connect = tower::service_fn(move |_: Uri| {
@@ -37,8 +41,7 @@ pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<Line> 
             let endpoint = endpoint(&format!("https://{authority}"), options)?;
             endpoint.tls_config(tls(options)?).map_err(not_an_endpoint)?.connect_lazy()
         }
-    };
-    Ok(Line::new(channel, options.compress))
+    })
 }
 
 fn endpoint(uri: &str, options: &ConnectOptions) -> Result<Endpoint> {

@@ -21,7 +21,7 @@ use crate::wire::proto::*;
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     calls: Grpc<Channel>,
-    /// For writes that are large.
+    /// For writes that are large, which have a connection of their own: else claims would wait behind them for its window.
     pub(super) bulk: Channel,
     /// For calls that are answered in pieces.
     pub(super) streams: StoreClient<Channel>,
@@ -111,8 +111,8 @@ impl<Q> Encoded<Q> {
 }
 
 impl Line {
-    pub(super) fn new(channel: Channel, compress: bool) -> Self {
-        let (mut calls, bulk) = (Grpc::new(channel.clone()), channel.clone());
+    pub(super) fn new(channel: Channel, bulk: Channel, compress: bool) -> Self {
+        let mut calls = Grpc::new(channel.clone());
         let admin = AdminClient::new(channel.clone());
         let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
         if compress {

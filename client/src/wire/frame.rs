@@ -159,6 +159,20 @@ pub fn frame_of(contents: &[&[u8]], packed: bool) -> Bytes {
     packed.unwrap_or_else(|| frame.finish()).into()
 }
 
+/// What a frame takes on its way beside its contents and their places: its metadata, and what buffers are filled up with.
+const OVERHEAD_BYTES: u64 = 1 << 10;
+/// A bit for each content that says that it is there takes so small a part of the place of that content.
+const BITS_OF_PLACES: u64 = 64;
+/// The longest metadata, and the most contents, of a frame that is read soon.
+const METADATA_BYTES_SOON: usize = 4 << 10;
+const ROWS_SOON: u64 = 4 << 10;
+
+/// What a message of a frame counts for in memory, beside what a frame may take on its way: a frame keeps all of its message.
+pub fn kept_by(message_bytes: u64) -> u64 {
+    let bytes = message_bytes.saturating_sub(OVERHEAD_BYTES);
+    bytes - bytes / (BITS_OF_PLACES + 1)
+}
+
 /// A frame that was received.
 #[derive(Clone, Debug)]
 pub struct Frame {
@@ -200,6 +214,16 @@ impl Frame {
         }
         let places = places_of(&places, rows as usize, contents.len());
         Ok(Frame { places: places.ok_or_else(|| no_frame("whose contents are not in order"))?, contents })
+    }
+
+    /// Whether [`read`](Frame::read) takes long: what is packed, or has many contents.
+    pub fn takes_long(frame: &Bytes) -> bool {
+        let Some((metadata, _)) = split(frame) else { return false };
+        if metadata.len() > METADATA_BYTES_SOON {
+            return true;
+        }
+        let shape = arrow_ipc::root_as_message(&metadata).ok().and_then(|message| shape(&message));
+        shape.is_some_and(|(rows, packed, _)| packed || rows > ROWS_SOON)
     }
 
     /// What it takes: its contents, and their places.
@@ -395,6 +419,27 @@ mod tests {
         .collect();
         assert!(writer(&[&noise]).pack(Vec::new(), 8).is_none());
         assert!(writer(&[&noise, &[0; 10_000]]).pack(Vec::new(), 8).is_some());
+    }
+
+    #[test]
+    fn what_is_packed_or_has_many_contents_takes_long() {
+        let [plain, packed] = sound().map(Bytes::from);
+        let many = |rows: u64| Bytes::from(writer(&vec![&b""[..]; rows as usize]).finish());
+        let long = [plain, packed, many(ROWS_SOON), many(ROWS_SOON + 1), Bytes::from_static(b"none")];
+        assert_eq!(long.map(|frame| Frame::takes_long(&frame)), [false, true, false, true, false]);
+    }
+
+    // Whoever says exactly what contents and places take is not refused for what Arrow puts beside them.
+    #[test]
+    fn a_frame_keeps_no_more_than_it_takes_whoever_wrote_it() {
+        for rows in [0, 1, 100, 10_000] {
+            let contents = vec![&b"ab"[..]; rows];
+            let takes = Frame::read(&writer(&contents).finish().into(), u64::MAX).unwrap().bytes();
+            for frame in [writer(&contents).finish().into(), by_arrow(&contents, None)] {
+                assert!(kept_by(frame.len() as u64 + 16) <= takes, "{rows} contents in {}", frame.len());
+            }
+        }
+        assert!(kept_by(1 << 20) > (1 << 20) - (20 << 10));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use changes::{
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub(crate) use frame::FrameWriter;
-pub use frame::{Frame, frame_of};
+pub use frame::{Frame, frame_of, kept_by};
 pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+/// Parts that are shorter together become one: each that is kept takes more than its bytes.
+const PART_BYTES: usize = 4 << 10;
+
 /// Bytes in parts.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
@@ -13,11 +16,15 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// Adds what came next.
+    /// Adds what came next. Short parts are copied together.
     pub fn push(&mut self, part: Bytes) {
         self.length += part.len();
-        if !part.is_empty() {
-            self.parts.push_back(part);
+        match self.parts.back_mut() {
+            _ if part.is_empty() => {}
+            Some(last) if last.len() + part.len() <= PART_BYTES => {
+                *last = joined(std::mem::take(last), &part);
+            }
+            _ => self.parts.push_back(part),
         }
     }
 
@@ -37,6 +44,17 @@ impl Rope {
         }
         taken
     }
+}
+
+/// Two short parts as one, which has room for more.
+fn joined(first: Bytes, second: &[u8]) -> Bytes {
+    let mut whole = first.try_into_mut().unwrap_or_else(|first| {
+        let mut whole = BytesMut::with_capacity(PART_BYTES);
+        whole.put(first);
+        whole
+    });
+    whole.put(second);
+    whole.freeze()
 }
 
 impl Buf for Rope {
@@ -98,13 +116,22 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_one_part_stays_where_it_is() {
-        let part = Bytes::from_static(b"one part");
+    fn what_lies_in_one_long_part_stays_where_it_is() {
+        let part = Bytes::from(vec![7; PART_BYTES]);
         let mut rope = Rope::default();
         rope.push(Bytes::from_static(b"head"));
         rope.push(part.clone());
         rope.advance(5);
         assert_eq!(rope.copy_to_bytes(3).as_ptr(), part[1..].as_ptr());
-        assert_eq!(rope.split_to(9).copy_to_bytes(4), "part");
+        assert_eq!(rope.split_to(9).copy_to_bytes(4), part[..4]);
+    }
+
+    #[test]
+    fn a_byte_at_a_time_takes_few_parts() {
+        let mut rope = Rope::default();
+        let all: Vec<u8> = (0..3 * PART_BYTES).map(|at| at as u8).collect();
+        all.iter().for_each(|byte| rope.push(Bytes::copy_from_slice(&[*byte])));
+        assert_eq!((rope.parts.len(), rope.remaining()), (3, all.len()));
+        assert_eq!(rope.copy_to_bytes(all.len()), all);
     }
 }

@@ -4,23 +4,23 @@
 //! the transport has put it until the store copies it into its extents; only a value that came in two parts is put together.
 //!
 //! # Memory
-//! A call says first how much it brings, and waits until there is room for that among the calls that are under way ([`room`]).
-//! Nothing of it is read meanwhile, so its client is held back by the transport. What it brings beyond what it said is refused.
+//! A call says first how much it brings, and waits for a while until there is room for that ([`Room`]), which it has until its
+//! frames are gone. Nothing of it is read meanwhile, so its client is held back by the transport. What it brings beyond what it
+//! said is refused before it is taken, and so is what comes more slowly than [`PACE_BYTES`] a second.
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use forebay_client::Error;
 use forebay_client::wire::proto::{BulkPiece, WriteReply, WriteRequest};
-use forebay_client::wire::{Frame, MESSAGE_BYTES_MAX, Rope, from_error, malformed};
+use forebay_client::wire::{Frame, MESSAGE_BYTES_MAX, Rope, framed_bytes, from_error, kept_by, malformed};
 use forebay_store::Kind;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use prost::Message;
-use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::codegen::http::header::HeaderName;
 use tonic::codegen::http::{
@@ -31,26 +31,24 @@ use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::{Request, Status};
 
-use super::Limits;
-use super::call::{Service, WRITE};
+use super::call::{Service, WRITE, blocking};
+use super::pace::{Clock, late};
+use super::room::Taken;
 
 const PATH: &str = "/forebay.v1.Bulk/Write";
 /// Before each message: whether it is packed, and its length.
 const PREFIX_BYTES: usize = 5;
 /// There are two frames at most, and one more for each so many bytes.
 const BYTES_OF_FRAME: u64 = 32 << 10;
-/// How many of the largest calls have room at the same time.
-const LARGEST_AT_ONCE: u64 = 2;
-/// A permit stands for so many bytes.
-const PERMIT_BYTES: u64 = 1 << 10;
+/// As fast as this a whole call has to come, beside the time that it has for a piece: it holds room meanwhile.
+const PACE_BYTES: u64 = 512 << 10;
 
-/// How much all calls together may bring.
-pub(super) fn room(limits: &Limits) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(permits(limits.bulk_bytes_max.saturating_mul(LARGEST_AT_ONCE)) as usize))
-}
-
-fn permits(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX)
+/// What came behind changes, and the room for it.
+#[derive(Default)]
+pub(super) struct Brought {
+    pub(super) frames: Vec<Frame>,
+    /// Given back after the frames are gone.
+    pub(super) room: Option<Taken>,
 }
 
 fn refused(error: &Error) -> Status {
@@ -91,12 +89,34 @@ impl Service {
     async fn bulk_written(&self, request: HttpRequest<Body>) -> Result<WriteReply, Status> {
         let (parts, body) = request.into_parts();
         let metadata = MetadataMap::from_headers(parts.headers);
+        let clock = parts.extensions.get::<Clock>().cloned();
         let call = self.enter(&Request::from_parts(metadata, parts.extensions, ()), WRITE)?;
         let mut pieces = Pieces { body, come: Rope::default(), bytes_max: self.limits.message_bytes_max };
         let (write, bytes) = pieces.first(self.limits.bulk_bytes_max).await?;
-        let _room = self.bulk.acquire_many(permits(bytes)).await; // never closed
-        let frames = pieces.frames(bytes).await?;
-        self.written(call, write, frames).await.map(tonic::Response::into_inner)
+        call.check_tables(&write)?;
+        if let Some(answer) = call.session.replies.known::<WriteReply>(call.name)? {
+            return answer.await; // it was sent again: the first has the room
+        }
+        let all_bytes = bytes.saturating_add(write.encoded_len() as u64);
+        let room = self.room.take(&call.session.room, all_bytes).await.map_err(|error| refused(&error))?;
+        clock.into_iter().for_each(|clock| clock.restart());
+        let frames = self.in_time(bytes, pieces.frames(bytes)).await?;
+        // What ended early is no answer to keep.
+        let changes = write.changes.as_ref().ok_or_else(|| refused(&malformed("no changes")))?;
+        framed_bytes(changes, &frames).map_err(|error| refused(&error))?;
+        let brought = Brought { frames, room: Some(room) };
+        self.written(call, write, brought).await.map(tonic::Response::into_inner)
+    }
+
+    /// What comes of so many bytes, if they come soon.
+    async fn in_time<T>(
+        &self,
+        bytes: u64,
+        coming: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let time = self.limits.piece_time_max.saturating_add(Duration::from_secs(bytes / PACE_BYTES));
+        let come = tokio::time::timeout(time, coming).await;
+        come.unwrap_or_else(|_| Err(late("a write in pieces", bytes, time)))
     }
 }
 
@@ -112,9 +132,10 @@ struct Pieces {
 impl Pieces {
     /// The changes, and how much comes behind them.
     async fn first(&mut self, bytes_max: u64) -> Result<(WriteRequest, u64), Status> {
-        let first = self.next().await?.and_then(|piece| Some((piece.write?, piece.bytes)));
-        let (write, bytes) =
-            first.ok_or_else(|| refused(&malformed("a write in pieces begins with its changes")))?;
+        let first = self.next(u64::MAX).await?.filter(|piece| piece.frame.is_empty());
+        let first = first.and_then(|piece| Some((piece.write?, piece.bytes)));
+        let no_first = || refused(&malformed("a write in pieces begins with its changes, and nothing else"));
+        let (write, bytes) = first.ok_or_else(no_first)?;
         if bytes > bytes_max {
             let message = format!(
                 "a write of {bytes} bytes is more than the {bytes_max} that are taken at once; make several"
@@ -127,21 +148,25 @@ impl Pieces {
     /// All frames that follow, which take so many bytes at most.
     async fn frames(&mut self, bytes: u64) -> Result<Vec<Frame>, Status> {
         let (mut frames, mut left) = (Vec::new(), bytes);
-        while let Some(piece) = self.next().await? {
+        while let Some(piece) = self.next(left).await? {
             if frames.len() as u64 >= 2 + bytes / BYTES_OF_FRAME {
                 return Err(refused(&malformed(
                     "more frames than are taken for so many bytes; make them larger",
                 )));
             }
-            let frame = Frame::read(&piece.frame, left).map_err(|error| refused(&error))?;
-            left -= frame.bytes(); // it takes no more than that
+            if piece.write.is_some() || piece.bytes > 0 {
+                return Err(refused(&malformed("changes behind the first piece of a write")));
+            }
+            let kept = kept_by(piece.frame.len() as u64);
+            let frame = read(piece.frame, left).await?;
+            left = left.saturating_sub(frame.bytes().max(kept));
             frames.push(frame);
         }
         Ok(frames)
     }
 
-    /// The next message; none at the end.
-    async fn next(&mut self) -> Result<Option<BulkPiece>, Status> {
+    /// The next message, which may keep so many bytes; none at the end.
+    async fn next(&mut self, left: u64) -> Result<Option<BulkPiece>, Status> {
         if !self.has_come(PREFIX_BYTES).await? {
             return match self.come.has_remaining() {
                 true => Err(ends_early()),
@@ -155,6 +180,10 @@ impl Pieces {
         if length > self.bytes_max {
             let most = self.bytes_max;
             let message = format!("a message of {length} bytes is larger than the {most} that are taken");
+            return Err(refused(&Error::new(Kind::Input, "TooLarge", message)));
+        }
+        if kept_by(length as u64) > left {
+            let message = format!("a message of {length} bytes where {left} bytes are left of what was said");
             return Err(refused(&Error::new(Kind::Input, "TooLarge", message)));
         }
         if !self.has_come(length).await? {
@@ -172,6 +201,14 @@ impl Pieces {
             frame?.into_data().into_iter().for_each(|data| self.come.push(data));
         }
         Ok(true)
+    }
+}
+
+/// A frame that takes so many bytes at most: on another thread where that takes long.
+async fn read(frame: Bytes, left: u64) -> Result<Frame, Status> {
+    match Frame::takes_long(&frame) {
+        true => blocking(move || Frame::read(&frame, left)).await,
+        false => Frame::read(&frame, left).map_err(|error| refused(&error)),
     }
 }
 

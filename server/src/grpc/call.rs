@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_client::wire::proto::WriteRequest;
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::Session as Queryable;
@@ -11,8 +12,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
-use super::bulk;
 use super::pace::taken_at_a_pace;
+use super::room::Room;
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
@@ -38,8 +39,8 @@ pub(super) struct Service {
     access: Access,
     pub(super) sessions: Sessions,
     writers: Arc<Semaphore>,
-    /// How much may be under way in frames, in KiB.
-    pub(super) bulk: Arc<Semaphore>,
+    /// For what is under way in frames.
+    pub(super) room: Room,
     /// Of one check of all bytes.
     pub(super) checks: Arc<Semaphore>,
     pub(super) turns: Arc<Semaphore>,
@@ -53,6 +54,15 @@ pub(super) struct Call {
     pub(super) session: Arc<Session>,
     pub(super) caller: Caller,
     pub(super) name: u128,
+}
+
+impl Call {
+    /// Refuses a write whose caller may not have all of its tables.
+    pub(super) fn check_tables(&self, write: &WriteRequest) -> Result<(), Status> {
+        let mut all = write.changes.iter().flat_map(|changes| &changes.changes);
+        let allowed = all.try_for_each(|change| self.caller.check_table(&change.table));
+        allowed.map_err(|error| from_error(&error))
+    }
 }
 
 /// Which of the scopes a call needs.
@@ -74,7 +84,7 @@ impl Service {
         let Settings { access, limits, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
-        let (bulk, checks) = (bulk::room(&limits), Arc::new(Semaphore::new(1)));
+        let (room, checks) = (Room::new(&limits), Arc::new(Semaphore::new(1)));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
         Service {
             store,
@@ -83,7 +93,7 @@ impl Service {
             access,
             sessions,
             writers,
-            bulk,
+            room,
             checks,
             turns,
             limits,

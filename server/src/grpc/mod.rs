@@ -23,6 +23,7 @@ mod observed;
 mod pace;
 mod quick;
 mod replies;
+mod room;
 mod service;
 mod sessions;
 mod slab_door;
@@ -91,6 +92,8 @@ pub(crate) struct Limits {
     pub(crate) message_bytes_max: usize,
     /// What a write in frames may bring.
     pub(crate) bulk_bytes_max: u64,
+    /// How long such a write waits for room.
+    pub(crate) room_time_max: Duration,
     /// How long a piece of a message may take to come, and a piece of an answer to be taken.
     pub(crate) piece_time_max: Duration,
     /// Of all clients together.
@@ -111,6 +114,7 @@ impl Default for Limits {
             calls_per_connection_max: 1024,
             message_bytes_max: MESSAGE_BYTES_MAX,
             bulk_bytes_max: 4 * MESSAGE_BYTES_MAX as u64,
+            room_time_max: Duration::from_secs(5),
             piece_time_max: Duration::from_secs(30),
             slab_bytes_max: 1 << 30,
         }

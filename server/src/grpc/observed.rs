@@ -13,7 +13,7 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
 
-use super::pace::Paced;
+use super::pace::{Clock, Paced};
 use super::tally::{Tally, method_of};
 use crate::connections::Known;
 
@@ -53,8 +53,10 @@ where
             request.extensions_mut().insert(known);
         }
         let call = self.tally.call(method_of(request.uri().path()));
-        let piece_time_max = self.piece_time_max;
-        let answered = self.inner.call(request.map(|body| Body::new(Paced::new(body, piece_time_max))));
+        let (piece_time_max, clock) = (self.piece_time_max, Clock::default());
+        request.extensions_mut().insert(clock.clone());
+        let answered =
+            self.inner.call(request.map(|body| Body::new(Paced::new(body, piece_time_max, clock))));
         async move {
             let response = answered.await?;
             let failure = Status::from_header_map(response.headers());

@@ -22,6 +22,16 @@ use tonic::codegen::Bytes;
 use super::streams::Answers;
 use super::tally::Tally;
 
+/// Begins the time of the present piece anew, for a call that has waited and did not read meanwhile.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock(Arc<AtomicBool>);
+
+impl Clock {
+    pub(super) fn restart(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// What a client sends, which has to come at a pace.
 pub(super) struct Paced {
     body: Body,
@@ -30,17 +40,18 @@ pub(super) struct Paced {
     come: usize,
     /// Since it is waited for the present piece.
     until: Option<Pin<Box<Sleep>>>,
+    clock: Clock,
 }
 
 impl Paced {
-    pub(super) fn new(body: Body, piece_time_max: Duration) -> Self {
-        Paced { body, piece_time_max, come: 0, until: None }
+    pub(super) fn new(body: Body, piece_time_max: Duration, clock: Clock) -> Self {
+        Paced { body, piece_time_max, come: 0, until: None, clock }
     }
 }
 
-fn late(what: &str, time: Duration) -> Status {
+pub(super) fn late(what: &str, bytes: u64, time: Duration) -> Status {
     let message = format!(
-        "{what} of {PIECE_BYTES} bytes took longer than {time:?}, and the call was ended; make it again, in smaller parts where the line is slow"
+        "{what} of {bytes} bytes took longer than {time:?}, and the call was ended; make it again, in smaller parts where the line is slow"
     );
     from_error(&Error::new(Kind::Retry, "Deadline", message))
 }
@@ -54,10 +65,13 @@ impl tonic::codegen::Body for Paced {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
         let this = &mut *self;
+        if this.clock.0.swap(false, Ordering::AcqRel) {
+            (this.come, this.until) = (0, None);
+        }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             let time = this.piece_time_max;
             ready!(this.until.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(cx));
-            return Poll::Ready(Some(Err(late("a piece of the message", time))));
+            return Poll::Ready(Some(Err(late("a piece of the message", PIECE_BYTES as u64, time))));
         };
         if let Some(Ok(frame)) = &frame {
             this.come += frame.data_ref().map_or(0, Bytes::len);
@@ -106,7 +120,7 @@ pub(super) fn taken_at_a_pace<T: Send + 'static>(
             match take.recv().await {
                 Some(answer) => Some((answer, Some(take))),
                 None if was_late.load(Ordering::Acquire) => {
-                    Some((Err(late("a piece of the answer", piece_time_max)), None))
+                    Some((Err(late("a piece of the answer", PIECE_BYTES as u64, piece_time_max)), None))
                 }
                 None => None,
             }
@@ -118,6 +132,39 @@ pub(super) fn taken_at_a_pace<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A body of which nothing comes.
+    struct Silent;
+
+    impl tonic::codegen::Body for Silent {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_piece_has_its_whole_time_again_after_the_clock_began_anew() {
+        let clock = Clock::default();
+        let mut paced = Paced::new(Body::new(Silent), Duration::from_secs(3600), clock.clone());
+        let mut until = || {
+            let poll = tonic::codegen::Body::poll_frame(
+                Pin::new(&mut paced),
+                &mut Context::from_waker(std::task::Waker::noop()),
+            );
+            assert!(poll.is_pending());
+            paced.until.as_ref().unwrap().deadline()
+        };
+        let first = until();
+        assert_eq!(until(), first);
+        clock.restart();
+        assert!(until() > first);
+    }
 
     #[tokio::test]
     async fn an_answer_that_nobody_takes_is_let_go_of_and_says_so() {

@@ -4,7 +4,7 @@
 //! large goes to a thread for that, and so does everything where the store may have it wait.
 
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{parts_of_slabs, values_in};
+use forebay_client::wire::{Frame, parts_of_slabs, values_in};
 use forebay_store::{Durability, Store};
 
 /// The largest changes that are made on a thread that others need, in bytes: more than a batch of 64 samples of 10 KB.
@@ -13,12 +13,14 @@ const QUICK_BYTES_MAX: usize = 1 << 20;
 const ROW_BYTES: usize = 256;
 
 /// About how large a change is.
-fn bytes_in(change: &Change) -> usize {
+fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
+    let framed = |framed: &Framed| frames.get(framed.frame as usize)?.content(framed.at as usize);
     let value = |value: &Value| match &value.value {
         Some(value::Value::Text(text)) => text.len(),
         Some(value::Value::Binary(bytes)) => bytes.len(),
         Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
         Some(value::Value::Placed(placed)) => placed.length as usize,
+        Some(value::Value::Framed(of)) => framed(of).map_or(0, <[u8]>::len),
         _ => 8,
     };
     let (rows, rollouts) = match &change.change {
@@ -31,11 +33,12 @@ fn bytes_in(change: &Change) -> usize {
     rollouts.saturating_mul(bytes)
 }
 
-/// Whether changes are made soon: they are small, with what came beside them, and wait for nobody and for no disk.
-pub(super) fn is_quick(store: &Store, changes: &Changes, beside: usize) -> bool {
+/// Whether changes are made soon: they are small, with what they name of frames, and wait for nobody and for no disk.
+pub(super) fn is_quick(store: &Store, changes: &Changes, frames: &[Frame]) -> bool {
     // Of a slab all is copied between the first value that is named and the last.
     let copied = parts_of_slabs(changes).into_values().map(|part| (part.end - part.start) as usize);
-    let bytes = changes.changes.iter().map(bytes_in).chain(copied).fold(beside, usize::saturating_add);
+    let named = changes.changes.iter().map(|change| bytes_in(change, frames));
+    let bytes = named.chain(copied).fold(0, usize::saturating_add);
     bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, &changes.durability) && !store.holds_writers_back()
 }
 
@@ -49,8 +52,8 @@ pub(super) fn waits_for_disk(store: &Store, level: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forebay_client::wire::from_changes;
-    use forebay_store::{Consumer, DataType, NewRow, Options, RateLimiter, Schema};
+    use forebay_client::wire::{self, from_changes};
+    use forebay_store::{Consumer, DataType, NewRow, Options, PlacedKind, RateLimiter, Schema};
 
     use super::*;
 
@@ -96,21 +99,33 @@ mod tests {
             (excludes(5_000), false),
         ];
         for (at, (changes, expected)) in cases.iter().enumerate() {
-            assert_eq!(is_quick(&store, changes, 0), *expected, "case {at}");
+            assert_eq!(is_quick(&store, changes, &[]), *expected, "case {at}");
         }
     }
 
     #[test]
-    fn what_comes_beside_a_message_counts_too() {
+    fn what_lies_in_frames_counts_once_for_each_rollout() {
         let (_dir, store) = store(Options::default());
-        let most = QUICK_BYTES_MAX - ROW_BYTES - 100;
-        assert_eq!([most, most + 1].map(|beside| is_quick(&store, &insert(1, 100), beside)), [true, false]);
+        let framed = |rollouts: usize, bytes: usize| {
+            let mut changes = forebay_client::Changes::new();
+            let row = NewRow::new(0, "q_0_?").unwrap();
+            changes.insert_rollouts("solver", row, rollouts as u32, [("prompt", "?".into())]);
+            let frame = Frame::read(&wire::frame_of(&[&vec![b'p'; bytes]], false), u64::MAX).unwrap();
+            let message = wire::from_changes_placed(&changes, &mut |_, _| {
+                Some(wire::from_framed(0, 0, PlacedKind::Utf8))
+            });
+            is_quick(&store, &message, &[frame])
+        };
+        let most = QUICK_BYTES_MAX - ROW_BYTES;
+        assert_eq!([most, most + 1].map(|bytes| framed(1, bytes)), [true, false]);
+        assert_eq!([most, most + 1].map(|bytes| framed(1024, bytes / 1024)), [false, false]);
+        assert_eq!([768, 769].map(|bytes| framed(1024, bytes)), [true, false]);
     }
 
     #[test]
     fn what_may_have_to_wait_is_not_quick() {
         let small = insert(1, 100);
-        let waits = |options| !is_quick(&store(options).1, &small, 0);
+        let waits = |options| !is_quick(&store(options).1, &small, &[]);
         assert!(!waits(Options::default().durability(Durability::Memory)));
         assert!(waits(Options::default().durability(Durability::Synced)));
         assert!(waits(Options::default().disk_bytes_max(1 << 30)));
@@ -118,10 +133,10 @@ mod tests {
         let (_dir, store) = store(Options::default());
         let mut synced = small.clone();
         synced.durability = Durability::Synced.as_str().to_owned();
-        assert!(is_quick(&store, &small, 0) && !is_quick(&store, &synced, 0));
+        assert!(is_quick(&store, &small, &[]) && !is_quick(&store, &synced, &[]));
         let limited =
             Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(RateLimiter::new(1.0, 1, 2.0));
         store.create_consumer("read", limited).unwrap();
-        assert!(!is_quick(&store, &small, 0));
+        assert!(!is_quick(&store, &small, &[]));
     }
 }

@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::Error;
@@ -29,48 +28,60 @@ type Begun<T> = (Pending<T>, Option<Giver<T>>);
 /// Where an answer is given that is being found.
 struct Giver<T> {
     give: oneshot::Sender<Reply<T>>,
-    _found: Found,
+    found: Found,
 }
 
 impl<T> Giver<T> {
     fn give(self, reply: Reply<T>) {
+        drop(self.found); // so that whoever has the answer finds it counted
         let _ = self.give.send(reply); // the other end is with the answers, unless the session is gone
     }
 }
 
 /// Says that an answer is found, or that nobody looks for it any more, when it is dropped.
-struct Found(Arc<AtomicBool>);
+struct Found {
+    of: Arc<Mutex<Inner>>,
+    kept: Kept,
+}
 
 impl Drop for Found {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        let mut inner = lock(&self.of);
+        inner.pending -= 1;
+        inner.keep(self.kept);
     }
 }
 
-/// An answer of the past, or of the future.
-#[derive(Debug)]
+/// An answer of the past.
+#[derive(Clone, Copy, Debug)]
 struct Kept {
     name: u128,
     /// How many rows it may name.
     rows: usize,
-    found: Arc<AtomicBool>,
 }
 
 /// The answers of one session, by the names of the calls.
 #[derive(Debug, Default)]
-pub(super) struct Replies(Mutex<Inner>);
+pub(super) struct Replies(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     by_name: HashMap<u128, Box<dyn Any + Send>>,
-    /// The oldest first.
-    order: VecDeque<Kept>,
+    /// How many are being found.
+    pending: usize,
+    /// Those that were found, the oldest first.
+    found: VecDeque<Kept>,
+    /// Of all that were found.
     rows: usize,
+}
+
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner) // entries are whole
 }
 
 impl Replies {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner) // entries are whole
+        lock(&self.0)
     }
 
     /// The answer to the call of that name: what `work` gives, begun now if it was not before. It goes on also when nobody
@@ -114,8 +125,7 @@ impl Replies {
     /// The answer to the call of that name, and where it is to be given if nobody has begun to find it.
     fn begin<T: Clone + Send + Sync + 'static>(&self, name: u128, rows: usize) -> Result<Begun<T>, Status> {
         let mut inner = self.inner();
-        if let Some(known) = inner.by_name.get(&name) {
-            let known = known.downcast_ref::<Pending<T>>().cloned().ok_or_else(another_call)?;
+        if let Some(known) = inner.known(name)? {
             return Ok((known, None));
         }
         inner.check_room()?;
@@ -123,9 +133,18 @@ impl Replies {
         let ended =
             |reply: Result<Reply<T>, _>| reply.unwrap_or_else(|_| Err(Status::internal("the call panicked")));
         let pending: Pending<T> = given.map(ended).boxed().shared();
-        let found = Arc::new(AtomicBool::new(false));
-        inner.add(Kept { name, rows, found: found.clone() }, Box::new(pending.clone()));
-        Ok((pending, Some(Giver { give, _found: Found(found) })))
+        inner.by_name.insert(name, Box::new(pending.clone()));
+        inner.pending += 1;
+        let found = Found { of: self.0.clone(), kept: Kept { name, rows } };
+        Ok((pending, Some(Giver { give, found })))
+    }
+
+    /// The answer to the call of that name, if somebody has begun to find it.
+    pub(super) fn known<T: Clone + Send + Sync + 'static>(
+        &self,
+        name: u128,
+    ) -> Result<Option<Pending<T>>, Status> {
+        self.inner().known(name)
     }
 
     /// What was noted under that name before; else notes this.
@@ -134,7 +153,8 @@ impl Replies {
         if let Some(known) = inner.by_name.get(&name).and_then(|known| known.downcast_ref::<T>()) {
             return Some(known.clone());
         }
-        inner.add(Kept { name, rows: 0, found: Arc::new(AtomicBool::new(true)) }, Box::new(reply));
+        inner.by_name.insert(name, Box::new(reply));
+        inner.keep(Kept { name, rows: 0 });
         None
     }
 
@@ -145,40 +165,29 @@ impl Replies {
 }
 
 impl Inner {
+    fn known<T: Clone + Send + Sync + 'static>(&self, name: u128) -> Result<Option<Pending<T>>, Status> {
+        let known = self.by_name.get(&name).map(|known| known.downcast_ref::<Pending<T>>());
+        known.map(|known| known.cloned().ok_or_else(another_call)).transpose()
+    }
+
     /// Refuses one answer more where too many are being found.
     fn check_room(&self) -> Result<(), Status> {
-        if self.order.len() < KEPT || self.being_found() < KEPT {
+        if self.pending < KEPT {
             return Ok(());
         }
         let message = format!("{KEPT} calls of this session are under way already; wait for some of them");
         Err(from_error(&Error::new(Kind::Capacity, "Calls", message)))
     }
 
-    fn being_found(&self) -> usize {
-        self.order.iter().filter(|kept| !kept.is_found()).count()
-    }
-
-    /// Adds an answer, and forgets the oldest that were found.
-    fn add(&mut self, kept: Kept, reply: Box<dyn Any + Send>) {
-        self.by_name.insert(kept.name, reply);
-        self.rows += kept.rows;
-        let (newest, mut at) = (kept.name, 0);
-        self.order.push_back(kept);
-        while self.order.len() > KEPT || self.rows > ROWS_KEPT {
-            let Some(kept) = self.order.get(at) else { return };
-            if kept.name == newest || !kept.is_found() {
-                at += 1;
-            } else if let Some(Kept { name, rows, .. }) = self.order.remove(at) {
-                self.by_name.remove(&name);
-                self.rows -= rows;
-            }
+    /// Keeps an answer that was found, and forgets the oldest of them.
+    fn keep(&mut self, newest: Kept) {
+        self.rows += newest.rows;
+        self.found.push_back(newest);
+        while (self.found.len() > KEPT || self.rows > ROWS_KEPT) && self.found.len() > 1 {
+            let Some(Kept { name, rows }) = self.found.pop_front() else { return };
+            self.by_name.remove(&name);
+            self.rows -= rows;
         }
-    }
-}
-
-impl Kept {
-    fn is_found(&self) -> bool {
-        self.found.load(Ordering::Acquire)
     }
 }
 
@@ -253,6 +262,21 @@ mod tests {
         }
         assert_eq!(made.load(Ordering::Relaxed) as usize, KEPT, "each was made once");
         ask(1 << 65).unwrap().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_being_found_push_out_none_that_were_found() {
+        let replies = Replies::default();
+        for name in 0..KEPT as u128 {
+            replies.once(name, 1, || async { Ok(7_u8) }).unwrap().await.unwrap();
+        }
+        let under_way: Vec<_> = (0..KEPT as u128)
+            .map(|name| replies.once(1 << 64 | name, ROWS_KEPT, std::future::pending::<Reply<u8>>).unwrap())
+            .collect();
+        assert_eq!(under_way.len(), KEPT);
+        for name in 0..KEPT as u128 {
+            assert_eq!(replies.once(name, 1, || async { Ok(8_u8) }).unwrap().await.unwrap(), 7, "{name}");
+        }
     }
 
     /// What the first call was answered with.

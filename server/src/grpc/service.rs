@@ -13,6 +13,7 @@ use forebay_store::{ConsumerKind, Delete, Kind, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
+use super::bulk::Brought;
 use super::call::{
     ADMIN, Call, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
     process_of,
@@ -54,17 +55,16 @@ impl Service {
         &self,
         call: Call,
         message: WriteRequest,
-        frames: Vec<wire::Frame>,
+        Brought { frames, room }: Brought,
     ) -> Reply<WriteReply> {
-        let all = || message.changes.iter().flat_map(|changes| &changes.changes);
-        let allowed = all().try_for_each(|change| call.caller.check_table(&change.table));
-        allowed.map_err(|error| from_error(&error))?;
-        let rows = all().map(wire::inserted_by).sum::<u64>() as usize;
+        call.check_tables(&message)?;
+        let all = message.changes.iter().flat_map(|changes| &changes.changes);
+        let rows = all.map(wire::inserted_by).sum::<u64>() as usize;
         let session = call.session.clone();
-        let in_frames = frames.iter().map(wire::Frame::content_bytes).sum::<u64>() as usize;
         let is_quick =
-            message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes, in_frames));
+            message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes, &frames));
         let write = move |holder: &Holder| {
+            let _room = room; // until the frames are gone
             let changes = message.changes.as_ref();
             let rows = changed(holder, changes, frames, &session, |changes| changes.apply(holder.store()))?;
             Ok(WriteReply { rows: rows_of(&rows) })
@@ -205,7 +205,7 @@ impl Protocol for Service {
 
     async fn write(&self, request: Request<WriteRequest>) -> Reply<WriteReply> {
         let call = self.enter(&request, WRITE)?;
-        self.written(call, request.into_inner(), Vec::new()).await
+        self.written(call, request.into_inner(), Brought::default()).await
     }
 
     async fn grow(&self, request: Request<GrowRequest>) -> Reply<GrowReply> {

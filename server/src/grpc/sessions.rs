@@ -16,6 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::Limits;
 use super::loans::Loans;
 use super::replies::Replies;
+use super::room;
 use super::slabs::{self, Slabs};
 use super::tally::{Ended, Tally};
 use super::waits::Waits;
@@ -42,6 +43,8 @@ pub(super) struct Session {
     pub(super) waits: Waits,
     /// How many more waits for objects there may be.
     pub(super) object_waits: Arc<Semaphore>,
+    /// What it may hold of the room for writes in frames.
+    pub(super) room: Arc<Semaphore>,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
@@ -65,6 +68,7 @@ pub(super) struct Sessions {
     store: Store,
     pub(super) grace: Duration,
     most: usize,
+    limits: Limits,
     tally: Tally,
     /// How many slabs there may be yet.
     slabs: Arc<Semaphore>,
@@ -96,7 +100,8 @@ impl Sessions {
         let open = Arc::default();
         tally.watch(&open);
         let (grace, most) = (limits.grace, limits.sessions_max);
-        Sessions { store, grace, most, tally: tally.clone(), slabs: slabs::room(limits.slab_bytes_max), open }
+        let (slabs, limits) = (slabs::room(limits.slab_bytes_max), limits.clone());
+        Sessions { store, grace, most, limits, tally: tally.clone(), slabs, open }
     }
 
     /// The session of that name, whoever asks.
@@ -142,6 +147,7 @@ impl Sessions {
             replies: Replies::default(),
             parts: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
+            room: room::of_session(&self.limits),
             waits: Waits::default(),
             settled: Notify::new(),
             loans: local.neighbour.then(Loans::default),

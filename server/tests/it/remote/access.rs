@@ -45,7 +45,7 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 18] = [
+const CALLS: [(&str, &[&str], Call); 19] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
     ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
     ("begin an object", &["trainer"], |client| {
@@ -65,6 +65,10 @@ const CALLS: [(&str, &[&str], Call); 18] = [
     ("write another table", &[], |client| {
         let row = NewRow::new(0, "q_0_?")?;
         client.table("checker")?.insert(row, [("verdict", "?".into())]).map(drop)
+    }),
+    ("write another table in frames", &[], |client| {
+        let row = NewRow::new(0, "q_0_?")?;
+        client.table("checker")?.insert(row, [("verdict", "long".repeat(50_000).into())]).map(drop)
     }),
     ("declare a table", &[], |client| client.create_table("more", Schema::new()).map(drop)),
     ("do a task", &["rollouts", "trainer"], |client| {

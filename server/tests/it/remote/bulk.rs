@@ -7,7 +7,7 @@ use forebay_client::wire::{self, failure_of, new_call};
 use forebay_client::{CellValue, Changes, Client, ConnectOptions};
 use forebay_server::Server;
 use forebay_store::{Kind, NewRow, PlacedKind, Row};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use tonic::Status;
 
 use super::proxy::Proxy;
@@ -125,6 +125,22 @@ fn frames_that_nobody_meant_are_refused_by_name_and_take_no_room() {
         ("a content that did not come", vec![head(&[(0, 1)], 19), one()], "Protocol"),
         ("one content for two rows", vec![head(&[(0, 0), (0, 0)], 19), one()], "Protocol"),
         ("a text that is none", vec![head(&[(0, 0)], 100), framed(&[&[0xff; 9]], false)], "Protocol"),
+        (
+            "a frame with the changes",
+            vec![BulkPiece { frame: one().frame, ..head(&[(0, 0)], 19) }],
+            "Protocol",
+        ),
+        (
+            "changes with a frame",
+            vec![head(&[(0, 0)], 19), BulkPiece { frame: one().frame, ..head(&[], 0) }],
+            "Protocol",
+        ),
+        (
+            "a message that is larger than was said",
+            vec![head(&[(0, 0)], 19), framed(&[&zeros], false)],
+            "TooLarge",
+        ),
+        ("nothing behind the changes", vec![head(&[(0, 0)], 19)], "Protocol"),
         ("many small frames", [vec![head(&[(0, 0)], 57)], vec![one(), one(), one()]].concat(), "Protocol"),
     ];
     for _ in 0..3 {
@@ -138,12 +154,66 @@ fn frames_that_nobody_meant_are_refused_by_name_and_take_no_room() {
         }
     }
     assert_eq!(table.counts().unwrap().written, 0);
-    let sound = vec![head(&[(0, 0)], 1 << 20), framed(&[&zeros], true)];
-    assert_eq!(bulk(&raw, sound).unwrap().rows.len(), 1, "there is as much room as before");
+    // All that there is: two of the largest at once, twice. One permit that did not come back would be missed.
+    for at in 0..4 {
+        let sound = vec![head(&[(0, 0)], 1 << 20), framed(&[&zeros], at % 2 == 0)];
+        assert_eq!(bulk(&raw, sound).unwrap().rows.len(), 1, "there is as much room as before");
+    }
     let rest = Client::connect(&world.address(), &ConnectOptions::default()).unwrap();
-    assert_eq!(rest.table("solver").unwrap().counts().unwrap().written, 1);
+    assert_eq!(rest.table("solver").unwrap().counts().unwrap().written, 4);
     let (too_large, _) = large(0);
     assert_eq!(rest.write(&too_large).unwrap_err().cause(), "TooLarge");
+}
+
+/// A call of `Bulk` under that name.
+fn bulk_named(raw: &Raw, name: u128, pieces: Vec<BulkPiece>) -> Result<WriteReply, Status> {
+    let mut client = bulk_client::BulkClient::new(raw.channel.clone());
+    let request = raw.request(stream::iter(pieces), &raw.session, &name.to_le_bytes());
+    raw.runtime.block_on(async move { client.write(request).await }).map(tonic::Response::into_inner)
+}
+
+#[test]
+fn a_stream_that_ended_short_is_not_the_answer_of_its_name() {
+    let mut world = World::new(Way::Embedded);
+    let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
+    world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+    let table = solver(&world.client());
+    world.way = Way::Tcp;
+    let raw = Raw::connect(&world);
+    let short = vec![head(&[(0, 0)], 19)];
+    let whole = vec![head(&[(0, 0)], 19), framed(&[b"one"], false)];
+    assert!(bulk_named(&raw, 7, short.clone()).is_err());
+    let rows = bulk_named(&raw, 7, whole).unwrap().rows;
+    // Whoever asks again needs to bring nothing.
+    assert_eq!((rows.len(), bulk_named(&raw, 7, short).unwrap().rows), (1, rows));
+    assert_eq!(table.counts().unwrap().written, 1);
+}
+
+// A session that holds all it may is told to ask again, and others are served beside it.
+#[test]
+fn a_session_that_holds_its_room_keeps_out_itself_and_nobody_else() {
+    let mut world = World::new(Way::Embedded);
+    let builder = Server::builder().bulk_bytes_max(4 << 20).room_time_max(Duration::from_millis(10));
+    let builder = builder.grpc("127.0.0.1:0".parse().unwrap());
+    world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
+    world.way = Way::Tcp;
+    let (client, raw) = (world.client(), Raw::connect(&world));
+    let table = solver(&client);
+    let mut slow = bulk_client::BulkClient::new(raw.channel.clone());
+    let pieces = stream::iter([head(&[(0, 0)], 4 << 20)]).chain(stream::pending());
+    let request = raw.request(pieces, &raw.session, &new_call().to_le_bytes());
+    let held = raw.runtime.spawn(async move { slow.write(request).await });
+    let one = || vec![head(&[(0, 0)], 19), framed(&[b"one"], false)];
+    let busy = loop {
+        if let Err(status) = bulk(&raw, one()) {
+            break failure_of(&status).unwrap();
+        }
+    };
+    assert_eq!((busy.kind(), busy.cause(), busy.wait_before_retry().is_some()), (Kind::Retry, "Busy", true));
+    assert_eq!(client.write(&large(0).0).unwrap().len(), 8);
+    held.abort();
+    while bulk(&raw, one()).is_err() {} // until the server sees that it is gone
+    assert!(table.counts().unwrap().written >= 9);
 }
 
 // What a call brings is not read before there is room for it: whoever waits so is held back, and goes on.

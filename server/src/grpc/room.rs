@@ -1,0 +1,111 @@
+//! Room in memory for what comes in frames: so much of all sessions together, and half of that of one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::Error;
+use forebay_store::Kind;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Limits;
+
+/// How many of the largest calls have room at the same time.
+const LARGEST_AT_ONCE: u64 = 2;
+/// A permit stands for so many bytes.
+const PERMIT_BYTES: u64 = 1 << 10;
+/// How soon whoever found no room is to ask again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+fn permits(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX)
+}
+
+/// What one session may hold: what the largest call brings.
+pub(super) fn of_session(limits: &Limits) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits(limits.bulk_bytes_max) as usize))
+}
+
+/// What all sessions together may hold. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    all: Arc<Semaphore>,
+    /// The most that a call may take.
+    most: u32,
+    wait_max: Duration,
+}
+
+/// Room that a call has, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Taken {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Room {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let all = permits(limits.bulk_bytes_max.saturating_mul(LARGEST_AT_ONCE));
+        Room {
+            all: Arc::new(Semaphore::new(all as usize)),
+            most: permits(limits.bulk_bytes_max),
+            wait_max: limits.room_time_max,
+        }
+    }
+
+    /// Room for a call of a session, which waits for its own before it stands in line with others.
+    ///
+    /// # Errors
+    /// `retry` where there was none for too long.
+    pub(super) async fn take(&self, own: &Arc<Semaphore>, bytes: u64) -> Result<Taken, Error> {
+        let permits = permits(bytes).min(self.most);
+        let taking = async {
+            let own = own.clone().acquire_many_owned(permits).await.ok()?; // never closed
+            Some(Taken { _own: own, _all: self.all.clone().acquire_many_owned(permits).await.ok()? })
+        };
+        let taken = tokio::time::timeout(self.wait_max, taking).await.ok().flatten();
+        taken.ok_or_else(|| {
+            let message = format!(
+                "other writes hold the room in memory, and none for {bytes} bytes came back in {:?}; send it again",
+                self.wait_max
+            );
+            Error::new(Kind::Retry, "Busy", message).retry_after(Some(ASK_AGAIN_AFTER))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(wait_max: Duration) -> Limits {
+        Limits { bulk_bytes_max: 8 << 10, room_time_max: wait_max, ..Limits::default() }
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_room_hears_when_to_ask_again_and_room_comes_back() {
+        let limits = limits(Duration::from_millis(1));
+        let (room, [one, other, third]) = (Room::new(&limits), [(); 3].map(|()| of_session(&limits)));
+        let first = room.take(&one, 8 << 10).await.unwrap();
+        let error = room.take(&one, 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::Retry, "Busy"), "half is the most of a session");
+        assert_eq!(error.wait_before_retry(), Some(ASK_AGAIN_AFTER));
+        let second = room.take(&other, u64::MAX).await.unwrap();
+        assert_eq!(room.take(&third, 1).await.unwrap_err().cause(), "Busy");
+        drop(first);
+        room.take(&third, 8 << 10).await.unwrap();
+        room.take(&one, 8 << 10).await.unwrap();
+        drop(second);
+        assert_eq!(room.all.available_permits(), 16, "all came back");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_its_own_room_keeps_none_from_others() {
+        let limits = limits(Duration::from_secs(3600));
+        let (room, [one, other]) = (Room::new(&limits), [(); 2].map(|()| of_session(&limits)));
+        let first = room.take(&one, 8 << 10).await.unwrap();
+        let mut waits = std::pin::pin!(room.take(&one, 8 << 10));
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        drop(room.take(&other, 8 << 10).await.unwrap());
+        drop(first);
+        waits.await.unwrap();
+    }
+}
