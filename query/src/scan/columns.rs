@@ -35,7 +35,7 @@ impl Output {
     pub(super) fn number(&self, table: &TableSnapshot) -> Option<Self> {
         let ScanColumn::Value(position) = self.column else { return None };
         let field = Arc::new(self.field.as_ref().clone().with_data_type(DataType::UInt32));
-        table.has_numbers(position).then(|| Output { column: ScanColumn::Number(position), field })
+        table.has_numbers(position).then_some(Output { column: ScanColumn::Number(position), field })
     }
 
     /// What an expression over other outputs gives under a name of its own; `None` when that has to be computed.
