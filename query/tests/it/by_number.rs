@@ -15,7 +15,7 @@ fn agents() -> Run {
         let id = format!("an input with a long name, {}_0_{}", row / 3, row % 3);
         let cells: [(&str, Value<'_>); 1] = [("reward", f64::from(row % 11).into())];
         let new = NewRow::new(u64::from(row / 9_000), &id).unwrap();
-        batch.insert(&solver, new, cells.iter().cloned().take(usize::from(row % 13 != 0))).unwrap();
+        batch.insert(&solver, new, cells.iter().take(usize::from(row % 13 != 0)).cloned()).unwrap();
         if row % 7 == 0 {
             let new = NewRow::new(0, &format!("an input with a long name, {row}_0_0")).unwrap();
             let parent = format!("solver/{id}");
