@@ -1,4 +1,4 @@
-//! Contents of values as an Arrow IPC record batch: what [`proto::BulkPiece`] carries.
+//! Contents of values as an Arrow IPC record batch: what [`BulkPiece`](super::proto::BulkPiece) carries.
 //!
 //! A frame is written by hand, for then a content is copied once, from where the caller has it into what is sent; and read by
 //! hand, for then nothing is made larger than was said, and contents stay in what was received. Any Arrow library reads what is
