@@ -4,7 +4,7 @@
 //! the transport has put it until the store copies it into its extents; only a value that came in two parts is put together.
 //!
 //! # Memory
-//! A call says first how much it brings, and waits for a while until there is room for that ([`Room`]), which it has until its
+//! A call says first how much it brings, and waits for a while until there is room for that ([`Room`](super::room::Room)), which it has until its
 //! frames are gone. Nothing of it is read meanwhile, so its client is held back by the transport. What it brings beyond what it
 //! said is refused before it is taken, and so is what comes more slowly than [`PACE_BYTES`] a second.
 
