@@ -30,7 +30,6 @@ mod beside;
 mod bytes;
 mod catalog;
 mod commit;
-
 mod core;
 mod delete;
 mod disk;
