@@ -178,6 +178,7 @@ fn chunk(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<Chunk> {
             version_min: image.version_min,
             version_max: image.version_max,
         },
+        ..Chunk::default()
     })
 }
 

@@ -102,7 +102,7 @@ impl Gathered {
 
 impl Source<'_> {
     /// The rows in runs that lie in one chunk, so that its pages are looked up once a run.
-    fn runs<'r>(&self, rows: &'r [u32]) -> impl Iterator<Item = (&Chunk, &'r [u32])> {
+    pub(super) fn runs<'r>(&self, rows: &'r [u32]) -> impl Iterator<Item = (&Chunk, &'r [u32])> {
         let in_one = |a: &u32, b: &u32| *a as usize / CHUNK_ROWS == *b as usize / CHUNK_ROWS;
         rows.chunk_by(in_one).map(|run| (&*self.chunks[run[0] as usize / CHUNK_ROWS], run))
     }
@@ -113,7 +113,7 @@ impl Source<'_> {
     }
 
     /// Something of the record of each row.
-    fn metas<T>(&self, rows: &[u32], of: impl Fn(&RowMeta) -> T) -> Vec<T> {
+    pub(super) fn metas<T>(&self, rows: &[u32], of: impl Fn(&RowMeta) -> T) -> Vec<T> {
         let mut found = Vec::with_capacity(rows.len());
         for (chunk, run) in self.runs(rows) {
             each(&chunk.meta, &NO_META, run, &of, &mut found);
@@ -121,8 +121,30 @@ impl Source<'_> {
         found
     }
 
+    /// Something of the record of each row that a chunk may know to be the same in all of its rows: then nothing is read.
+    fn shared<T: Copy>(
+        &self,
+        rows: &[u32],
+        all: impl Fn(&Chunk) -> Option<T>,
+        of: impl Fn(&RowMeta) -> T,
+    ) -> Vec<T> {
+        let mut found = Vec::with_capacity(rows.len());
+        for (chunk, run) in self.runs(rows) {
+            match all(chunk) {
+                Some(value) => found.resize(found.len() + run.len(), value),
+                None => each(&chunk.meta, &NO_META, run, &of, &mut found),
+            }
+        }
+        found
+    }
+
+    /// The policy version of each row: rows of one version lie together.
+    pub(super) fn versions(&self, rows: &[u32]) -> Vec<u64> {
+        self.shared(rows, Chunk::only_version, |meta| meta.policy_version)
+    }
+
     /// Something of the status of each row.
-    fn statuses<T>(&self, rows: &[u32], of: impl Fn(&RowStatus) -> T) -> Vec<T> {
+    pub(super) fn statuses<T>(&self, rows: &[u32], of: impl Fn(&RowStatus) -> T) -> Vec<T> {
         let (mut found, none) = (Vec::with_capacity(rows.len()), RowStatus::default());
         for (chunk, run) in self.runs(rows) {
             each(&chunk.status, &none, run, &of, &mut found);
@@ -162,13 +184,7 @@ impl Source<'_> {
     fn finals(&self, index: usize, rows: &[u32]) -> BooleanBuffer {
         let mut finals = BooleanBufferBuilder::new(rows.len());
         for (chunk, run) in self.runs(rows) {
-            let statuses: &[RowStatus] = &chunk.status;
-            let is_final = |status: &RowStatus| status.finals >> index & 1 == 1;
-            let of = |at: usize| statuses.get(place(run[at])).is_some_and(is_final);
-            finals.append_buffer(&match neighbours(run).and_then(|places| statuses.get(places)) {
-                Some(statuses) => BooleanBuffer::collect_bool(run.len(), |at| is_final(&statuses[at])),
-                None => BooleanBuffer::collect_bool(run.len(), of),
-            });
+            finals.append_buffer(&finals_of(chunk, index, run, neighbours(run)));
         }
         finals.finish()
     }
@@ -183,14 +199,19 @@ impl Source<'_> {
             let page = chunk.columns.get(index).map_or(&empty, |page| &**page);
             let places = neighbours(run);
             page.gather(width, places.clone(), run.iter().map(|row| place(*row)), &mut bytes);
-            let has = |at: usize| page.has(place(run[at]), width);
-            match places {
-                Some(places) if page.has_all(&places, width) => there.append_n(run.len(), true),
-                _ => there.append_buffer(&BooleanBuffer::collect_bool(run.len(), has)),
+            let finals = finals_of(chunk, index, run, places.clone());
+            match places.and_then(|places| page.has_until(&places, width)) {
+                Some(end) => {
+                    there.append_buffer(&finals.slice(0, end));
+                    there.append_n(run.len() - end, false);
+                }
+                None => {
+                    let has = |at: usize| page.has(place(run[at]), width);
+                    there.append_buffer(&(&finals & &BooleanBuffer::collect_bool(run.len(), has)));
+                }
             }
         }
-        let there = &self.finals(index, rows) & &there.finish();
-        let nulls = Some(NullBuffer::new(there)).filter(|nulls| nulls.null_count() > 0);
+        let nulls = Some(NullBuffer::new(there.finish())).filter(|nulls| nulls.null_count() > 0);
         numbers(element, bytes.into(), nulls)
     }
 
@@ -206,7 +227,7 @@ impl Source<'_> {
     fn meta_column(&self, name: &str, rows: &[u32]) -> ArrayRef {
         match name {
             "sample_id" => written(self.metas(rows, |meta| meta.sample(self.texts)).into_iter()),
-            "policy_version" => Arc::new(UInt64Array::from(self.metas(rows, |meta| meta.policy_version))),
+            "policy_version" => Arc::new(UInt64Array::from(self.versions(rows))),
             "version_spans" => self.span_lists(rows),
             "input_id" => self.texts_of(self.metas(rows, |meta| Some(meta.input))),
             "turn" => Arc::new(UInt32Array::from(self.metas(rows, |meta| meta.turn))),
@@ -245,18 +266,26 @@ impl Source<'_> {
 
     /// The numbers of the texts of a column that has some ([`has_numbers`](super::numbers::has_numbers)).
     fn text_numbers(&self, name: &str, rows: &[u32]) -> ArrayRef {
-        let by = self.group_by.unwrap_or(GroupBy::Input);
-        let (numbers, nullable) = match name {
-            "input_id" => (self.metas(rows, |meta| meta.input.0), false),
-            "agent" => (self.metas(rows, |meta| meta.agent.0), false),
-            "parent" => (self.metas(rows, |meta| meta.parent.0), true),
-            "weights" => (self.metas(rows, |meta| meta.weights.0), true),
-            "excluded_reason" => (self.statuses(rows, |status| status.excluded.0), true),
-            _ => (self.metas(rows, |meta| by.name(meta).text.0), false), // group_key
-        };
+        let nullable = matches!(name, "parent" | "weights" | "excluded_reason");
+        let numbers = self.numbers(name, rows);
         let there = nullable.then(|| numbers.iter().map(|number| TextId(*number) != TextId::EMPTY));
         let nulls = there.map(NullBuffer::from_iter).filter(|nulls| nulls.null_count() > 0);
         Arc::new(UInt32Array::new(numbers.into(), nulls))
+    }
+
+    /// The same as they are kept: that of the empty text where there is none.
+    pub(super) fn numbers(&self, name: &str, rows: &[u32]) -> Vec<u32> {
+        let by = self.group_by.unwrap_or(GroupBy::Input);
+        match name {
+            "input_id" => self.metas(rows, |meta| meta.input.0),
+            "agent" => {
+                self.shared(rows, |chunk| chunk.only_agent().map(|agent| agent.0), |meta| meta.agent.0)
+            }
+            "parent" => self.metas(rows, |meta| meta.parent.0),
+            "weights" => self.metas(rows, |meta| meta.weights.0),
+            "excluded_reason" => self.statuses(rows, |status| status.excluded.0),
+            _ => self.metas(rows, |meta| by.name(meta).text.0), // group_key
+        }
     }
 
     fn texts_of(&self, ids: Vec<Option<TextId>>) -> ArrayRef {
@@ -310,6 +339,18 @@ fn state_word(progress: Progress, status: RowStatus) -> &'static str {
         Progress::Accumulated => "accumulated",
         Progress::Done => "consumed",
         Progress::Out => "aside", // eval and warm-up rows: no trainer takes them
+    }
+}
+
+/// Whether each cell of a run in one chunk is final; `places` are those of the run where they are neighbours.
+fn finals_of(chunk: &Chunk, index: usize, run: &[u32], places: Option<Range<usize>>) -> BooleanBuffer {
+    let statuses: &[RowStatus] = &chunk.status;
+    let is_final = |status: &RowStatus| status.finals >> index & 1 == 1;
+    match places.and_then(|places| statuses.get(places)) {
+        Some(statuses) => BooleanBuffer::collect_bool(run.len(), |at| is_final(&statuses[at])),
+        None => {
+            BooleanBuffer::collect_bool(run.len(), |at| statuses.get(place(run[at])).is_some_and(is_final))
+        }
     }
 }
 

@@ -10,12 +10,14 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::agent::OnlyAgent;
 use super::column::ColumnPage;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
 use crate::log::record::StoredValue;
 use crate::origin::EXTERNAL_VERSION;
 use crate::page::{Page, Rows, Storable};
+use crate::texts::TextId;
 
 /// Rows in a full chunk.
 pub const CHUNK_ROWS: usize = 4096;
@@ -36,6 +38,7 @@ pub(crate) struct Chunk {
     /// A bit a row; empty while none is removed.
     pub(crate) removed: Arc<Page<Rows<u64>>>,
     pub(crate) summary: Summary,
+    pub(crate) agent: OnlyAgent,
 }
 
 /// What is known of a chunk without looking at its rows.
@@ -71,6 +74,7 @@ impl Chunk {
         summary.version_min = if self.rows == 0 { version } else { summary.version_min.min(version) };
         summary.version_max = summary.version_max.max(version);
         summary.open += u32::from(meta.purpose() == Purpose::Train);
+        self.agent = OnlyAgent::default();
         self.rows += 1;
         Page::edit(&mut self.meta).to_mut().push(meta);
         Page::edit(&mut self.status).to_mut().push(RowStatus::default());
@@ -165,6 +169,17 @@ impl Chunk {
     /// Whether every row that the chunk can ever hold is removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.summary.removed as usize == CHUNK_ROWS
+    }
+
+    /// The version of every row, where they all have the same and none is of a peer.
+    pub(crate) fn only_version(&self) -> Option<u64> {
+        let Summary { version_min, version_max, .. } = self.summary;
+        (version_min == version_max && version_max != EXTERNAL_VERSION).then_some(version_min)
+    }
+
+    /// The agent of every row, where they all are of the same.
+    pub(crate) fn only_agent(&self) -> Option<TextId> {
+        self.agent.of(&self.meta)
     }
 
     /// Whether a row of one of these versions may be in it: rows of peers are queued apart from their versions.

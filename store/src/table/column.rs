@@ -86,9 +86,11 @@ impl ColumnPage {
         (at + 1) * width <= self.bytes.len() && !self.is_null(at)
     }
 
-    /// Whether each of some neighbours has a value where it is final, as far as one look at all of them tells.
-    pub(crate) fn has_all(&self, places: &Range<usize>, width: usize) -> bool {
-        self.nulls.is_empty() && places.end * width <= self.bytes.len()
+    /// How many of some neighbours, from the first on, have a value where they are final; those behind have none. `None`
+    /// where that takes a look at each.
+    pub(crate) fn has_until(&self, places: &Range<usize>, width: usize) -> Option<usize> {
+        let cells = self.bytes.len() / width;
+        self.nulls.is_empty().then(|| cells.clamp(places.start, places.end) - places.start)
     }
 
     /// Appends the bytes of cells, zeros where there is none. Neighbours, where the caller knows them for that, go in one
@@ -101,9 +103,10 @@ impl ColumnPage {
         into: &mut MutableBuffer,
     ) {
         let bytes: &[u8] = &self.bytes;
-        let run = neighbours.and_then(|places| bytes.get(places.start * width..places.end * width));
-        if let Some(cells) = run {
-            return into.extend_from_slice(cells);
+        if let Some(Range { start, end }) = neighbours {
+            let there = bytes.get(start * width..bytes.len().min(end * width)).unwrap_or_default();
+            into.extend_from_slice(there);
+            return into.extend_zeros((end - start) * width - there.len());
         }
         for at in places {
             match bytes.get(at * width..(at + 1) * width) {
@@ -178,6 +181,24 @@ mod tests {
             assert!(ms >= 4096 || back == ms, "{ms} came back as {back}");
         }
         assert!(Elapsed::from_ms(u64::MAX).to_ms() > 86_400_000 * 49);
+    }
+
+    #[test]
+    fn neighbours_are_gathered_as_cells_one_by_one_are() {
+        let mut page = ColumnPage::default();
+        for at in 0..5 {
+            page.set(at, 4, StoredValue::Inline(at as u64 + 1), 0).unwrap();
+        }
+        for places in [0..0, 0..3, 0..5, 2..9, 5..7, 8..9] {
+            let (mut run, mut each) = (MutableBuffer::new(0), MutableBuffer::new(0));
+            page.gather(4, Some(places.clone()), places.clone(), &mut run);
+            page.gather(4, None, places.clone(), &mut each);
+            assert_eq!((run.as_slice(), run.len()), (each.as_slice(), places.len() * 4), "{places:?}");
+            let having = places.clone().filter(|at| page.has(*at, 4)).count();
+            assert_eq!(page.has_until(&places, 4), Some(having), "{places:?}");
+        }
+        page.set(1, 4, StoredValue::Null, 0).unwrap();
+        assert_eq!(page.has_until(&(0..3), 4), None, "a null may be anywhere");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! counts), [`rare`] what few rows have,
 //! [`freshness`] which of them may be trained on now, [`handle`] and [`row`] are what callers hold.
 
+mod agent;
 mod chunk;
 mod column;
 mod delete;
