@@ -21,11 +21,11 @@ use crate::catalog::{CATALOG, Catalogs, PUBLIC};
 use crate::error::{Cause, Error, Result};
 use crate::functions::{self, Tokenizers};
 use crate::listing::{self, TableInfo};
-use crate::numbers;
 use crate::options::Options;
 use crate::placeholder;
 use crate::plan::Planned;
 use crate::prepared::Prepared;
+use crate::rules;
 use crate::runtime;
 use crate::statement;
 use crate::stream::{Deadline, RowStream};
@@ -88,7 +88,7 @@ impl Session {
             .with_config(runtime::limited(config, options))
             .with_runtime_env(runtime)
             .with_default_features()
-            .with_physical_optimizer_rules(numbers::rules())
+            .with_physical_optimizer_rules(rules::rules())
             .build();
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));
         functions::register(&mut base, Tokenizers::read(files)?)?;

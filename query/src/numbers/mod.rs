@@ -5,8 +5,6 @@
 //! numbers ([`below`]), the plan above them stays as it is, and what comes out of it is turned back into texts ([`text`]),
 //! one a group in place of one a row.
 //!
-//! It is done before the planner decides what is to be spread over partitions by what, so that it spreads by what is there.
-//!
 //! Invariants
 //! - Above the plan that was rewritten nothing changes: its columns keep their names and types.
 //! - A column is read by number only where every use of it below is one that equality decides.
@@ -23,7 +21,6 @@ use datafusion::error::Result as PlanResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateOutputMode};
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -36,20 +33,9 @@ use crate::scan::Scan;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// The rule that goes before this one of the planner.
-const BEFORE: &str = "EnsureRequirements";
-
-/// The rules of the planner, with this one among them.
-pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let mut rules = PhysicalOptimizer::new().rules;
-    if let Some(at) = rules.iter().position(|rule| rule.name() == BEFORE) {
-        rules.insert(at, Arc::new(TextsByNumber));
-    }
-    rules
-}
-
+/// The rule of the planner.
 #[derive(Debug)]
-struct TextsByNumber;
+pub(crate) struct TextsByNumber;
 
 impl PhysicalOptimizerRule for TextsByNumber {
     fn optimize(&self, plan: Plan, _config: &ConfigOptions) -> PlanResult<Plan> {

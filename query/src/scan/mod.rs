@@ -12,6 +12,8 @@
 
 mod advice;
 mod columns;
+mod function;
+mod grouped;
 mod pace;
 mod pruning;
 mod sieve;
@@ -22,10 +24,10 @@ mod stream;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_schema::{Fields, Schema};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Statistics, internal_err};
+use datafusion::common::{ColumnStatistics, Statistics, internal_err};
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -42,16 +44,23 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use forebay_store::{Part, ScanColumn, TableSnapshot};
 
 use self::columns::{Output, widened, with_lengths};
+pub(crate) use self::grouped::GroupedScan;
+pub(crate) use self::stream::VALUE_BATCH_ROWS;
 use self::stream::{ScanStream, Work};
 
 /// A partition has at least this many parts, so that small tables are not spread over threads.
 const PARTS_PER_PARTITION_MIN: usize = 4;
+
+/// What the column of rows' numbers is called.
+const ROW_NUMBER: &str = "row number";
 
 /// The plan to scan one table.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     table: TableSnapshot,
     outputs: Vec<Output>,
+    /// Whether the number of each row follows its outputs.
+    numbered: bool,
     /// Over the wide schema ([`columns`]).
     filters: Vec<Arc<dyn PhysicalExpr>>,
     partitions: Vec<Vec<Part>>,
@@ -67,15 +76,15 @@ impl Scan {
         let schema = table.arrow_schema();
         let all: Vec<usize> = (0..schema.fields().len()).collect();
         let positions = projection.unwrap_or(&all);
-        let outputs = positions.iter().map(|at| Output::column(&schema, *at)).collect();
+        let outputs: Vec<Output> = positions.iter().map(|at| Output::column(&schema, *at)).collect();
         let parts: Vec<Part> = table.parts().collect();
         let share = parts.len().div_ceil(partitions.max(1)).max(PARTS_PER_PARTITION_MIN);
         let mut partitions: Vec<Vec<Part>> = parts.chunks(share).map(<[Part]>::to_vec).collect();
         partitions.resize(partitions.len().max(1), Vec::new());
-        let properties = properties(&[], partitions.len());
+        let properties = properties(&outputs, false, partitions.len());
         let metrics = ExecutionPlanMetricsSet::new();
-        Scan { table, outputs: Vec::new(), filters: Vec::new(), partitions, fetch: None, properties, metrics }
-            .with_outputs(outputs)
+        let (filters, numbered, fetch) = (Vec::new(), false, None);
+        Scan { table, outputs, numbered, filters, partitions, fetch, properties, metrics }
     }
 
     /// Applies filters over the whole table's schema as well.
@@ -94,8 +103,28 @@ impl Scan {
     }
 
     fn with_outputs(self, outputs: Vec<Output>) -> Self {
-        let properties = properties(&outputs, self.partitions.len());
+        let properties = properties(&outputs, self.numbered, self.partitions.len());
         Scan { outputs, properties, ..self }
+    }
+
+    /// The same with the numbers of the rows, at the end, in place of the outputs whose values lie in extents, and the
+    /// places of these; `None` where there are none.
+    pub(crate) fn without_values(&self) -> Option<(Self, Vec<usize>)> {
+        let has_values = |at: &usize| columns::is_heavy(self.outputs[*at].column, &self.table);
+        let (values, light): (Vec<usize>, Vec<usize>) = (0..self.outputs.len()).partition(has_values);
+        let outputs = light.into_iter().map(|at| self.outputs[at].clone()).collect();
+        let numbered = Scan { numbered: true, ..self.clone() }.with_outputs(outputs);
+        (!values.is_empty() && !self.numbered).then_some((numbered, values))
+    }
+
+    /// How many columns it gives.
+    pub(crate) fn columns(&self) -> usize {
+        self.outputs.len() + usize::from(self.numbered)
+    }
+
+    /// What it reads for an output.
+    pub(crate) fn column(&self, output: usize) -> Option<ScanColumn> {
+        self.outputs.get(output).map(|output| output.column)
     }
 
     /// The same with the number of a text in place of the text at one output, under its name; `None` where it has none.
@@ -110,13 +139,35 @@ impl Scan {
         &self.table
     }
 
+    /// The rows of one partition.
+    fn stream(&self, partition: usize, context: &TaskContext) -> PlanResult<ScanStream> {
+        let Some(parts) = self.partitions.get(partition) else {
+            return internal_err!(
+                "a scan of {} partitions has no partition {partition}",
+                self.partitions.len()
+            );
+        };
+        let work = Work {
+            table: self.table.clone(),
+            parts: parts.clone(),
+            filters: self.filters.clone(),
+            columns: self.outputs.iter().map(|output| output.column).collect(),
+            numbered: self.numbered,
+            schema: self.schema(),
+            rows_max: self.fetch.unwrap_or(usize::MAX),
+            batch_rows: context.session_config().batch_size(),
+        };
+        Ok(ScanStream::new(work, &self.metrics, partition))
+    }
+
     /// What is known of the rows of one partition, or of all: bounds, where filters or a limit leave some out.
     fn statistics(&self, partition: Option<usize>) -> PlanResult<Statistics> {
         let partitions = match partition {
             Some(partition) => self.partitions.get(partition..=partition).unwrap_or_default(),
             None => &self.partitions,
         };
-        let known = statistics::of_parts(&self.table, &self.outputs, partitions.iter().flatten());
+        let mut known = statistics::of_parts(&self.table, &self.outputs, partitions.iter().flatten());
+        known.column_statistics.resize_with(self.columns(), ColumnStatistics::new_unknown);
         let known = known.with_fetch(self.fetch, 0, partitions.len())?;
         // A limit is one of each partition, and some may have less.
         let sure = self.filters.is_empty() && (self.fetch.is_none() || partitions.len() == 1);
@@ -124,8 +175,9 @@ impl Scan {
     }
 }
 
-fn properties(outputs: &[Output], partitions: usize) -> Arc<PlanProperties> {
-    let fields: Fields = outputs.iter().map(|output| output.field.clone()).collect();
+fn properties(outputs: &[Output], numbered: bool, partitions: usize) -> Arc<PlanProperties> {
+    let number = numbered.then(|| Arc::new(Field::new(ROW_NUMBER, DataType::UInt32, false)));
+    let fields: Fields = outputs.iter().map(|output| output.field.clone()).chain(number).collect();
     let properties = PlanProperties::new(
         EquivalenceProperties::new(Arc::new(Schema::new(fields))),
         Partitioning::UnknownPartitioning(partitions),
@@ -149,7 +201,8 @@ impl DisplayAs for Scan {
             ScanColumn::Number(_) => format!("{} by number", output.field.name()),
             _ => output.field.name().clone(),
         };
-        let columns: Vec<String> = self.outputs.iter().map(named).collect();
+        let number = self.numbered.then(|| ROW_NUMBER.to_owned());
+        let columns: Vec<String> = self.outputs.iter().map(named).chain(number).collect();
         let parts: usize = self.partitions.iter().map(Vec::len).sum();
         write!(f, "Scan: table={}, columns=[{}], parts={parts}", self.table.name(), columns.join(", "))?;
         if !self.filters.is_empty() {
@@ -193,22 +246,7 @@ impl ExecutionPlan for Scan {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
-        let Some(parts) = self.partitions.get(partition) else {
-            return internal_err!(
-                "a scan of {} partitions has no partition {partition}",
-                self.partitions.len()
-            );
-        };
-        let work = Work {
-            table: self.table.clone(),
-            parts: parts.clone(),
-            filters: self.filters.clone(),
-            columns: self.outputs.iter().map(|output| output.column).collect(),
-            schema: self.schema(),
-            rows_max: self.fetch.unwrap_or(usize::MAX),
-            batch_rows: context.session_config().batch_size(),
-        };
-        Ok(Box::pin(cooperative(ScanStream::new(work, &self.metrics, partition))))
+        Ok(Box::pin(cooperative(self.stream(partition, &context)?)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -239,6 +277,9 @@ impl ExecutionPlan for Scan {
         &self,
         projection: &ProjectionExec,
     ) -> PlanResult<Option<Arc<dyn ExecutionPlan>>> {
+        if self.numbered {
+            return Ok(None); // what is above wants the numbers where they are
+        }
         let wanted = projection.expr();
         let outputs = wanted.iter().map(|wanted| Output::of(&self.outputs, &wanted.expr, &wanted.alias));
         if let Some(outputs) = outputs.collect::<Option<Vec<Output>>>() {

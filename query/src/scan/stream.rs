@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::SchemaRef;
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::RecordBatchStream;
@@ -20,7 +20,7 @@ use super::sieve::Sieve;
 use crate::compact::lean;
 
 /// The most rows in a batch that carries values from extents: one cell may hold kilobytes.
-const VALUE_BATCH_ROWS: usize = 1024;
+pub(crate) const VALUE_BATCH_ROWS: usize = 1024;
 
 /// What a partition is to give.
 pub(super) struct Work {
@@ -28,6 +28,8 @@ pub(super) struct Work {
     pub(super) parts: Vec<Part>,
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) columns: Vec<ScanColumn>,
+    /// Whether the number of each row follows.
+    pub(super) numbered: bool,
     pub(super) schema: SchemaRef,
     pub(super) rows_max: usize,
     pub(super) batch_rows: usize,
@@ -50,8 +52,10 @@ pub(super) struct ScanStream {
 
 struct Begun {
     parts: std::vec::IntoIter<Part>,
-    /// Rows of the part under way that no filter has seen yet.
-    untried: std::vec::IntoIter<u32>,
+    /// Rows of the part under way.
+    part: Vec<u32>,
+    /// How many of them have been tried.
+    tried: usize,
     sieve: Sieve,
     pace: Pace,
 }
@@ -93,22 +97,22 @@ impl ScanStream {
             let sieve = Sieve::of(filters, table)?;
             let values = if sieve.reads_values() { VALUE_BATCH_ROWS } else { usize::MAX };
             let pace = Pace::new(self.batch_rows, values, sieve.is_advised(), self.heavy);
-            self.begun =
-                Some(Begun { parts: kept.into_iter(), untried: Vec::new().into_iter(), sieve, pace });
+            self.begun = Some(Begun { parts: kept.into_iter(), part: Vec::new(), tried: 0, sieve, pace });
         }
         Ok(())
     }
 
     /// Rows for one batch are waiting, or all that there are.
     fn fill(&mut self) -> PlanResult<()> {
-        let Some(Begun { parts, untried, sieve, pace }) = &mut self.begun else { return Ok(()) };
+        let Some(Begun { parts, part, tried, sieve, pace }) = &mut self.begun else { return Ok(()) };
         while self.pending.len() < pace.enough().min(self.rows_left) {
-            if untried.len() == 0 {
-                let Some(part) = parts.next() else { return Ok(()) };
+            if part.len() == *tried {
+                let Some(next) = parts.next() else { return Ok(()) };
                 self.counts.parts_scanned.add(1);
-                *untried = self.work.table.rows_of(&part).into_iter();
+                (*part, *tried) = (self.work.table.rows_of(&next), 0);
             }
-            let piece: Vec<u32> = untried.take(pace.piece_rows()).collect();
+            let piece = part[*tried..].iter().take(pace.piece_rows()).copied().collect::<Vec<u32>>();
+            *tried += piece.len();
             let before = piece.len();
             let mut rows = sieve.let_through(&self.work.table, piece)?;
             pace.tried(before, rows.len());
@@ -118,20 +122,47 @@ impl ScanStream {
         Ok(())
     }
 
+    /// Takes at most so many rows off those that wait.
+    fn take(&mut self, rows_max: usize) -> Vec<u32> {
+        let count = self.pending.len().min(rows_max).min(self.rows_left);
+        let rest = self.pending.split_off(count);
+        self.rows_left -= count;
+        std::mem::replace(&mut self.pending, rest)
+    }
+
+    /// The next rows that are let through, in place of what they hold; none when there are no more.
+    pub(super) fn next_rows(&mut self, rows_max: usize) -> PlanResult<Vec<u32>> {
+        self.begin()?;
+        let mut rows = Vec::new();
+        while rows.len() < rows_max {
+            self.fill()?;
+            let more = self.take(rows_max - rows.len());
+            if more.is_empty() {
+                break;
+            }
+            rows.extend(more);
+        }
+        Ok(rows)
+    }
+
+    /// The table that is read.
+    pub(super) fn table(&self) -> &TableSnapshot {
+        &self.work.table
+    }
+
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
         self.begin()?;
         self.fill()?;
-        let count = self.pending.len().min(self.batch_rows).min(self.rows_left);
+        let rows = self.take(self.batch_rows);
+        let count = rows.len();
         if count == 0 {
             return Ok(None);
         }
-        let rest = self.pending.split_off(count);
-        let rows = std::mem::replace(&mut self.pending, rest);
-        self.rows_left -= count;
         let read = self.work.table.read(&rows, &self.work.columns);
         let batch = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
-        let columns = batch.into_parts().1.into_iter().map(lean).collect();
+        let mut columns: Vec<ArrayRef> = batch.into_parts().1.into_iter().map(lean).collect();
+        columns.extend(self.work.numbered.then(|| Arc::new(UInt32Array::from(rows)) as ArrayRef));
         Ok(Some(RecordBatch::try_new_with_options(self.work.schema.clone(), columns, &options)?))
     }
 }

@@ -1,9 +1,9 @@
 //! Groups and joins by texts that the store has numbers for: the same answers as by the texts.
 
-use forebay_query::{Format, Options, Session};
+use forebay_query::{Options, Session};
 use forebay_store::{CHUNK_ROWS, DataType, Delete, GroupBy, NewRow, Schema, Value};
 
-use crate::fixture::Run;
+use crate::fixture::{Run, sorted_lines};
 
 /// Two agents whose rows fill more than one partition: three rows an input, every fifth without a parent.
 fn agents() -> Run {
@@ -25,15 +25,6 @@ fn agents() -> Run {
     }
     batch.commit().unwrap();
     run
-}
-
-fn answer(session: &Session, sql: &str) -> Vec<String> {
-    let answer = session.sql_blocking(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    let mut text = Vec::new();
-    answer.render(Format::Csv, &mut text, None).unwrap();
-    let mut rows: Vec<String> = String::from_utf8(text).unwrap().lines().map(str::to_owned).collect();
-    rows.sort_unstable();
-    rows
 }
 
 /// Each question by a key, `KEY`, which is a column; with an empty text behind it there is no number for it.
@@ -77,12 +68,12 @@ fn answers_by_number_are_those_by_text() {
     for (key, question) in QUESTIONS {
         let by_number = question.replace("KEY", key);
         let by_text = question.replace("KEY", &format!("({key} || '')"));
-        let wanted = answer(&run.session, &by_text);
+        let wanted = sorted_lines(&run.session, &by_text);
         assert!(wanted.len() > 1, "{by_text}");
         for session in [&run.session, &many] {
-            let plan = answer(session, &format!("EXPLAIN {by_number}")).join("\n");
+            let plan = sorted_lines(session, &format!("EXPLAIN {by_number}")).join("\n");
             assert!(plan.contains(" by number"), "{by_number}\n{plan}");
-            assert_eq!(answer(session, &by_number), wanted, "{by_number}");
+            assert_eq!(sorted_lines(session, &by_number), wanted, "{by_number}");
         }
     }
 }
@@ -95,9 +86,9 @@ fn a_text_that_is_more_than_compared_is_read() {
         "SELECT input_id, count(*) FILTER (WHERE input_id > 'q') FROM solver GROUP BY 1",
         "SELECT upper(input_id), count(*) FROM solver GROUP BY 1",
     ] {
-        let plan = answer(&run.session, &format!("EXPLAIN {sql}")).join("\n");
+        let plan = sorted_lines(&run.session, &format!("EXPLAIN {sql}")).join("\n");
         assert!(!plan.contains(" by number"), "{sql}\n{plan}");
-        answer(&run.session, sql);
+        sorted_lines(&run.session, sql);
     }
 }
 
@@ -110,7 +101,7 @@ fn groups_that_several_texts_name_are_told_apart() {
     for id in ["q_0_0", "q_0_1", "q_1_0", "r_0_0"] {
         solver.insert(0, id, [("reward", 1.0.into())]).unwrap();
     }
-    let rows = answer(&run.session, "SELECT group_key, count(*) AS n FROM solver GROUP BY 1");
+    let rows = sorted_lines(&run.session, "SELECT group_key, count(*) AS n FROM solver GROUP BY 1");
     assert_eq!(rows, ["group_key,n", "q_0,2", "q_1,1", "r_0,1"]);
 }
 
@@ -120,7 +111,7 @@ fn a_group_whose_texts_are_left_by_deleted_rows_is_gone() {
     run.store.table("solver").unwrap().delete(&Delete::version(0).force()).unwrap();
     let left = "SELECT count(*) FROM (SELECT input_id FROM solver GROUP BY 1)";
     assert_eq!(
-        answer(&run.session, left),
-        answer(&run.session, &left.replace("input_id FROM", "input_id || '' FROM"))
+        sorted_lines(&run.session, left),
+        sorted_lines(&run.session, &left.replace("input_id FROM", "input_id || '' FROM"))
     );
 }

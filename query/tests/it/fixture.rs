@@ -93,6 +93,21 @@ impl Run {
     }
 }
 
+/// An answer as lines of CSV, names first.
+pub(crate) fn lines(session: &Session, sql: &str) -> Vec<String> {
+    let answer = session.sql_blocking(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let mut text = Vec::new();
+    answer.render(Format::Csv, &mut text, None).unwrap();
+    String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// The same in no order.
+pub(crate) fn sorted_lines(session: &Session, sql: &str) -> Vec<String> {
+    let mut lines = lines(session, sql);
+    lines.sort_unstable();
+    lines
+}
+
 /// Every token of the rows here is a word.
 const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
     "pre_tokenizer": null, "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "unk_token": "zero",

@@ -5,13 +5,16 @@
 mod archive;
 mod by_number;
 mod chosen;
+
 mod differential;
 mod documented;
 mod episodes;
 mod fixture;
 mod freshness;
 mod functions;
+mod grouped;
 mod instant;
+mod late;
 mod limits;
 mod prepared;
 mod pushdown;

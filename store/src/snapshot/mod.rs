@@ -12,6 +12,7 @@ mod columns;
 mod compact;
 mod gather;
 mod held;
+mod kinds;
 mod numbers;
 mod parts;
 mod text_array;
@@ -28,6 +29,7 @@ pub use compact::compact;
 pub(crate) use gather::{GatheredColumn, gather_rows};
 use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
+pub use kinds::Kinds;
 pub use parts::{Part, ScanColumn};
 pub use versions::VersionRows;
 

@@ -146,12 +146,16 @@ impl TableSnapshot {
     /// `input` for a column that is not there, a length of what is no list, a number of what has none, a row that the table
     /// never had; `corrupt` when a value's place cannot be read.
     pub fn read(&self, rows: &[u32], columns: &[ScanColumn]) -> Result<RecordBatch> {
-        let end = self.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
-        if let Some(row) = rows.iter().find(|row| **row as usize >= end) {
-            let reason = format!("there is no row {row}; the table has had {end}");
-            return Err(Cause::Argument { what: "row", reason }.into());
-        }
+        self.check_numbers(rows)?;
         gather(&self.source(), rows, self.picked(columns)?).into_batch(&self.extents)
+    }
+
+    /// Refuses numbers of rows that the table never had.
+    pub(super) fn check_numbers(&self, rows: &[u32]) -> Result<()> {
+        let end = self.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+        let Some(row) = rows.iter().find(|row| **row as usize >= end) else { return Ok(()) };
+        let reason = format!("there is no row {row}; the table has had {end}");
+        Err(Cause::Argument { what: "row", reason }.into())
     }
 
     /// The schema of what [`read`](Self::read) gives.

@@ -1,0 +1,26 @@
+//! The rules of the planner, with those of the store among them.
+//!
+//! They go before the planner decides what is to be spread over partitions by what, so that it spreads by what is there.
+
+use std::sync::Arc;
+
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+
+use crate::groups::GroupsByKind;
+use crate::late::ValuesLate;
+use crate::numbers::TextsByNumber;
+
+/// The rule of the planner that goes after those of the store.
+const AFTER: &str = "EnsureRequirements";
+
+/// All rules, in their order. Texts become numbers first: rows are told apart by these.
+pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    if let Some(at) = rules.iter().position(|rule| rule.name() == AFTER) {
+        rules.insert(at, Arc::new(TextsByNumber));
+        rules.insert(at + 1, Arc::new(GroupsByKind));
+        rules.insert(at + 2, Arc::new(ValuesLate));
+    }
+    rules
+}

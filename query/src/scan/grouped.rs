@@ -1,0 +1,194 @@
+//! Groups the rows of a table by kind, in place of giving them.
+//!
+//! Stands where a scan fed the first half of a grouping: [`crate::groups`] says when. Rows are chosen as the scan chooses
+//! them, told apart by the store ([`TableSnapshot::kinds`]), and shown by the first of each kind. Functions are those of the
+//! planner, which are handed the kind of each row in place of a place in a hash table. It gives what the first half would have
+//! given, the same kind again for each run of [`GROUPED_ROWS`]; the second half puts them together.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::EmitTo;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::metrics::{BaselineMetrics, MetricsSet};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use forebay_store::{Kinds, ScanColumn, TableSnapshot};
+use futures_core::Stream;
+
+use super::Scan;
+use super::columns::is_heavy;
+use super::function::Function;
+use super::stream::ScanStream;
+use crate::compact::lean;
+
+/// How many rows are grouped at a time.
+const GROUPED_ROWS: usize = 1 << 15;
+/// How many rows functions are handed at a time.
+const HANDED_ROWS: usize = 8_192;
+
+/// The plan to group the rows of one table.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupedScan {
+    scan: Scan,
+    keys: Vec<ScanColumn>,
+    functions: Arc<[Function]>,
+    /// What functions read of a row.
+    read: Vec<ScanColumn>,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+}
+
+impl GroupedScan {
+    /// Gives `schema`: the outputs of `scan` at the places of `keys`, then the state of each function. `None` where the store
+    /// does not tell rows apart by these, functions ask for more than a group of numbers, or the scan does not give all rows
+    /// that its filters let through.
+    pub(crate) fn of(
+        scan: &Scan,
+        keys: Vec<usize>,
+        functions: &[Arc<AggregateFunctionExpr>],
+        schema: SchemaRef,
+    ) -> PlanResult<Option<Self>> {
+        let keys: Option<Vec<ScanColumn>> = keys.into_iter().map(|key| scan.column(key)).collect();
+        let keys = keys.filter(|keys| !keys.is_empty() && scan.fetch.is_none() && scan.table.has_kinds(keys));
+        let mut outputs = Vec::new();
+        let functions = functions.iter().map(|function| Function::of(function, &mut outputs));
+        let functions = functions.collect::<PlanResult<Option<Vec<_>>>>()?;
+        let read: Option<Vec<ScanColumn>> = outputs.into_iter().map(|output| scan.column(output)).collect();
+        let read = read.filter(|read| !read.iter().any(|column| is_heavy(*column, &scan.table)));
+        let (Some(keys), Some(functions), Some(read)) = (keys, functions, read) else { return Ok(None) };
+        let properties = PlanProperties::clone(&scan.properties);
+        let properties = properties.with_eq_properties(EquivalenceProperties::new(schema.clone()));
+        let (scan, functions) = (scan.clone(), functions.into());
+        Ok(Some(GroupedScan { scan, keys, functions, read, schema, properties: Arc::new(properties) }))
+    }
+}
+
+impl DisplayAs for GroupedScan {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = &self.schema.fields()[..self.keys.len()];
+        let names: Vec<&str> = names.iter().map(|field| field.name().as_str()).collect();
+        let functions: Vec<&str> = self.functions.iter().map(Function::name).collect();
+        write!(f, "GroupedScan: by=[{}], aggr=[{}], ", names.join(", "), functions.join(", "))?;
+        self.scan.fmt_as(format, f)
+    }
+}
+
+impl ExecutionPlan for GroupedScan {
+    fn name(&self) -> &'static str {
+        "GroupedScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> PlanResult<TreeNodeRecursion>,
+    ) -> PlanResult<TreeNodeRecursion> {
+        self.scan.apply_expressions(visit)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan has no inputs") }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
+        let rows = self.scan.stream(partition, &context)?;
+        let metrics = BaselineMetrics::new(&self.scan.metrics, partition);
+        Ok(Box::pin(cooperative(GroupedStream { rows, plan: self.clone(), metrics })))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.scan.metrics()
+    }
+}
+
+struct GroupedStream {
+    rows: ScanStream,
+    plan: GroupedScan,
+    metrics: BaselineMetrics,
+}
+
+impl GroupedStream {
+    fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
+        let rows = self.rows.next_rows(GROUPED_ROWS)?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let GroupedScan { keys, schema, .. } = &self.plan;
+        let table = self.rows.table();
+        let kinds = table.kinds(&rows, keys).map_err(failed)?;
+        let firsts = table.read(kinds.firsts(), keys).map_err(failed)?;
+        let mut columns: Vec<ArrayRef> = firsts.into_parts().1.into_iter().map(lean).collect();
+        columns.extend(self.plan.states(table, &rows, &kinds)?);
+        Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))
+    }
+}
+
+fn failed(error: forebay_store::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl GroupedScan {
+    /// The states of all functions, a row a kind.
+    fn states(&self, table: &TableSnapshot, rows: &[u32], kinds: &Kinds) -> PlanResult<Vec<ArrayRef>> {
+        let groups = kinds.firsts().len();
+        let made = self.functions.iter().map(Function::accumulator);
+        let mut accumulators = made.collect::<PlanResult<Vec<_>>>()?;
+        if accumulators.iter().any(Option::is_some) {
+            let of_rows = kinds.of_rows();
+            for (rows, of_rows) in rows.chunks(HANDED_ROWS).zip(of_rows.chunks(HANDED_ROWS)) {
+                let batch = table.read(rows, &self.read).map_err(failed)?;
+                for (function, accumulator) in self.functions.iter().zip(&mut accumulators) {
+                    let Some(accumulator) = accumulator else { continue };
+                    accumulator.update_batch(&function.arguments(&batch)?, of_rows, None, groups)?;
+                }
+            }
+        }
+        let counted = || kinds.counts().into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        let mut states = Vec::new();
+        for accumulator in accumulators {
+            match accumulator {
+                Some(mut accumulator) => states.extend(accumulator.state(EmitTo::All)?),
+                None => states.push(Arc::new(Int64Array::from_iter_values(counted())) as ArrayRef),
+            }
+        }
+        Ok(states)
+    }
+}
+
+impl Stream for GroupedStream {
+    type Item = PlanResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let time = self.metrics.elapsed_compute().clone();
+        let timer = time.timer();
+        let batch = self.next_batch().transpose();
+        drop(timer);
+        self.metrics.record_poll(Poll::Ready(batch))
+    }
+}
+
+impl RecordBatchStream for GroupedStream {
+    fn schema(&self) -> SchemaRef {
+        self.plan.schema.clone()
+    }
+}
