@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use forebay_benches::{Machine, Row, table};
 use forebay_query_benches::{Scale, run};
 
-const USAGE: &str = "usage: cargo bench --bench query -- [--rows N] [--repetitions N] [--python FILE] [--alone] [--json]
+const USAGE: &str = "usage: cargo bench --bench query -- [--rows N] [--repetitions N] [--python FILE] [--alone] [--only TEXT] [--json]
   --rows N         rows of the first agent's table, about 10 KB each (default 100000)
   --repetitions N  how often each question is asked (default 7; the first is the cold one)
   --python FILE    an interpreter that has duckdb, polars and pyarrow (default python3); without, they are left out
   --alone          ask no other engine: for a profile
+  --only TEXT      ask the questions with that in their name: for a profile
   --json           one JSON object a line instead of a table";
 
 fn main() -> ExitCode {
@@ -45,6 +46,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<(Scale, bool), Strin
             "--repetitions" => scale.repetitions = number(next()?)?.max(2),
             "--python" => scale.python = next()?,
             "--alone" => scale.alone = true,
+            "--only" => scale.only = Some(next()?),
             "--json" => json = true,
             "--bench" => {} // what cargo adds
             other => return Err(format!("unknown argument {other:?}")),

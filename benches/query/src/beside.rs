@@ -17,8 +17,9 @@ use crate::data::Data;
 use crate::{Outcome, Scale};
 
 const QUESTION: &str = "SELECT count(*), max(policy_version), avg(reward) FROM solver";
-/// What the question reads of a row: its meta record (72 bytes), its status (16) and its reward (4).
-const READ_BYTES: u64 = 72 + 16 + 4;
+/// What the question reads of a row: its status (16 bytes) and its reward (4); of one in five its meta record (72) too, where
+/// a chunk of rows has more than one version.
+const READ_BYTES: u64 = 16 + 4 + 72 / 5;
 /// Samples a turn, at most: 200 MB of them.
 const SAMPLES_MAX: usize = 20_480;
 const TURNS: usize = 7;
