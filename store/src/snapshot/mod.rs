@@ -14,6 +14,7 @@ mod gather;
 mod held;
 mod numbers;
 mod parts;
+mod peek;
 mod text_array;
 mod versions;
 
@@ -29,6 +30,7 @@ pub(crate) use gather::{GatheredColumn, gather_rows};
 use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
 pub use parts::{Part, ScanColumn};
+pub use peek::Peek;
 pub use versions::VersionRows;
 
 use crate::consumer::GroupBy;
