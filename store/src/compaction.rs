@@ -3,7 +3,8 @@
 //! Rows go that the retention does not keep; extents of versions that are over are sealed; what is left in extents of which less
 //! than a half is live moves together; a checkpoint is taken, and the log before it removed; and extents that nobody needs are
 //! given back to the file system instead of being kept to be used again. Others go on writing. What readers hold back, of this
-//! process or another, stays, and the report says how much that is.
+//! process or another, stays, and the report says how much that is. What moves goes into an extent that is as large as any that is
+//! begun, so a store of very few extents may come out a little larger.
 
 use crate::error::Result;
 use crate::store::Store;
