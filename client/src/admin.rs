@@ -1,9 +1,13 @@
 //! What an operator asks of a store, wherever that is.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
 
+use arrow_array::RecordBatch;
 use forebay_store::{
-    ConsumerInfo, ConsumerKind, Options, Row, Stats, Store, VerifyProgress, VerifyReport, verify,
+    BackupOptions, BackupProgress, BackupReport, BudgetChange, Budgets, CompactReport, ConsumerInfo,
+    ConsumerKind, Options, Peek, Retention, Row, Stats, Store, VerifyProgress, VerifyReport, verify,
 };
 
 use crate::changes::Changes;
@@ -42,12 +46,26 @@ pub struct Depth {
     pub group_members: Option<u32>,
 }
 
-/// Calls for an operator. Over a wire they need the scope `admin`, and a token of all tables (but for `evict`).
+/// Who is told how far something is, and says whether it goes on.
+pub type Watch<'a, P> = &'a mut dyn FnMut(P) -> ControlFlow<()>;
+
+/// Calls for an operator. Over a wire they need the scope `admin`, and a token of all tables (but for `evict` and `peek`).
 #[allow(missing_docs, reason = "each is as its namesake of `Admin`")]
 pub trait AdminCalls: Send + Sync {
     fn overview(&self) -> Result<Overview>;
+    fn peek(&self, table: &str, peek: &Peek) -> Result<RecordBatch>;
     fn evict(&self, table: &str, rows: &[Row], reason: &str) -> Result<()>;
-    fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport>;
+    fn change_budgets(&self, change: &BudgetChange) -> Result<Budgets>;
+    /// Without a rule it only says which holds.
+    fn change_retention(&self, rule: Option<Retention>) -> Result<Retention>;
+    fn compact(&self) -> Result<CompactReport>;
+    fn backup(
+        &self,
+        to: &Path,
+        options: BackupOptions,
+        progress: Watch<'_, BackupProgress>,
+    ) -> Result<BackupReport>;
+    fn verify(&self, progress: Watch<'_, VerifyProgress>) -> Result<VerifyReport>;
 }
 
 /// What an operator does with a store: see [`Client::admin`].
@@ -64,13 +82,59 @@ impl Admin {
         self.0.connection.admin().overview()
     }
 
+    /// A few rows of a table, whoever holds them: nothing is claimed.
+    pub fn peek(&self, table: &str, peek: &Peek) -> Result<RecordBatch> {
+        self.0.connection.admin().peek(table, peek)
+    }
+
     /// Leaves rows out for good, all or none, with the reason that people will see.
     pub fn evict(&self, table: &str, rows: &[Row], reason: &str) -> Result<()> {
         self.0.connection.admin().evict(table, rows, reason)
     }
 
-    /// Reads every byte that the store stands on, as [`forebay_store::verify`], beside whoever works with it.
-    pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    /// How much the store may take.
+    pub fn budgets(&self) -> Result<Budgets> {
+        self.change_budgets(&BudgetChange::new())
+    }
+
+    /// Changes how much it may take, until it is closed: see [`Store::change_budgets`]. Gives what holds then.
+    pub fn change_budgets(&self, change: &BudgetChange) -> Result<Budgets> {
+        self.0.connection.admin().change_budgets(change)
+    }
+
+    /// Which rows go by themselves.
+    pub fn retention(&self) -> Result<Retention> {
+        self.0.connection.admin().change_retention(None)
+    }
+
+    /// Puts another rule in place of the one that holds, until the store is closed: see [`Store::change_retention`].
+    pub fn change_retention(&self, rule: Retention) -> Result<()> {
+        self.0.connection.admin().change_retention(Some(rule)).map(drop)
+    }
+
+    /// Makes the store as small as it can be now: see [`Store::compact`]. It may take as long as it takes; over a wire the call fails
+    /// when nothing is heard of it for [`call_time_max`](crate::ConnectOptions::call_time_max). Once begun it goes on to its end,
+    /// whoever waits for it. A server compacts, copies and checks one at a time; another is told `Busy`.
+    pub fn compact(&self) -> Result<CompactReport> {
+        self.0.connection.admin().compact()
+    }
+
+    /// Copies the store, as it is at one position of its log, to a directory that is empty or not there, of the machine that has the
+    /// store: see [`Store::backup_watched`]. A server copies to where its operator allows it alone (`forebay serve --backup-dir`,
+    /// `Builder::backup_folder`): `to` is a path relative to that directory, or beneath it. A copy whose client has gone is given up
+    /// soon; one whose connection broke is found again under the name of the call.
+    pub fn backup(
+        &self,
+        to: impl AsRef<Path>,
+        options: BackupOptions,
+        progress: Watch<'_, BackupProgress>,
+    ) -> Result<BackupReport> {
+        self.0.connection.admin().backup(to.as_ref(), options, progress)
+    }
+
+    /// Reads every byte that the store stands on, as [`forebay_store::verify`], beside whoever works with it. Over a wire it may take
+    /// as long as it takes, as a compaction; a server stops it soon when its client has gone.
+    pub fn verify(&self, progress: Watch<'_, VerifyProgress>) -> Result<VerifyReport> {
         self.0.connection.admin().verify(progress)
     }
 }
@@ -90,7 +154,36 @@ impl AdminCalls for Store {
         changes.apply(self).map(drop)
     }
 
-    fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    fn peek(&self, table: &str, peek: &Peek) -> Result<RecordBatch> {
+        Ok(Store::peek(self, table, peek)?)
+    }
+
+    fn change_budgets(&self, change: &BudgetChange) -> Result<Budgets> {
+        match *change == BudgetChange::new() {
+            true => Ok(self.budgets()), // of a store that is read only, too
+            false => Ok(Store::change_budgets(self, change)?),
+        }
+    }
+
+    fn change_retention(&self, rule: Option<Retention>) -> Result<Retention> {
+        rule.map_or(Ok(()), |rule| Store::change_retention(self, rule))?;
+        Ok(self.retention())
+    }
+
+    fn compact(&self) -> Result<CompactReport> {
+        Ok(Store::compact(self)?)
+    }
+
+    fn backup(
+        &self,
+        to: &Path,
+        options: BackupOptions,
+        progress: Watch<'_, BackupProgress>,
+    ) -> Result<BackupReport> {
+        Ok(self.backup_watched(to, options, progress)?)
+    }
+
+    fn verify(&self, progress: Watch<'_, VerifyProgress>) -> Result<VerifyReport> {
         Ok(verify(self.path(), &Options::default(), progress)?)
     }
 }

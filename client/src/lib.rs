@@ -54,7 +54,7 @@ mod table;
 pub mod wire;
 mod writing;
 
-pub use admin::{Admin, AdminCalls, Depth, Overview};
+pub use admin::{Admin, AdminCalls, Depth, Overview, Watch};
 pub use cell::CellValue;
 pub use changes::{Cells, Changes};
 pub use claim::{Claim, ClaimFuture};

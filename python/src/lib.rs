@@ -19,11 +19,12 @@
 //! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
-//! `objects`; `pending` and `bell` (waits of an event loop).
+//! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
 use pyo3::prelude::*;
 
+mod admin;
 mod answer;
 mod arrow;
 mod batch;
@@ -52,10 +53,13 @@ mod store;
 mod table;
 mod view;
 mod wait;
+mod watching;
 
 /// The compiled half of the package `forebay`.
 #[pymodule]
 mod _forebay {
+    #[pymodule_export]
+    use super::admin::Admin;
     #[pymodule_export]
     use super::answer::Answer;
     #[pymodule_export]

@@ -30,6 +30,11 @@ impl Rows {
         Err(input(format!("these are rows of table {:?}, not of {table:?}", self.table)))
     }
 
+    /// The name of the table, to keep.
+    pub(crate) fn table_name(&self) -> Arc<str> {
+        self.table.clone()
+    }
+
     /// The one row, for a call that is about one.
     pub(crate) fn one_of(&self, table: &str) -> Result<Row> {
         match self.of(table)?[..] {

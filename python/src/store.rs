@@ -8,6 +8,7 @@ use forebay::store::Policy;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use crate::admin::Admin;
 use crate::answer::Answer;
 use crate::connection;
 use crate::consumer::Consumer;
@@ -215,6 +216,12 @@ impl Store {
         Ok(py.import("forebay.objects")?.getattr("Objects")?.call1((ObjectCalls::new(&self.0),))?)
     }
 
+    /// What an operator does with it.
+    #[getter]
+    fn admin(&self) -> Admin {
+        Admin::new(&self.0)
+    }
+
     /// Brings everything that was acknowledged so far to stable storage, for an event loop.
     fn sync_async<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
         in_thread(slf, "sync", &PyTuple::empty(slf.py()), None)
@@ -241,7 +248,8 @@ impl Store {
         if to.as_os_str().is_empty() {
             return Err(input("the directory to copy to has no name"));
         }
-        let instead = "run `forebay backup` where the server's directory is";
+        let instead =
+            "`store.admin.backup()` copies it on the server's machine, and so does `forebay backup` there";
         self.0.run(py, |open| Ok(open.local("backup()", instead)?.backup(to).map(drop)?))
     }
 

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
-use crate::input::{Column, cells, columns, names, single};
+use crate::input::{Column, cells, columns, gathered, names, single};
 use crate::options;
 use crate::pending::in_thread;
 use crate::rows::Rows;
@@ -108,12 +108,13 @@ impl Table {
     }
 
     /// Begins rows of a policy version, with what is known of them already.
-    #[pyo3(signature = (*, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
+    #[pyo3(signature = (batch=None, /, *, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
         idempotency_tokens=None, durability=None, timeout=None, **columns))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn insert(
         &self,
         py: Python<'_>,
+        batch: Option<&Bound<'_, PyAny>>,
         policy_version: u64,
         sample_ids: &Bound<'_, PyAny>,
         purpose: Option<&str>,
@@ -143,7 +144,7 @@ impl Table {
             Ok(idempotency_tokens.as_ref().map_or(row.clone(), |tokens| row.token(tokens[at])))
         };
         let rows: Vec<NewRow> = samples.iter().enumerate().map(row).collect::<Result<_>>()?;
-        let columns = self.converted(py, columns, count)?;
+        let columns = self.converted(py, gathered(batch, columns)?.as_ref(), count)?;
         let terms = Terms::of(durability, timeout)?;
         let rows = self.handle.run(py, |open| {
             let mut changes = terms.changes();
@@ -156,17 +157,18 @@ impl Table {
     }
 
     /// Turns cells of rows final, all of them or none.
-    #[pyo3(signature = (rows, /, *, durability=None, timeout=None, **columns))]
+    #[pyo3(signature = (rows, batch=None, /, *, durability=None, timeout=None, **columns))]
     fn write(
         &self,
         py: Python<'_>,
         rows: &Rows,
+        batch: Option<&Bound<'_, PyAny>>,
         durability: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         columns: Option<&Bound<'_, PyDict>>,
     ) -> Result<()> {
         let rows = rows.of(&self.name)?;
-        let columns = self.converted(py, columns, rows.len())?;
+        let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
         let terms = Terms::of(durability, timeout)?;
         self.handle.run(py, |open| {
             let mut changes = terms.changes();
@@ -176,22 +178,24 @@ impl Table {
     }
 
     /// [`insert`](Self::insert) for an event loop.
-    #[pyo3(signature = (**keywords))]
+    #[pyo3(signature = (batch=None, /, **keywords))]
     fn insert_async<'py>(
         slf: &Bound<'py, Self>,
+        batch: Option<Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        in_thread(slf, "insert", &PyTuple::empty(slf.py()), keywords)
+        in_thread(slf, "insert", &PyTuple::new(slf.py(), [batch])?, keywords)
     }
 
     /// [`write`](Self::write) for an event loop.
-    #[pyo3(signature = (rows, /, **keywords))]
+    #[pyo3(signature = (rows, batch=None, /, **keywords))]
     fn write_async<'py>(
         slf: &Bound<'py, Self>,
         rows: Bound<'py, Rows>,
+        batch: Option<Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        in_thread(slf, "write", &PyTuple::new(slf.py(), [rows])?, keywords)
+        in_thread(slf, "write", &(rows, batch).into_pyobject(slf.py())?, keywords)
     }
 
     /// Lets a text, binary or list cell of one row grow.

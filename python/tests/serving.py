@@ -24,7 +24,8 @@ def command() -> pathlib.Path:
 class Server:
     """A server of the store in a directory. It can be killed and started again; its address stays."""
 
-    def __init__(self, directory: pathlib.Path, socket: pathlib.Path):
+    def __init__(self, directory: pathlib.Path, socket: pathlib.Path, *more):
+        self.more = list(more)
         self.directory, self.socket, self.address = directory, socket, f"unix://{socket}"
         self.process: subprocess.Popen | None = None
 
@@ -32,7 +33,8 @@ class Server:
         nowhere = "127.0.0.1:0"
         self.process = subprocess.Popen(
             [command(), "serve", "--dir", self.directory, "--socket", self.socket, "--listen", nowhere, "--flight", nowhere]
-            + ["--host-folder", self.directory.parent / "host"],
+            + ["--host-folder", self.directory.parent / "host"]
+            + self.more,
             stderr=subprocess.PIPE,
             text=True,
         )

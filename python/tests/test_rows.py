@@ -1,6 +1,7 @@
 """What writers call: rows, their cells, and the forms that values may have."""
 
 import array
+import asyncio
 
 import numpy as np
 import pyarrow as pa
@@ -278,3 +279,49 @@ def test_rows_are_deleted_and_held_ones_only_by_force(store, solver, read):
     assert store.sql("select count(*) as rows from solver").to_pylist() == [{"rows": 0}]
     with pytest.raises((forebay.InputError, forebay.StateError), match="no row is named|was deleted"):
         claim.finish(reward=[1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda columns: pa.table(columns),
+        lambda columns: pa.RecordBatch.from_pydict(columns),
+        lambda columns: pa.concat_tables([pa.table(columns).slice(0, 1), pa.table(columns).slice(1)]),
+        lambda columns: pa.table(columns).slice(0, 2),
+    ],
+)
+def test_a_batch_of_arrow_is_written_by_the_names_of_its_columns(store, solver, made):
+    begun = made({"prompt": pa.array([[1, 2], [3]], pa.list_(pa.int32())), "answer": ["a", None]})
+    rows = solver.insert(begun, policy_version=0, sample_ids=ids("q"), reward=[1.0, 0.0])
+    solver.write(rows, made({"response": pa.array([[4], [5, 6]]), "logprobs": pa.array([[0.5], [1.0, 2.0]])}))
+    assert [list(value) for value in solver.cells(rows, "prompt")] == [[1, 2], [3]]
+    assert [list(value) for value in solver.cells(rows, "response")] == [[4], [5, 6]]
+    assert solver.cells(rows, "answer") == ["a", None] and solver.cells(rows, "reward") == [1.0, 0.0]
+
+
+def test_a_batch_that_cannot_be_written_is_named(store, solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q"))
+    two = pa.table({"answer": ["a", "b"]})
+    for call, named in [
+        (lambda: solver.write(rows, two, answer=["a", "b"]), "given twice"),
+        (lambda: solver.write(rows, two.slice(0, 1)), "1 values for 2 rows"),
+        (lambda: solver.write(rows, pa.table({"answr": ["a", "b"]})), "answer"),
+        (lambda: solver.write(rows, pa.table({"answer": [1, 2]})), "answer"),
+        (lambda: solver.write(rows, {"answer": ["a", "b"]}), "not dict"),
+        (lambda: solver.write(rows, pa.array([1, 2])), "not Int64Array"),
+        (lambda: solver.insert([1], policy_version=0, sample_ids=ids("r")), "not list"),
+    ]:
+        with pytest.raises(forebay.InputError, match=named):
+            call()
+    assert solver.cells(rows, "answer") == [None, None]
+    assert solver.counts()["written"] == 2
+
+
+def test_a_batch_is_written_from_an_event_loop_too(store, solver):
+    async def both():
+        rows = await solver.insert_async(pa.table({"answer": ["a", "b"]}), policy_version=0, sample_ids=ids("q"))
+        await solver.write_async(rows, pa.table({"reward": [1.0, 2.0]}))
+        return rows
+
+    rows = asyncio.run(both())
+    assert solver.cells(rows, "answer") == ["a", "b"] and solver.cells(rows, "reward") == [1.0, 2.0]

@@ -13,6 +13,7 @@ use forebay_store::Store;
 
 use crate::access::Grant;
 use crate::connections::ConnectionLimits;
+use crate::copies::Copies;
 use crate::error::{Error, Result};
 use crate::grpc::{self, UnixSocket, UnixSockets};
 use crate::server::{Everywhere, Listening, Server};
@@ -33,6 +34,7 @@ pub struct Builder {
     pub(crate) stream_time_max: Duration,
     pub(crate) refresh: bool,
     pub(crate) archive: Option<Archive>,
+    pub(crate) backup_folder: Option<PathBuf>,
     pub(crate) flight: Option<SocketAddr>,
     pub(crate) token: Option<Token>,
     pub(crate) grpc: Option<SocketAddr>,
@@ -53,6 +55,7 @@ impl Default for Builder {
             stream_time_max: Duration::from_secs(3600),
             refresh: false,
             archive: None,
+            backup_folder: None,
             flight: None,
             token: None,
             grpc: None,
@@ -123,6 +126,13 @@ impl Builder {
     /// Flight SQL. Default: none.
     pub fn archive(mut self, archive: &Archive) -> Self {
         self.archive = Some(archive.clone());
+        self
+    }
+
+    /// Beneath which directory clients whose token has the scope `admin` may have the store copied
+    /// ([`Admin::backup`](forebay_client::Admin::backup)): it has to be there, and outside of the store. Default: nowhere.
+    pub fn backup_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.backup_folder = Some(folder.into());
         self
     }
 
@@ -271,8 +281,9 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken;
-    /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks.
-    pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
+    /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks;
+    /// [`Error::BackupFolder`] for one that is not there, or inside of the store.
+    pub fn bind(mut self, store: Store, address: SocketAddr) -> Result<Server> {
         let (reads_open, clients_open) = (self.token.is_none(), self.clients.access.is_open());
         for (address, is_open) in
             [(Some(address), reads_open), (self.flight, reads_open), (self.grpc, clients_open)]
@@ -289,6 +300,7 @@ impl Builder {
         {
             return Err(Error::WideSocket { path: path.clone(), mode: self.grpc_socket_mode });
         }
+        self.clients.copies = Copies::beneath(self.backup_folder.as_deref(), store.path())?;
         let session = self.session(&store)?;
         let http = listen(address)?;
         let flight = self.flight.map(listen).transpose()?;

@@ -49,6 +49,14 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// Copies of the store cannot go beneath the directory that was named. Give one that is there, outside of the store.
+    #[error("copies of the store cannot go beneath {}; give a directory that is there, outside of the store", path.display())]
+    BackupFolder {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// No header can hold the token. Give one of ASCII letters, digits and signs.
     #[error("a token is one word of visible ASCII characters, and this is none (it is not shown)")]
     Token,

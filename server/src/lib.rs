@@ -27,6 +27,7 @@ mod access;
 mod asked;
 mod builder;
 mod connections;
+mod copies;
 mod doors;
 mod error;
 mod failure;

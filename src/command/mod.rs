@@ -3,8 +3,11 @@
 //! Exit codes: 0 when it worked; 1 when `verify` found faults; 2 when it did not work, with the reason and the way out on
 //! standard error.
 
+mod admin;
 mod archive;
 mod backup;
+mod bar;
+mod connected;
 mod grants;
 mod limits;
 mod objects;
@@ -45,6 +48,8 @@ enum Command {
     Repair(repair::RepairArguments),
     /// Copy a store as it is at this moment, also while a process writes it
     Backup(backup::BackupArguments),
+    /// Look after a store: how it is, what it may take, what goes
+    Admin(admin::AdminArguments),
     /// Move versions that are over out of a store, into an archive of Parquet files
     Archive(archive::ArchiveArguments),
     /// Make the supervised warm-up weights that a run begins with
@@ -71,6 +76,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Repair(arguments) => repair::run(&arguments).map(worked),
         Command::Backup(arguments) => backup::run(&arguments).map(worked),
+        Command::Admin(arguments) => admin::run(&arguments),
         Command::Archive(arguments) => archive::run(&arguments).map(worked),
         Command::WarmUp(arguments) => warm_up::run(&arguments).map(worked),
     };

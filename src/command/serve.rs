@@ -59,6 +59,9 @@ struct ClientArguments {
     /// Who may do what at --grpc, and at --socket who is not this user: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
+    /// Beneath which directory clients with the scope `admin` may have the store copied: one that is there, outside of the store [default: nowhere]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    backup_dir: Option<PathBuf>,
     /// The certificate that --grpc shows, as PEM; what goes over the wire is encrypted then
     #[arg(long, value_name = "FILE", requires_all = ["grpc", "tls_key"])]
     tls_certificate: Option<PathBuf>,
@@ -104,6 +107,10 @@ impl ClientArguments {
         if self.grants.is_some() && !self.are_served() {
             anyhow::bail!("--grants says who may do what at --grpc or --socket, and neither is given");
         }
+        if self.backup_dir.is_some() && !self.are_served() {
+            anyhow::bail!("--backup-dir is for clients at --grpc or --socket, and neither is given");
+        }
+        builder = self.backup_dir.iter().fold(builder, Builder::backup_folder);
         builder = self.grpc.into_iter().fold(builder, Builder::grpc);
         builder = self.socket.iter().fold(builder, Builder::grpc_socket).grpc_socket_mode(self.socket_mode);
         for grant in self.grants.as_deref().map(grants::read).transpose()?.into_iter().flatten() {

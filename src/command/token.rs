@@ -1,6 +1,6 @@
-//! The token of what is served: from a file or the environment, never from the command line, which others can read.
+//! Tokens, of what is served and for servers: from a file or the environment, never from the command line, which others can read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -18,14 +18,24 @@ pub(super) struct TokenArguments {
 impl TokenArguments {
     /// The token, where there is one.
     pub(super) fn read(&self) -> Result<Option<Token>> {
-        if let Some(file) = &self.token_file {
-            let cannot = || format!("cannot take a token from {}", file.display());
-            let text = std::fs::read_to_string(file).with_context(cannot)?;
-            return Token::new(&text).map(Some).with_context(cannot);
-        }
-        let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
-        text.map(|text| Token::new(&text))
-            .transpose()
-            .with_context(|| format!("cannot take a token from {VARIABLE}"))
+        let Some((text, origin)) = found(self.token_file.as_deref())? else { return Ok(None) };
+        Token::new(&text).map(Some).with_context(|| format!("cannot take a token from {origin}"))
     }
+}
+
+/// The token to show to a server, where there is one: from that file, or from the environment.
+pub(super) fn shown(file: Option<&Path>) -> Result<Option<String>> {
+    Ok(found(file)?.map(|(text, _)| text.trim().to_owned()))
+}
+
+/// The text of a token, and where it is from.
+fn found(file: Option<&Path>) -> Result<Option<(String, String)>> {
+    if let Some(file) = file {
+        let origin = file.display().to_string();
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot take a token from {origin}"))?;
+        return Ok(Some((text, origin)));
+    }
+    let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+    Ok(text.map(|text| (text, VARIABLE.to_owned())))
 }

@@ -1,29 +1,27 @@
 //! `forebay verify`
 
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
 use forebay::store::{Options, VerifyProgress, VerifyReport, VerifyStage, verify};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-/// A check that is over sooner shows no bar.
-const BAR_AFTER: Duration = Duration::from_secs(2);
+use super::bar::Bar;
+use super::connected::{Access, StoreArguments};
 
 /// Check every byte that a store stands on
 ///
 /// Reads the whole log, every value that a row names and every object that a policy stands on, and holds them against
 /// their checksums and against each other. Nothing is changed. Beside a process that writes the store it checks what had
-/// been written when it began. Exit code 0: all is sound; 1: something is wrong; 2: it could not be checked.
+/// been written when it began; with --connect the server checks its store. Exit code 0: all is sound; 1: something is wrong; 2: it
+/// could not be checked.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
-    /// The store's directory
-    #[arg(long)]
-    dir: PathBuf,
+    #[command(flatten)]
+    store: StoreArguments,
     /// Prints one JSON object
     #[arg(long)]
     json: bool,
@@ -31,7 +29,15 @@ pub(super) struct VerifyArguments {
 
 pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode> {
     let mut bar = Bar::new();
-    let report = verify(&arguments.dir, &Options::default(), &mut |progress| bar.show(progress))?;
+    let mut show = |progress: VerifyProgress| {
+        bar.show(word(progress.stage), progress.done_bytes, progress.total_bytes);
+        ControlFlow::Continue(())
+    };
+    let report = match arguments.store.dir() {
+        // Not opened, for a damaged store might not be.
+        Some(dir) => verify(dir, &Options::default(), &mut show)?,
+        None => arguments.store.open(Access::Reads)?.admin().verify(&mut show)?,
+    };
     bar.end();
     let mut stdout = std::io::stdout().lock();
     if arguments.json {
@@ -40,6 +46,15 @@ pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode> {
         write!(stdout, "{}", to_text(&report))?;
     }
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn word(stage: VerifyStage) -> &'static str {
+    match stage {
+        VerifyStage::Checkpoint => "checkpoint",
+        VerifyStage::Log => "log",
+        VerifyStage::Values => "values",
+        VerifyStage::Objects => "objects",
+    }
 }
 
 pub(super) fn to_json(report: &VerifyReport) -> serde_json::Value {
@@ -117,44 +132,4 @@ pub(super) fn to_text(report: &VerifyReport) -> String {
         ),
     };
     text
-}
-
-/// A bar on standard error, for whoever waits at a terminal for longer than a moment.
-struct Bar {
-    began: Instant,
-    bar: Option<(VerifyStage, ProgressBar)>,
-    visible: bool,
-}
-
-impl Bar {
-    fn new() -> Self {
-        Bar { began: Instant::now(), bar: None, visible: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, progress: VerifyProgress) {
-        if !self.visible || self.began.elapsed() < BAR_AFTER {
-            return;
-        }
-        if self.bar.as_ref().is_none_or(|(stage, _)| *stage != progress.stage) {
-            self.end();
-            let what = match progress.stage {
-                VerifyStage::Log => "log",
-                VerifyStage::Values => "values",
-                VerifyStage::Objects => "objects",
-            };
-            let style = ProgressStyle::with_template("{prefix:8} {wide_bar} {bytes}/{total_bytes} {eta}");
-            let bar = ProgressBar::new(progress.total_bytes).with_prefix(what);
-            let bar = style.map(|style| bar.clone().with_style(style)).unwrap_or(bar);
-            self.bar = Some((progress.stage, bar));
-        }
-        if let Some((_, bar)) = &self.bar {
-            bar.set_position(progress.done_bytes);
-        }
-    }
-
-    fn end(&mut self) {
-        if let Some((_, bar)) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -357,6 +357,10 @@ pub enum Cause {
     #[error("could not {verb} {}", path.display())]
     Io { verb: &'static str, path: PathBuf, source: io::Error },
 
+    // Given up.
+    #[error("the {what} was stopped before its end by who began it; begin it again to have it whole")]
+    Stopped { what: &'static str },
+
     // Corrupt.
     #[error("{} is damaged at offset {offset}: {reason}; nothing was changed, restore the file from a copy", path.display())]
     Corrupt { path: PathBuf, offset: u64, reason: String },
@@ -400,7 +404,7 @@ impl Cause {
             }
             Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } => Kind::State,
             DiskFull { .. } | NoSpace { .. } | NoMemory { .. } | NoHostMemory { .. } => Kind::Capacity,
-            LockedByReaders { .. } | HeldBack { .. } => Kind::Retry,
+            LockedByReaders { .. } | HeldBack { .. } | Stopped { .. } => Kind::Retry,
             ObjectNotYet { .. } | ObjectOutran { .. } | FillingFailed { .. } => Kind::Retry,
             Corrupt { .. } => Kind::Corrupt,
             Closed { .. } => Kind::Closed,

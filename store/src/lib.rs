@@ -34,6 +34,7 @@ mod batch;
 mod checkpoint;
 mod claim;
 mod clock;
+mod compaction;
 mod consumer;
 mod copy;
 mod directory;
@@ -51,6 +52,7 @@ mod golden_coverage;
 mod header;
 mod heap;
 mod index;
+mod limits;
 mod local;
 mod log;
 mod maps;
@@ -83,11 +85,12 @@ mod unsynced;
 mod value;
 mod verify;
 
-pub use backup::{BackupOptions, BackupReport};
+pub use backup::{BackupOptions, BackupProgress, BackupReport};
 pub use batch::{NewRow, WriteBatch};
 pub use checkpoint::CheckpointReport;
 pub use claim::{Claim, ClaimInfo, ClaimProgress};
 pub use clock::{Clock, SimulatedClock, SystemClock, Timestamp};
+pub use compaction::CompactReport;
 pub use consumer::{
     ClaimFuture, Comparison, Consumer, ConsumerHandle, ConsumerKind, GroupBy, GroupRule, Grouping, Member,
     MicroBatch, RateLimiter, RateLimiterInfo, TrajectoryEnd, Wait,
@@ -99,6 +102,7 @@ pub use disk::{
 pub use durability::Durability;
 pub use error::{Cause, Error, Kind, Result};
 pub use extent::{ExtentInfo, PinInfo, ValueBytes};
+pub use limits::{BudgetChange, Budgets};
 pub use local::{
     Copied, ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Slab, SlabFiller, Spot,
     ValuePlace, ValueReader,
@@ -121,7 +125,7 @@ pub use sample_id::SampleId;
 pub use schema::{
     ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Role, Schema, StorageClass,
 };
-pub use snapshot::{Kinds, Part, ScanColumn, ScanOrder, Snapshot, TableSnapshot, VersionRows, compact};
+pub use snapshot::{Kinds, Part, Peek, ScanColumn, ScanOrder, Snapshot, TableSnapshot, VersionRows, compact};
 pub use state::ConsumerInfo;
 pub use stats::Stats;
 pub use step::{

@@ -15,7 +15,7 @@
 //! The last eighth is kept for rows that are there: a batch that does nothing but begin rows waits at seven eighths,
 //! other writes wait at the whole. So rows that were begun can be finished, trained on, and go. Who waits first lets go
 //! of what lies in a checkpoint as well: it takes one, and maps its pages instead of holding them. Then it waits for a
-//! snapshot to be dropped, rows to be deleted, a step to end, to its deadline, and is refused with the largest of what
+//! snapshot to be dropped, rows to be deleted, a step to end, the budget to be raised, to its deadline, and is refused with the largest of what
 //! is in the way. Claims, steps, exclusions and deletions never wait: they are what brings relief.
 
 use crate::clock::Timestamp;
@@ -86,25 +86,31 @@ impl Shared {
         until: Option<Timestamp>,
         finishes: bool,
     ) -> Result<()> {
-        let Some(limit) = self.options.memory_bytes_max else { return Ok(()) };
+        let Some(limit) = self.limits.memory_bytes_max() else { return Ok(()) };
         let grow = requests.iter().filter(|request| request.grows()).count() as u64;
         if grow == 0 {
             return Ok(());
         }
-        let reserve = if !finishes && requests.iter().all(Request::begins) { limit / 8 } else { 0 };
-        let wish = Wish { most: limit - reserve, bytes: grow * REQUEST_BYTES };
-        if self.has_memory(wish, false) {
+        let begins = !finishes && requests.iter().all(Request::begins);
+        let wish = |limit: u64| {
+            let reserve = if begins { limit / 8 } else { 0 };
+            Wish { most: limit - reserve, bytes: grow * REQUEST_BYTES }
+        };
+        if self.has_memory(wish(limit), false) {
             return Ok(());
         }
         self.memory.waiting.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.wait_for_memory(wish, limit, until);
+        let outcome = self.wait_for_memory(wish, until);
         self.memory.waiting.fetch_sub(1, Ordering::SeqCst);
         outcome
     }
 
-    fn wait_for_memory(&self, wish: Wish, limit: u64, until: Option<Timestamp>) -> Result<()> {
+    /// The budget may become another while somebody waits: what is wished for follows from it.
+    fn wait_for_memory(&self, wish: impl Fn(u64) -> Wish, until: Option<Timestamp>) -> Result<()> {
         loop {
             let freed = self.memory.holdings.freed.listen();
+            let Some(limit) = self.limits.memory_bytes_max() else { return Ok(()) };
+            let wish = wish(limit);
             if self.has_memory(wish, true) || (self.let_pages_go(limit)? && self.has_memory(wish, true)) {
                 return Ok(());
             }
@@ -163,7 +169,7 @@ impl Shared {
 
     /// Lets go of what can be let go before anybody has to wait for it: a background duty.
     pub(crate) fn tend_memory(&self) -> Result<()> {
-        let Some(limit) = self.options.memory_bytes_max else { return Ok(()) };
+        let Some(limit) = self.limits.memory_bytes_max() else { return Ok(()) };
         let wish = Wish { most: limit - limit / 4, bytes: 0 };
         if !self.options.read_only && self.closed.get().is_none() && !self.has_memory(wish, false) {
             self.let_pages_go(limit)?;

@@ -7,6 +7,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, LocalDisk};
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
+use crate::limits::{Budgets, Limits};
 use crate::object::ObjectOptions;
 use crate::randomness::{Randomness, SystemRandomness};
 use crate::retention::Retention;
@@ -95,8 +96,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Every setting that is plain data, for people.
-    pub(crate) fn shown(&self) -> Vec<(&'static str, Option<String>)> {
+    /// The budgets that a store begins with.
+    pub(crate) fn budgets(&self) -> Budgets {
+        Budgets { memory_bytes_max: self.memory_bytes_max, disk_bytes_max: self.disk_bytes_max }
+    }
+
+    /// Every setting that is plain data, for people, with the limits that hold now.
+    pub(crate) fn shown(&self, now: &Limits) -> Vec<(&'static str, Option<String>)> {
+        let retention = now.retention();
         let always = |value: &dyn std::fmt::Display| Some(value.to_string());
         let limit = |value: Option<u64>| value.map(|value| value.to_string());
         let time = |value: Duration| (value != Duration::MAX).then(|| value.as_millis().to_string());
@@ -109,14 +116,16 @@ impl Options {
             ("extent_bytes_max", always(&self.extent_bytes_max)),
             ("free_extent_bytes_max", always(&self.free_extent_bytes_max)),
             ("value_path", Some(format!("{:?}", self.value_path).to_lowercase())),
-            ("disk_bytes_max", limit(self.disk_bytes_max)),
-            ("memory_bytes_max", limit(self.memory_bytes_max)),
+            ("disk_bytes_max", limit(now.disk_bytes_max())),
+            ("memory_bytes_max", limit(now.memory_bytes_max())),
             ("capacity_wait_ms", time(self.capacity_wait)),
             ("snapshot_age_max_ms", self.snapshot_age_max.and_then(time)),
             ("segment_bytes_max", always(&self.segment_bytes_max)),
             ("checkpoint_records", always(&self.checkpoint_records)),
             ("object_versions_kept", always(&self.object_versions_kept)),
             ("claims_kept", always(&self.claims_kept)),
+            ("retention_versions", limit(retention.versions_kept())),
+            ("retention_consumed_for_ms", retention.consumed_kept_for().and_then(time)),
         ]
     }
 
@@ -177,7 +186,7 @@ impl Options {
     /// The most bytes that extents and log may take. A writer that needs more waits for room
     /// ([`capacity_wait`](Options::capacity_wait)), then is refused with a `capacity` error that names the largest pin.
     /// Counted when an extent is begun, so the log may run past it by what is written meanwhile. Default: no limit but
-    /// the disk's.
+    /// the disk's. It can be changed while the store is open ([`Store::change_budgets`](crate::Store::change_budgets)).
     pub fn disk_bytes_max(mut self, bytes: u64) -> Self {
         self.disk_bytes_max = Some(bytes);
         self
@@ -188,7 +197,7 @@ impl Options {
     /// ([`capacity_wait`](Options::capacity_wait)), and is then refused with a `capacity` error that names the largest
     /// pin. Before that, and in [`Store::run_once`](crate::Store::run_once) when three quarters are taken, what lies in
     /// a checkpoint as well is let go. Counted now and then, so the store may run past it by a 64th and what is written
-    /// at the same time. At least 1 MiB. Default: no limit.
+    /// at the same time. At least 1 MiB. Default: no limit. It can be changed as the disk's can.
     pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
         self.memory_bytes_max = Some(bytes);
         self
@@ -228,7 +237,8 @@ impl Options {
         self
     }
 
-    /// Which rows are deleted by [`Store::run_once`](crate::Store::run_once), and when. Default: none.
+    /// Which rows are deleted by [`Store::run_once`](crate::Store::run_once), and when. Default: none. The rule can be changed
+    /// while the store is open ([`Store::change_retention`](crate::Store::change_retention)).
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
@@ -266,11 +276,6 @@ impl Options {
                 format!("{first} and {max} must lie between 4096 and 1073741824, first not above max");
             return Err(Cause::Argument { what: "extent_bytes", reason }.into());
         }
-        if let Some(bytes) = self.memory_bytes_max.filter(|bytes| *bytes < 1 << 20) {
-            let reason =
-                format!("{bytes} bytes are less than an empty store may need; allow 1048576 at least");
-            return Err(Cause::Argument { what: "memory_bytes_max", reason }.into());
-        }
-        Ok(())
+        self.budgets().validate(self.extent_bytes_first)
     }
 }

@@ -35,6 +35,16 @@ impl Retention {
         self
     }
 
+    /// How many versions it keeps; none for all.
+    pub fn versions_kept(self) -> Option<u64> {
+        self.versions
+    }
+
+    /// For how long it keeps rows after they were trained on; none for ever.
+    pub fn consumed_kept_for(self) -> Option<Duration> {
+        self.consumed_for
+    }
+
     /// Whether versions go by themselves.
     pub(crate) fn retires_versions(self) -> bool {
         self.versions.is_some()
@@ -50,7 +60,7 @@ impl Retention {
 impl Store {
     /// Deletes what the rule no longer keeps. Costs a look at the versions and steps when there is nothing to do.
     pub(crate) fn apply_retention(&self) -> Result<()> {
-        let retention = self.0.options.retention;
+        let retention = self.0.limits.retention();
         if retention == Retention::default() {
             return Ok(());
         }

@@ -6,7 +6,7 @@
 //!
 //! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer or the
 //! numbering of trajectories. The log's file, the pool of value writers and the list of wake-ups are leaves that are taken
-//! with neither `state` nor the buffer held (the buffer, by the holder of the file).
+//! with neither `state` nor the buffer held (the buffer, by the holder of the file). The limits have one lock, a leaf, too.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +19,7 @@ use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Extents, Pin, ValueSource, stored_bytes};
+use crate::limits::Limits;
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::memory::Memory;
@@ -42,6 +43,8 @@ const CARRIED_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
+    /// Of the options those that may change.
+    pub(crate) limits: Limits,
     /// The process whose handles these are.
     opened_by: u32,
     pub(crate) directory: Arc<Directory>,
@@ -108,6 +111,7 @@ impl Shared {
             opened_commits,
             reader: "a call that reads".into(),
             space_freed: WakeUp::new(),
+            limits: Limits::new(&options),
             options,
             directory,
             extents,

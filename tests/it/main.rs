@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod admin;
 mod archive;
 mod asked;
 mod bad_input;

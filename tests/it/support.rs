@@ -88,7 +88,7 @@ pub(crate) fn sql(dir: &str, statement: &str) -> Vec<Value> {
 pub(crate) struct Served {
     process: Child,
     address: String,
-    _said: Lines<BufReader<ChildStderr>>,
+    said: Lines<BufReader<ChildStderr>>,
 }
 
 impl Served {
@@ -109,7 +109,12 @@ impl Served {
         let mut line = || said.next().unwrap().unwrap();
         let address = line().strip_prefix("listening on http://").unwrap().to_owned();
         assert!(line().starts_with("Flight SQL on grpc://127.0.0.1:"));
-        Served { process, address, _said: said }
+        Served { process, address, said }
+    }
+
+    /// Where it answers clients over gRPC.
+    pub(crate) fn clients(&mut self) -> String {
+        self.said.next().unwrap().unwrap().strip_prefix("clients on ").unwrap().to_owned()
     }
 
     /// The whole reply to a statement, as CSV.

@@ -66,7 +66,7 @@ impl Remote {
     }
 
     /// The pieces of an answer, put together. Sent again as a whole where it breaks.
-    fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Vec<u8>>
+    pub(super) fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Vec<u8>>
     where
         Q: Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,

@@ -82,6 +82,8 @@ unary! { "Objects":
 unary! { "Admin":
     "Overview": OverviewRequest => OverviewReply,
     "Evict": EvictRequest => EvictReply,
+    "Budgets": BudgetsRequest => BudgetsReply,
+    "Retention": RetentionRequest => RetentionReply,
 }
 
 /// A message as it is sent; cheap to clone.
@@ -113,7 +115,7 @@ impl<Q> Encoded<Q> {
 impl Line {
     pub(super) fn new(channel: Channel, bulk: Channel, compress: bool) -> Self {
         let mut calls = Grpc::new(channel.clone());
-        let admin = AdminClient::new(channel.clone());
+        let admin = AdminClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
         if compress {
             let zstd = CompressionEncoding::Zstd;
@@ -219,7 +221,9 @@ mod tests {
             ListObjectsRequest,
             MoveObjectRequest,
             OverviewRequest,
-            EvictRequest
+            EvictRequest,
+            BudgetsRequest,
+            RetentionRequest
         );
         let all = protocol.lines().filter(|line| line.trim().starts_with("rpc ") && !line.contains("stream"));
         assert_eq!(unary, all.count());

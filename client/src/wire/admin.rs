@@ -11,8 +11,12 @@ use crate::admin::{Depth, Overview};
 use crate::error::Result;
 
 /// The words of the stages.
-const STAGES: [(VerifyStage, &str); 3] =
-    [(VerifyStage::Log, "log"), (VerifyStage::Values, "values"), (VerifyStage::Objects, "objects")];
+const STAGES: [(VerifyStage, &str); 4] = [
+    (VerifyStage::Checkpoint, "checkpoint"),
+    (VerifyStage::Log, "log"),
+    (VerifyStage::Values, "values"),
+    (VerifyStage::Objects, "objects"),
+];
 
 const KINDS: [FaultKind; 8] = [
     FaultKind::Identity,

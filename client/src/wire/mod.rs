@@ -1,6 +1,6 @@
 //! What goes over the wire, and what it stands for: conversions by hand, both ways, for client and server alike.
 //!
-//! `proto` is made of `proto/forebay/v1/store.proto` and `objects.proto`, which are the protocol's documents. Whatever comes from a peer is
+//! `proto` is made of `proto/forebay/v1/store.proto`, `objects.proto` and `admin.proto`, which are the protocol's documents. Whatever comes from a peer is
 //! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
@@ -14,6 +14,7 @@ mod consumer;
 mod frame;
 mod lent;
 mod objects;
+mod operated;
 mod rope;
 mod schema;
 mod status;
@@ -36,6 +37,11 @@ pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,
     to_commit, to_expected, to_layout, to_manifest, to_places, to_shown, to_version,
+};
+pub use operated::{
+    from_backup, from_backup_report, from_budget_change, from_budgets, from_compact_report, from_peek,
+    from_retention, from_work_progress, to_backup, to_backup_report, to_budget_change, to_budgets,
+    to_compact_report, to_peek, to_retention, to_work_progress,
 };
 pub use rope::Rope;
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};

@@ -15,7 +15,7 @@ import atexit
 import weakref
 
 from . import errors
-from ._forebay import Answer, Batch, Consumer, MicroBatches, RecordBatch, Rows, Step, Store, Table, View
+from ._forebay import Admin, Answer, Batch, Consumer, MicroBatches, RecordBatch, Rows, Step, Store, Table, View
 from ._forebay import connect as _connect
 from ._forebay import open as _open
 from .errors import (
@@ -30,6 +30,7 @@ from .errors import (
 )
 
 __all__ = [
+    "Admin",
     "Answer",
     "Batch",
     "CapacityError",

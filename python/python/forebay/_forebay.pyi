@@ -9,6 +9,7 @@ import pandas
 import pyarrow
 
 from .objects import Objects
+from .reports import Budgets, Compacted, Copied, Depth, Overview, Progress, Retention, Verified
 
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
 """What an acknowledgement promises: nothing beyond the process; any end of it; a power failure, too."""
@@ -28,6 +29,10 @@ Column: TypeAlias = Any
 """The values of a column, one a row: a list or tuple, an array with one row a first index (numpy, ``array.array``, anything
 with the buffer protocol), an Arrow array, a torch tensor, a pandas series. ``None`` in a list is a value known to be absent.
 Numbers convert to the type of the column where nothing is lost; floats are rounded."""
+
+Batchlike: TypeAlias = Any
+"""A record batch or table of Arrow: pyarrow's, or whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__``. Null is a value known to
+be absent."""
 
 def open(
     path: str | os.PathLike[str],
@@ -126,6 +131,9 @@ class Store:
     @property
     def is_closed(self) -> bool: ...
     @property
+    def admin(self) -> Admin:
+        """What an operator does with it. Behind a server it needs a token with the scope ``admin``."""
+    @property
     def objects(self) -> Objects:
         """Its objects: large state under keys, in versions."""
     def create_table(
@@ -221,7 +229,7 @@ class Store:
         server's store it raises StateError: what is read there is always what was written last."""
     def backup(self, to: str | os.PathLike[str]) -> None:
         """Copies the store, as it is at one instant, to a directory that is empty or does not exist. Of a server's store it
-        raises StateError: ``forebay backup`` copies it where its directory is."""
+        raises StateError: ``admin.backup`` copies it on the server's machine."""
     def close(self) -> None:
         """Ends everything that came of the store, and lets go of its directory, or of the server, whose store goes on. Waits of
         other threads end with ClosedError. Arrays and record batches stay as they are; while there are any of a store in this
@@ -230,6 +238,66 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> bool: ...
+
+class Admin:
+    """Calls for an operator of a store, here or behind a server; there they need a token with the scope ``admin``, for all tables
+    but for ``peek`` and ``evict``."""
+
+    def overview(self) -> Overview: ...
+    def depths(self) -> list[Depth]:
+        """How much there is for each consumer, once for each of its tables."""
+    def peek(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        rows: int = 10,
+        newest: bool = False,
+        ready_for: str | None = None,
+    ) -> Answer:
+        """A few rows of a table, whoever holds them: none is claimed.
+
+        columns: only these. Default: all that are not lazy.
+        rows: how many at most, up to 1000.
+        newest: those that came last, the last one first, instead of those that came first.
+        ready_for: only rows that are ready for this consumer; of one that takes groups also before their group is whole.
+        """
+    def evict(self, rows: Rows, reason: str) -> None:
+        """Leaves rows out for good, all or none, with the reason that people will see."""
+    def budgets(self) -> Budgets:
+        """How much the store may take now."""
+    def set_budgets(
+        self, *, memory_bytes_max: int | None = ..., disk_bytes_max: int | None = ...
+    ) -> Budgets:
+        """Changes the budgets that are named, ``None`` to no limit, until the store is closed. Writers who wait for room look at once.
+        A budget below what is taken drops nothing: writers wait. Gives what holds then.
+
+        Raises InputError for less than an empty store needs; then nothing was changed.
+        """
+    def retention(self) -> Retention:
+        """Which rows go by themselves now."""
+    def set_retention(self, *, versions_kept: int | None = None, consumed_kept: float | None = None) -> None:
+        """Puts another rule in place of the one that holds, until the store is closed: keep so many versions, and rows for so many
+        seconds after they were trained on. Without either everything is kept."""
+    def compact(self) -> Compacted:
+        """Makes the store as small as it can be now, while others go on with it. A server goes on to the end whoever waits."""
+    def backup(
+        self, to: str | os.PathLike[str], *, set_objects: bool = False, progress: Progress | None = None
+    ) -> Copied:
+        """Copies the store, as it is at one instant, to a directory that is empty or does not exist, of the machine that has the store.
+        A server copies beneath the directory that ``forebay serve --backup-dir`` names: ``to`` is relative to it.
+
+        set_objects: versions of objects go along that were set and that no step names, as far as they lie on the disk.
+        progress: is told with ``"copy"``. When it raises, or on Ctrl-C, the copy is given up and removed.
+
+        Raises StateError when the directory is taken, or the server copies to nowhere; InputError for a path that leaves what it
+        allows; RetryError when a check, copy or compaction is under way there.
+        """
+    def verify(self, *, progress: Progress | None = None) -> Verified:
+        """Reads every byte that the store stands on, beside whoever works with it, and says what is wrong.
+
+        progress: is told with ``"checkpoint"``, ``"log"``, ``"values"`` or ``"objects"``. When it raises, or on Ctrl-C, the check ends.
+        """
 
 class Table:
     """The rows of one agent."""
@@ -241,6 +309,8 @@ class Table:
         """The data columns, with the names of their types."""
     def insert(
         self,
+        batch: Batchlike | None = None,
+        /,
         *,
         policy_version: int,
         sample_ids: Iterable[str],
@@ -255,6 +325,7 @@ class Table:
     ) -> Rows:
         """Begins rows of a policy version, all of them or none, with what is known of them already.
 
+        batch: columns by their names, one value a row; others may be given as keywords.
         sample_ids: ``INPUT_TURN_TRAJECTORY``; one that ends in ``_?`` gets the next free trajectory.
         parents: the rows that these continue, as ``TABLE/SAMPLE_ID``.
         weights: the fingerprint of the weights that the rollout runs on.
@@ -263,6 +334,8 @@ class Table:
         """
     def insert_async(
         self,
+        batch: Batchlike | None = None,
+        /,
         *,
         policy_version: int,
         sample_ids: Iterable[str],
@@ -279,16 +352,21 @@ class Table:
     def write(
         self,
         rows: Rows,
+        batch: Batchlike | None = None,
         /,
         *,
         durability: Durability | None = None,
         timeout: float | None = None,
         **columns: Column,
     ) -> None:
-        """Turns cells of rows final, all of them or none. Writing a final cell again with the same bytes is success."""
+        """Turns cells of rows final, all of them or none. Writing a final cell again with the same bytes is success.
+
+        batch: columns by their names, one value a row; others may be given as keywords.
+        """
     def write_async(
         self,
         rows: Rows,
+        batch: Batchlike | None = None,
         /,
         *,
         durability: Durability | None = None,

@@ -12,6 +12,7 @@
 mod buffer;
 mod item;
 mod numbers;
+mod tabular;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::failure::{Result, input};
 use buffer::Numbers;
+pub(crate) use tabular::gathered;
 
 /// The values of one column, a cell a row.
 #[derive(Debug)]

@@ -1,17 +1,21 @@
 //! What an operator asks: calls that need the scope `admin`, and, where they are about more than one table, a token of all.
+//!
+//! A check ends with its client. What changes the store or the disk ([`work`](super::work)) is done once under the name of its call.
+
+use std::ops::ControlFlow;
 
 use forebay_client::wire::proto::admin_server::Admin as Protocol;
 use forebay_client::wire::proto::verify_event::Event;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, from_error};
 use forebay_client::{AdminCalls, Error};
-use forebay_store::{Kind, VerifyProgress, VerifyReport, VerifyStage};
+use forebay_store::{VerifyProgress, VerifyReport, VerifyStage};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tonic::{Request, Status};
 
 use super::call::{ADMIN, Call, Reply, Service, blocking};
-use super::streams::Answers;
+use super::streams::{self, Answers};
 
 /// How many events of a check may wait for its client.
 const EVENTS_AHEAD: usize = 16;
@@ -32,7 +36,10 @@ impl AdminService {
 
 #[tonic::async_trait]
 impl Protocol for AdminService {
+    type PeekStream = Answers<ArrowPiece>;
     type VerifyStream = Answers<VerifyEvent>;
+    type CompactStream = Answers<WorkEvent>;
+    type BackupStream = Answers<WorkEvent>;
 
     async fn overview(&self, request: Request<OverviewRequest>) -> Reply<OverviewReply> {
         let call = self.enter_for_all(&request)?;
@@ -54,24 +61,68 @@ impl Protocol for AdminService {
             .await
     }
 
+    async fn peek(&self, request: Request<PeekRequest>) -> Reply<Self::PeekStream> {
+        let call = self.0.enter(&request, ADMIN)?;
+        let (table, peek) = wire::to_peek(request.into_inner());
+        call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        let rows = blocking(move || {
+            let rows = AdminCalls::peek(call.session.holder.store(), &table, &peek)?;
+            streams::written(&rows)
+        });
+        self.0.answer(streams::pieces(rows.await?))
+    }
+
+    async fn budgets(&self, request: Request<BudgetsRequest>) -> Reply<BudgetsReply> {
+        let call = self.enter_for_all(&request)?;
+        let change = wire::to_budget_change(&request.into_inner());
+        self.0
+            .once(call, move |holder| {
+                Ok(wire::from_budgets(AdminCalls::change_budgets(holder.store(), &change)?))
+            })
+            .await
+    }
+
+    async fn retention(&self, request: Request<RetentionRequest>) -> Reply<RetentionReply> {
+        let call = self.enter_for_all(&request)?;
+        let rule = request.into_inner().rule.as_ref().map(wire::to_retention);
+        self.0
+            .once(call, move |holder| {
+                let rule = AdminCalls::change_retention(holder.store(), rule)?;
+                Ok(RetentionReply { rule: Some(wire::from_retention(rule)) })
+            })
+            .await
+    }
+
+    async fn compact(&self, request: Request<CompactRequest>) -> Reply<Self::CompactStream> {
+        let call = self.enter_for_all(&request)?;
+        self.0
+            .worked(call, |store, _| {
+                Ok(work_event::Event::Compacted(wire::from_compact_report(AdminCalls::compact(store)?)))
+            })
+            .await
+    }
+
+    async fn backup(&self, request: Request<BackupRequest>) -> Reply<Self::BackupStream> {
+        let call = self.enter_for_all(&request)?;
+        let (asked, options) = wire::to_backup(request.into_inner());
+        let to = self.0.copies.place(&asked).map_err(|error| from_error(&error))?;
+        self.0
+            .worked(call, move |store, teller| {
+                let copied = AdminCalls::backup(store, &to, options, &mut |far| teller.tell(far))?;
+                Ok(work_event::Event::Copied(wire::from_backup_report(&copied)))
+            })
+            .await
+    }
+
     async fn verify(&self, request: Request<VerifyRequest>) -> Reply<Self::VerifyStream> {
         let call = self.enter_for_all(&request)?;
-        // One at a time reads the disk.
-        let turn = self.0.checks.clone().try_acquire_owned().map_err(|_| {
-            let message = "another check is under way; ask again when it is over";
-            from_error(&Error::new(Kind::Retry, "Busy", message))
-        })?;
+        let turn = self.0.turn()?;
         let (tell, told) = mpsc::channel(EVENTS_AHEAD);
         tokio::task::spawn_blocking(move || {
-            let _turn = turn;
             let mut pace = Pace::default();
-            let mut progress = |progress: VerifyProgress| {
-                if pace.is_due(progress) {
-                    // Whoever reads slowly hears of the next.
-                    let _ = tell.try_send(Ok(Event::Progress(wire::from_progress(progress))));
-                }
-            };
+            let mut progress = |progress| told_to(&tell, &mut pace, progress);
             let outcome = AdminCalls::verify(call.session.holder.store(), &mut progress);
+            drop(turn); // before anybody hears of it who may ask for the next
             for event in events(outcome) {
                 if tell.blocking_send(event).is_err() {
                     return; // nobody listens any more
@@ -82,6 +133,17 @@ impl Protocol for AdminService {
         let events = told.map(|event| event.map(|event| VerifyEvent { event: Some(event) }));
         self.0.answer(events.boxed())
     }
+}
+
+type Told = Result<Event, Status>;
+
+/// Says how far a check is, where somebody is there; else the check is over.
+fn told_to(tell: &mpsc::Sender<Told>, pace: &mut Pace, progress: VerifyProgress) -> ControlFlow<()> {
+    if pace.is_due(progress) {
+        // Whoever reads slowly hears of the next.
+        let _ = tell.try_send(Ok(Event::Progress(wire::from_progress(progress))));
+    }
+    if tell.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 /// What is said at the end of a check.
@@ -107,5 +169,22 @@ impl Pace {
         let part = progress.done_bytes.saturating_mul(100) / progress.total_bytes.max(1);
         let now = Some((progress.stage, part));
         std::mem::replace(&mut self.last, now) != now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_goes_on_for_a_slow_client_and_ends_with_one_that_has_gone() {
+        let (tell, told) = mpsc::channel(1);
+        let mut pace = Pace::default();
+        let progress = |done_bytes| VerifyProgress { stage: VerifyStage::Log, done_bytes, total_bytes: 1000 };
+        for done in 0..500 {
+            assert!(told_to(&tell, &mut pace, progress(done)).is_continue(), "{done}");
+        }
+        drop(told);
+        assert!(told_to(&tell, &mut pace, progress(500)).is_break());
     }
 }

@@ -20,6 +20,7 @@ use super::tally::Tally;
 use super::{BLOCKING_MAX, Limits, Settings};
 use crate::access::{Access, Caller, Scope};
 use crate::connections::Known;
+use crate::copies::Copies;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
@@ -41,7 +42,9 @@ pub(super) struct Service {
     writers: Arc<Semaphore>,
     /// For what is under way in frames.
     pub(super) room: Room,
-    /// Of one check of all bytes.
+    /// Where copies of the store may go.
+    pub(super) copies: Copies,
+    /// Of one check, copy or compaction.
     pub(super) checks: Arc<Semaphore>,
     pub(super) turns: Arc<Semaphore>,
     pub(super) limits: Limits,
@@ -81,7 +84,7 @@ impl Service {
         tally: Tally,
         stopper: Stopper,
     ) -> Self {
-        let Settings { access, limits, .. } = settings;
+        let Settings { access, limits, copies, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         let (room, checks) = (Room::new(&limits), Arc::new(Semaphore::new(1)));
@@ -94,6 +97,7 @@ impl Service {
             sessions,
             writers,
             room,
+            copies,
             checks,
             turns,
             limits,

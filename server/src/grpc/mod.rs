@@ -31,6 +31,7 @@ mod slabs;
 mod streams;
 mod tally;
 mod waits;
+mod work;
 
 use std::io;
 use std::net::TcpListener;
@@ -52,6 +53,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
+use crate::copies::Copies;
 use crate::queries::Queries;
 use crate::server::Stopper;
 use admin::AdminService;
@@ -78,6 +80,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Settings {
     pub(crate) access: Access,
     pub(crate) limits: Limits,
+    pub(crate) copies: Copies,
     pub(crate) tls: Option<Tls>,
 }
 
@@ -216,7 +219,8 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     let admin = AdminServer::new(AdminService(service.clone()))
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
-        .max_decoding_message_size(limits.message_bytes_max);
+        .max_decoding_message_size(limits.message_bytes_max)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let admin = Observed::new(admin, tally.clone(), limits.piece_time_max);
     let bulk = Observed::new(BulkService(service.clone()), tally.clone(), limits.piece_time_max);
     let service = StoreServer::new(service)

@@ -103,8 +103,8 @@ pub(super) fn of_claim(
     }
 }
 
-/// A claim's columns as they travel: nothing of an extent beside the values.
-fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
+/// Rows as they travel: nothing of an extent beside the values.
+pub(super) fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
     let compacted =
         forebay_store::compact(batch).map_err(|error| Error::new(Kind::State, "Bug", error.to_string()))?;
     whole(&compacted)

@@ -3,15 +3,20 @@
 //! The copy is made by a reader ([`crate::reader`]): its slot keeps the writer from giving away what is being copied. The
 //! log is copied up to the last record that the reader has taken in, each file of values as far as those records name
 //! values in it, and the objects that they name; those that are set and that no step names where it is asked for. All of it is synced before the identity is written, last: a backup that
-//! was cut off is no store.
+//! was cut off is no store. What was copied of one that fails or is stopped is removed again, all but empty folders, which the next
+//! copy to that place takes.
 
 mod options;
+mod progress;
 mod report;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 pub use options::BackupOptions;
+pub use progress::BackupProgress;
+pub(crate) use progress::Copying;
 pub use report::BackupReport;
 
 use crate::checkpoint::Manifest;
@@ -30,11 +35,16 @@ const PIECE_BYTES: usize = 1 << 20;
 
 impl Shared {
     /// Copies what this reader shows.
-    pub(crate) fn copy_to(&self, to: &Path, options: BackupOptions) -> Result<BackupReport> {
+    pub(crate) fn copy_to(
+        &self,
+        to: &Path,
+        options: BackupOptions,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
         let mut reading = self.reading.lock(); // nothing else is taken in meanwhile
         // From here on the writer gives nothing away, so that the checkpoint that is read now stays whole.
         self.directory.reads_from(0)?;
-        let copied = self.copy_held(to, options, &mut reading);
+        let copied = self.copy_held(to, options, &mut reading, &mut Copying::watched(progress));
         let needs_from = reading.as_ref().map_or(0, Reading::needs_from);
         self.directory.reads_from(needs_from)?;
         copied
@@ -45,6 +55,7 @@ impl Shared {
         to: &Path,
         options: BackupOptions,
         reading: &mut Option<Reading>,
+        copying: &mut Copying<'_>,
     ) -> Result<BackupReport> {
         let disk = &*self.directory.disk;
         let manifest = Manifest::read(&self.directory)?;
@@ -58,25 +69,65 @@ impl Shared {
             (Named::by(&state), state.commits)
         };
         begin(disk, to)?;
-        let mut report = BackupReport { to: to.to_owned(), records, ..BackupReport::default() };
-        if let Some(manifest) = manifest {
-            report.bytes += copy_pages(&self.directory, to, &manifest)?;
+        let begun = BackupReport { to: to.to_owned(), records, ..BackupReport::default() };
+        let copied = self.bytes_to_copy(manifest.as_ref(), end, &named).and_then(|bytes| {
+            copying.expect(bytes);
+            self.copy_all(begun, options, (manifest, end, named), copying)
+        });
+        if copied.is_err() {
+            give_up(disk, to);
         }
-        self.copy_log(to, end, &mut report)?;
+        copied
+    }
+
+    /// Copies everything to a directory that is this copy's.
+    fn copy_all(
+        &self,
+        mut report: BackupReport,
+        options: BackupOptions,
+        (manifest, end, named): (Option<Manifest>, (u32, u64), Named),
+        copying: &mut Copying<'_>,
+    ) -> Result<BackupReport> {
+        let (disk, to) = (&*self.directory.disk, &*report.to.clone());
+        if let Some(manifest) = manifest {
+            report.bytes += copy_pages(&self.directory, to, &manifest, copying)?;
+        }
+        self.copy_log(to, end, &mut report, copying)?;
         for (extent, end) in named.ends {
             let from = self.directory.extent_path(extent);
-            copy_file(disk, &from, &Numbered::Extent.path(&to.join("extents"), extent), Some(end))?;
+            let copy = Numbered::Extent.path(&to.join("extents"), extent);
+            copy_file(disk, &from, &copy, Some(end), copying)?;
             report.extents += 1;
             report.bytes += end;
         }
-        self.copy_objects(to, &named.objects, &mut report)?;
+        self.copy_objects(to, &named.objects, &mut report, copying)?;
         if options.set_objects {
-            self.copy_set_objects(to, &mut report)?;
+            self.copy_set_objects(to, &mut report, copying)?;
         }
         sync_directories(disk, to)?;
-        copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None)?;
+        copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None, copying)?;
         disk.sync_directory(to).map_err(|e| Cause::io("sync", to, e))?;
         Ok(report)
+    }
+
+    /// How much there is to copy, but for objects that no step names.
+    fn bytes_to_copy(
+        &self,
+        manifest: Option<&Manifest>,
+        (last, offset): (u32, u64),
+        named: &Named,
+    ) -> Result<u64> {
+        let (disk, log) = (&*self.directory.disk, self.directory.log());
+        let pages: u64 = manifest.iter().flat_map(|manifest| &manifest.files).map(|file| file.bytes).sum();
+        let segments = disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
+        let of_segment = |path: &PathBuf| match Numbered::Segment.number(path) {
+            Some(number) if number < last => bytes_of(disk, path),
+            Some(number) if number == last => offset,
+            _ => 0,
+        };
+        let values: u64 = named.ends.values().sum();
+        let objects: u64 = named.objects.iter().map(|(object, _)| object.bytes).sum();
+        Ok(pages + segments.iter().map(of_segment).sum::<u64>() + values + objects)
     }
 
     /// What steps name.
@@ -85,6 +136,7 @@ impl Shared {
         to: &Path,
         objects: &[(ObjectRef, bool)],
         report: &mut BackupReport,
+        copying: &mut Copying<'_>,
     ) -> Result<()> {
         let disk = &*self.directory.disk;
         for (object, needed) in objects {
@@ -94,7 +146,7 @@ impl Shared {
             disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
             // What only a rewind could need may have been removed; what a policy stands on may not.
             if !disk.exists(&copy) && (disk.exists(&from) || *needed) {
-                report.bytes += copy_object(disk, &from, &copy)?;
+                report.bytes += copy_object(disk, &from, &copy, copying)?;
                 report.objects += 1;
             }
         }
@@ -102,16 +154,23 @@ impl Shared {
     }
 
     /// What is set and lies in the disk tier. A version that goes before it is open is passed over: it is over.
-    fn copy_set_objects(&self, to: &Path, report: &mut BackupReport) -> Result<()> {
+    fn copy_set_objects(
+        &self,
+        to: &Path,
+        report: &mut BackupReport,
+        copying: &mut Copying<'_>,
+    ) -> Result<()> {
         let disk = &*self.directory.disk;
-        for (key, from) in object::files_set(&self.directory)? {
+        let set = object::files_set(&self.directory)?;
+        copying.expect(set.iter().map(|(_, from)| bytes_of(disk, from)).sum());
+        for (key, from) in set {
             let folder = to.join("objects").join(key);
             let Some(copy) = from.file_name().map(|name| folder.join(name)) else { continue };
             if disk.exists(&copy) {
                 continue;
             }
             disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
-            match copy_file(disk, &from, &copy, None) {
+            match copy_file(disk, &from, &copy, None, copying) {
                 Ok(bytes) => {
                     report.bytes += bytes;
                     report.objects += 1;
@@ -126,7 +185,13 @@ impl Shared {
     }
 
     /// The segments, the last one up to the place that was read.
-    fn copy_log(&self, to: &Path, (last, offset): (u32, u64), report: &mut BackupReport) -> Result<()> {
+    fn copy_log(
+        &self,
+        to: &Path,
+        (last, offset): (u32, u64),
+        report: &mut BackupReport,
+        copying: &mut Copying<'_>,
+    ) -> Result<()> {
         let (disk, log) = (&*self.directory.disk, self.directory.log());
         for from in disk.list(&log).map_err(|e| Cause::io("list", &log, e))? {
             let number = Numbered::Segment.number(&from);
@@ -135,9 +200,9 @@ impl Shared {
             };
             let copy = to.join("log").join(name);
             report.bytes += if number < last {
-                copy_file(disk, &from, &copy, None)?
+                copy_file(disk, &from, &copy, None, copying)?
             } else {
-                copy_prefix(disk, &from, &copy, offset)?
+                copy_prefix(disk, &from, &copy, offset, copying)?
             };
             report.segments += 1;
         }
@@ -168,9 +233,9 @@ impl Named {
 }
 
 /// Copies the file of an object, and that it is deleted for all but the steps that name it, if it is. Gives its length.
-pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path) -> Result<u64> {
+pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path, copying: &mut Copying<'_>) -> Result<u64> {
     let is_deleted = object::is_marked(disk, from);
-    let bytes = copy_file(disk, from, to, None)?;
+    let bytes = copy_file(disk, from, to, None, copying)?;
     if is_deleted {
         object::mark_deleted(disk, to).map_err(|e| Cause::io("mark", to, e))?;
     }
@@ -179,26 +244,36 @@ pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path) -> Result<u64
 
 /// Copies a checkpoint that nobody changes.
 pub(crate) fn copy_checkpoint(from: &Directory, to: &Path) -> Result<u64> {
-    Manifest::read(from)?.map_or(Ok(0), |manifest| copy_pages(from, to, &manifest))
+    Manifest::read(from)?.map_or(Ok(0), |manifest| copy_pages(from, to, &manifest, &mut Copying::unwatched()))
 }
 
 /// Copies what a manifest names, and then the manifest itself as it was read: the file may be another by now.
-fn copy_pages(from: &Directory, to: &Path, manifest: &Manifest) -> Result<u64> {
+fn copy_pages(from: &Directory, to: &Path, manifest: &Manifest, copying: &mut Copying<'_>) -> Result<u64> {
     let mut bytes = 0;
     for file in &manifest.files {
         let path = from.pages_path(file.number);
         let Some(name) = path.file_name() else { continue };
-        bytes += copy_prefix(&*from.disk, &path, &to.join("pages").join(name), file.bytes)?;
+        bytes += copy_prefix(&*from.disk, &path, &to.join("pages").join(name), file.bytes, copying)?;
     }
     manifest.write_to(&*from.disk, &to.join("MANIFEST"), from.store_id)?;
     Ok(bytes)
 }
 
-/// Makes the folders of a copy in a directory that is empty or not there.
+/// The length of a file; 0 for one that is gone.
+fn bytes_of(disk: &dyn Disk, path: &Path) -> u64 {
+    disk.open(path).and_then(|file| file.length()).unwrap_or(0)
+}
+
+/// Makes the folders of a copy in a directory that is empty or not there, or has but empty folders of one that was given up.
 fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
     let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
     create(to)?;
-    if !disk.list(to).map_err(|e| Cause::io("list", to, e))?.is_empty() {
+    let there = disk.list(to).map_err(|e| Cause::io("list", to, e))?;
+    let is_of_ours = |path: &PathBuf| {
+        let is_folder = path.file_name().is_some_and(|name| FOLDERS.iter().any(|folder| name == *folder));
+        is_folder && files_in(disk, path).is_ok_and(|files| files.is_empty())
+    };
+    if !there.iter().all(is_of_ours) {
         return Err(Cause::DirectoryTaken { path: to.to_owned() }.into());
     }
     for folder in FOLDERS {
@@ -207,10 +282,34 @@ fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Removes what was copied of a copy that comes to nothing, but for its folders.
+fn give_up(disk: &dyn Disk, to: &Path) {
+    let mut made = vec![to.join("FOREBAY"), to.join("MANIFEST")]; // the identity first: what is left is no store
+    made.extend(FOLDERS.iter().flat_map(|folder| files_in(disk, &to.join(folder)).unwrap_or_default()));
+    for path in made.into_iter().filter(|path| disk.exists(path)) {
+        if let Err(error) = disk.remove(&path) {
+            tracing::warn!(%error, path = %path.display(), "a part of a copy that was given up is left");
+        }
+    }
+}
+
+/// The files of a folder of a copy, those of every key among objects.
+fn files_in(disk: &dyn Disk, folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let there = disk.list(folder)?;
+    let inside = |path: PathBuf| disk.list(&path).unwrap_or_else(|_| vec![path]);
+    Ok(there.into_iter().flat_map(inside).collect())
+}
+
 /// Copies a file and syncs it. Of one that is to be copied in part the rest is made to read as zeros. Gives its length.
-pub(crate) fn copy_file(disk: &dyn Disk, from: &Path, to: &Path, end: Option<u64>) -> Result<u64> {
+pub(crate) fn copy_file(
+    disk: &dyn Disk,
+    from: &Path,
+    to: &Path,
+    end: Option<u64>,
+    copying: &mut Copying<'_>,
+) -> Result<u64> {
     let length = disk.open(from).and_then(|file| file.length()).map_err(|e| Cause::io("read", from, e))?;
-    let copied = copy_prefix(disk, from, to, end.unwrap_or(length).min(length))?;
+    let copied = copy_prefix(disk, from, to, end.unwrap_or(length).min(length), copying)?;
     if copied < length {
         let file = disk.open_writable(to).map_err(|e| Cause::io("write", to, e))?;
         file.allocate(length).and_then(|()| file.sync()).map_err(|e| Cause::io("write", to, e))?;
@@ -219,7 +318,13 @@ pub(crate) fn copy_file(disk: &dyn Disk, from: &Path, to: &Path, end: Option<u64
 }
 
 /// Copies the first `length` bytes of a file and syncs them.
-fn copy_prefix(disk: &dyn Disk, from: &Path, to: &Path, length: u64) -> Result<u64> {
+fn copy_prefix(
+    disk: &dyn Disk,
+    from: &Path,
+    to: &Path,
+    length: u64,
+    copying: &mut Copying<'_>,
+) -> Result<u64> {
     let source = disk.open(from).map_err(|e| Cause::io("read", from, e))?;
     let target = disk.create(to).map_err(|e| Cause::io("create", to, e))?;
     let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(length).unwrap_or(PIECE_BYTES))];
@@ -229,6 +334,7 @@ fn copy_prefix(disk: &dyn Disk, from: &Path, to: &Path, length: u64) -> Result<u
         source.read_at(piece, at).map_err(|e| Cause::io("read", from, e))?;
         target.append(piece).map_err(|e| Cause::io("write", to, e))?;
         at += piece.len() as u64;
+        copying.copied(piece.len() as u64)?;
     }
     target.sync().map_err(|e| Cause::io("sync", to, e))?;
     Ok(length)

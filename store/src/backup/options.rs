@@ -21,4 +21,9 @@ impl BackupOptions {
         self.set_objects = copied;
         self
     }
+
+    /// Whether they go along.
+    pub fn copies_set_objects(self) -> bool {
+        self.set_objects
+    }
 }

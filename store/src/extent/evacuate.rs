@@ -35,7 +35,12 @@ struct Found {
 impl Shared {
     /// Evacuates thin extents. Gives how many values were moved; those of a cell that changed meanwhile are not counted.
     pub(crate) fn evacuate(&self) -> Result<usize> {
-        let thin = self.thin();
+        self.evacuate_below(THIN_PARTS)
+    }
+
+    /// The same for sealed extents of which less than one part in `parts` is live.
+    pub(crate) fn evacuate_below(&self, parts: u64) -> Result<usize> {
+        let thin = self.thin(parts);
         if thin.is_empty() {
             return Ok(0);
         }
@@ -56,15 +61,15 @@ impl Shared {
         Ok(moved)
     }
 
-    /// Sealed extents of which less than a quarter is live, of what was written.
-    fn thin(&self) -> HashSet<Place> {
+    /// Sealed extents of which less than one part in `parts` is live, of what was written.
+    fn thin(&self, parts: u64) -> HashSet<Place> {
         let all = self.extents.all();
         let state = self.state.lock();
         let thin = all.iter().filter(|extent| extent.is_sealed()).filter_map(|extent| {
             let place = (extent.number(), extent.generation());
             let life = state.liveness.of(place).filter(|life| life.values > 0)?;
             let taken = life.bytes + life.values * TRAILER_BYTES as u64;
-            (taken * THIN_PARTS < extent.filled()).then_some(place)
+            (taken * parts < extent.filled()).then_some(place)
         });
         thin.collect()
     }

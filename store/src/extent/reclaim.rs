@@ -96,7 +96,7 @@ impl Shared {
     }
 
     /// Brings that proof.
-    pub(super) fn prove_unproven(&self) -> Result<()> {
+    pub(crate) fn prove_unproven(&self) -> Result<()> {
         self.sync_all()?;
         self.log.prove_durable().map_err(|error| self.close_after(&error))
     }
@@ -243,11 +243,14 @@ impl Room for Shared {
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
-        let Some(limit) = self.options.disk_bytes_max else { return Ok(()) };
+        if self.limits.disk_bytes_max().is_none() {
+            return Ok(());
+        }
         let clock = &self.options.clock;
         let until = clock.now().after(self.options.capacity_wait);
         loop {
             let freed = self.space_freed.listen();
+            let Some(limit) = self.limits.disk_bytes_max() else { return Ok(()) };
             if self.has_room(bytes, limit)? || self.values.free_bytes() >= bytes {
                 return Ok(());
             }

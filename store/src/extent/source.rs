@@ -18,6 +18,7 @@ use super::writer::{Lifetime, Path, Writer};
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
+use crate::limits::keeps_tails;
 use crate::local::TakenValues;
 use crate::options::{Options, ValuePath};
 use crate::schema::StorageClass;
@@ -54,8 +55,8 @@ pub(crate) struct ValueSource {
     bytes_max: usize,
     free_bytes_max: u64,
     path: ValuePath,
-    /// Extents are used again soon, for versions go by themselves, and no budget asks for every byte meanwhile.
-    tails_stay: bool,
+    /// Whether the unused tails of extents are left to them: see [`keeps_tails`].
+    tails_stay: AtomicBool,
     /// New files are made to be filled through their mapping.
     fills_mapped: bool,
     idle: Mutex<Idle>,
@@ -105,7 +106,7 @@ impl ValueSource {
             bytes_max: options.extent_bytes_max,
             free_bytes_max: options.free_extent_bytes_max,
             path: options.value_path,
-            tails_stay: options.retention.retires_versions() && options.disk_bytes_max.is_none(),
+            tails_stay: AtomicBool::new(keeps_tails(options.retention, options.budgets())),
             // A few bytes between two syncs would have a large page written each time.
             fills_mapped: match options.value_path {
                 ValuePath::Chosen => options.durability != Durability::Synced,
@@ -118,6 +119,15 @@ impl ValueSource {
             begun_unsynced: AtomicBool::new(false),
             names_gate: SyncGate::default(),
         }
+    }
+
+    /// Whether unused tails are left to extents that are sealed from now on.
+    pub(crate) fn keep_tails(&self, kept: bool) {
+        self.tails_stay.store(kept, Ordering::Relaxed);
+    }
+
+    fn tails_stay(&self) -> bool {
+        self.tails_stay.load(Ordering::Relaxed)
     }
 
     /// Bytes of values written to extents since the store was opened.
@@ -169,7 +179,7 @@ impl ValueSource {
 
     /// Ends the writing to an extent that was lent, which was filled up to `end`.
     pub(crate) fn take_back(&self, extent: &Extent, end: usize) {
-        extent.seal(end, self.tails_stay);
+        extent.seal(end, self.tails_stay());
     }
 
     /// Seals the open extents of versions below `version`: what is still written to them gets extents of its own.
@@ -180,7 +190,7 @@ impl ValueSource {
         };
         let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., |writer| over(writer)).collect();
         self.sizing.learn(&sealed);
-        sealed.into_iter().for_each(|writer| drop(writer.seal(self.tails_stay)));
+        sealed.into_iter().for_each(|writer| drop(writer.seal(self.tails_stay())));
     }
 
     /// Takes a file that nobody may read any more: into the pool, or off the disk when the pool is full.
@@ -200,7 +210,7 @@ impl ValueSource {
     }
 
     /// Takes files off the disk, from the pool of free ones, until at least `bytes` are gained. Gives what was.
-    pub(super) fn drop_free(&self, bytes: u64) -> Result<u64> {
+    pub(crate) fn drop_free(&self, bytes: u64) -> Result<u64> {
         let mut gained = 0;
         while gained < bytes {
             let Some((file, _)) = self.free.lock().pop() else { break };
@@ -233,7 +243,7 @@ impl ValueSource {
     /// The next extent of a writer whose extent is full.
     fn follow(&self, full: Writer, length: usize, room: &dyn Room) -> Result<Writer> {
         let (lifetime, written) = (full.lifetime, full.chain_bytes());
-        let buffer = full.seal(self.tails_stay);
+        let buffer = full.seal(self.tails_stay());
         self.begin(lifetime, written, length, buffer, room)
     }
 
@@ -249,7 +259,7 @@ impl ValueSource {
             (idle.writers.len() > IDLE_WRITERS_MAX).then(|| idle.writers.remove(0))
         };
         if let Some(oldest) = oldest {
-            oldest.seal(self.tails_stay);
+            oldest.seal(self.tails_stay());
         }
     }
 

@@ -15,8 +15,7 @@ impl Shared {
         if self.options.read_only || self.closed.get().is_some() {
             return Ok(());
         }
-        let current = self.state.lock().policies.iter().map(|policy| policy.version).min();
-        self.values.seal_below(current.unwrap_or(0));
+        self.seal_what_is_over();
         self.reclaim()?;
         if self.evacuate()? > 0 {
             self.reclaim()?;
@@ -32,6 +31,12 @@ impl Shared {
             );
         }
         Ok(())
+    }
+
+    /// Seals the extents of versions that no policy stands at any more.
+    pub(crate) fn seal_what_is_over(&self) {
+        let current = self.state.lock().policies.iter().map(|policy| policy.version).min();
+        self.values.seal_below(current.unwrap_or(0));
     }
 
     /// Syncs before its time when more space waits for that than is free: new files cost more than a sync, and what is

@@ -1,6 +1,7 @@
 //! The life of extents against a plain model: random calls, crashes and readers that hold on.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -211,7 +212,7 @@ fn whatever_is_written_held_and_recycled_every_byte_stays_what_it_was() {
         if checkpoints {
             continue; // the whole log, which is what is checked, is there no more
         }
-        let report = verify("/store", &options(&disk, &clock), &mut |_| {}).unwrap();
+        let report = verify("/store", &options(&disk, &clock), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(report.is_sound(), "{:?}", report.faults);
     }
     assert!(recycled > recycled_min, "{recycled}");

@@ -7,6 +7,7 @@ mod objects;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ pub fn manifest(bytes: &[u8]) {
     files.iter().filter(|(known, _)| *known != path).for_each(|(path, bytes)| put(&disk, path, bytes));
     let store_id = files.iter().find(|(known, _)| *known == path).map(|(_, bytes)| header::u64_at(bytes, 16));
     if manifest.write_to(&disk, &path, store_id.unwrap_or_default()).is_ok() {
-        _ = verify(ROOT, &options(&disk), &mut |_| ());
+        _ = verify(ROOT, &options(&disk), &mut |_| ControlFlow::Continue(()));
         _ = Store::open(ROOT, options(&disk).read_only(true)).map(|store| store.snapshot());
     }
 }
@@ -174,7 +175,7 @@ pub fn directory(bytes: &[u8]) {
     }
     files.iter().for_each(|(path, bytes)| put(&disk, path, bytes));
     let options = options(&disk);
-    if let Ok(report) = verify(ROOT, &options, &mut |_| ()) {
+    if let Ok(report) = verify(ROOT, &options, &mut |_| ControlFlow::Continue(())) {
         for fault in &report.faults {
             let length =
                 files.iter().find(|(path, _)| *path == fault.path).map(|(_, bytes)| bytes.len() as u64);

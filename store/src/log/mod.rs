@@ -33,6 +33,6 @@ pub(crate) use frame::make_checksums_right;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
-pub(crate) use scan::{Found, Place, scan, store_id};
+pub(crate) use scan::{Found, Place, scan, scan_while, store_id};
 pub(crate) use segments::{SegmentFile, cut, last_boot, segments, survey};
 pub(crate) use writer::{Appended, Writer};

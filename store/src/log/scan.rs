@@ -4,6 +4,7 @@
 //! look goes on: behind a damaged payload at the next frame, behind a damaged frame header at the next place that holds
 //! one. What is found is told as it is found; no more of a segment is held in memory than its largest record takes.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -68,14 +69,30 @@ pub(crate) fn scan(
     store_id: Option<u64>,
     mut tell: impl FnMut(Place, Found),
 ) -> Result<Scanned> {
+    scan_while(disk, folder, store_id, |place, found| {
+        tell(place, found);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, for as long as `tell` says to go on.
+pub(crate) fn scan_while(
+    disk: &dyn Disk,
+    folder: &Path,
+    store_id: Option<u64>,
+    mut tell: impl FnMut(Place, Found) -> ControlFlow<()>,
+) -> Result<Scanned> {
     let files = disk.list(folder).map_err(|e| Cause::io("list", folder, e))?;
     let mut scanned = Scanned { store_id, ..Scanned::default() };
     let segments = files.into_iter().filter(|path| Numbered::Segment.is(path));
     for path in segments {
         scanned.segments += 1;
-        if let Err(error) = scan_segment(disk, &path, &mut scanned, &mut tell) {
+        let told = scan_segment(disk, &path, &mut scanned, &mut tell).unwrap_or_else(|error| {
             let reason = format!("it cannot be read: {error}");
-            tell(Place { path, offset: 0 }, Found::Segment { reason });
+            tell(Place { path, offset: 0 }, Found::Segment { reason })
+        });
+        if told.is_break() {
+            break;
         }
     }
     Ok(scanned)
@@ -85,46 +102,49 @@ fn scan_segment(
     disk: &dyn Disk,
     path: &Path,
     scanned: &mut Scanned,
-    tell: &mut impl FnMut(Place, Found),
-) -> std::io::Result<()> {
+    tell: &mut impl FnMut(Place, Found) -> ControlFlow<()>,
+) -> std::io::Result<ControlFlow<()>> {
     let mut window = Window::open(disk, path, 0)?;
     scanned.bytes += window.length();
     let place = |offset: u64| Place { path: path.to_owned(), offset };
-    check_number(path, scanned).unwrap_or_else(|reason| tell(place(0), Found::Segment { reason }));
+    if let Err(reason) = check_number(path, scanned)
+        && tell(place(0), Found::Segment { reason }).is_break()
+    {
+        return Ok(ControlFlow::Break(()));
+    }
     let Some(header) = window.header()? else {
-        if window.length() > 0 {
-            tell(place(0), Found::Torn { bytes: window.length() });
-        }
-        return Ok(());
+        let is_torn = window.length() > 0;
+        let mut torn = || tell(place(0), Found::Torn { bytes: window.length() });
+        return Ok(if is_torn { torn() } else { ControlFlow::Continue(()) });
     };
-    match check_header(&header, scanned) {
-        Ok(first_sequence) => tell(place(0), Found::Begins { first_sequence }),
-        Err(reason) => tell(place(0), Found::Segment { reason }),
+    let found = match check_header(&header, scanned) {
+        Ok(first_sequence) => Found::Begins { first_sequence },
+        Err(reason) => Found::Segment { reason },
+    };
+    if tell(place(0), found).is_break() {
+        return Ok(ControlFlow::Break(()));
     }
     let mut damaged = false; // a run of bytes that make no sense is told once
     while window.offset() < window.length() {
         let at = window.offset();
-        match window.frame()? {
+        let told = match window.frame()? {
             Standing::Frame { sequence, record, bytes } => {
                 damaged = false;
                 let found = match record {
                     Ok(record) => Found::Record { sequence, record, bytes },
                     Err(reason) => Found::Damaged { reason: format!("record {sequence}: {reason}") },
                 };
-                tell(place(at), found);
+                tell(place(at), found)
             }
-            Standing::Damaged(reason) => {
-                if !std::mem::replace(&mut damaged, true) {
-                    tell(place(at), Found::Damaged { reason: reason.to_owned() });
-                }
-            }
-            Standing::Torn => {
-                tell(place(at), Found::Torn { bytes: window.length() - at });
-                break;
-            }
+            Standing::Damaged(_) if std::mem::replace(&mut damaged, true) => ControlFlow::Continue(()),
+            Standing::Damaged(reason) => tell(place(at), Found::Damaged { reason: reason.to_owned() }),
+            Standing::Torn => return Ok(tell(place(at), Found::Torn { bytes: window.length() - at })),
+        };
+        if told.is_break() {
+            return Ok(told);
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Segments are numbered without a gap, by their names.

@@ -193,7 +193,7 @@ impl Held {
         let manifest = self.manifest();
         let verified = match &self.source {
             Source::Host(copy) => copy.verify(manifest),
-            Source::Disk { file, copy } => copy.read_all(&**file, manifest, |_, _| {}),
+            Source::Disk { file, copy } => copy.read_all(&**file, manifest, |_, _| Ok(())),
         };
         verified.inspect_err(|error| self.leased.objects.count_corrupt(error))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backup::{copy_checkpoint, copy_file, copy_object, sync_directories};
+use crate::backup::{Copying, copy_checkpoint, copy_file, copy_object, sync_directories};
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::extent::{ExtentHeader, HEADER_BYTES};
@@ -59,7 +59,7 @@ impl<'a> Copy<'a> {
             values.iter().map(|value| (value.extent, value.generation)).collect();
         for (extent, generation) in extents {
             let (from, to) = (self.from.extent_path(extent), self.directory.extent_path(extent));
-            let length = copy_file(disk, &from, &to, None)?;
+            let length = copy_file(disk, &from, &to, None, &mut Copying::unwatched())?;
             self.mend_header(extent, generation, &to, length)?;
         }
         for policy in &state.policies {
@@ -70,7 +70,7 @@ impl<'a> Copy<'a> {
                 let path = |root: &Path| object::path_in(root, &object.key, object.version);
                 let to = path(&self.directory.objects());
                 if !disk.exists(&to) {
-                    copy_object(disk, &path(&self.from.objects()), &to)?;
+                    copy_object(disk, &path(&self.from.objects()), &to, &mut Copying::unwatched())?;
                 }
             }
         }

@@ -22,6 +22,7 @@ mod mender;
 mod report;
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 pub use report::RepairReport;
@@ -32,7 +33,7 @@ use crate::log::record::{CellRecord, Event, Operation, Record, StoredValue};
 use crate::log::{self, Found};
 use crate::options::Options;
 use crate::state::State;
-use crate::verify::{self, Findings, NamedValue, VerifyReport};
+use crate::verify::{self, Findings, NamedValue, VerifyReport, Watched};
 use mender::{DAMAGED, Mender};
 
 /// After so many records that cannot be applied the rest of the log is given up.
@@ -46,7 +47,7 @@ const PASSES_MAX: usize = 64;
 /// `corrupt` when nothing can be kept, or not even be told which store it was.
 pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> Result<RepairReport> {
     let directory = Directory::look_at(path.as_ref(), options, true)?;
-    let found = verify::examine(&directory, options, &mut |_| ())?;
+    let found = verify::examine(&directory, options, &mut Watched::by_nobody())?;
     let store_id = found.store_id.ok_or_else(|| unknown_store(&directory))?;
     let job = Repair { directory: &directory, options };
     let (refused, state) = job.settle()?;
@@ -67,7 +68,7 @@ pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> R
     (report.faults, report.faults_not_described) = (found.faults, found.faults_not_described);
     if let (Some(copy), Some(to)) = (copy, to) {
         copy.finish(&mended.state, &objects)?;
-        report.verified = Some(verify::verify(to, options, &mut |_| ())?);
+        report.verified = Some(verify::verify(to, options, &mut |_| ControlFlow::Continue(()))?);
         report.to = Some(to.to_owned());
     }
     Ok(report)
@@ -82,7 +83,8 @@ impl Repair<'_> {
     /// What the log goes on from: the checkpoint, where it is sound, or an empty store.
     fn base(&self) -> Result<(State, u64)> {
         let mut ignored = VerifyReport { store_id: Some(self.directory.store_id), ..VerifyReport::default() };
-        verify::begin(self.directory, &mut ignored, self.options.claims_kept)
+        let unwatched = &mut Watched::by_nobody();
+        verify::begin(self.directory, &mut ignored, self.options.claims_kept, unwatched)
     }
 
     /// Passes over the log until one comes to its end, each without the records that the ones before stopped at.

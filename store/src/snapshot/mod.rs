@@ -15,6 +15,7 @@ mod held;
 mod kinds;
 mod numbers;
 mod parts;
+mod peek;
 mod text_array;
 mod versions;
 
@@ -31,6 +32,7 @@ use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};
 pub use kinds::Kinds;
 pub use parts::{Part, ScanColumn};
+pub use peek::Peek;
 pub use versions::VersionRows;
 
 use crate::consumer::GroupBy;

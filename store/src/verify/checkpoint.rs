@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fault::FaultKind;
+use super::progress::{VerifyStage, Watched};
 use super::report::VerifyReport;
 use crate::checkpoint::{self, Manifest, image_bytes};
 use crate::directory::Directory;
@@ -20,6 +21,7 @@ pub(crate) fn begin(
     directory: &Directory,
     report: &mut VerifyReport,
     claims_kept: usize,
+    watched: &mut Watched<'_>,
 ) -> Result<(State, u64)> {
     let empty = || (State::new(claims_kept), 0);
     let manifest = match Manifest::read(directory) {
@@ -36,7 +38,7 @@ pub(crate) fn begin(
         |path: &std::path::PathBuf| Numbered::Pages.number(path).is_some_and(|number| !named(number));
     report.orphans.extend(files.into_iter().filter(unnamed));
     let before = report.fault_count();
-    check_images(directory, report, &manifest);
+    check_images(directory, report, &manifest, watched)?;
     if report.fault_count() > before {
         return Ok(empty());
     }
@@ -50,7 +52,14 @@ pub(crate) fn begin(
     }
 }
 
-fn check_images(directory: &Directory, report: &mut VerifyReport, manifest: &Manifest) {
+fn check_images(
+    directory: &Directory,
+    report: &mut VerifyReport,
+    manifest: &Manifest,
+    watched: &mut Watched<'_>,
+) -> Result<()> {
+    let all = images(manifest).map(|image| image_bytes(image.parts));
+    watched.begin(VerifyStage::Checkpoint, all.fold(0, u64::saturating_add));
     let mut open: BTreeMap<u32, Result<Box<dyn DiskFile>, String>> = BTreeMap::new();
     for image in images(manifest).filter(|image| image_bytes(image.parts) > 0) {
         let path = directory.pages_path(image.file);
@@ -65,7 +74,9 @@ fn check_images(directory: &Directory, report: &mut VerifyReport, manifest: &Man
         if let Err(reason) = checked {
             report.fault(FaultKind::Checkpoint, &path, image.offset, reason);
         }
+        watched.looked_at(image_bytes(image.parts))?;
     }
+    Ok(())
 }
 
 fn check_image(file: &dyn DiskFile, image: StoredAt) -> Result<(), String> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::fault::FaultKind;
 use super::named::NamedValue;
-use super::progress::{VerifyProgress, VerifyStage};
+use super::progress::{VerifyStage, Watched};
 use super::report::VerifyReport;
 use super::value::check_value;
 use crate::disk::{Disk, DiskFile};
@@ -26,12 +26,11 @@ pub(super) fn check_extents(
     report: &mut VerifyReport,
     state: &State,
     values: &[NamedValue],
-    progress: &mut dyn FnMut(VerifyProgress),
+    watched: &mut Watched<'_>,
 ) -> Result<Vec<NamedValue>> {
     let mut damaged = Vec::new();
     let folder = path.join("extents");
-    let total_bytes = values.iter().map(|value| u64::from(value.length)).sum();
-    let mut done_bytes = 0;
+    watched.begin(VerifyStage::Values, values.iter().map(|value| u64::from(value.length)).sum());
     check_headers(disk, &folder, report, values)?;
     for group in values.chunk_by(|a, b| a.extent == b.extent) {
         let opened = open_extent(disk, &folder, group[0].extent);
@@ -47,11 +46,10 @@ pub(super) fn check_extents(
                 damaged.push(*value);
             }
             report.checked.values += 1;
-            done_bytes += u64::from(value.length);
-            progress(VerifyProgress { stage: VerifyStage::Values, done_bytes, total_bytes });
+            report.checked.value_bytes += u64::from(value.length);
+            watched.looked_at(u64::from(value.length))?;
         }
     }
-    report.checked.value_bytes = done_bytes;
     Ok(damaged)
 }
 

@@ -6,6 +6,8 @@
 //! decoded and applied to a state; the files of values, each value that a row of that state names ([`value`]: place,
 //! trailer, checksum, form); the objects that policies stand on; and the numbers that have to agree ([`counts`]).
 //!
+//! Whoever began it is told after each record, value and piece of a file how far it is ([`progress`]), and may stop it there.
+//!
 //! Memory: what the opened store would take, 28 bytes a value, and one record or piece of a value.
 //!
 //! What no check can see: records that are missing from the end of the log (they cannot be told from an append that was
@@ -23,12 +25,14 @@ mod replay;
 mod report;
 mod value;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 pub(crate) use checkpoint::begin;
 pub(crate) use extents::describe;
 pub use fault::{FaultKind, VerifyFault};
 pub(crate) use named::{NamedValue, named_values};
+pub(crate) use progress::Watched;
 pub use progress::{VerifyProgress, VerifyStage};
 pub use report::{Checked, VerifyReport};
 
@@ -39,32 +43,35 @@ use crate::object::ObjectRef;
 use crate::options::Options;
 use crate::state::State;
 
-/// Checks everything in a store's directory, by reading alone. Of the options it uses the disk.
+/// Checks everything in a store's directory, by reading alone. Of the options it uses the disk. `progress` is told how far it is,
+/// many times a second, and says whether it goes on.
 ///
 /// Beside a process that writes the store it checks what had been written when it began to look, as a reader that holds
 /// a slot; [`VerifyReport::next_sequence`] says how far that was.
 ///
 /// ```
+/// use std::ops::ControlFlow;
 /// use forebay_store::{DataType, Options, Schema, Store, verify};
 /// # let dir = tempfile::tempdir().unwrap();
 /// let path = dir.path().join("store");
 /// let store = Store::open(&path, Options::default())?;
 /// store.create_table("solver", Schema::new().data("prompt", DataType::Utf8))?;
 /// drop(store);
-/// let report = verify(&path, &Options::default(), &mut |_progress| ())?;
+/// let report = verify(&path, &Options::default(), &mut |_progress| ControlFlow::Continue(()))?;
 /// assert!(report.is_sound(), "{:?}", report.faults);
 /// # Ok::<(), forebay_store::Error>(())
 /// ```
 ///
 /// # Errors
-/// `state` when the directory holds no store. What is wrong *in* a store is no error but part of the report.
+/// `state` when the directory holds no store; `retry` (`Stopped`) when `progress` has stopped it. What is wrong *in* a store is no
+/// error but part of the report.
 pub fn verify(
     path: impl AsRef<Path>,
     options: &Options,
-    progress: &mut dyn FnMut(VerifyProgress),
+    progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
 ) -> Result<VerifyReport> {
     let directory = Directory::look_at(path.as_ref(), options, false)?;
-    examine(&directory, options, progress)
+    examine(&directory, options, &mut Watched::by(progress))
 }
 
 /// Values and objects of a state whose bytes are not what was written.
@@ -77,25 +84,25 @@ pub(crate) struct Findings {
 pub(crate) fn check_named(disk: &dyn Disk, path: &Path, state: &State, store_id: u64) -> Result<Findings> {
     let mut report = VerifyReport { store_id: Some(store_id), ..VerifyReport::default() };
     let (values, _) = named_values(state);
-    let values = extents::check_extents(disk, path, &mut report, state, &values, &mut |_| ())?;
-    let objects = objects::check_objects(disk, path, &mut report, state, &mut |_| ());
+    let values = extents::check_extents(disk, path, &mut report, state, &values, &mut Watched::by_nobody())?;
+    let objects = objects::check_objects(disk, path, &mut report, state, &mut Watched::by_nobody())?;
     Ok(Findings { values, objects })
 }
 
 pub(crate) fn examine(
     directory: &Directory,
     options: &Options,
-    progress: &mut dyn FnMut(VerifyProgress),
+    watched: &mut Watched<'_>,
 ) -> Result<VerifyReport> {
     let (disk, path) = (&*directory.disk, &*directory.path);
     let mut report = VerifyReport { path: path.to_owned(), ..VerifyReport::default() };
     check_identity(directory, &mut report);
-    let (state, from) = begin(directory, &mut report, options.claims_kept)?;
-    let state = replay::replay(directory, &mut report, state, from, progress)?;
+    let (state, from) = begin(directory, &mut report, options.claims_kept, watched)?;
+    let state = replay::replay(directory, &mut report, state, from, watched)?;
     let (values, cells) = named_values(&state);
     report.checked.cells = cells;
-    extents::check_extents(disk, path, &mut report, &state, &values, progress)?;
-    objects::check_objects(disk, path, &mut report, &state, progress);
+    extents::check_extents(disk, path, &mut report, &state, &values, watched)?;
+    objects::check_objects(disk, path, &mut report, &state, watched)?;
     counts::check_counts(path, &mut report, &state);
     Ok(report)
 }

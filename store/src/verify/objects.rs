@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::fault::FaultKind;
-use super::progress::{VerifyProgress, VerifyStage};
+use super::progress::{VerifyStage, Watched};
 use super::report::VerifyReport;
 use crate::disk::Disk;
-use crate::error::Cause;
+use crate::error::{Cause, Result};
 use crate::object::{MARK, ObjectRef, path_in, verify_file};
 use crate::state::State;
 
@@ -20,47 +20,54 @@ pub(super) fn check_objects(
     path: &Path,
     report: &mut VerifyReport,
     state: &State,
-    progress: &mut dyn FnMut(VerifyProgress),
-) -> Vec<ObjectRef> {
+    watched: &mut Watched<'_>,
+) -> Result<Vec<ObjectRef>> {
     let mut damaged = Vec::new();
     let folder = path.join("objects");
     let objects: Vec<&ObjectRef> = state.policies.iter().flat_map(|policy| &policy.objects).collect();
-    let total_bytes = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.bytes));
+    let bytes_of = |path: &PathBuf| disk.open(path).and_then(|file| file.length()).unwrap_or(0);
+    let files = files_under(disk, &folder);
+    watched.begin(VerifyStage::Objects, files.iter().map(bytes_of).fold(0, u64::saturating_add));
     let mut named = BTreeSet::new();
     for object in objects {
         let path = path_in(&folder, &object.key, object.version);
-        if let Err((offset, reason)) = check_object(disk, &path, object) {
+        if let Err((offset, reason)) = check_object(disk, &path, object, watched)? {
             report.fault(FaultKind::Object, &path, offset, reason);
             damaged.push(object.clone());
         }
         report.checked.objects += 1;
         report.checked.object_bytes = report.checked.object_bytes.saturating_add(object.bytes);
-        let done_bytes = report.checked.object_bytes;
-        progress(VerifyProgress { stage: VerifyStage::Objects, done_bytes, total_bytes });
         named.insert(path);
     }
-    for file in files_under(disk, &folder).into_iter().filter(|file| !named.contains(file)) {
-        check_unnamed(disk, file, report);
+    for file in files.into_iter().filter(|file| !named.contains(file)) {
+        check_unnamed(disk, file, report, watched)?;
     }
-    damaged
+    Ok(damaged)
 }
 
 /// A file that no policy stands on: a version that was set, which says itself what it has to hold, or an orphan.
-fn check_unnamed(disk: &dyn Disk, path: PathBuf, report: &mut VerifyReport) {
+fn check_unnamed(
+    disk: &dyn Disk,
+    path: PathBuf,
+    report: &mut VerifyReport,
+    watched: &mut Watched<'_>,
+) -> Result<()> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     if extension == Some(MARK) && disk.exists(&path.with_extension("safetensors")) {
-        return; // a version that is deleted, and that a step or a holder keeps
+        return Ok(()); // a version that is deleted, and that a step or a holder keeps
     }
     if extension != Some("safetensors") {
-        return report.orphans.push(path); // half written, or half removed
+        report.orphans.push(path); // half written, or half removed
+        return Ok(());
     }
-    match verify_file(disk, &path) {
+    match verify_file(disk, &path, &mut |bytes| watched.looked_at(bytes)) {
         Ok(Some(bytes)) => {
             report.checked.objects += 1;
             report.checked.object_bytes = report.checked.object_bytes.saturating_add(bytes);
         }
         Ok(None) => report.orphans.push(path),
         Err(error) => match error.cause() {
+            Cause::Stopped { .. } => return Err(error),
             Cause::Io { source, .. } if source.kind() == ErrorKind::NotFound => {} // its version went meanwhile
             Cause::Corrupt { offset, reason, .. } => {
                 report.fault(FaultKind::Object, &path, *offset, reason.clone());
@@ -68,11 +75,36 @@ fn check_unnamed(disk: &dyn Disk, path: PathBuf, report: &mut VerifyReport) {
             _ => report.fault(FaultKind::Object, &path, 0, error.to_string()),
         },
     }
+    Ok(())
+}
+
+/// Gives where and why the file is not what was committed, if so.
+///
+/// # Errors
+/// `Stopped`.
+fn check_object(
+    disk: &dyn Disk,
+    path: &Path,
+    object: &ObjectRef,
+    watched: &mut Watched<'_>,
+) -> Result<Result<(), (u64, String)>> {
+    let mut goes_on = Ok(());
+    let checked = read_object(disk, path, object, &mut |bytes| {
+        goes_on = watched.looked_at(bytes);
+        goes_on.is_ok()
+    });
+    goes_on.map(|()| checked)
 }
 
 /// # Errors
-/// Where and why the file is not what was committed.
-fn check_object(disk: &dyn Disk, path: &Path, object: &ObjectRef) -> Result<(), (u64, String)> {
+/// Where and why the file is not what was committed, as far as it was read: `go_on` is told of every piece, and says whether to
+/// read the next.
+fn read_object(
+    disk: &dyn Disk,
+    path: &Path,
+    object: &ObjectRef,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), (u64, String)> {
     let unread = |e: std::io::Error| (0, format!("it cannot be read: {e}"));
     let file = disk.open(path).map_err(unread)?;
     let length = file.length().map_err(unread)?;
@@ -89,6 +121,9 @@ fn check_object(disk: &dyn Disk, path: &Path, object: &ObjectRef) -> Result<(), 
         file.read_at(piece, at).map_err(|e| (at, format!("it cannot be read: {e}")))?;
         crc = crc32c::crc32c_append(crc, piece);
         at += piece.len() as u64;
+        if !go_on(piece.len() as u64) {
+            return Ok(());
+        }
     }
     if crc == object.crc32c {
         Ok(())

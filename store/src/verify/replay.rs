@@ -1,7 +1,9 @@
 //! The log, looked at place by place and replayed as far as it goes.
 
+use std::ops::ControlFlow;
+
 use super::fault::FaultKind;
-use super::progress::{VerifyProgress, VerifyStage};
+use super::progress::{VerifyStage, Watched};
 use super::report::VerifyReport;
 use crate::directory::Directory;
 use crate::error::Result;
@@ -30,19 +32,20 @@ pub(super) fn replay(
     report: &mut VerifyReport,
     state: State,
     from: u64,
-    progress: &mut dyn FnMut(VerifyProgress),
+    watched: &mut Watched<'_>,
 ) -> Result<State> {
     let (disk, folder, store_id) = (&*directory.disk, directory.log(), report.store_id);
-    let total_bytes = super::bytes_in(disk, &folder);
+    watched.begin(VerifyStage::Log, super::bytes_in(disk, &folder));
     let mut replay = Replay { report, state, next: from, expected: None, gap_told: false, refused: false };
-    let mut done_bytes = 0;
-    let scanned = log::scan(disk, &folder, store_id, |place, found| {
+    let mut goes_on = Ok(());
+    let scanned = log::scan_while(disk, &folder, store_id, |place, found| {
         if let Found::Record { bytes, .. } = &found {
-            done_bytes += bytes;
-            progress(VerifyProgress { stage: VerifyStage::Log, done_bytes, total_bytes });
+            goes_on = watched.looked_at(*bytes);
         }
         replay.take(&place, found);
+        if goes_on.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
+    goes_on?;
     if replay.expected.unwrap_or(0) < from {
         let reason = format!("the log ends before record {from}, up to which a checkpoint covers it");
         replay.report.fault(FaultKind::Record, &folder, 0, reason);

@@ -1,5 +1,6 @@
 //! The space of values: what is given back, who holds it, and what happens when there is none.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -263,7 +264,8 @@ fn large_extents_hold_what_was_written_whichever_way_it_went_and_whatever_they_h
         };
         check(&table);
         drop((table, store));
-        let found = verify(scratch.path().join("store"), &options(), &mut |_| ()).unwrap();
+        let found =
+            verify(scratch.path().join("store"), &options(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(found.is_sound(), "{path:?}: {found:?}");
         let store = Store::open(scratch.path().join("store"), options()).unwrap();
         check(&store.table("solver").unwrap());

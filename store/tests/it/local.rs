@@ -1,5 +1,6 @@
 //! Processes of the same machine that write and read values where the store keeps them.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -104,7 +105,7 @@ fn what_a_neighbour_puts_into_its_extent_is_read_from_there_by_the_store_and_by_
     let store = world.reopen(store);
     check(&world, &store, &store.consumer("read").unwrap(), 8);
     drop(store);
-    let report = verify(ROOT, &world.options(), &mut |_| {}).unwrap();
+    let report = verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(report.faults.is_empty(), "{report:?}");
 }
 
@@ -187,7 +188,7 @@ fn values_of_one_call_are_taken_together_whatever_their_sizes_and_places() {
     assert_eq!(shown, (0..lengths.len()).map(|i| vec![value(i)]).collect::<Vec<_>>());
     drop((lent, second, fillers, table));
     drop(store);
-    let report = verify(ROOT, &world.options(), &mut |_| {}).unwrap();
+    let report = verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(report.faults.is_empty(), "{report:?}");
 }
 

@@ -1,6 +1,7 @@
 //! Reading beside a writer: in the same process, and in another one that is killed.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -133,7 +134,7 @@ fn a_check_beside_a_writer_holds_for_what_was_written() {
     for i in 0..20 {
         let row = finished(&table, 0, &format!("q{i}_0_0"));
         table.write(row, [("response", long(i))]).unwrap();
-        let report = verify(ROOT, &world.options(), &mut |_| ()).unwrap();
+        let report = verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(report.is_sound(), "{:?}", report.faults);
         assert_eq!(report.next_sequence, store.snapshot().commit());
     }
@@ -224,7 +225,7 @@ fn a_process_reads_beside_one_that_writes_until_it_is_killed() {
         assert!(now >= rows);
         rows = now;
         if rows.is_multiple_of(7) {
-            let report = verify(&path, &Options::default(), &mut |_| ()).unwrap();
+            let report = verify(&path, &Options::default(), &mut |_| ControlFlow::Continue(())).unwrap();
             assert!(report.is_sound(), "{:?}", report.faults);
         }
     }

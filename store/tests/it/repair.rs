@@ -1,5 +1,6 @@
 //! Repairs and backups: what is left is a sound store, and what was given up is said.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -235,7 +236,7 @@ fn a_backup_is_the_store_as_it_was_at_one_moment() {
     let report = store.backup(COPY).unwrap();
     assert_eq!((report.extents, report.objects, report.segments), (2, 1, 1));
     assert_eq!(report.records, store.snapshot().commit());
-    let verified = verify(COPY, &world.options(), &mut |_| ()).unwrap();
+    let verified = verify(COPY, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.faults);
     let copy = Store::open(COPY, world.options().read_only(true)).unwrap();
     assert_eq!(scan(&copy), before);
@@ -271,7 +272,7 @@ fn others_go_on_writing_while_a_backup_is_made() {
             let before = store.snapshot().commit();
             let report = store.backup(&to).unwrap();
             assert!(report.records >= before && report.records <= store.snapshot().commit());
-            let verified = verify(&to, &Options::default(), &mut |_| ()).unwrap();
+            let verified = verify(&to, &Options::default(), &mut |_| ControlFlow::Continue(())).unwrap();
             assert!(verified.is_sound(), "{:?}", verified.faults);
             assert_eq!(verified.next_sequence, report.records);
             // A store of its own: it can be written.

@@ -1,6 +1,7 @@
 //! The full check: a sound store is sound, and whatever is changed in one is found, with its file and place.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use forebay_store::*;
@@ -10,7 +11,7 @@ use crate::support::*;
 
 fn check(image: &Image) -> VerifyReport {
     let world = World::on(disk_of(image));
-    verify(ROOT, &world.options(), &mut |_| ()).unwrap()
+    verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 fn at(folder: &str, name: &str) -> PathBuf {
@@ -30,6 +31,7 @@ fn a_sound_store_is_sound_and_the_report_says_what_was_looked_at() {
     let report = verify(ROOT, &world.options(), &mut |progress| {
         assert!(progress.done_bytes <= progress.total_bytes, "{progress:?}");
         stages.push(progress.stage);
+        ControlFlow::Continue(())
     })
     .unwrap();
     assert_eq!(report.faults, []);
@@ -47,11 +49,79 @@ fn a_sound_store_is_sound_and_the_report_says_what_was_looked_at() {
     assert_eq!(stages, [VerifyStage::Log, VerifyStage::Values, VerifyStage::Objects]);
 }
 
+/// The victim with a checkpoint, and objects beside those that steps name.
+fn with_everything() -> World {
+    let world = World::on(disk_of(&victim()));
+    let store = world.open();
+    store.checkpoint().unwrap();
+    let table = store.table("solver").unwrap();
+    table.insert(9, "late_0_0", [("prompt", "long ".repeat(100).as_str().into())]).unwrap();
+    store.put_object("beside", 1, b"bytes").unwrap();
+    drop(store);
+    world
+}
+
+#[test]
+fn a_check_ends_where_it_is_stopped_in_every_stage() {
+    let world = with_everything();
+    let (mut stopped_in, mut asked) = (Vec::new(), 0);
+    loop {
+        let mut calls = 0;
+        let outcome = verify(ROOT, &world.options(), &mut |progress| {
+            calls += 1;
+            assert!(calls <= asked + 1, "it was told to stop at {asked}");
+            if calls <= asked {
+                return ControlFlow::Continue(());
+            }
+            stopped_in.push(progress.stage);
+            ControlFlow::Break(())
+        });
+        match outcome {
+            Ok(report) => break assert!(report.is_sound() && calls == asked, "{report:?}"),
+            Err(error) => {
+                assert!(matches!(error.cause(), Cause::Stopped { .. }), "{error}");
+                assert_eq!(error.kind(), Kind::Retry);
+            }
+        }
+        asked += 1;
+    }
+    stopped_in.dedup();
+    let stages = [VerifyStage::Checkpoint, VerifyStage::Log, VerifyStage::Values, VerifyStage::Objects];
+    assert_eq!(stopped_in, stages);
+}
+
+#[test]
+fn a_copy_that_is_stopped_anywhere_is_no_store() {
+    let world = with_everything();
+    let store = world.open();
+    let mut asked = 0;
+    let whole = loop {
+        let to = PathBuf::from(format!("/copy-{asked}"));
+        let mut left = asked;
+        let outcome = store.backup_watched(&to, BackupOptions::default(), &mut |progress| {
+            assert!(progress.done_bytes <= progress.total_bytes, "{progress:?}");
+            left -= 1;
+            if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match outcome {
+            Ok(report) => break report,
+            Err(error) => assert!(matches!(error.cause(), Cause::Stopped { .. }), "{error}"),
+        }
+        assert!(
+            Store::open(&to, world.options().create(false)).is_err(),
+            "a part of a copy is taken for a store"
+        );
+        asked += 1;
+    };
+    let report = verify(&whole.to, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(report.is_sound() && asked > 3, "{asked} pieces, {:?}", report.faults);
+}
+
 #[test]
 fn a_check_changes_nothing_but_its_slot() {
     let image = victim();
     let disk = disk_of(&image);
-    verify(ROOT, &World::on(disk.clone()).options(), &mut |_| ()).unwrap();
+    verify(ROOT, &World::on(disk.clone()).options(), &mut |_| ControlFlow::Continue(())).unwrap();
     let mut after = image_of(&disk);
     assert!(after.remove(&at("readers", "00000001.slot")).is_some());
     assert!(after == image);
@@ -242,7 +312,8 @@ fn files_that_nothing_names_are_told_and_no_fault() {
 
 #[test]
 fn what_is_no_store_is_refused() {
-    let error = verify("/elsewhere", &World::new().options(), &mut |_| ()).unwrap_err();
+    let error =
+        verify("/elsewhere", &World::new().options(), &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(error.cause(), Cause::NotAStore { .. }), "{error}");
 }
 

@@ -26,6 +26,9 @@ use forebay_store::{
 /// Longer than anything here takes.
 pub(crate) const LONG: Wait = Wait::For(Duration::from_secs(30));
 
+/// Where a world's server copies its store to.
+pub(crate) const COPIES: &str = "copies";
+
 /// How a client gets at the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -65,7 +68,9 @@ impl World {
             .host_bytes_max(256 << 20)
             .pageable_bytes_max(0);
         let store = Store::open(dir.path().join("store"), options.objects(objects)).unwrap();
-        let builder = Server::builder();
+        let copies = dir.path().join(COPIES);
+        std::fs::create_dir(&copies).unwrap();
+        let builder = Server::builder().backup_folder(copies);
         let builder = match way {
             Way::Embedded => None,
             Way::Neighbour | Way::Slabs | Way::Socket => {

@@ -1,6 +1,7 @@
 //! Rows, cells and tables.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type};
@@ -96,7 +97,12 @@ fn large_values_come_back_as_they_went_whoever_wrote_them_and_reads_them() {
         assert!(row.is_none(), "all are done");
         let row = table.find(0, &"q32_0_0".parse().unwrap()).unwrap().unwrap();
         assert_eq!(table.cell(row, "verdict").unwrap(), CellValue::Bytes("32 is right ".repeat(200).into()));
-        let faults = forebay_store::verify(world.store.path(), &Options::default(), &mut |_| {});
+        let faults =
+            forebay_store::verify(
+                world.store.path(),
+                &Options::default(),
+                &mut |_| ControlFlow::Continue(()),
+            );
         assert!(faults.unwrap().faults.is_empty());
     });
 }

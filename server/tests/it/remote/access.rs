@@ -1,12 +1,14 @@
 //! Tokens, scopes, tables, TLS, sockets.
 
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use forebay_client::{Changes, Client, ConnectOptions, Error, Plan};
 use forebay_server::{Builder, Grant, Scope, Server, Token};
 use forebay_store::{
-    DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, Options, Rewind, Row, Schema, Store, Wait,
+    BackupOptions, DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, Options, Peek, Retention, Rewind,
+    Row, Schema, Store, Wait,
 };
 
 use crate::conformance::*;
@@ -45,7 +47,7 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 19] = [
+const CALLS: [(&str, &[&str], Call); 24] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
     ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
     ("begin an object", &["trainer"], |client| {
@@ -78,10 +80,23 @@ const CALLS: [(&str, &[&str], Call); 19] = [
     ("store an object", &["trainer"], |client| client.put_object("w", 1, b"bytes").map(drop)),
     ("take a checkpoint", &["rollouts", "trainer"], Client::checkpoint),
     ("look at all of it", &[], |client| client.admin().overview().map(drop)),
-    ("check every byte", &[], |client| client.admin().verify(&mut |_| ()).map(drop)),
+    ("check every byte", &[], |client| client.admin().verify(&mut |_| ControlFlow::Continue(())).map(drop)),
     ("evict", &[], |client| {
         let row = client.table_named("solver").find(0, &"q_0_0".parse()?).ok().flatten();
         client.admin().evict("solver", &row.map_or(Vec::new(), |row| vec![row]), "spoilt")
+    }),
+    ("peek", &[], |client| client.admin().peek("solver", &Peek::new()).map(drop)),
+    ("look at budgets", &[], |client| client.admin().budgets().map(drop)),
+    ("change retention", &[], |client| client.admin().change_retention(Retention::default())),
+    ("compact", &[], |client| client.admin().compact().map(drop)),
+    ("copy", &[], |client| {
+        // Refused by its scope before anybody looks where to.
+        let copied =
+            client.admin().backup("../out", BackupOptions::default(), &mut |_| ControlFlow::Break(()));
+        match copied {
+            Err(error) if error.cause() == "NoBackupFolder" => Ok(()),
+            outcome => outcome.map(drop),
+        }
     }),
     ("delete", &[], |client| client.table("solver")?.delete(&Delete::versions_up_to(0).force()).map(drop)),
     ("go back", &[], |client| client.rewind(0, Rewind::TrainAgain).map(drop)),

@@ -1,6 +1,7 @@
 //! What only a store behind a server can meet: networks that break, clients that die, servers that come again, tokens.
 
 mod access;
+mod admin;
 mod along;
 mod bulk;
 mod fuzzed;

@@ -154,13 +154,13 @@ impl DiskCopy {
         &self,
         file: &dyn DiskFile,
         manifest: &Manifest,
-        mut each: impl FnMut(&Chunk, &[u8]),
+        mut each: impl FnMut(&Chunk, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
         for chunk in manifest.chunks() {
             let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
             self.read_chunk(file, manifest, &chunk, bytes)?;
-            each(&chunk, bytes);
+            each(&chunk, bytes)?;
         }
         Ok(())
     }
@@ -194,11 +194,22 @@ impl DiskCopy {
     pub(crate) fn copy_to(&self, disk: &dyn Disk, manifest: &Manifest, extents: &[HostExtent]) -> Result<()> {
         self.read_all(&*self.open(disk)?, manifest, |chunk, bytes| {
             extents[chunk.payload].write_summed(chunk.range.start, bytes, 0);
+            Ok(())
         })
     }
 
     pub(crate) fn verify(&self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
-        self.read_all(&*self.open(disk)?, manifest, |_, _| {})
+        self.verify_while(disk, manifest, &mut |_| Ok(()))
+    }
+
+    /// The same for as long as `go_on`, which is told how many bytes more were read, does not fail.
+    pub(crate) fn verify_while(
+        &self,
+        disk: &dyn Disk,
+        manifest: &Manifest,
+        go_on: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        self.read_all(&*self.open(disk)?, manifest, |_, bytes| go_on(bytes.len() as u64))
     }
 
     /// How many bytes the file has.

@@ -29,13 +29,18 @@ pub(crate) use ending::{
 };
 pub(crate) use header::METADATA_KEY;
 
-/// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file.
+/// Checks every byte of a file of the object layer, and gives how many it has; `None` for any other file. `go_on` is told how
+/// many bytes more were read.
 ///
 /// # Errors
-/// `corrupt` with offset and reason.
-pub(crate) fn verify_file(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
+/// `corrupt` with offset and reason; what `go_on` fails with.
+pub(crate) fn verify_file(
+    disk: &dyn Disk,
+    path: &Path,
+    go_on: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Option<u64>> {
     let Found::Ours { manifest, copy, .. } = look_at(disk, path)? else { return Ok(None) };
-    copy.verify(disk, &manifest)?;
+    copy.verify_while(disk, &manifest, go_on)?;
     Ok(Some(copy.bytes()))
 }
 

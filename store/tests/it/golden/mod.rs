@@ -14,6 +14,7 @@ mod describe;
 mod life;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -123,7 +124,7 @@ fn assert_shows(found: &str, expected: &Path, what: &str) {
 }
 
 fn assert_sound(path: &Path, when: &str) -> VerifyReport {
-    let report = verify(path, &options(), &mut |_| ()).unwrap();
+    let report = verify(path, &options(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(report.is_sound(), "{when}: {:?}; {WHAT_TO_DO}", report.faults);
     report
 }

@@ -1,6 +1,7 @@
 //! Processes that read objects beside the one that sets them.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -179,7 +180,11 @@ fn a_backup_takes_versions_along_that_no_step_names_when_it_is_asked_to() {
         let options = BackupOptions::default().set_objects(set_objects);
         let report = store.backup_with(to.join("store"), options).unwrap();
         assert_eq!(report.objects, meant.len() as u64);
-        assert!(verify(to.join("store"), &Options::default(), &mut |_| {}).unwrap().is_sound());
+        assert!(
+            verify(to.join("store"), &Options::default(), &mut |_| ControlFlow::Continue(()))
+                .unwrap()
+                .is_sound()
+        );
         let (_copy, copied) = anonymous(&to, |o| o.versions_kept(9));
         assert_eq!(numbers(&copied, "solver"), meant);
         for version in meant {

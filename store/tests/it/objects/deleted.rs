@@ -1,5 +1,7 @@
 //! What was deleted stays deleted: whoever holds its file, whatever names it, whoever dies, and when the power fails.
 
+use std::ops::ControlFlow;
+
 use super::*;
 use crate::support::{ROOT, World};
 
@@ -115,7 +117,7 @@ fn a_mark_stays_as_long_as_the_file_and_goes_with_it() {
     };
     let left = ["02.deleted", "02.safetensors", "05.safetensors"];
     assert_eq!(names(&world), left);
-    assert!(verify(ROOT, &world.options(), &mut |_| {}).unwrap().orphans.is_empty());
+    assert!(verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap().orphans.is_empty());
     store.backup("/copy").unwrap();
     drop((store, objects));
     world.disk.restart();

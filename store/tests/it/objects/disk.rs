@@ -1,6 +1,7 @@
 //! Files of the disk tier: that stock readers open them, and what is made of hostile ones.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use safetensors::SafeTensors;
@@ -188,7 +189,8 @@ fn a_step_names_a_version_that_was_set_and_keeps_it() {
         matches!(error.cause(), Cause::ObjectForeign { .. }),
         "what a trainer wrote is read by its reference: {error}"
     );
-    let report = verify(dir.path().join("store"), &Options::default(), &mut |_| {}).unwrap();
+    let report =
+        verify(dir.path().join("store"), &Options::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(
         report.faults.is_empty() && report.orphans.len() == 1,
         "one was put and is named by nobody: {report:?}"
@@ -199,7 +201,8 @@ fn a_step_names_a_version_that_was_set_and_keeps_it() {
     let at = bytes.len() - 13_000;
     bytes[at] ^= 1;
     fs::write(&last, bytes).unwrap();
-    let report = verify(dir.path().join("store"), &Options::default(), &mut |_| {}).unwrap();
+    let report =
+        verify(dir.path().join("store"), &Options::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(report.faults.len(), 1);
 }
 
@@ -210,7 +213,8 @@ fn verify_checks_versions_that_no_step_names_chunk_by_chunk() {
     set(&objects, "solver");
     objects.spill("solver", Which::Latest).unwrap();
     drop((store, objects));
-    let verify = || verify(dir.path().join("store"), &Options::default(), &mut |_| {}).unwrap();
+    let verify =
+        || verify(dir.path().join("store"), &Options::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     let report = verify();
     assert!(report.is_sound() && report.orphans.is_empty(), "{report:?}");
     assert_eq!(report.checked.objects, 1);

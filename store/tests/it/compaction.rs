@@ -1,0 +1,77 @@
+//! Compaction: what it gives back, what stays, and that nothing else changes.
+
+use std::ops::ControlFlow;
+
+use forebay_store::*;
+
+use crate::support::*;
+
+const ROWS: usize = 300;
+
+fn prompt(row: usize) -> String {
+    format!("prompt {row} ").repeat(40)
+}
+
+/// A store of a version that is over, of whose rows one in eight is left.
+fn sparse(world: &World) -> Store {
+    let store = world.open();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let insert =
+        |row: usize| table.insert(0, &format!("q{row}_0_0"), [("prompt", prompt(row).as_str().into())]);
+    let rows: Vec<Row> = (0..ROWS).map(|row| insert(row).unwrap()).collect();
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
+    table.write(rows[0], [("reward", 1.0.into())]).unwrap();
+    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+    let over = rows.iter().enumerate().filter(|(at, _)| at % 8 != 0).map(|(_, row)| *row);
+    table.delete(&Delete::rows(over).force()).unwrap();
+    store
+}
+
+fn prompts(store: &Store) -> Vec<String> {
+    pick(store, "solver", &["prompt"]).concat()
+}
+
+#[test]
+fn room_is_given_back_and_every_row_reads_as_before() {
+    let world = World::new();
+    let store = sparse(&world);
+    let before = prompts(&store);
+    assert_eq!(before.len(), ROWS.div_ceil(8));
+    let report = store.compact().unwrap();
+    assert!(report.bytes_after * 2 < report.bytes_before, "{report:?}");
+    assert!(report.values_moved > 0 && report.held_back_bytes == 0, "{report:?}");
+    assert_eq!(store.stats().free_extent_bytes, 0, "nothing is kept to be used again");
+    assert_eq!(prompts(&store), before);
+    let again = store.compact().unwrap();
+    assert_eq!(again.values_moved, 0, "{again:?}");
+    let store = world.reopen(store);
+    assert_eq!(prompts(&store), before);
+    drop(store);
+    let report = verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(report.is_sound(), "{:?}", report.faults);
+}
+
+#[test]
+fn what_a_reader_holds_stays_and_the_report_says_how_much() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let insert =
+        |row: usize| table.insert(0, &format!("q{row}_0_0"), [("prompt", prompt(row).as_str().into())]);
+    (0..ROWS).for_each(|row| _ = insert(row).unwrap());
+    let snapshot = store.snapshot_for("slow reader");
+    table.delete(&Delete::all_confirmed().force()).unwrap();
+    let report = store.compact().unwrap();
+    assert!(report.held_back_bytes > 0, "{report:?}");
+    drop(snapshot);
+    let freed = store.compact().unwrap();
+    assert!(freed.bytes_after + report.held_back_bytes <= report.bytes_after, "{freed:?} after {report:?}");
+}
+
+#[test]
+fn a_store_that_is_read_only_is_not_compacted() {
+    let world = World::new();
+    drop(sparse(&world));
+    let store = Store::open(ROOT, world.options().read_only(true)).unwrap();
+    assert_eq!(store.compact().unwrap_err().kind(), Kind::State);
+}
