@@ -23,7 +23,7 @@ const BYTES: &str = "bytes";
 /// The tensor that a part's or a version's object has.
 const TENSOR: &str = "bytes";
 /// The longest name of a key or part.
-const NAME_BYTES_MAX: usize = 50;
+pub(crate) const NAME_BYTES_MAX: usize = 50;
 
 /// States as objects of a store, in this process or behind a server.
 ///
@@ -72,6 +72,22 @@ impl ObjectStates {
     pub fn spills(mut self, spills: bool) -> Self {
         self.spills = spills;
         self
+    }
+
+    /// Deletes every version of a key, and every part that was staged for it. Of a key that nobody uses any more: nothing is left to
+    /// resume from.
+    ///
+    /// # Errors
+    /// [`StatesError::Name`]; [`StatesError::Other`] where an object cannot be deleted. What is left is deleted by the next call.
+    pub fn forget(&self, key: &str) -> Result<(), StatesError> {
+        let object = object_of(key)?;
+        let versions = self.objects.list_of(&object).map_err(|error| other("listing states", error))?;
+        let versions = versions.into_iter().filter(|shown| shown.key == object);
+        for shown in versions.chain(self.parts_of(key)?) {
+            let deleted = self.objects.delete(&shown.key, shown.version);
+            deleted.map_err(|error| other("deleting a state", error))?;
+        }
+        Ok(())
     }
 
     fn set(

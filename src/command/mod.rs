@@ -65,6 +65,11 @@ pub(crate) fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let worked = |()| ExitCode::SUCCESS;
+    match forebay::run::serve_rank() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => return refused(&error),
+    }
     let words = match settings::gather(std::env::args_os().collect(), std::env::vars_os()) {
         Ok(words) => words,
         Err(error) => return refused(&error),

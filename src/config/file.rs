@@ -34,6 +34,10 @@ pub struct File {
     /// How policies are measured.
     #[serde(default)]
     pub evaluation: Evaluation,
+    /// Trainers in processes of their own, which may be more than there is room for. Default: trainers are in this process. Changes
+    /// nothing that the run computes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_groups: Option<ProcessGroups>,
     /// Where versions go that are over. Default: they stay in the store. Changes nothing that the run computes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Archive>,
@@ -201,6 +205,26 @@ pub struct Evaluation {
 impl Default for Evaluation {
     fn default() -> Self {
         Evaluation { samples: 4, problems: None }
+    }
+}
+
+/// Trainers in processes of their own (`docs/process-groups.md`).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessGroups {
+    /// Ranks of each agent: processes that share out its micro-batches. Default: 1.
+    pub world: usize,
+    /// Ranks of all agents that may be there at the same time. Default: all, so that none is ever suspended.
+    pub slots: Option<usize>,
+    /// How long an agent keeps its slots at least while it has more to do and others wait, in milliseconds. Default: 0, a micro-batch.
+    pub turn_ms: u64,
+    /// How often an agent's ranks may be lost, or fail to start, in a step before the run ends. Default: 5.
+    pub losses_max: u32,
+}
+
+impl Default for ProcessGroups {
+    fn default() -> Self {
+        ProcessGroups { world: 1, slots: None, turn_ms: 0, losses_max: 5 }
     }
 }
 

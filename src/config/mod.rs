@@ -6,9 +6,10 @@
 
 mod error;
 pub mod file;
+mod groups;
 mod resolve;
 
 pub use error::{ConfigError, nearest};
-pub use file::Archive as ArchiveTo;
+pub use file::{Archive as ArchiveTo, ProcessGroups};
 pub(crate) use resolve::ramp;
 pub use resolve::{AgentConfig, Config, Role};

@@ -6,7 +6,7 @@ use forebay_pipeline::route::{Agent as RouteAgent, Router};
 use forebay_trainer_adapter::{AdamW, LossForm, PolicyConfig, TrainerOptions};
 
 use super::error::ConfigError;
-use super::file;
+use super::{file, groups};
 
 /// What an agent does in the reasoning environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,7 @@ impl Config {
     /// Checks and resolves what a file at `path` says.
     pub fn resolve(file: file::File, path: &Path) -> Result<Self, ConfigError> {
         check_numbers(&file)?;
+        groups::check_groups(&file)?;
         let base = path.parent().unwrap_or(Path::new("."));
         let data = file::Data {
             train: base.join(&file.data.train),
@@ -131,10 +132,11 @@ impl Config {
     }
 
     /// Everything that decides what the run computes, as text: two runs with the same text and the same data end with
-    /// the same weights after the same number of steps. How many threads there are, and where old rows go, is not in it.
+    /// the same weights after the same number of steps. How many threads and processes there are, and where old rows go, is not in it.
     pub fn identity(&self) -> String {
         let mut file = self.file.clone();
-        (file.rollout.workers, file.trainer.threads, file.archive) = (0, 0, None);
+        (file.rollout.workers, file.trainer.threads) = (0, 0);
+        (file.process_groups, file.archive) = (None, None);
         toml::to_string_pretty(&file).unwrap_or_default()
     }
 }
@@ -188,7 +190,7 @@ fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
     check(!file.agents.is_empty(), "agents", &"[]", "name at least one agent")
 }
 
-fn check(holds: bool, key: &str, value: &dyn ToString, reason: &str) -> Result<(), ConfigError> {
+pub(super) fn check(holds: bool, key: &str, value: &dyn ToString, reason: &str) -> Result<(), ConfigError> {
     if holds { Ok(()) } else { Err(ConfigError::value(key, value.to_string(), reason)) }
 }
 

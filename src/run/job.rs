@@ -1,26 +1,28 @@
 //! The whole run.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use forebay_pipeline::plan::Planner;
-use forebay_query::{Archive, Format, Session};
+use forebay_query::{Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
-use forebay_server::{Builder, Server, Token};
+use forebay_server::Token;
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
 use super::archiving::Archiving;
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
+use super::groups::Ranks;
 use super::overlap::{Overlap, RolloutClock};
 use super::policies::Published;
 use super::progress::{Progress, single_bar};
 use super::report::{PolicyReport, SampleReport, Summary};
-use super::setup::{Data, first_policies, open_policy, open_store};
+use super::serving::{check_listen, serve};
+use super::setup::{Data, first_policies, open_policies, open_store};
 use super::step::StepContext;
 use super::trainer::PolicyTrainer;
 use crate::Duties;
@@ -67,48 +69,21 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
     let archiving = config.file.archive.as_ref().map(|to| Archiving::of(&store, to)).transpose()?;
     let archive = archiving.as_ref().map(Archiving::archive);
-    let _server = options.listen.map(|address| serve(&store, archive, address, options)).transpose()?;
-    let mut trainers = Vec::new();
-    for (agent, first) in config.agents.iter().zip(&begins) {
-        trainers.push(open_policy(config, agent, &data, &store, first)?);
-    }
+    let ranks = Ranks::new(config, data.vocabulary.size(), &store, &options.dir)?;
+    let server = serve(&store, archive, options, ranks.as_ref().map(Ranks::socket))?;
+    let groups = (ranks.as_ref(), committed_steps(&store));
+    let mut trainers = open_policies(config, &data, &store, &begins, groups)?;
     let first = measure_all(config, options.visible, &data, &begins)?;
     let overlap = train(config, options, &data, &planner, &store, &mut trainers)?;
-    let ends: Vec<_> = trainers.iter().map(|trainer| trainer.trainer.policy()).collect();
+    let ends: Vec<_> = trainers.iter().map(PolicyTrainer::policy).collect();
     let last = measure_all(config, options.visible, &data, &ends)?;
-    summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)
-}
-
-/// Whether the store can be served there: the port is taken, looked at, and let go again.
-fn check_listen(address: SocketAddr, has_token: bool) -> Result<()> {
-    ensure!(
-        has_token || address.ip().is_loopback(),
-        "--listen {address}: give a loopback address or a token; whoever reaches it can read the store"
-    );
-    TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
-    Ok(())
-}
-
-/// Lets people and Prometheus look in while the run goes on.
-fn serve(
-    store: &Store,
-    archive: Option<&Archive>,
-    address: SocketAddr,
-    options: &RunOptions,
-) -> Result<Server> {
-    let mut builder = archive.into_iter().fold(Server::builder(), Builder::archive);
-    if let Some(flight) = options.flight {
-        builder = builder.flight(flight);
+    let mut summary = summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)?;
+    summary.process_groups = trainers.into_iter().filter_map(PolicyTrainer::end).collect();
+    if let Some(ranks) = &ranks {
+        drop(server); // with what ranks that were killed still held through it
+        ranks.forget_states(&store, &config.tables());
     }
-    if let Some(token) = &options.token {
-        builder = builder.token(token.clone());
-    }
-    let server = builder.bind(store.clone(), address)?;
-    eprintln!("listening on http://{}", server.address());
-    if let Some(flight) = server.flight_address() {
-        eprintln!("Flight SQL on grpc://{flight}");
-    }
-    Ok(server)
+    Ok(summary)
 }
 
 /// Makes every step that is missing, with rollout workers beside it.
@@ -280,7 +255,7 @@ fn summarize(
 ) -> Result<Summary> {
     let mut policies = Vec::new();
     for (trainer, (first, last)) in trainers.iter().zip(measured) {
-        let (name, weights_sha256) = (trainer.name.clone(), trainer.trainer.weights_sha256());
+        let (name, weights_sha256) = (trainer.name().to_owned(), trainer.weights_sha256());
         let version = store.policy(&name)?.version;
         policies.push(PolicyReport { name, version, first, last, weights_sha256 });
     }
@@ -295,7 +270,7 @@ fn summarize(
         }
     }
     let (seed, steps, store) = (config.file.seed, committed_steps(store), store.path().to_owned());
-    Ok(Summary { seed, steps, policies, samples, overlap, store })
+    Ok(Summary { seed, steps, policies, samples, overlap, process_groups: Vec::new(), store })
 }
 
 /// Tells two observers.

@@ -7,6 +7,8 @@
 //!   ready. When all are done, the main thread updates, stores and commits, and publishes the new weights.
 //! - The main thread plans, waits, commits and reports.
 //!
+//! Trainers are in this process, or in processes of their own (`groups`).
+//!
 //! # What makes a run repeatable
 //! Membership is planned from the seed; samples are drawn from a generator keyed by seed, version, sample and attempt;
 //! a policy's gradient is a sum over groups in planned order. So arrival, number of threads and a crash in between
@@ -14,18 +16,22 @@
 
 mod archiving;
 mod ending;
+mod feed;
 mod generator;
+mod groups;
 mod job;
 mod overlap;
 mod policies;
 mod progress;
 mod report;
+mod serving;
 mod setup;
 mod step;
 mod trainer;
 mod warm_up;
 
+pub use groups::serve_rank;
 pub use job::{RunOptions, run};
 pub use overlap::Overlap;
-pub use report::{PolicyReport, SampleReport, Summary};
+pub use report::{Found, GroupReport, PolicyReport, SampleReport, Summary};
 pub use warm_up::warm_up;

@@ -12,7 +12,9 @@ use forebay_rollout_adapter::worker::open_consumer;
 use forebay_store::{Consumer, GroupBy, ObjectRef, Options, Store};
 use forebay_trainer_adapter::{CpuDevice, Policy, Trainer};
 
-use super::trainer::PolicyTrainer;
+use super::feed::Feed;
+use super::groups::{GroupTrainer, Ranks};
+use super::trainer::{Learner, PolicyTrainer};
 use super::warm_up::warm_policy;
 use crate::config::{AgentConfig, Config};
 use crate::reasoning::environment::Reasoning;
@@ -132,14 +134,38 @@ pub(super) fn first_policies(
     config.agents.iter().map(warm).collect()
 }
 
+/// Opens every agent's policy, for the steps behind those that are `done`.
+pub(super) fn open_policies(
+    config: &Config,
+    data: &Data,
+    store: &Store,
+    first: &[Arc<Policy<CpuDevice>>],
+    (ranks, done): (Option<&Ranks>, u64),
+) -> Result<Vec<PolicyTrainer>> {
+    let mut trainers = Vec::new();
+    for (index, (agent, first)) in config.agents.iter().zip(first).enumerate() {
+        let (feed, trainer) = open_policy(config, agent, data, store, first)?;
+        let learner = match ranks {
+            Some(ranks) => {
+                let group = GroupTrainer::open(ranks, (index, &agent.name), &trainer, done + 1)?;
+                Learner::Group(Box::new(group))
+            }
+            None => Learner::Here(Box::new(trainer)),
+        };
+        let learning_rate = agent.trainer.adamw.learning_rate;
+        trainers.push(PolicyTrainer { feed, learner, learning_rate });
+    }
+    Ok(trainers)
+}
+
 /// Opens table, consumer and trainer of an agent's policy: from the last committed step's state, or new from the warm-up.
-pub(super) fn open_policy(
+fn open_policy(
     config: &Config,
     agent: &AgentConfig,
     data: &Data,
     store: &Store,
     first: &Policy<CpuDevice>,
-) -> Result<PolicyTrainer> {
+) -> Result<(Feed, Trainer<CpuDevice>)> {
     let device = CpuDevice::new(config.file.trainer.threads);
     let trainer = match store.policy(&agent.name) {
         Ok(policy) => restore(config, agent, data, store, &device, &policy.objects)?,
@@ -160,8 +186,7 @@ pub(super) fn open_policy(
     let consumer = open_consumer(store, &format!("train-{}", agent.name), train)?;
     // The smallest spread that eight rewards of 0 and 1 can have is 0.33: epsilon only guards against rounding.
     let estimator = Grpo { epsilon: 1e-4, ..Grpo::default() };
-    let learning_rate = agent.trainer.adamw.learning_rate;
-    Ok(PolicyTrainer { name: agent.name.clone(), consumer, trainer, estimator, learning_rate })
+    Ok((Feed { name: agent.name.clone(), consumer, estimator }, trainer))
 }
 
 fn restore(

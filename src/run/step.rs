@@ -1,7 +1,6 @@
 //! One step of a run, from its plan to its commit.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use forebay_pipeline::plan::Membership;
@@ -14,7 +13,7 @@ use crate::config::Config;
 
 use super::policies::{Published, Weights};
 use super::progress::Progress;
-use super::trainer::PolicyTrainer;
+use super::trainer::{PolicyTrainer, Spans, StepWork, Update};
 
 /// What a step needs of its run.
 pub(super) struct StepContext<'a> {
@@ -30,11 +29,7 @@ pub(super) struct StepContext<'a> {
 
 impl StepContext<'_> {
     /// Runs one step. Gives the spans of time in which trainers computed.
-    pub(super) fn run(
-        &self,
-        trainers: &mut [PolicyTrainer],
-        membership: &Membership,
-    ) -> Result<Vec<(Instant, Instant)>> {
+    pub(super) fn run(&self, trainers: &mut [PolicyTrainer], membership: &Membership) -> Result<Spans> {
         self.progress.begin_step();
         let step = Arc::new(self.store.begin_step(self.plan(trainers, membership)?)?);
         let policy = self.router.policy_of(self.first_agent)?;
@@ -62,7 +57,7 @@ impl StepContext<'_> {
             let turns = lineage
                 .iter()
                 .enumerate()
-                .filter(|(_, agent)| self.router.policy_of(agent).ok() == Some(&trainer.name));
+                .filter(|(_, agent)| self.router.policy_of(agent).ok() == Some(trainer.name()));
             let turns: Vec<u32> = turns.map(|(turn, _)| turn as u32).collect();
             let mut keys = Vec::new();
             for (input, &turn) in
@@ -71,7 +66,7 @@ impl StepContext<'_> {
                 let member = membership.samples(input, turn)?.swap_remove(0);
                 keys.push(GroupBy::InputAndTurn.key(&member));
             }
-            plan = plan.groups(&trainer.consumer, keys);
+            plan = plan.groups(&trainer.feed.consumer, keys);
         }
         Ok(plan)
     }
@@ -82,13 +77,16 @@ impl StepContext<'_> {
         trainers: &mut [PolicyTrainer],
         step: &Arc<Step>,
         membership: &Membership,
-    ) -> Result<Vec<(Instant, Instant)>> {
+    ) -> Result<Spans> {
+        let learning_rate_share = self.config.learning_rate_share(membership.step());
         let (rule, progress) = (self.micro_batch, self.progress);
-        let results: Vec<Result<Vec<(Instant, Instant)>>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = trainers
-                .iter_mut()
-                .map(|trainer| scope.spawn(move || trainer.accumulate_step(step, membership, rule, progress)))
-                .collect();
+        let work = StepWork { step, membership, rule, progress, learning_rate_share };
+        let results: Vec<Result<Spans>> = std::thread::scope(|scope| {
+            let train = |trainer| {
+                let work = &work;
+                scope.spawn(move || PolicyTrainer::accumulate_step(trainer, work))
+            };
+            let threads: Vec<_> = trainers.iter_mut().map(train).collect();
             threads
                 .into_iter()
                 .map(|t| t.join().unwrap_or_else(|_| Err(anyhow!("a trainer panicked"))))
@@ -104,18 +102,18 @@ impl StepContext<'_> {
     /// Updates every policy that has rows, stores its state, and commits all of it in one record. Then rollouts may see
     /// the new weights.
     fn commit(&self, trainers: &mut [PolicyTrainer], step: Arc<Step>, number: u64) -> Result<()> {
+        let share = self.config.learning_rate_share(number);
         let mut updates: Vec<(String, Vec<ObjectRef>)> = Vec::new();
-        for trainer in trainers.iter_mut().filter(|trainer| trainer.trainer.cache().rows > 0) {
-            trainer
-                .trainer
-                .set_learning_rate(trainer.learning_rate * self.config.learning_rate_share(number))?;
-            let report = trainer.trainer.apply()?;
-            let state = self.store.put_object(&trainer.name, report.version, &trainer.trainer.state())?;
-            updates.push((trainer.name.clone(), vec![state]));
+        for trainer in trainers.iter_mut() {
+            if let Some(Update { version, state }) = trainer.update(share)? {
+                let state = self.store.put_object(trainer.name(), version, &state)?;
+                updates.push((trainer.name().to_owned(), vec![state]));
+            }
         }
         let step = Arc::into_inner(step).ok_or_else(|| anyhow!("a trainer still holds the step"))?;
         step.commit(updates.iter().map(|(name, objects)| (name.as_str(), objects.clone())))?;
         for trainer in trainers {
+            trainer.committed();
             self.publish(trainer)?;
         }
         Ok(())
@@ -123,10 +121,9 @@ impl StepContext<'_> {
 
     /// Lets rollouts run on a trainer's weights.
     pub(super) fn publish(&self, trainer: &PolicyTrainer) -> Result<()> {
-        let version = self.store.policy(&trainer.name)?.version;
-        let fingerprint = trainer.trainer.weights_sha256()[..16].to_owned();
-        self.published
-            .publish(&trainer.name, Weights { policy: trainer.trainer.policy(), version, fingerprint });
+        let version = self.store.policy(trainer.name())?.version;
+        let fingerprint = trainer.weights_sha256()[..16].to_owned();
+        self.published.publish(trainer.name(), Weights { policy: trainer.policy(), version, fingerprint });
         Ok(())
     }
 }

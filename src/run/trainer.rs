@@ -1,113 +1,139 @@
-//! One policy's trainer: takes micro-batches as they become ready and fills the gradient cache.
+//! One policy's trainer: takes micro-batches as they become ready, fills the gradient cache, and makes the step's update.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use forebay_pipeline::advantage::Grpo;
 use forebay_pipeline::plan::Membership;
 use forebay_pipeline::trigger::Trigger;
-use forebay_pipeline::version::check_fresh;
-use forebay_rollout_adapter::columns::{PROMPT, RESPONSE, REWARD, rewards, token_lists};
-use forebay_store::{Claim, ConsumerHandle, MicroBatch, SampleId, Step};
-use forebay_trainer_adapter::{CpuDevice, Sequence, Trainer, Unit};
+use forebay_store::{Claim, MicroBatch, Step};
+use forebay_trainer_adapter::{CpuDevice, Policy, Trainer};
 
+use super::feed::Feed;
+use super::groups::GroupTrainer;
 use super::progress::Progress;
+use super::report::GroupReport;
 
 /// Trains one policy over the whole run.
 pub(super) struct PolicyTrainer {
-    /// The policy, and the table of its agent.
-    pub(super) name: String,
-    pub(super) consumer: ConsumerHandle,
-    pub(super) trainer: Trainer<CpuDevice>,
-    pub(super) estimator: Grpo,
+    pub(super) feed: Feed,
+    pub(super) learner: Learner,
     /// The greatest learning rate of the run.
     pub(super) learning_rate: f64,
 }
 
+/// Where the gradient is computed.
+pub(super) enum Learner {
+    /// In this process.
+    Here(Box<Trainer<CpuDevice>>),
+    /// In a process group.
+    Group(Box<GroupTrainer>),
+}
+
+/// What a trainer needs of the step that it works on.
+pub(super) struct StepWork<'a> {
+    pub(super) step: &'a Arc<Step>,
+    pub(super) membership: &'a Membership,
+    pub(super) rule: MicroBatch,
+    pub(super) progress: &'a Progress,
+    /// The share of the greatest learning rate that holds in this step.
+    pub(super) learning_rate_share: f64,
+}
+
+/// An update that was made, and is to be committed.
+pub(super) struct Update {
+    /// The policy's version behind it.
+    pub(super) version: u64,
+    /// The trainer behind it, as [`Trainer::state`] gives it.
+    pub(super) state: Vec<u8>,
+}
+
+/// When a trainer computed.
+pub(super) type Spans = Vec<(Instant, Instant)>;
+
 impl PolicyTrainer {
+    pub(super) fn name(&self) -> &str {
+        &self.feed.name
+    }
+
+    /// The weights after the last step that was committed.
+    pub(super) fn policy(&self) -> Arc<Policy<CpuDevice>> {
+        match &self.learner {
+            Learner::Here(trainer) => trainer.policy(),
+            Learner::Group(group) => group.policy(),
+        }
+    }
+
+    pub(super) fn weights_sha256(&self) -> String {
+        self.policy().sha256(&CpuDevice::inline())
+    }
+
     /// Accumulates everything that the step has planned for the policy. Gives the spans of time that it computed in.
     ///
     /// On an error the cache is dropped; the claims go back with the step.
-    pub(super) fn accumulate_step(
-        &mut self,
-        step: &Arc<Step>,
-        membership: &Membership,
-        rule: MicroBatch,
-        progress: &Progress,
-    ) -> Result<Vec<(Instant, Instant)>> {
-        let accumulated = self.take_claims(step, membership, rule, progress);
-        accumulated.inspect_err(|_| self.trainer.drop_cache())
+    pub(super) fn accumulate_step(&mut self, work: &StepWork<'_>) -> Result<Spans> {
+        let (feed, rate) = (&self.feed, self.learning_rate * work.learning_rate_share);
+        match &mut self.learner {
+            Learner::Here(trainer) => {
+                accumulate_here(feed, trainer, work).inspect_err(|_| trainer.drop_cache())
+            }
+            Learner::Group(group) => group.train_step(feed, work, rate),
+        }
     }
 
-    fn take_claims(
-        &mut self,
-        step: &Arc<Step>,
-        membership: &Membership,
-        rule: MicroBatch,
-        progress: &Progress,
-    ) -> Result<Vec<(Instant, Instant)>> {
-        let mut spans = Vec::new();
-        for claim in Trigger::new(step.clone(), &self.consumer, rule) {
-            let claim = claim?;
-            let (start, rows) = (Instant::now(), claim.len());
-            self.accumulate(&claim, membership)?;
-            spans.push((start, Instant::now()));
-            claim.accumulated()?;
-            progress.trained(rows);
+    /// Makes the update of what was accumulated; nothing where there was nothing. It counts once [`committed`](Self::committed) is told.
+    pub(super) fn update(&mut self, learning_rate_share: f64) -> Result<Option<Update>> {
+        let rate = self.learning_rate * learning_rate_share;
+        match &mut self.learner {
+            Learner::Here(trainer) if trainer.cache().rows > 0 => {
+                trainer.set_learning_rate(rate)?;
+                let version = trainer.apply()?.version;
+                Ok(Some(Update { version, state: trainer.state() }))
+            }
+            Learner::Here(_) => Ok(None),
+            Learner::Group(group) => Ok(group.update()),
         }
-        Ok(spans)
     }
 
-    /// Adds the gradient of a micro-batch, group by group, each at its planned place.
-    fn accumulate(&mut self, claim: &Claim, membership: &Membership) -> Result<()> {
-        let batch = claim.columns(["policy_version", PROMPT, RESPONSE, REWARD])?;
-        let version = self.trainer.version();
-        check_fresh(
-            claim.table(),
-            version,
-            batch.column(0).as_primitive::<UInt64Type>().values().iter().copied(),
-        )?;
-        let prompts = token_lists(claim.table(), &batch, PROMPT)?;
-        let responses = token_lists(claim.table(), &batch, RESPONSE)?;
-        let rewards = rewards(claim.table(), &batch)?;
-        let mut groups: Vec<(usize, Vec<Sequence<'_>>)> = Vec::new();
-        let mut start = 0;
-        while start < claim.len() {
-            let end = group_end(claim.sample_ids(), start);
-            let position = position(membership, &claim.sample_ids()[start])?;
-            let advantages = self.estimator.advantages(&rewards[start..end])?;
-            let rows = (start..end).zip(advantages).map(|(row, advantage)| Sequence {
-                prompt: prompts[row],
-                response: responses[row],
-                advantage: advantage as f32,
-            });
-            groups.push((position, rows.collect()));
-            start = end;
+    /// Ends what it trains by, and tells what became of its process group if it has one.
+    pub(super) fn end(self) -> Option<GroupReport> {
+        match self.learner {
+            Learner::Here(_) => None,
+            Learner::Group(group) => Some(group.end()),
         }
-        let unit = |(position, rows)| Unit { position, policy: &self.name, version, rows };
-        let units: Vec<Unit<'_>> =
-            groups.iter().map(|(position, rows)| unit((*position, rows.as_slice()))).collect();
-        self.trainer
-            .accumulate_many(&units)
-            .with_context(|| format!("policy {:?} could not be trained", self.name))?;
+    }
+
+    /// The step with the update is committed.
+    pub(super) fn committed(&mut self) {
+        if let Learner::Group(group) = &mut self.learner {
+            group.committed();
+        }
+    }
+}
+
+fn accumulate_here(feed: &Feed, trainer: &mut Trainer<CpuDevice>, work: &StepWork<'_>) -> Result<Spans> {
+    let mut spans = Vec::new();
+    for claim in Trigger::new(work.step.clone(), &feed.consumer, work.rule) {
+        let claim = claim?;
+        let (start, rows) = (Instant::now(), claim.len());
+        accumulate(feed, trainer, &claim, work.membership)?;
+        spans.push((start, Instant::now()));
+        claim.accumulated()?;
+        work.progress.trained(rows);
+    }
+    Ok(spans)
+}
+
+/// Adds the gradient of a micro-batch, group by group, each at its planned place.
+fn accumulate(
+    feed: &Feed,
+    trainer: &mut Trainer<CpuDevice>,
+    claim: &Claim,
+    membership: &Membership,
+) -> Result<()> {
+    feed.units(claim, trainer.version(), membership, |units| {
+        let done = trainer.accumulate_many(units);
+        done.with_context(|| format!("policy {:?} could not be trained", feed.name))?;
         Ok(())
-    }
-}
-
-/// Rows of one group stand together, in sample-id order.
-fn group_end(samples: &[SampleId], start: usize) -> usize {
-    let same = |sample: &&SampleId| {
-        sample.input() == samples[start].input() && sample.turn() == samples[start].turn()
-    };
-    start + samples[start..].iter().take_while(same).count()
-}
-
-/// A group's place in the step: turn by turn, inside a turn by input.
-fn position(membership: &Membership, sample: &SampleId) -> Result<usize> {
-    let sample = membership.admit(sample.clone())?;
-    let place = membership.position(sample.input()).unwrap_or_default();
-    Ok(sample.turn() as usize * membership.inputs().len() + place)
+    })
 }

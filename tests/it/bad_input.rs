@@ -15,7 +15,10 @@ fn refuse(arguments: &[&str], expected: &[&str]) {
 
 #[test]
 fn bad_configurations_are_refused_by_name() {
-    let cases: [(&str, &str, &[&str]); 9] = [
+    let groups = |key: &str| format!("[process_groups]\n{key}\n[policy]");
+    let (no_world, few_slots, typo) =
+        (groups("world = 0"), groups("world = 3\nslots = 2"), groups("slot = 2"));
+    let cases: [(&str, &str, &[&str]); 12] = [
         ("group_size = 4", "group_sise = 4", &["unknown field `group_sise`", "did you mean `group_size`"]),
         ("group_size = 4", "group_size = 5", &["batch.group_size = 5", "does not divide", "16"]),
         ("group_size = 4", "group_size = 0", &["batch.group_size = 0", "at least 1"]),
@@ -24,6 +27,9 @@ fn bad_configurations_are_refused_by_name() {
         ("steps = 6", "steps = \"six\"", &["steps", "invalid type"]),
         ("seed = 3", "seed = = 3", &["not a valid configuration"]),
         ("num_key_value_heads = 2", "num_key_value_heads = 3", &["num_key_value_heads", "3"]),
+        ("[policy]", &no_world, &["process_groups.world = 0", "1 to 64"]),
+        ("[policy]", &few_slots, &["process_groups.slots = 2", "give at least 3"]),
+        ("[policy]", &typo, &["unknown field `slot`", "did you mean `slots`?"]),
         ("/train.jsonl", "/nowhere.jsonl", &["cannot read", "nowhere.jsonl"]),
     ];
     for (from, to, expected) in cases {

@@ -6,52 +6,30 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use forebay::client::{Client, ConnectOptions, Objects};
-use forebay::server::Server;
 use forebay::store::*;
 use forebay::trainer::device::stand_in::{CopyWay, StandInBuffer, TraceEntry};
 use forebay::trainer::device::{Device, StandInDevice, StandInOptions};
 use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 
+use crate::support::World;
+
 const CHUNK: usize = OBJECT_CHUNK_BYTES as usize / 4;
 const SEEDS: u64 = 6;
 
-/// A store and its server.
-struct World {
-    dir: tempfile::TempDir,
-    store: Store,
-    _server: Server,
+/// The three ways to the same objects: in this process, through the server's memory, and sent.
+fn ways(world: &World) -> [(&'static str, Objects); 3] {
+    let connect = |options: ConnectOptions| Client::connect(&world.address(), &options).unwrap().objects();
+    [
+        ("embedded", world.embedded()),
+        ("neighbour", connect(ConnectOptions::default())),
+        ("sent", connect(ConnectOptions::default().neighbour(false))),
+    ]
 }
 
-impl World {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let objects = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
-        let store = Store::open(dir.path().join("store"), Options::default().objects(objects)).unwrap();
-        let server = Server::builder().grpc_socket(dir.path().join("grpc.sock"));
-        let server = server.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
-        World { dir, store, _server: server }
-    }
-
-    fn embedded(&self) -> Objects {
-        Client::embedded(self.store.clone()).objects()
-    }
-
-    /// The three ways to the same objects: in this process, through the server's memory, and sent.
-    fn ways(&self) -> [(&'static str, Objects); 3] {
-        let address = format!("unix://{}", self.dir.path().join("grpc.sock").display());
-        let connect = |options: ConnectOptions| Client::connect(&address, &options).unwrap().objects();
-        [
-            ("embedded", self.embedded()),
-            ("neighbour", connect(ConnectOptions::default())),
-            ("sent", connect(ConnectOptions::default().neighbour(false))),
-        ]
-    }
-
-    fn segments(&self) -> Vec<PathBuf> {
-        let list = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-        let files = list(self.dir.path().join("host")).flat_map(list);
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "segment")).collect()
-    }
+fn segments(world: &World) -> Vec<PathBuf> {
+    let list = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let files = list(world.dir.path().join("host")).flat_map(list);
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "segment")).collect()
 }
 
 fn device(seed: u64) -> StandInDevice {
@@ -110,7 +88,7 @@ fn what_left_one_device_is_on_another_bit_by_bit_whatever_the_way_and_the_length
     let world = World::new();
     let lengths =
         [(1, 63), (64, 65), (CHUNK - 1, CHUNK), (CHUNK + 1, 3), (4 * CHUNK + 7, CHUNK), (5 * CHUNK, 1)];
-    for (way, objects) in world.ways() {
+    for (way, objects) in ways(&world) {
         for (number, lengths) in lengths.into_iter().enumerate() {
             round(&objects, number as u64 % SEEDS, lengths, &format!("{way}.{number}"));
         }
@@ -179,7 +157,7 @@ impl Swap {
 #[test]
 fn an_exchange_sets_the_old_state_and_brings_the_new_one_whichever_is_longer() {
     let world = World::new();
-    for (way, objects) in world.ways() {
+    for (way, objects) in ways(&world) {
         for (seed, lengths) in
             [(4 * CHUNK + 3, 4 * CHUNK + 3), (2 * CHUNK, 5 * CHUNK), (5 * CHUNK, 7)].into_iter().enumerate()
         {
@@ -311,7 +289,7 @@ fn pieces_may_change_between_moves_and_tensors_may_be_empty() {
 /// Changes one byte of an object where it lies in the host tier.
 fn damage(world: &World, state: &[f32], at: usize) {
     let meant: Vec<u8> = state[at..at + 64].iter().flat_map(|value| value.to_le_bytes()).collect();
-    let done = world.segments().into_iter().find_map(|segment| {
+    let done = segments(world).into_iter().find_map(|segment| {
         let content = fs::read(&segment).unwrap();
         let place = content.windows(meant.len()).position(|window| window == meant)?;
         let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
@@ -325,7 +303,7 @@ fn damage(world: &World, state: &[f32], at: usize) {
 #[test]
 fn a_byte_that_changed_in_host_memory_never_reaches_the_device_unnoticed() {
     let world = World::new();
-    let (_, neighbour) = world.ways().into_iter().nth(1).unwrap();
+    let (_, neighbour) = ways(&world).into_iter().nth(1).unwrap();
     for objects in [world.embedded(), neighbour] {
         let mut swap = Swap::new(device(2), &objects, (4 * CHUNK, 4 * CHUNK));
         damage(&world, &swap.new, 2 * CHUNK + 500);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use forebay::ObjectStates;
 use forebay::client::{CellValue, Claim, Client, ConnectOptions, Plan, Step};
-use forebay::server::Server;
 use forebay::store::*;
 use forebay::trainer::process_group::{
     BatchOutcome, BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher,
@@ -15,6 +14,8 @@ use forebay::trainer::process_group::{
 use forebay::trainer::scheduler::{DeviceId, Placement};
 use forebay::trainer::states::{States, StatesError, Which as Asked};
 use forebay::trainer::{CpuDevice, ModelType, Policy as Model, PolicyConfig, Trainer, TrainerOptions, Unit};
+
+use crate::support::World;
 
 const SOCKET: &str = "FOREBAY_TEST_SOCKET";
 const GROUPS: usize = 6;
@@ -70,60 +71,38 @@ fn rank() {
     let _ = serve_local_rank(&states, &mut Small, &Observer::default());
 }
 
-/// A store with a step's rows, and its server.
-struct World {
-    dir: tempfile::TempDir,
-    store: Store,
-    _server: Server,
+fn states(world: &World) -> Arc<ObjectStates> {
+    Arc::new(ObjectStates::new(world.embedded()))
 }
 
-impl World {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let objects = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
-        let store = Store::open(dir.path().join("store"), Options::default().objects(objects)).unwrap();
-        let server = Server::builder().grpc_socket(dir.path().join("grpc.sock"));
-        let server = server.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
-        World { dir, store, _server: server }
-    }
+fn group(world: &World, ranks: usize) -> ProcessGroup {
+    let launcher = LocalLauncher::new(std::env::current_exe().unwrap(), world.dir.path().join("sockets"))
+        .unwrap()
+        .arguments(["--exact", "process_groups::rank", "--ignored"])
+        .variable(SOCKET, world.address());
+    let options = GroupOptions { world: ranks, ..GroupOptions::default() };
+    ProcessGroup::create("solver", options, Arc::new(launcher), states(world)).unwrap()
+}
 
-    fn address(&self) -> String {
-        format!("unix://{}", self.dir.path().join("grpc.sock").display())
+/// Writes the rows of a step: groups of answers, with advantages.
+fn fill(world: &World) -> ConsumerHandle {
+    let schema = Schema::new()
+        .data("prompt", DataType::list(Element::Int32))
+        .data("response", DataType::list(Element::Int32))
+        .data("advantage", DataType::Float32);
+    let table = world.store.create_table("solver", schema).unwrap();
+    let ready = Consumer::trainer(["solver"]).ready(["response", "advantage"]);
+    let train = world.store.create_consumer("train", ready.group(GroupBy::Input, MEMBERS as u32)).unwrap();
+    for (group, member) in (0..GROUPS).flat_map(|group| (0..MEMBERS).map(move |member| (group, member))) {
+        let row = NewRow::new(0, &format!("{group}_0_{member}")).unwrap();
+        let prompt: Vec<i32> = (0..3 + group as i32).map(|at| (at * 7 + group as i32) % 20).collect();
+        let response: Vec<i32> = (0..1 + member as i32).map(|at| (at * 3 + group as i32) % 20).collect();
+        let advantage = (group * 5 + member * 3) as f64 / 7.0 - 1.5;
+        let cells =
+            [("prompt", prompt.into()), ("response", response.into()), ("advantage", advantage.into())];
+        table.insert_row(row, cells).unwrap();
     }
-
-    fn states(&self) -> Arc<ObjectStates> {
-        Arc::new(ObjectStates::new(Client::embedded(self.store.clone()).objects()))
-    }
-
-    fn group(&self, world: usize) -> ProcessGroup {
-        let launcher = LocalLauncher::new(std::env::current_exe().unwrap(), self.dir.path().join("sockets"))
-            .unwrap()
-            .arguments(["--exact", "process_groups::rank", "--ignored"])
-            .variable(SOCKET, self.address());
-        let options = GroupOptions { world, ..GroupOptions::default() };
-        ProcessGroup::create("solver", options, Arc::new(launcher), self.states()).unwrap()
-    }
-
-    /// Writes the rows of a step: groups of answers, with advantages.
-    fn fill(&self) -> ConsumerHandle {
-        let schema = Schema::new()
-            .data("prompt", DataType::list(Element::Int32))
-            .data("response", DataType::list(Element::Int32))
-            .data("advantage", DataType::Float32);
-        let table = self.store.create_table("solver", schema).unwrap();
-        let ready = Consumer::trainer(["solver"]).ready(["response", "advantage"]);
-        let train = self.store.create_consumer("train", ready.group(GroupBy::Input, MEMBERS as u32)).unwrap();
-        for (group, member) in (0..GROUPS).flat_map(|group| (0..MEMBERS).map(move |member| (group, member))) {
-            let row = NewRow::new(0, &format!("{group}_0_{member}")).unwrap();
-            let prompt: Vec<i32> = (0..3 + group as i32).map(|at| (at * 7 + group as i32) % 20).collect();
-            let response: Vec<i32> = (0..1 + member as i32).map(|at| (at * 3 + group as i32) % 20).collect();
-            let advantage = (group * 5 + member * 3) as f64 / 7.0 - 1.5;
-            let cells =
-                [("prompt", prompt.into()), ("response", response.into()), ("advantage", advantage.into())];
-            table.insert_row(row, cells).unwrap();
-        }
-        train
-    }
+    train
 }
 
 fn tokens(cell: &CellValue) -> Vec<u32> {
@@ -221,11 +200,11 @@ fn next(step: &mut Step, train: &forebay::client::ConsumerHandle) -> Option<Clai
 fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
     for (world, suspends, kills) in [(1, true, false), (2, true, true), (1, false, true)] {
         let here = World::new();
-        here.fill();
+        fill(&here);
         let client = Client::embedded(here.store.clone());
         let consumer = client.consumer("train").unwrap();
         let mut step = client.begin_step(&Plan::new().rows("train", (GROUPS * MEMBERS) as u64)).unwrap();
-        let mut training = Training { group: here.group(world), starts: 0, held: Vec::new() };
+        let mut training = Training { group: group(&here, world), starts: 0, held: Vec::new() };
         let (mut calls, mut killed) = (0, false);
         while let Some(claim) = next(&mut step, &consumer) {
             if kills && !killed && calls == 3 {
@@ -252,7 +231,7 @@ fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
         assert_eq!(committed.rows, (GROUPS * MEMBERS) as u64);
         training.group.settle().unwrap();
         training.suspend();
-        let state = here.states().read("solver", Asked::Latest, "trainer").unwrap();
+        let state = states(&here).read("solver", Asked::Latest, "trainer").unwrap();
         let kept =
             Trainer::restore(&CpuDevice::inline(), &config(), TrainerOptions::default(), &state).unwrap();
         assert_eq!(kept.weights_sha256(), undisturbed(), "world {world}, suspends {suspends}, kills {kills}");
@@ -262,7 +241,7 @@ fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
 /// The weights of one trainer in this process that takes all rows at once.
 fn undisturbed() -> String {
     let here = World::new();
-    here.fill();
+    fill(&here);
     let client = Client::embedded(here.store.clone());
     let consumer = client.consumer("train").unwrap();
     let mut step = client.begin_step(&Plan::new().rows("train", (GROUPS * MEMBERS) as u64)).unwrap();
@@ -284,7 +263,7 @@ fn undisturbed() -> String {
 fn states_among_objects_hold_what_is_asked_of_states() {
     let here = World::new();
     let neighbour = Client::connect(&here.address(), &ConnectOptions::default()).unwrap();
-    let (states, other) = (here.states(), ObjectStates::new(neighbour.objects()).spills(true));
+    let (states, other) = (states(&here), ObjectStates::new(neighbour.objects()).spills(true));
     assert!(states.find("solver", Asked::Latest).unwrap().is_none());
     let parts =
         [states.stage("solver", "trainer", b"one").unwrap(), other.stage("solver", "cache", b"").unwrap()];
@@ -312,6 +291,16 @@ fn states_among_objects_hold_what_is_asked_of_states() {
     }
     let missing = states.read("solver", Asked::Exact(9), "cache").unwrap_err();
     assert!(matches!(missing, StatesError::Missing { .. }), "{missing}");
+    // Of a key that is forgotten nothing is left; others stay.
+    let kept = states.stage("kept", "trainer", b"kept").unwrap();
+    states.commit("kept", 0, &[kept]).unwrap();
+    states.stage("solver", "cache", b"nobody").unwrap();
+    other.forget("solver").unwrap();
+    assert!(states.find("solver", Asked::Latest).unwrap().is_none());
+    assert_eq!(states.read("kept", Asked::Latest, "trainer").unwrap(), b"kept");
+    states.forget("kept").unwrap();
+    states.forget("kept").unwrap();
+    assert!(here.embedded().list().unwrap().is_empty());
     // Of two who expect the same, one commits.
     let race = |states: &ObjectStates| {
         let part = states.stage("race", "trainer", b"mine").unwrap();

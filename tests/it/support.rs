@@ -5,6 +5,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use forebay::client::{Client, Objects};
+use forebay::server::Server;
+use forebay::store::{HostFolder, ObjectOptions, Options, Store};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -33,6 +36,11 @@ impl Scratch {
 
     /// The small configuration with some of its text replaced, next to the data it names.
     pub(crate) fn config(&self, replace: &[(&str, &str)]) -> String {
+        self.config_named("config", replace)
+    }
+
+    /// The same in a file of that name.
+    pub(crate) fn config_named(&self, name: &str, replace: &[(&str, &str)]) -> String {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
         let mut text = std::fs::read_to_string(small_config()).unwrap();
         text = text.replace("../../data", data.to_str().unwrap());
@@ -40,7 +48,7 @@ impl Scratch {
             assert!(text.contains(from), "{from:?} is not in the configuration");
             text = text.replace(from, to);
         }
-        let path = self.path("config.toml");
+        let path = self.path(&format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();
         path
     }
@@ -48,8 +56,12 @@ impl Scratch {
 
 /// Runs the small job in `dir` and gives its JSON.
 pub(crate) fn run_small(dir: &str, more: &[&str]) -> Value {
-    let config = small_config();
-    let base = ["run", config.to_str().unwrap(), "--dir", dir, "--json", "--quiet"];
+    run_config(small_config().to_str().unwrap(), dir, more)
+}
+
+/// Runs a job in `dir` and gives its JSON.
+pub(crate) fn run_config(config: &str, dir: &str, more: &[&str]) -> Value {
+    let base = ["run", config, "--dir", dir, "--json", "--quiet"];
     let output = forebay(&[&base, more].concat()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     last_json(&output)
@@ -57,9 +69,19 @@ pub(crate) fn run_small(dir: &str, more: &[&str]) -> Value {
 
 /// Starts the small job in `dir`.
 pub(crate) fn start_small(dir: &str, more: &[&str]) -> Child {
-    let config = small_config();
-    let base = ["run", config.to_str().unwrap(), "--dir", dir, "--quiet"];
-    forebay(&[&base, more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    start_config(small_config().to_str().unwrap(), dir, more)
+}
+
+/// Starts a job in `dir`, which says how it went when it was asked for its output.
+pub(crate) fn start_config(config: &str, dir: &str, more: &[&str]) -> Child {
+    let base = ["run", config, "--dir", dir, "--json", "--quiet"];
+    forebay(&[&base, more].concat()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// How many bytes of log a run has written.
+pub(crate) fn log_bytes(dir: &str) -> u64 {
+    let files = std::fs::read_dir(Path::new(dir).join("log")).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 pub(crate) fn last_json(output: &Output) -> Value {
@@ -82,6 +104,34 @@ pub(crate) fn sql(dir: &str, statement: &str) -> Vec<Value> {
     let output = forebay(&["sql", "--dir", dir, "--format", "json", statement]).output().unwrap();
     assert!(output.status.success(), "{statement}: {}", stderr(&output));
     serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+}
+
+/// A store of this process and its server at a socket; gone with the test.
+pub(crate) struct World {
+    pub(crate) dir: TempDir,
+    pub(crate) store: Store,
+    _server: Server,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
+        let store = Store::open(dir.path().join("store"), Options::default().objects(objects)).unwrap();
+        let server = Server::builder().grpc_socket(dir.path().join("grpc.sock"));
+        let server = server.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+        World { dir, store, _server: server }
+    }
+
+    /// Where clients find the server.
+    pub(crate) fn address(&self) -> String {
+        format!("unix://{}", self.dir.path().join("grpc.sock").display())
+    }
+
+    /// The objects, from this process.
+    pub(crate) fn embedded(&self) -> Objects {
+        Client::embedded(self.store.clone()).objects()
+    }
 }
 
 /// A process that serves a store; gone with the test.

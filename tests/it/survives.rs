@@ -1,14 +1,8 @@
 //! A run that is killed goes on as if nothing had happened.
 
-use std::path::Path;
-
-use crate::support::{Scratch, forebay, run_small, small_config, sql, start_small, stderr, weights};
-
-/// How many bytes of log a run has written.
-fn log_bytes(dir: &str) -> u64 {
-    let files = std::fs::read_dir(Path::new(dir).join("log")).into_iter().flatten().flatten();
-    files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
-}
+use crate::support::{
+    Scratch, forebay, log_bytes, run_small, small_config, sql, start_small, stderr, weights,
+};
 
 /// Kills a run once its log has grown by `bytes`; false when it had ended before.
 fn kill_after(dir: &str, arguments: &[&str], bytes: u64) -> bool {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{PolicyReport, SampleReport, Summary};
+use super::groups::milliseconds;
+use super::{GroupReport, PolicyReport, SampleReport, Summary};
 use crate::run::Overlap;
 
 #[derive(Serialize)]
@@ -14,6 +15,8 @@ pub(super) struct SummaryJson<'a> {
     policies: Vec<PolicyJson<'a>>,
     samples: SamplesJson<'a>,
     overlap: OverlapJson,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    process_groups: Vec<GroupJson<'a>>,
     store: String,
 }
 
@@ -27,6 +30,22 @@ struct PolicyJson<'a> {
     held_out_last_greedy: f64,
     families: BTreeMap<&'a str, FamilyJson>,
     weights_sha256: &'a str,
+}
+
+#[derive(Serialize)]
+struct GroupJson<'a> {
+    agent: &'a str,
+    world: usize,
+    resumes: u64,
+    resume_ms: f64,
+    resume_ms_longest: f64,
+    suspends: u64,
+    suspend_ms: f64,
+    suspend_ms_longest: f64,
+    lost_ranks: u64,
+    failed_starts: u64,
+    found_accumulated: u64,
+    found_applied: u64,
 }
 
 #[derive(Serialize)]
@@ -63,6 +82,7 @@ impl<'a> From<&'a Summary> for SummaryJson<'a> {
                 training_s: round(training_s),
                 training_during_rollout_s: round(training_during_rollout_s),
             },
+            process_groups: summary.process_groups.iter().map(GroupJson::from).collect(),
             store: summary.store.display().to_string(),
         }
     }
@@ -84,6 +104,27 @@ impl<'a> From<&'a PolicyReport> for PolicyJson<'a> {
             held_out_last_greedy: round(policy.last.greedy),
             families: families.collect(),
             weights_sha256: &policy.weights_sha256,
+        }
+    }
+}
+
+impl<'a> From<&'a GroupReport> for GroupJson<'a> {
+    fn from(group: &'a GroupReport) -> Self {
+        let GroupReport { agent, world, counts, found } = group;
+        let (resumes, suspends) = (counts.starts, counts.suspends);
+        GroupJson {
+            agent,
+            world: *world,
+            resumes: resumes.times,
+            resume_ms: round(milliseconds(resumes.mean())),
+            resume_ms_longest: round(milliseconds(resumes.longest)),
+            suspends: suspends.times,
+            suspend_ms: round(milliseconds(suspends.mean())),
+            suspend_ms_longest: round(milliseconds(suspends.longest)),
+            lost_ranks: counts.lost_ranks,
+            failed_starts: counts.failed_starts,
+            found_accumulated: found.accumulated,
+            found_applied: found.applied,
         }
     }
 }

@@ -1,11 +1,14 @@
 //! What a run tells at its end: for people, and as one JSON object.
 
+mod groups;
 mod json;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use comfy_table::{Table, presets};
+
+pub use groups::{Found, GroupReport};
 
 use super::overlap::Overlap;
 use crate::reasoning::evaluation::Accuracy;
@@ -51,6 +54,8 @@ pub struct Summary {
     pub samples: SampleReport,
     /// How much of training ran during rollouts, in this life of the run.
     pub overlap: Overlap,
+    /// Every agent's process group; none where trainers are in the run's process.
+    pub process_groups: Vec<GroupReport>,
     /// Where the store lies.
     pub store: PathBuf,
 }
@@ -73,11 +78,13 @@ impl Summary {
                 .join(", "),
         };
         let dir = self.store.display();
+        let groups: String =
+            self.process_groups.iter().map(|group| format!("{}\n", group.to_text())).collect();
         format!(
             "{}\n\
              samples   {written} written, {consumed} consumed, excluded: {reasons}, {open} still open\n\
              overlap   {:.1} s of training, {:.0} % of it while rollouts of the same step were running\n\
-             store     {dir}\n\n\
+             {groups}store     {dir}\n\n\
              Look inside:\n{}",
             self.accuracy_table(),
             self.overlap.training_s,

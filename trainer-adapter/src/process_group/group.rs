@@ -1,4 +1,5 @@
-//! A group, its beginning and its end; its start is in `starting.rs`, work in `work.rs`, setting its state in `setting.rs`.
+//! A group, its beginning and its end; its start is in `starting.rs`, work in `work.rs`, setting its state in `setting.rs`,
+//! a state that comes from elsewhere in `beginning.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use super::batch::ClaimId;
 use super::boundary::{Boundary, Observer};
+use super::counts::GroupCounts;
 use super::error::GroupError;
 use super::launcher::{Launcher, RankExit};
 use super::ledger::Ledger;
@@ -59,6 +61,9 @@ pub struct ProcessGroup {
     pub(super) kept: Ledger,
     /// What is in the ranks, where there are any.
     pub(super) current: Ledger,
+    /// Of the next update, if it was said.
+    pub(super) learning_rate: Option<f64>,
+    pub(super) counts: GroupCounts,
 }
 
 impl fmt::Debug for ProcessGroup {
@@ -92,7 +97,7 @@ impl ProcessGroup {
             let reason = "has to be at least 1".to_owned();
             return Err(GroupError::Config { agent, field: "world", reason });
         }
-        let (kept, current) = Default::default();
+        let (kept, current, counts) = Default::default();
         let mut group = Self {
             agent,
             options,
@@ -106,6 +111,8 @@ impl ProcessGroup {
             policy_version: 0,
             kept,
             current,
+            learning_rate: None,
+            counts,
         };
         if let Some(version) = group.newest()? {
             group.kept = group.read_ledger(&version)?;
@@ -182,6 +189,11 @@ impl ProcessGroup {
     /// The claims whose gradient is in the ranks if it is active, and in its newest state otherwise.
     pub fn ledger(&self) -> &Ledger {
         if self.life.has_processes() { &self.current } else { &self.kept }
+    }
+
+    /// What it has been through since it was created.
+    pub fn counts(&self) -> GroupCounts {
+        self.counts
     }
 
     pub(super) fn expect(&self, life: Life, call: &'static str) -> Result<(), GroupError> {

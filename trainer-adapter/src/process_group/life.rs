@@ -12,7 +12,7 @@ use std::fmt;
 ///                         └──────────────────────────── resume ─────────────────────────────┘
 /// ```
 ///
-/// A start that fails leads back to where it began; `destroy` leads from anywhere to `Destroyed`.
+/// A start that fails leads back to where it began; `begin_from` leads from `Absent` to `Suspended`; `destroy` from anywhere to `Destroyed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Life {
     /// No state was ever set, no process is there.
@@ -39,6 +39,7 @@ impl Life {
         matches!(
             (self, next),
             (Self::Absent | Self::Suspended, Self::Starting)
+                | (Self::Absent, Self::Suspended)
                 | (Self::Starting, Self::Active | Self::Absent | Self::Suspended)
                 | (Self::Active, Self::Suspending)
                 // Absent: it was lost before its first state was set.
@@ -75,6 +76,7 @@ mod tests {
         use Life::{Absent, Active, Destroyed, Starting, Suspended, Suspending};
         let drawn = [
             (Absent, Starting),
+            (Absent, Suspended),
             (Starting, Active),
             (Starting, Absent),
             (Starting, Suspended),

@@ -5,7 +5,7 @@
 //! | 0 | | hello: protocol, rank, process; unasked, first |
 //! | 1 | load: key, version, parts | loaded: policy version, claims, times |
 //! | 2 | accumulate: a micro-batch | accumulated: rows, tokens, times |
-//! | 3 | apply | applied: the step's report |
+//! | 3 | apply: the learning rate, if it is another than the trainer's | applied: the step's report |
 //! | 4 | stage: whether the trainer too, name of the cache's part | staged: policy version, claims, parts |
 //! | 5 | end | none: the process ends |
 //! | | anything | 31 refused: the reason, and whether the cache was lost |
@@ -21,7 +21,7 @@ use crate::trainer::StepReport;
 const PROTOCOL: [u8; 4] = *b"FBPG";
 
 /// What hello says; a rank of another version is refused.
-pub(super) const PROTOCOL_VERSION: u64 = 2;
+pub(super) const PROTOCOL_VERSION: u64 = 3;
 
 /// The longest message. A micro-batch is tokens and a few numbers each; gradients and weights never go this way.
 pub(super) const MESSAGE_BYTES_MAX: u64 = 1 << 30;
@@ -39,8 +39,8 @@ pub(super) enum Command {
     },
     /// Train on a micro-batch.
     Accumulate(MicroBatch),
-    /// Make the update, together with all ranks.
-    Apply,
+    /// Make the update, together with all ranks, at this learning rate or at that of the trainer.
+    Apply { learning_rate: Option<f64> },
     /// Stage what has changed.
     Stage { trainer: bool, cache: String },
     /// End the process.
@@ -83,7 +83,10 @@ impl Command {
                 batch.put(&mut to);
                 2
             }
-            Self::Apply => 3,
+            Self::Apply { learning_rate } => {
+                to.optional(*learning_rate, |to, rate| to.word(rate.to_bits()));
+                3
+            }
             Self::Stage { trainer, cache } => {
                 to.word(u64::from(*trainer));
                 to.text(cache);
@@ -100,7 +103,7 @@ impl Command {
         let command = match kind {
             1 => Self::Load { key: from.text()?, version: from.word()?, caches: from.list(Decoder::text)? },
             2 => Self::Accumulate(MicroBatch::get(&mut from)?),
-            3 => Self::Apply,
+            3 => Self::Apply { learning_rate: from.optional(|from| from.word().map(f64::from_bits))? },
             4 => Self::Stage { trainer: from.word()? != 0, cache: from.text()? },
             5 => Self::End,
             _ => return Err(invalid(&format!("{kind} is no command"))),

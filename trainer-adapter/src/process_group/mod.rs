@@ -25,7 +25,9 @@
 //! calls [`serve_local_rank`].
 
 mod batch;
+mod beginning;
 mod boundary;
+mod counts;
 mod draft;
 mod error;
 mod fleet;
@@ -44,6 +46,7 @@ mod work;
 
 pub use batch::{BatchRow, BatchUnit, ClaimId, MicroBatch};
 pub use boundary::{Boundary, Observer};
+pub use counts::{GroupCounts, Spent};
 pub use error::GroupError;
 pub use fleet::{Fleet, FleetMember, Next};
 pub use group::{GroupOptions, ProcessGroup};

@@ -60,8 +60,10 @@ impl ProcessGroup {
         let outcome = self.set(Vec::new());
         let (set, began) = (began.elapsed(), Instant::now());
         let exits = self.leave();
+        let end = began.elapsed();
+        self.counts.suspends.add(set + end);
         self.conclude(outcome, &BTreeSet::new(), &exits)?;
-        Ok(SuspendReport { version: self.version, exits, set, end: began.elapsed() })
+        Ok(SuspendReport { version: self.version, exits, set, end })
     }
 
     /// Sets the state and stays active: nothing that was accumulated or applied until now is lost any more. Gives the version.
@@ -123,6 +125,7 @@ impl ProcessGroup {
                 return Err(GroupError::Unknown { agent, version, claims: lost, source });
             }
         };
+        self.counts.lost_ranks += faults.len() as u64;
         let Some(Fault { rank, reason }) = faults.into_iter().next() else { return Ok(()) };
         let exit = exits.iter().find(|exit| exit.rank == rank).copied();
         Err(GroupError::RankLost { agent, rank, reason, exit, lost })

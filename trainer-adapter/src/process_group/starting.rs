@@ -43,6 +43,7 @@ impl ProcessGroup {
         self.go(Life::Starting);
         self.observer.reached(Boundary::Placed);
         self.try_start(placement, version.as_ref()).map_err(|fault| {
+            self.counts.failed_starts += 1;
             let failed = self.members.iter_mut().find(|member| member.rank == fault.rank);
             let exit = failed.map(Member::kill);
             self.end_all(true);
@@ -82,6 +83,7 @@ impl ProcessGroup {
             copy_us: times().map(|times| times.copy_us).max().unwrap_or(0),
         };
         let (pids, load, version) = (self.pids(), began.elapsed(), self.version);
+        self.counts.starts.add(spawn + load);
         Ok(StartReport { pids, spawn, load, slowest, version, policy_version })
     }
 

@@ -92,8 +92,8 @@ impl ProcessGroup {
     pub fn apply(&mut self) -> Result<UpdateReport, GroupError> {
         self.expect(Life::Active, "apply")?;
         let limit = self.options.command_limit;
-        let answers =
-            side_by_side(&mut self.members, |_, member| (member.rank, member.ask(&Command::Apply, limit)));
+        let apply = Command::Apply { learning_rate: self.learning_rate };
+        let answers = side_by_side(&mut self.members, |_, member| (member.rank, member.ask(&apply, limit)));
         let mut answered = Answered::of(answers);
         let first = answered.updates.first().map(|(_, update)| update.clone());
         match first {
@@ -107,6 +107,20 @@ impl ProcessGroup {
         let update = first.ok_or_else(|| self.life_error("apply"))?;
         self.applied(update.step.version);
         Ok(update)
+    }
+
+    /// Changes the learning rate from the next update on (a schedule). It is no part of the state: whoever resumes the group elsewhere
+    /// says it again. Until it is said, it is what the ranks' [`super::Recipe`] gave their trainers.
+    ///
+    /// # Errors
+    /// [`GroupError::Config`] if it is not 0 or more.
+    pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<(), GroupError> {
+        if !(learning_rate.is_finite() && learning_rate >= 0.0) {
+            let reason = format!("{learning_rate} has to be 0 or more");
+            return Err(GroupError::Config { agent: self.agent.clone(), field: "learning_rate", reason });
+        }
+        self.learning_rate = Some(learning_rate);
+        Ok(())
     }
 
     /// Says that the claims whose gradient is in the weights of the newest version are written down as consumed: the state need not name

@@ -58,6 +58,7 @@ fn of_a_lost_rank_only_its_own_work_is_lost() {
             let error = group.accumulate(&all[2..]).unwrap_err();
             let GroupError::RankLost { rank, exit, lost, .. } = &error else { panic!("{name}: {error}") };
             assert_eq!((*rank, exit.unwrap().signal), (dead, Some(9)), "{name}");
+            assert_eq!(group.counts().lost_ranks, 1, "{name}");
             assert_eq!((group.life(), group.pids().len()), (Life::Suspended, 0), "{name}");
             // One micro-batch a rank: what was saved is kept, also that of the dead one.
             let lost: BTreeSet<ClaimId> = lost.iter().cloned().collect();

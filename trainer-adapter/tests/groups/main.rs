@@ -4,6 +4,7 @@
 #[path = "../suite/common/mod.rs"]
 mod common;
 
+mod beginning;
 mod budget;
 mod commits;
 mod fleet;

@@ -25,7 +25,8 @@ fn commands() -> Vec<Command> {
         load(0),
         load(3),
         Command::Accumulate(batch()),
-        Command::Apply,
+        Command::Apply { learning_rate: None },
+        Command::Apply { learning_rate: Some(3e-4) },
         Command::Stage { trainer: true, cache: "cache.2.0".into() },
         Command::End,
     ]

@@ -132,7 +132,7 @@ impl<R: Recipe> Server<'_, R> {
         let done = match command {
             Command::Load { key, version, caches } => self.load(key, version, &caches),
             Command::Accumulate(batch) => self.accumulate(&batch),
-            Command::Apply => return self.apply(),
+            Command::Apply { learning_rate } => return self.apply(learning_rate),
             Command::Stage { trainer, cache } => self.stage(trainer, &cache),
             Command::End => Err("the end has no answer".into()),
         };
@@ -172,10 +172,10 @@ impl<R: Recipe> Server<'_, R> {
         Ok(Answer::Accumulated { rows, tokens, compute_us: microseconds(start) })
     }
 
-    fn apply(&mut self) -> std::io::Result<Answer> {
+    fn apply(&mut self, learning_rate: Option<f64>) -> std::io::Result<Answer> {
         let observer = self.observer;
         observer.reached(Boundary::ApplyReceived);
-        let loaded = match self.exchange() {
+        let loaded = match self.exchange(learning_rate) {
             Ok(loaded) => loaded,
             Err(error) => return Ok(refused(error.as_ref(), false)),
         };
@@ -198,8 +198,9 @@ impl<R: Recipe> Server<'_, R> {
     }
 
     /// Gives every rank the units of all; where that fails, each has its own as before.
-    fn exchange(&mut self) -> Result<&mut Loaded<R::Device>, RecipeError> {
+    fn exchange(&mut self, learning_rate: Option<f64>) -> Result<&mut Loaded<R::Device>, RecipeError> {
         let loaded = ready(&mut self.loaded)?;
+        learning_rate.map_or(Ok(()), |rate| loaded.trainer.set_learning_rate(rate))?;
         self.peers.links()?.exchange(&mut loaded.trainer)?;
         Ok(loaded)
     }
