@@ -143,7 +143,8 @@ impl Handle {
                 std::process::id()
             )));
         }
-        match &*self.open.read() {
+        // Whoever watches a call may ask the store something while another thread waits to close it.
+        match &*self.open.read_recursive() {
             Some(open) => call(open),
             None => Err(self.closed()),
         }

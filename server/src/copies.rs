@@ -10,9 +10,9 @@ use forebay_store::Kind;
 
 use crate::error::{Error, Result};
 
-/// The directory beneath which copies go; none where there is none.
+/// The directory beneath which copies go, if there is one, and that of the store, where none goes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Copies(Option<PathBuf>);
+pub(crate) struct Copies(Option<(PathBuf, Option<PathBuf>)>);
 
 impl Copies {
     /// Beneath that directory, which has to be there and outside of the store.
@@ -23,16 +23,17 @@ impl Copies {
         if !there.is_dir() {
             return Err(cannot(std::io::ErrorKind::NotADirectory.into()));
         }
-        if store.canonicalize().is_ok_and(|store| there.starts_with(store)) {
+        let store = store.canonicalize().ok();
+        if store.as_ref().is_some_and(|store| there.starts_with(store)) {
             let inside = std::io::Error::other("it lies in the store itself");
             return Err(cannot(inside));
         }
-        Ok(Copies(Some(there)))
+        Ok(Copies(Some((there, store))))
     }
 
     /// Where a copy goes that a client asks for.
     pub(crate) fn place(&self, asked: &str) -> Result<PathBuf, Refusal> {
-        let Some(folder) = &self.0 else {
+        let Some((folder, store)) = &self.0 else {
             let message = "this server copies its store to nowhere; its operator allows it with `forebay serve --backup-dir`, or \
                            runs `forebay backup` where the store lies";
             return Err(Refusal::new(Kind::State, "NoBackupFolder", message));
@@ -63,6 +64,9 @@ impl Copies {
         }
         if asked.contains('\0') || place == *folder {
             return Err(outside("names nothing in it"));
+        }
+        if store.as_ref().is_some_and(|store| place.starts_with(store)) {
+            return Err(outside("lies in the store itself"));
         }
         Ok(place)
     }
@@ -113,6 +117,11 @@ mod tests {
             assert_eq!((refused.kind(), refused.cause()), (Kind::Input, "OutsideBackupFolder"), "{asked:?}");
             assert!(refused.to_string().contains("copies"), "{refused}");
         }
+        let around = Copies::beneath(Some(&root), &store).unwrap();
+        for asked in ["store", "store/objects", store.to_str().unwrap()] {
+            assert_eq!(around.place(asked).unwrap_err().cause(), "OutsideBackupFolder", "{asked:?}");
+        }
+        assert_eq!(around.place("copies/1").unwrap(), folder.join("1"));
         let none = Copies::default().place("one").unwrap_err();
         assert_eq!((none.kind(), none.cause()), (Kind::State, "NoBackupFolder"));
         std::fs::write(root.join("file"), "").unwrap();

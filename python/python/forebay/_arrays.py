@@ -80,9 +80,14 @@ def _from_arrow(values: Any) -> Any:
     array = values if isinstance(values, pa.Array) else pa.array(values)
     types = pa.types
     if types.is_list(array.type) or types.is_large_list(array.type):
-        numbers, ends = array.values.to_numpy(zero_copy_only=False), array.offsets.to_pylist()
-        there = array.is_valid().to_pylist()
-        return [numbers[a:b] if valid else None for a, b, valid in zip(ends, ends[1:], there)]
+        inner = array.flatten()  # of the rows of this slice that are there, and no others
+        if inner.null_count:
+            raise InputError(f"a list of {array.type.value_type} has an element that is null; a list is null as a whole or not at all")
+        numbers, lists, start = inner.to_numpy(zero_copy_only=False), [], 0
+        for length in array.value_lengths().to_pylist():
+            lists.append(None if length is None else numbers[start : start + length])
+            start += length or 0
+        return lists
     if array.null_count == 0 and (types.is_integer(array.type) or types.is_floating(array.type)):
         return array.to_numpy(zero_copy_only=False)
     return array.to_pylist()

@@ -10,12 +10,12 @@ use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, from_error};
 use forebay_client::{AdminCalls, Error};
 use forebay_store::{VerifyProgress, VerifyReport, VerifyStage};
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tonic::{Request, Status};
 
 use super::call::{ADMIN, Call, Reply, Service, blocking};
-use super::streams::{self, Answers};
+use super::streams::{self, ALIVE_EVERY, Answers};
 
 /// How many events of a check may wait for its client.
 const EVENTS_AHEAD: usize = 16;
@@ -129,13 +129,31 @@ impl Protocol for AdminService {
                 }
             }
         });
-        let told = stream::unfold(told, |mut told| async move { Some((told.recv().await?, told)) });
-        let events = told.map(|event| event.map(|event| VerifyEvent { event: Some(event) }));
+        let events = alive(told).map(|event| event.map(|event| VerifyEvent { event: Some(event) }));
         self.0.answer(events.boxed())
     }
 }
 
 type Told = Result<Event, Status>;
+
+/// What a check says, and again how far it is where it says nothing for a while: a client takes a server for gone that is silent.
+fn alive(told: mpsc::Receiver<Told>) -> impl Stream<Item = Told> + Send {
+    let begun =
+        wire::from_progress(VerifyProgress { stage: VerifyStage::Checkpoint, done_bytes: 0, total_bytes: 0 });
+    stream::unfold((told, Event::Progress(begun)), |(mut told, far)| async move {
+        match tokio::time::timeout(ALIVE_EVERY, told.recv()).await {
+            Err(_) => Some((Ok(far.clone()), (told, far))),
+            Ok(said) => {
+                let said = said?;
+                let far = match &said {
+                    Ok(Event::Progress(progress)) => Event::Progress(progress.clone()),
+                    _ => far,
+                };
+                Some((said, (told, far)))
+            }
+        }
+    })
+}
 
 /// Says how far a check is, where somebody is there; else the check is over.
 fn told_to(tell: &mpsc::Sender<Told>, pace: &mut Pace, progress: VerifyProgress) -> ControlFlow<()> {

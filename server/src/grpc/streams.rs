@@ -21,7 +21,7 @@ use crate::queries::Query;
 pub(super) type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
 /// How often a client hears that the server is there.
-const ALIVE_EVERY: Duration = Duration::from_secs(5);
+pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// The pieces of a stream that is there.
 pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {

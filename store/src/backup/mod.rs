@@ -11,6 +11,7 @@ mod progress;
 mod report;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +105,8 @@ impl Shared {
         if options.set_objects {
             self.copy_set_objects(to, &mut report, copying)?;
         }
+        let claim = to.join(CLAIM);
+        disk.remove(&claim).map_err(|e| Cause::io("remove", &claim, e))?;
         sync_directories(disk, to)?;
         copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None, copying)?;
         disk.sync_directory(to).map_err(|e| Cause::io("sync", to, e))?;
@@ -264,11 +267,32 @@ fn bytes_of(disk: &dyn Disk, path: &Path) -> u64 {
     disk.open(path).and_then(|file| file.length()).unwrap_or(0)
 }
 
-/// Makes the folders of a copy in a directory that is empty or not there, or has but empty folders of one that was given up.
+/// What is in a directory while a copy is made there: whoever makes that file has the directory to himself.
+const CLAIM: &str = "COPYING";
+
+/// Takes a directory for a copy, which is empty or not there, or has but empty folders of one that was given up, and makes its
+/// folders.
 fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
     let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
     create(to)?;
-    let there = disk.list(to).map_err(|e| Cause::io("list", to, e))?;
+    let claim = to.join(CLAIM);
+    if let Err(error) = disk.create(&claim) {
+        return Err(match error.kind() {
+            io::ErrorKind::AlreadyExists => Cause::DirectoryTaken { path: to.to_owned() }.into(),
+            _ => Cause::io("create", &claim, error).into(),
+        });
+    }
+    let begun = begin_claimed(disk, to);
+    if begun.is_err() {
+        remove(disk, &claim);
+    }
+    begun
+}
+
+fn begin_claimed(disk: &dyn Disk, to: &Path) -> Result<()> {
+    let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
+    let mut there = disk.list(to).map_err(|e| Cause::io("list", to, e))?;
+    there.retain(|path| *path != to.join(CLAIM));
     let is_of_ours = |path: &PathBuf| {
         let is_folder = path.file_name().is_some_and(|name| FOLDERS.iter().any(|folder| name == *folder));
         is_folder && files_in(disk, path).is_ok_and(|files| files.is_empty())
@@ -284,12 +308,16 @@ fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
 
 /// Removes what was copied of a copy that comes to nothing, but for its folders.
 fn give_up(disk: &dyn Disk, to: &Path) {
-    let mut made = vec![to.join("FOREBAY"), to.join("MANIFEST")]; // the identity first: what is left is no store
+    // The identity first, so that what is left is no store; the claim last, so that nobody else begins meanwhile.
+    let mut made = vec![to.join("FOREBAY"), to.join("MANIFEST"), to.join("MANIFEST.tmp")];
     made.extend(FOLDERS.iter().flat_map(|folder| files_in(disk, &to.join(folder)).unwrap_or_default()));
-    for path in made.into_iter().filter(|path| disk.exists(path)) {
-        if let Err(error) = disk.remove(&path) {
-            tracing::warn!(%error, path = %path.display(), "a part of a copy that was given up is left");
-        }
+    made.push(to.join(CLAIM));
+    made.iter().filter(|path| disk.exists(path)).for_each(|path| remove(disk, path));
+}
+
+fn remove(disk: &dyn Disk, path: &Path) {
+    if let Err(error) = disk.remove(path) {
+        tracing::warn!(%error, path = %path.display(), "a part of a copy that was given up is left");
     }
 }
 

@@ -124,7 +124,7 @@ impl TableSnapshot {
             match column {
                 Column::Status(index) => marks.finals |= 1 << index,
                 Column::Meta(index) if is_number(META_COLUMNS[index]) => {
-                    marks.metas.push(META_COLUMNS[index])
+                    marks.metas.push(META_COLUMNS[index]);
                 }
                 Column::Number(index) if has_numbers(META_COLUMNS[index], self.group_by) => {
                     marks.metas.push(META_COLUMNS[index]);
@@ -143,9 +143,10 @@ fn is_number(name: &str) -> bool {
 
 impl Marks {
     fn lanes(&self, source: &Source<'_>, chunk: &Chunk, run: &[u32]) -> Vec<Lane> {
-        let finals = (self.finals != 0)
-            .then(|| Lane::Each(source.statuses(run, |status| status.finals & self.finals)))
-            .unwrap_or(Lane::Same(0));
+        let finals = match self.finals {
+            0 => Lane::Same(0),
+            wanted => Lane::Each(source.statuses(run, |status| status.finals & wanted)),
+        };
         let metas = self.metas.iter().map(|name| {
             same(name, chunk).map_or_else(|| Lane::Each(numbers_of(name, source, run)), Lane::Same)
         });

@@ -1,5 +1,6 @@
 //! A look at a few rows of a table, which claims none of them.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use arrow_array::RecordBatch;
@@ -8,6 +9,8 @@ use super::columns::ColumnSet;
 use super::gather::gather;
 use super::{Snapshot, TableSnapshot};
 use crate::error::{Cause, Result};
+use crate::extent::View;
+use crate::log::record::StoredValue;
 use crate::origin::EXTERNAL_VERSION;
 use crate::state::unknown;
 use crate::store::Store;
@@ -15,6 +18,8 @@ use crate::table::{CHUNK_ROWS, Chunk, Progress};
 
 /// How many rows one look shows at most.
 const ROWS_MOST: usize = 1000;
+/// With how many bytes of values a look is over, whichever columns it shows: one row is always shown.
+const VALUE_BYTES_MOST: usize = 16 << 20;
 
 /// Which rows a look shows, and what of them. Default: the ten that came first, with every column that is not
 /// [lazy](crate::Schema::lazy).
@@ -23,7 +28,7 @@ const ROWS_MOST: usize = 1000;
 pub struct Peek {
     /// The columns, by name; none for all that are not lazy.
     pub columns: Option<Vec<String>>,
-    /// How many rows at most: 1 to 1000. For more there is SQL.
+    /// How many rows at most: 1 to 1000, and fewer where their values have more than 16 MiB. For more there is SQL.
     pub rows_max: usize,
     /// The rows that came last, the last one first, instead of those that came first.
     pub newest: bool,
@@ -107,6 +112,10 @@ impl Store {
             );
             return Err(Cause::Argument { what: "rows_max", reason }.into());
         }
+        if let Some(column) = peek.columns.as_deref().and_then(repeated) {
+            let reason = format!("{column:?} is named twice");
+            return Err(Cause::Argument { what: "columns", reason }.into());
+        }
         self.0.check_process()?;
         // A consumer's place in a table never changes, and no version of its table's policy is behind what is asked here.
         let ready = peek.ready_for.as_deref().map(|consumer| self.ready_of(table, consumer)).transpose()?;
@@ -144,16 +153,21 @@ impl TableSnapshot {
     fn first_rows(&self, peek: &Peek, ready: Option<&Ready>) -> Vec<u32> {
         let is_shown =
             |chunk: &Chunk, at: usize| !chunk.is_removed(at) && ready.is_none_or(|ready| ready.is(chunk, at));
-        let mut rows = Vec::new();
+        let (mut rows, mut bytes) = (Vec::new(), 0);
         let chunks = self.chunks.len();
         for step in 0..chunks {
             let number = if peek.newest { chunks - 1 - step } else { step };
             let chunk = &self.chunks[number];
             for step in 0..chunk.len() {
                 let at = if peek.newest { chunk.len() - 1 - step } else { step };
-                if is_shown(chunk, at) {
-                    rows.push((number * CHUNK_ROWS + at) as u32);
+                if !is_shown(chunk, at) {
+                    continue;
                 }
+                bytes += self.value_bytes(chunk, at);
+                if bytes > VALUE_BYTES_MOST && !rows.is_empty() {
+                    return rows;
+                }
+                rows.push((number * CHUNK_ROWS + at) as u32);
                 if rows.len() == peek.rows_max {
                     return rows;
                 }
@@ -161,4 +175,26 @@ impl TableSnapshot {
         }
         rows
     }
+
+    /// How many bytes the texts, lists and tensors of a row have.
+    fn value_bytes(&self, chunk: &Chunk, at: usize) -> usize {
+        let columns = self.schema.live_columns();
+        let bytes = columns.map(|(index, column)| match column.data_type.width_bytes() {
+            VIEW_BYTES => chunk.cell(index, VIEW_BYTES, at).map_or(0, |value| match value {
+                StoredValue::View(view) => View(view).length(),
+                _ => 0,
+            }),
+            _ => 0,
+        });
+        bytes.sum()
+    }
+}
+
+/// Bytes of a cell that stands for a value.
+const VIEW_BYTES: usize = size_of::<View>();
+
+/// The first name that stands in a list before.
+fn repeated(names: &[String]) -> Option<&String> {
+    let mut seen = HashSet::new();
+    names.iter().find(|name| !seen.insert(name.as_str()))
 }
