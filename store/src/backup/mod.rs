@@ -322,7 +322,7 @@ fn remove(disk: &dyn Disk, path: &Path) {
 }
 
 /// The files of a folder of a copy, those of every key among objects.
-fn files_in(disk: &dyn Disk, folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn files_in(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let there = disk.list(folder)?;
     let inside = |path: PathBuf| disk.list(&path).unwrap_or_else(|_| vec![path]);
     Ok(there.into_iter().flat_map(inside).collect())
