@@ -34,12 +34,12 @@ where
 {
 }
 
+/// An event of a stream, none at its end, and the stream.
+type Next<E> = (Result<Option<E>, Status>, Streaming<E>);
+
 impl Remote {
     /// The next event; as a status where there is none in time.
-    fn next_event<E: Send + 'static>(
-        &self,
-        mut events: Streaming<E>,
-    ) -> Result<(Result<Option<E>, Status>, Streaming<E>)> {
+    fn next_event<E: Send + 'static>(&self, mut events: Streaming<E>) -> Result<Next<E>> {
         let time = self.link.options.call_time_max;
         self.wait(async move {
             let next = tokio::time::timeout(time, events.message()).await;

@@ -48,8 +48,9 @@ fn insert(table: &Table, rows: std::ops::Range<usize>) {
 
 #[test]
 fn who_waits_for_room_goes_on_as_soon_as_the_budget_says_so() {
+    type Budget = fn(Options) -> Options;
     type Change = fn(BudgetChange) -> BudgetChange;
-    let cases: [(&str, fn(Options) -> Options, Change); 4] = [
+    let cases: [(&str, Budget, Change); 4] = [
         ("disk, raised", |o| o.disk_bytes_max(300_000), |c| c.disk_bytes_max(Some(MIB << 10))),
         ("disk, lifted", |o| o.disk_bytes_max(300_000), |c| c.disk_bytes_max(None)),
         ("memory, raised", |o| o.memory_bytes_max(MIB), |c| c.memory_bytes_max(Some(MIB << 10))),
