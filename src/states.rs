@@ -109,8 +109,9 @@ impl ObjectStates {
         filling.write(TENSOR, 0, bytes)?;
         filling.metadata_of(metadata);
         let version = match expected {
+            // Of a key that was forgotten, whose numbers do not come again, the first version is not version 1.
+            None | Some(0) => filling.commit()?,
             Some(expected) => filling.commit_as(expected.saturating_add(1))?,
-            None => filling.commit()?,
         };
         if self.spills {
             self.objects.spill(key, Newest::Exact(version))?;

@@ -317,6 +317,17 @@ def test_a_batch_that_cannot_be_written_is_named(store, solver):
     assert solver.counts()["written"] == 2
 
 
+def test_lists_of_a_slice_are_those_of_its_rows_and_none_has_a_null_in_it(store):
+    table = store.create_table("lists", {"tokens": pa.list_(pa.int32())})
+    array = pa.array([[9, None], [1, 2], None, [], [3]], pa.list_(pa.int32()))
+    rows = table.insert(policy_version=0, sample_ids=[f"q_0_{at}" for at in range(4)])
+    table.write(rows, tokens=array.slice(1))
+    assert [None if cell is None else list(cell) for cell in table.cells(rows, "tokens")] == [[1, 2], None, [], [3]]
+    more = table.insert(policy_version=0, sample_ids=["r_0_0"])
+    with pytest.raises(forebay.InputError, match="null"):
+        table.write(more, tokens=array.slice(0, 1))
+
+
 def test_a_batch_is_written_from_an_event_loop_too(store, solver):
     async def both():
         rows = await solver.insert_async(pa.table({"answer": ["a", "b"]}), policy_version=0, sample_ids=ids("q"))

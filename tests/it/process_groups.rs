@@ -301,6 +301,12 @@ fn states_among_objects_hold_what_is_asked_of_states() {
     states.forget("kept").unwrap();
     states.forget("kept").unwrap();
     assert!(here.embedded().list().unwrap().is_empty());
+    // It may begin again: its numbers go on.
+    let anew = states.stage("kept", "trainer", b"anew").unwrap();
+    let first = states.commit("kept", 0, &[anew]).unwrap();
+    let next = states.stage("kept", "trainer", b"next").unwrap();
+    assert_eq!((first, states.commit("kept", first, &[next]).unwrap()), (2, 3));
+    assert_eq!(states.read("kept", Asked::Latest, "trainer").unwrap(), b"next");
     // Of two who expect the same, one commits.
     let race = |states: &ObjectStates| {
         let part = states.stage("race", "trainer", b"mine").unwrap();

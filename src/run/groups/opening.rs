@@ -26,6 +26,8 @@ pub(super) fn open_state(
             &state,
         );
         let version = restored.as_ref().ok().map(Trainer::version);
+        // What rollouts sample from is what the store has: a state of the same version has to be the same.
+        let version = version.filter(|version| *version != trainer.version() || state == trainer.state());
         let found =
             version.and_then(|version| goes_on(group.ledger(), version, trainer.version(), next_step));
         if let Some(found) = found {

@@ -45,7 +45,7 @@ impl Ranks {
     ) -> Result<Option<Self>> {
         let Some(settings) = config.file.process_groups.clone() else { return Ok(None) };
         let folder = dir.join("ranks");
-        let program = std::env::current_exe().context("this program's own file cannot be found")?;
+        let program = this_program().context("this program's own file cannot be found")?;
         let launcher = LocalLauncher::new(program, &folder).with_context(|| {
             format!("[process_groups] wants sockets in {}; give another --dir", dir.display())
         })?;
@@ -100,6 +100,12 @@ impl Ranks {
             tracing::warn!(error = format!("{error:#}"), "states of process groups were left in memory");
         }
     }
+}
+
+/// What runs now, also when another version has been installed in its place since: ranks that are started later are of the same.
+fn this_program() -> std::io::Result<PathBuf> {
+    let own = PathBuf::from("/proc/self/exe");
+    if cfg!(target_os = "linux") && own.exists() { Ok(own) } else { std::env::current_exe() }
 }
 
 fn fleet(settings: &ProcessGroups, agents: usize) -> Result<Option<Fleet>> {

@@ -66,3 +66,21 @@ fn what_cannot_be_looked_at_is_named() {
         assert!(error.to_string().contains(named), "{error}");
     }
 }
+
+#[test]
+fn a_look_is_bounded_by_columns_and_by_bytes() {
+    let (store, table) = solver(&World::new());
+    let twice = store.peek("solver", &Peek::new().columns(["prompt", "reward", "prompt"])).unwrap_err();
+    assert!(
+        twice.kind() == Kind::Input && twice.to_string().contains("\"prompt\" is named twice"),
+        "{twice}"
+    );
+    let long = "x".repeat(7 << 20);
+    for at in 0..4 {
+        table.insert(0, &format!("q{at}_0_0"), [("prompt", long.as_str().into())]).unwrap();
+    }
+    assert_eq!(look(&store, Peek::new()), ["q0_0_0", "q1_0_0"], "16 MiB at most");
+    let longer = "x".repeat(17 << 20);
+    table.insert(0, "q9_0_0", [("prompt", longer.as_str().into())]).unwrap();
+    assert_eq!(look(&store, Peek::new().newest()), ["q9_0_0"], "one row is always shown");
+}

@@ -118,6 +118,22 @@ fn a_copy_that_is_stopped_anywhere_is_no_store() {
 }
 
 #[test]
+fn a_copy_in_the_making_is_touched_by_no_other() {
+    let world = with_everything();
+    let store = world.open();
+    let to = PathBuf::from("/copy");
+    let mut others = 0;
+    let report = store.backup_watched(&to, BackupOptions::default(), &mut |_| {
+        let refused = store.backup(&to).unwrap_err();
+        assert!(matches!(refused.cause(), Cause::DirectoryTaken { .. }), "{refused}");
+        others += 1;
+        ControlFlow::Continue(())
+    });
+    let copied = verify(&report.unwrap().to, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(copied.is_sound() && others > 3, "{others} others, {:?}", copied.faults);
+}
+
+#[test]
 fn a_check_changes_nothing_but_its_slot() {
     let image = victim();
     let disk = disk_of(&image);

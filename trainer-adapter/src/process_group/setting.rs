@@ -194,9 +194,10 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// The number of the next version, if it is there and made of exactly these parts.
+    /// The number of the next version, if it is there and made of exactly these parts. The first may have any number.
     fn committed(&self, parts: &[Staged]) -> Result<Option<u64>, StatesError> {
-        let next = self.states.find(&self.agent, Which::Exact(self.version + 1))?;
+        let which = if self.version == 0 { Which::Latest } else { Which::Exact(self.version + 1) };
+        let next = self.states.find(&self.agent, which)?;
         let is_ours = |version: &Version| version.parts.iter().map(|part| &part.staged).eq(parts);
         Ok(next.filter(is_ours).map(|version| version.number))
     }
