@@ -18,7 +18,8 @@ def waiting(store: str, wait: str) -> str:
     """A program that opens a store so, says `waiting`, waits, and says `interrupted` when it was."""
     return textwrap.dedent(
         f"""
-        import forebay, sys
+        import forebay, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may have it ignored
         store = {store}
         solver = store.create_table("solver", {{"response": "list<int32>"}})
         store.create_consumer("read", tables=["solver"], kind="task", ready=["response"])
