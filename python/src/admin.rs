@@ -7,8 +7,7 @@ use std::sync::Arc;
 use forebay::client::wire::{read_stream, write_stream};
 use forebay::client::{self, Depth};
 use forebay::store::{
-    BackupOptions, BudgetChange, Budgets, Peek, Retention, VerifyFault, VerifyProgress, VerifyReport,
-    VerifyStage, compact,
+    BackupOptions, BudgetChange, Budgets, Peek, Retention, VerifyFault, VerifyProgress, VerifyReport, compact,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -190,22 +189,14 @@ impl Admin {
     #[pyo3(signature = (*, progress=None))]
     fn verify<'py>(&self, py: Python<'py>, progress: Option<Py<PyAny>>) -> Result<Bound<'py, PyDict>> {
         let mut watching = Watching::by(progress);
-        let mut tell = |far: VerifyProgress| watching.tell(word(far.stage), far.done_bytes, far.total_bytes);
+        let mut tell =
+            |far: VerifyProgress| watching.tell(far.stage.as_str(), far.done_bytes, far.total_bytes);
         let outcome = self.run(py, |admin| admin.verify(&mut tell));
         verified(py, &watching.outcome(outcome)?)
     }
 
     fn __repr__(&self) -> String {
         format!("<admin of the store at {}>", self.0.place())
-    }
-}
-
-fn word(stage: VerifyStage) -> &'static str {
-    match stage {
-        VerifyStage::Checkpoint => "checkpoint",
-        VerifyStage::Log => "log",
-        VerifyStage::Values => "values",
-        VerifyStage::Objects => "objects",
     }
 }
 

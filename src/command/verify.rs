@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use forebay::store::{Options, VerifyProgress, VerifyReport, VerifyStage, verify};
+use forebay::store::{Options, VerifyProgress, VerifyReport, verify};
 use serde_json::json;
 
 use super::bar::Bar;
@@ -30,7 +30,7 @@ pub(super) struct VerifyArguments {
 pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode> {
     let mut bar = Bar::new();
     let mut show = |progress: VerifyProgress| {
-        bar.show(word(progress.stage), progress.done_bytes, progress.total_bytes);
+        bar.show(progress.stage.as_str(), progress.done_bytes, progress.total_bytes);
         ControlFlow::Continue(())
     };
     let report = match arguments.store.dir() {
@@ -46,15 +46,6 @@ pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode> {
         write!(stdout, "{}", to_text(&report))?;
     }
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn word(stage: VerifyStage) -> &'static str {
-    match stage {
-        VerifyStage::Checkpoint => "checkpoint",
-        VerifyStage::Log => "log",
-        VerifyStage::Values => "values",
-        VerifyStage::Objects => "objects",
-    }
 }
 
 pub(super) fn to_json(report: &VerifyReport) -> serde_json::Value {

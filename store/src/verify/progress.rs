@@ -17,6 +17,18 @@ pub enum VerifyStage {
     Objects,
 }
 
+impl VerifyStage {
+    /// The word for this stage, as commands and clients show it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VerifyStage::Checkpoint => "checkpoint",
+            VerifyStage::Log => "log",
+            VerifyStage::Values => "values",
+            VerifyStage::Objects => "objects",
+        }
+    }
+}
+
 /// How far a check has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifyProgress {
