@@ -1,22 +1,26 @@
 //! Groups by what the store knows of rows without a look at a value.
 //!
 //! A grouping by versions, status columns, numbers of texts and the like need not hash a row: the store tells which rows are
-//! of one kind. So its first half is replaced by a [`GroupedScan`], and its second half stays as it is.
+//! of one kind. So its first half is replaced by a [`GroupedScan`], and its second half stays as it is. What the planner makes of
+//! the columns in between, once for several functions, is made by the scan.
 //!
 //! Invariants
 //! - What stands in place of the first half gives its columns, by name and type.
 //! - Groupings that are limited, or have sets of keys, filters, or functions of values, of an order or of what is distinct,
 //!   stay as they are.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as PlanResult;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::scan::{GroupedScan, Scan};
 
@@ -56,10 +60,22 @@ fn grouped(grouping: &AggregateExec) -> PlanResult<Option<GroupedScan>> {
         && keys.is_single()
         && grouping.limit_options().is_none()
         && grouping.filter_expr().iter().all(Option::is_none);
-    let scan = grouping.input().downcast_ref::<Scan>().filter(|_| is_plain);
     let columns = keys.expr().iter().map(|(key, _)| key.downcast_ref::<Column>().map(Column::index));
-    match scan.zip(columns.collect::<Option<Vec<_>>>()) {
-        Some((scan, keys)) => GroupedScan::of(scan, keys, grouping.aggr_expr(), grouping.schema()),
-        None => Ok(None),
+    match (outputs(grouping.input()), columns.collect::<Option<Vec<_>>>()) {
+        (Some((scan, outputs)), Some(keys)) if is_plain => {
+            GroupedScan::of(scan, &outputs, &keys, grouping.aggr_expr(), grouping.schema())
+        }
+        _ => Ok(None),
     }
+}
+
+/// What a plan gives of the rows of a scan: its outputs, or what a projection makes of them.
+fn outputs(plan: &Arc<dyn ExecutionPlan>) -> Option<(&Scan, Cow<'_, ProjectionExprs>)> {
+    if let Some(scan) = plan.downcast_ref::<Scan>() {
+        let all: Vec<usize> = (0..scan.columns()).collect();
+        return Some((scan, Cow::Owned(ProjectionExprs::from_indices(&all, &scan.schema()))));
+    }
+    let projection = plan.downcast_ref::<ProjectionExec>()?;
+    let scan = projection.input().downcast_ref::<Scan>()?;
+    Some((scan, Cow::Borrowed(projection.projection_expr())))
 }

@@ -1,8 +1,9 @@
 //! What a continuous scan takes from a writer.
 //!
 //! The same samples are written again and again: beside nothing, beside a thread that asks one question after the other
-//! of the table that is written, and beside a thread that reads as many bytes a second of plain memory. The three take
-//! turns, so that a busy machine slows all of them.
+//! of the table that is written, and beside threads that read as many bytes a second of plain memory: one that sleeps
+//! until the next bytes are due, and one that keeps its core busy until then, as a question does. All take turns, so that a
+//! busy machine slows each of them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,28 +25,39 @@ const READ_BYTES: u64 = 16 + 4 + 72 / 5;
 const SAMPLES_MAX: usize = 20_480;
 const TURNS: usize = 7;
 
+/// What the measure is called.
+pub(crate) const NAME: &str = "writing beside a continuous scan";
+
 /// Samples a second beside each neighbour: the median of all turns.
 struct Speeds {
     alone: f64,
     scan: f64,
     memory: f64,
+    busy: f64,
+}
+
+/// What a reader of plain memory does until the next bytes are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Sleep,
+    Compute,
 }
 
 pub(crate) fn measure(scale: &Scale, data: &mut Data, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let samples = SAMPLES_MAX.min(scale.rows);
-    let Speeds { alone, scan, memory } = speeds(data, samples)?;
+    let Speeds { alone, scan, memory, busy } = speeds(data, samples)?;
     let row = |limit, what, goal| {
-        let name =
-            format!("writing {samples} samples beside a continuous scan of their table, one partition");
+        let name = format!("{NAME} of their table, one partition, {samples} samples");
         Row::new(name, (scan, "samples/s"), (limit, what), goal)
     };
     print(row(memory, "beside a bare scan of memory of the same bandwidth", Goal::RatioAtLeast(0.95)));
+    print(row(busy, "beside the same that computes in between", Goal::None));
     print(row(alone, "beside nothing", Goal::None));
     Ok(())
 }
 
 fn speeds(data: &mut Data, samples: usize) -> Outcome<Speeds> {
-    let (mut alone, mut scan, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut alone, mut scan, mut memory, mut busy) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
         alone.push(beside(data, samples, |_| Ok(()))?.0);
         let store = data.store().clone();
@@ -53,13 +65,18 @@ fn speeds(data: &mut Data, samples: usize) -> Outcome<Speeds> {
         scan.push(speed);
         let bytes_a_second = rows_a_second * READ_BYTES as f64;
         let bytes = data.rows() * READ_BYTES as usize;
-        memory.push(beside(data, samples, |neighbour| plain_memory(bytes, bytes_a_second, neighbour))?.0);
+        for (rest, speeds) in [(Rest::Sleep, &mut memory), (Rest::Compute, &mut busy)] {
+            let read = |neighbour: &Neighbour| plain_memory(bytes, bytes_a_second, rest, neighbour);
+            speeds.push(beside(data, samples, read)?.0);
+        }
     }
-    let median = |mut speeds: Vec<f64>| {
-        speeds.sort_unstable_by(f64::total_cmp);
-        speeds[speeds.len() / 2]
-    };
-    Ok(Speeds { alone: median(alone), scan: median(scan), memory: median(memory) })
+    let [alone, scan, memory, busy] = [alone, scan, memory, busy].map(median);
+    Ok(Speeds { alone, scan, memory, busy })
+}
+
+fn median(mut speeds: Vec<f64>) -> f64 {
+    speeds.sort_unstable_by(f64::total_cmp);
+    speeds[speeds.len() / 2]
 }
 
 /// What the writer and its neighbour know of each other.
@@ -107,8 +124,8 @@ fn questions(store: &Store, neighbour: &Neighbour) -> Outcome<()> {
     Ok(())
 }
 
-/// Reads memory piece by piece, and waits after each piece until its time is over.
-fn plain_memory(bytes: usize, bytes_a_second: f64, neighbour: &Neighbour) -> Outcome<()> {
+/// Reads memory piece by piece, and rests after each piece until its time is over.
+fn plain_memory(bytes: usize, bytes_a_second: f64, rest: Rest, neighbour: &Neighbour) -> Outcome<()> {
     const PIECE: usize = 1 << 20;
     let memory = vec![1_u64; bytes.max(8 * PIECE) / 8];
     neighbour.begun.store(true, Ordering::Release);
@@ -120,7 +137,10 @@ fn plain_memory(bytes: usize, bytes_a_second: f64, neighbour: &Neighbour) -> Out
         black_box(piece.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
         read += size_of_val(piece) as f64;
         let due = Duration::from_secs_f64(read / bytes_a_second.max(1.0));
-        thread::sleep(due.saturating_sub(start.elapsed()));
+        match rest {
+            Rest::Sleep => thread::sleep(due.saturating_sub(start.elapsed())),
+            Rest::Compute => while start.elapsed() < due && !neighbour.over.load(Ordering::Acquire) {},
+        }
     }
     Ok(())
 }

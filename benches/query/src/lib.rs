@@ -38,13 +38,20 @@ pub struct Scale {
     pub python: String,
     /// Asks no other engine.
     pub alone: bool,
-    /// Asks only the question that is called so, or has that in its name.
+    /// Asks only the question, or makes only the measure, that is called so or has that in its name.
     pub only: Option<String>,
 }
 
 impl Default for Scale {
     fn default() -> Self {
         Scale { rows: 100_000, repetitions: 7, python: "python3".to_owned(), alone: false, only: None }
+    }
+}
+
+impl Scale {
+    /// Whether what has that name is wanted.
+    fn asks(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
     }
 }
 
@@ -70,7 +77,7 @@ trait Engine {
 /// The first failure, also of two engines to agree.
 pub fn run(scale: &Scale, print: &mut dyn FnMut(Row), tell: &mut dyn FnMut(String)) -> Outcome<()> {
     let mut data = Data::new(scale, tell)?;
-    let first = [data.first_query()?, data.first_query()?];
+    let first = data.first_queries()?;
     let mut engines: Vec<Box<dyn Engine>> = vec![Box::new(ours::Ours::new(data.store())?)];
     if !scale.alone {
         engines.push(Box::new(arrow::DataFusion::on_arrow(&data)?));
@@ -83,8 +90,7 @@ pub fn run(scale: &Scale, print: &mut dyn FnMut(Row), tell: &mut dyn FnMut(Strin
         for engine in &mut engines {
             engine.add(&file)?;
         }
-        let asked = |at: &usize| scale.only.as_ref().is_none_or(|only| QUESTIONS[*at].name.contains(only));
-        for question in (0..QUESTIONS.len()).filter(asked) {
+        for question in (0..QUESTIONS.len()).filter(|at| scale.asks(QUESTIONS[*at].name)) {
             let mut answers = Vec::new();
             for (engine, times) in engines.iter_mut().zip(&mut times) {
                 let answer = engine.ask(question)?;
@@ -97,5 +103,5 @@ pub fn run(scale: &Scale, print: &mut dyn FnMut(Row), tell: &mut dyn FnMut(Strin
     let names: Vec<String> = engines.iter().map(|engine| engine.name().to_owned()).collect();
     report::rows(scale, &names, &times, first, print);
     drop(engines);
-    if scale.only.is_some() { Ok(()) } else { beside::measure(scale, &mut data, print) }
+    if scale.asks(beside::NAME) { beside::measure(scale, &mut data, print) } else { Ok(()) }
 }

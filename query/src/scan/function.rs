@@ -16,16 +16,16 @@ use crate::expressions::{Expression, moved};
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     function: Arc<AggregateFunctionExpr>,
-    /// Over the columns that are read for all functions; `None` where it counts rows, and reads none.
+    /// Over the inputs of all functions; `None` where it counts rows, and reads none.
     arguments: Option<Vec<Expression>>,
 }
 
 impl Function {
-    /// A function over outputs of a scan; those that it reads are added to `read`. `None` for one that wants more than the
-    /// numbers of a group, in any order.
+    /// A function over outputs of what it stands on; those that it wants are added to `wanted`, and become its inputs in that
+    /// order. `None` for one that wants more than the numbers of a group, in any order.
     pub(super) fn of(
         function: &Arc<AggregateFunctionExpr>,
-        read: &mut Vec<usize>,
+        wanted: &mut Vec<usize>,
     ) -> PlanResult<Option<Self>> {
         if counts_rows(function) {
             return Ok(Some(Function { function: function.clone(), arguments: None }));
@@ -39,11 +39,11 @@ impl Function {
             return Ok(None);
         }
         for column in arguments.iter().flat_map(collect_columns) {
-            if !read.contains(&column.index()) {
-                read.push(column.index());
+            if !wanted.contains(&column.index()) {
+                wanted.push(column.index());
             }
         }
-        let place = |at: usize| read.iter().position(|read| *read == at).unwrap_or(at);
+        let place = |at: usize| wanted.iter().position(|wanted| *wanted == at).unwrap_or(at);
         let arguments = arguments.iter().map(|argument| moved(argument, &place));
         Ok(Some(Function {
             function: function.clone(),
@@ -60,9 +60,9 @@ impl Function {
         self.arguments.as_ref().map(|_| self.function.create_groups_accumulator()).transpose()
     }
 
-    /// Its arguments of some rows.
-    pub(super) fn arguments(&self, batch: &RecordBatch) -> PlanResult<Vec<ArrayRef>> {
-        let of = |argument: &Expression| argument.evaluate(batch)?.into_array(batch.num_rows());
+    /// Its arguments of some rows, whose inputs these are.
+    pub(super) fn arguments(&self, inputs: &RecordBatch) -> PlanResult<Vec<ArrayRef>> {
+        let of = |argument: &Expression| argument.evaluate(inputs)?.into_array(inputs.num_rows());
         self.arguments.iter().flatten().map(of).collect()
     }
 }

@@ -5,6 +5,7 @@
 //! planner, which are handed the kind of each row in place of a place in a hash table. It gives what the first half would have
 //! given, the same kind again for each run of [`GROUPED_ROWS`]; the second half puts them together.
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::metrics::{BaselineMetrics, MetricsSet};
@@ -26,8 +28,8 @@ use forebay_store::{Kinds, ScanColumn, TableSnapshot};
 use futures_core::Stream;
 
 use super::Scan;
-use super::columns::is_heavy;
 use super::function::Function;
+use super::inputs::{Inputs, shown};
 use super::stream::ScanStream;
 use crate::compact::lean;
 
@@ -42,34 +44,34 @@ pub(crate) struct GroupedScan {
     scan: Scan,
     keys: Vec<ScanColumn>,
     functions: Arc<[Function]>,
-    /// What functions read of a row.
-    read: Vec<ScanColumn>,
+    inputs: Inputs,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
 
 impl GroupedScan {
-    /// Gives `schema`: the outputs of `scan` at the places of `keys`, then the state of each function. `None` where the store
-    /// does not tell rows apart by these, functions ask for more than a group of numbers, or the scan does not give all rows
-    /// that its filters let through.
+    /// Groups what `outputs` are of the rows of `scan`. Gives `schema`: the outputs at the places of `keys`, then the state of
+    /// each function. `None` where the store does not tell rows apart by these, functions ask for more than a group of numbers,
+    /// or the scan does not give all rows that its filters let through.
     pub(crate) fn of(
         scan: &Scan,
-        keys: Vec<usize>,
+        outputs: &ProjectionExprs,
+        keys: &[usize],
         functions: &[Arc<AggregateFunctionExpr>],
         schema: SchemaRef,
     ) -> PlanResult<Option<Self>> {
-        let keys: Option<Vec<ScanColumn>> = keys.into_iter().map(|key| scan.column(key)).collect();
+        let keys = keys.iter().map(|key| shown(outputs, *key).and_then(|at| scan.column(at)));
+        let keys: Option<Vec<ScanColumn>> = keys.collect();
         let keys = keys.filter(|keys| !keys.is_empty() && scan.fetch.is_none() && scan.table.has_kinds(keys));
-        let mut outputs = Vec::new();
-        let functions = functions.iter().map(|function| Function::of(function, &mut outputs));
+        let mut wanted = Vec::new();
+        let functions = functions.iter().map(|function| Function::of(function, &mut wanted));
         let functions = functions.collect::<PlanResult<Option<Vec<_>>>>()?;
-        let read: Option<Vec<ScanColumn>> = outputs.into_iter().map(|output| scan.column(output)).collect();
-        let read = read.filter(|read| !read.iter().any(|column| is_heavy(*column, &scan.table)));
-        let (Some(keys), Some(functions), Some(read)) = (keys, functions, read) else { return Ok(None) };
+        let inputs = Inputs::of(scan, outputs, &wanted)?;
+        let (Some(keys), Some(functions), Some(inputs)) = (keys, functions, inputs) else { return Ok(None) };
         let properties = PlanProperties::clone(&scan.properties);
         let properties = properties.with_eq_properties(EquivalenceProperties::new(schema.clone()));
         let (scan, functions) = (scan.clone(), functions.into());
-        Ok(Some(GroupedScan { scan, keys, functions, read, schema, properties: Arc::new(properties) }))
+        Ok(Some(GroupedScan { scan, keys, functions, inputs, schema, properties: Arc::new(properties) }))
     }
 }
 
@@ -143,7 +145,7 @@ impl GroupedStream {
     }
 }
 
-fn failed(error: forebay_store::Error) -> DataFusionError {
+pub(super) fn failed(error: forebay_store::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
@@ -156,23 +158,29 @@ impl GroupedScan {
         if accumulators.iter().any(Option::is_some) {
             let of_rows = kinds.of_rows();
             for (rows, of_rows) in rows.chunks(HANDED_ROWS).zip(of_rows.chunks(HANDED_ROWS)) {
-                let batch = table.read(rows, &self.read).map_err(failed)?;
+                let batch = self.inputs.read(table, rows)?;
                 for (function, accumulator) in self.functions.iter().zip(&mut accumulators) {
                     let Some(accumulator) = accumulator else { continue };
                     accumulator.update_batch(&function.arguments(&batch)?, of_rows, None, groups)?;
                 }
             }
         }
-        let counted = || kinds.counts().into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        let counts = LazyCell::new(|| counts(kinds));
         let mut states = Vec::new();
         for accumulator in accumulators {
             match accumulator {
                 Some(mut accumulator) => states.extend(accumulator.state(EmitTo::All)?),
-                None => states.push(Arc::new(Int64Array::from_iter_values(counted())) as ArrayRef),
+                None => states.push(counts.clone()),
             }
         }
         Ok(states)
     }
+}
+
+/// How many rows each kind has, as the planner counts.
+fn counts(kinds: &Kinds) -> ArrayRef {
+    let counts = kinds.counts().into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+    Arc::new(Int64Array::from_iter_values(counts))
 }
 
 impl Stream for GroupedStream {

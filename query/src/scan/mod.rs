@@ -14,6 +14,7 @@ mod advice;
 mod columns;
 mod function;
 mod grouped;
+mod inputs;
 mod pace;
 mod pruning;
 mod sieve;

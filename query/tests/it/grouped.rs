@@ -8,20 +8,24 @@ use crate::fixture::{Run, sorted_lines};
 /// Rows of several partitions and versions in all states: final cells, absent ones, deleted and left-out rows, rows of peers.
 fn states() -> Run {
     let run = Run::empty();
-    let schema = Schema::new().data("reward", DataType::Float64).data("note", DataType::Utf8);
+    let schema = Schema::new()
+        .data("reward", DataType::Float64)
+        .data("note", DataType::Utf8)
+        .data("short", DataType::Float32);
     let solver = run.store.create_table("solver", schema).unwrap();
     let origin = Origin { peer: "berlin".to_owned(), round: 3 };
     let mut batch = run.store.batch();
     for row in 0..9 * CHUNK_ROWS as u32 + 5 {
         let id = format!("q{}_{}_{}", row / 8, row % 2, row % 8);
-        let cells: [(&str, Value<'_>); 2] = [
+        let cells: [(&str, Value<'_>); 3] = [
             ("reward", if row % 17 == 0 { Value::Null } else { f64::from(row % 3).into() }),
             ("note", "ok".into()),
+            ("short", ((row % 7) as f32).into()),
         ];
         let new = NewRow::new(u64::from(row / 6_000), &id).unwrap();
         let new = if row % 4_001 == 0 { new.external(&origin) } else { new };
         let new = if row % 29 == 0 { new.purpose(Purpose::Eval) } else { new };
-        batch.insert(&solver, new, cells.into_iter().take((row as usize / 5) % 3)).unwrap();
+        batch.insert(&solver, new, cells.into_iter().take((row as usize / 5) % 4)).unwrap();
     }
     batch.commit().unwrap();
     let left_out = solver.insert(3, "left_0_0", []).unwrap();
@@ -31,7 +35,7 @@ fn states() -> Run {
 }
 
 /// Each question groups by what the store knows; over a sorted subquery it is answered the other way.
-const QUESTIONS: [&str; 17] = [
+const QUESTIONS: [&str; 20] = [
     "SELECT reward_status, count(*) AS n FROM solver GROUP BY 1",
     "SELECT reward_status, note_status, count(*) AS n, count(1) AS m FROM solver GROUP BY note_status, reward_status",
     "SELECT policy_version, count(*) AS n FROM solver GROUP BY 1",
@@ -50,6 +54,12 @@ const QUESTIONS: [&str; 17] = [
     "SELECT note_status, sum(reward * turn + 1) AS s, bool_or(reward > 1) AS any FROM solver GROUP BY 1",
     "SELECT turn, max(turn) AS same, avg(trajectory_id) AS mean FROM solver WHERE note IS NOT NULL GROUP BY turn",
     "SELECT purpose, sum(reward) AS s FROM solver WHERE reward IS NULL GROUP BY 1",
+    // What several functions are over is made below them, once.
+    "SELECT policy_version, agent, avg(short) AS mean, round(stddev_pop(short), 9) AS deviation, count(*) AS n \
+     FROM solver GROUP BY 2, 1",
+    "SELECT note_status, avg(turn + short) AS mean, round(var_samp(turn + short), 9) AS deviation FROM solver GROUP BY 1",
+    "SELECT kind, avg(double) AS mean, round(stddev_pop(double), 9) AS deviation, max(short) AS most FROM \
+     (SELECT purpose AS kind, CAST(short * 2 AS DOUBLE) AS double, short FROM solver) AS x GROUP BY 1",
 ];
 
 #[test]
