@@ -29,6 +29,7 @@
 
 mod answer;
 mod archive;
+mod batches;
 mod blocking;
 mod catalog;
 mod compact;

@@ -7,30 +7,27 @@
 
 use std::cell::LazyCell;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as PlanResult};
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::metrics::{BaselineMetrics, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use forebay_store::{Kinds, ScanColumn, TableSnapshot};
-use futures_core::Stream;
 
 use super::Scan;
 use super::function::Function;
 use super::inputs::{Inputs, shown};
-use super::stream::ScanStream;
+use super::source::RowSource;
+use crate::batches::batches;
 use crate::compact::lean;
 
 /// How many rows are grouped at a time.
@@ -113,35 +110,14 @@ impl ExecutionPlan for GroupedScan {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
-        let rows = self.scan.stream(partition, &context)?;
+        let mut rows = self.scan.rows(partition, &context)?;
         let metrics = BaselineMetrics::new(&self.scan.metrics, partition);
-        Ok(Box::pin(cooperative(GroupedStream { rows, plan: self.clone(), metrics })))
+        let plan = self.clone();
+        Ok(batches(self.schema.clone(), metrics, move || plan.next_batch(&mut rows)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         self.scan.metrics()
-    }
-}
-
-struct GroupedStream {
-    rows: ScanStream,
-    plan: GroupedScan,
-    metrics: BaselineMetrics,
-}
-
-impl GroupedStream {
-    fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
-        let rows = self.rows.next_rows(GROUPED_ROWS)?;
-        if rows.is_empty() {
-            return Ok(None);
-        }
-        let GroupedScan { keys, schema, .. } = &self.plan;
-        let table = self.rows.table();
-        let kinds = table.kinds(&rows, keys).map_err(failed)?;
-        let firsts = table.read(kinds.firsts(), keys).map_err(failed)?;
-        let mut columns: Vec<ArrayRef> = firsts.into_parts().1.into_iter().map(lean).collect();
-        columns.extend(self.plan.states(table, &rows, &kinds)?);
-        Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))
     }
 }
 
@@ -150,6 +126,20 @@ pub(super) fn failed(error: forebay_store::Error) -> DataFusionError {
 }
 
 impl GroupedScan {
+    /// The kinds of the next rows, and the states of all functions; `None` when there are no more.
+    fn next_batch(&self, rows: &mut RowSource) -> PlanResult<Option<RecordBatch>> {
+        let next = rows.next_rows(GROUPED_ROWS)?;
+        if next.is_empty() {
+            return Ok(None);
+        }
+        let table = rows.table();
+        let kinds = table.kinds(&next, &self.keys).map_err(failed)?;
+        let firsts = table.read(kinds.firsts(), &self.keys).map_err(failed)?;
+        let mut columns: Vec<ArrayRef> = firsts.into_parts().1.into_iter().map(lean).collect();
+        columns.extend(self.states(table, &next, &kinds)?);
+        Ok(Some(RecordBatch::try_new(self.schema.clone(), columns)?))
+    }
+
     /// The states of all functions, a row a kind.
     fn states(&self, table: &TableSnapshot, rows: &[u32], kinds: &Kinds) -> PlanResult<Vec<ArrayRef>> {
         let groups = kinds.firsts().len();
@@ -181,22 +171,4 @@ impl GroupedScan {
 fn counts(kinds: &Kinds) -> ArrayRef {
     let counts = kinds.counts().into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX));
     Arc::new(Int64Array::from_iter_values(counts))
-}
-
-impl Stream for GroupedStream {
-    type Item = PlanResult<RecordBatch>;
-
-    fn poll_next(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let time = self.metrics.elapsed_compute().clone();
-        let timer = time.timer();
-        let batch = self.next_batch().transpose();
-        drop(timer);
-        self.metrics.record_poll(Poll::Ready(batch))
-    }
-}
-
-impl RecordBatchStream for GroupedStream {
-    fn schema(&self) -> SchemaRef {
-        self.plan.schema.clone()
-    }
 }

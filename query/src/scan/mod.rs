@@ -18,9 +18,9 @@ mod inputs;
 mod pace;
 mod pruning;
 mod sieve;
+mod source;
 mod stage;
 mod statistics;
-mod stream;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,12 +33,11 @@ use datafusion::error::Result as PlanResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
 };
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
@@ -46,8 +45,9 @@ use forebay_store::{Part, ScanColumn, TableSnapshot};
 
 use self::columns::{Output, widened, with_lengths};
 pub(crate) use self::grouped::GroupedScan;
-pub(crate) use self::stream::VALUE_BATCH_ROWS;
-use self::stream::{ScanStream, Work};
+pub(crate) use self::source::VALUE_BATCH_ROWS;
+use self::source::{RowSource, Work};
+use crate::batches::batches;
 
 /// A partition has at least this many parts, so that small tables are not spread over threads.
 const PARTS_PER_PARTITION_MIN: usize = 4;
@@ -141,7 +141,7 @@ impl Scan {
     }
 
     /// The rows of one partition.
-    fn stream(&self, partition: usize, context: &TaskContext) -> PlanResult<ScanStream> {
+    fn rows(&self, partition: usize, context: &TaskContext) -> PlanResult<RowSource> {
         let Some(parts) = self.partitions.get(partition) else {
             return internal_err!(
                 "a scan of {} partitions has no partition {partition}",
@@ -158,7 +158,7 @@ impl Scan {
             rows_max: self.fetch.unwrap_or(usize::MAX),
             batch_rows: context.session_config().batch_size(),
         };
-        Ok(ScanStream::new(work, &self.metrics, partition))
+        Ok(RowSource::new(work, &self.metrics, partition))
     }
 
     /// What is known of the rows of one partition, or of all: bounds, where filters or a limit leave some out.
@@ -247,7 +247,9 @@ impl ExecutionPlan for Scan {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
-        Ok(Box::pin(cooperative(self.stream(partition, &context)?)))
+        let mut rows = self.rows(partition, &context)?;
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        Ok(batches(self.schema(), metrics, move || rows.next_batch()))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -17,10 +17,23 @@ pub(crate) struct Window {
 }
 
 /// Values in a row. Read as a slice; [`Rows::to_mut`] takes mapped ones into memory of their own first.
-#[derive(Clone)]
 pub(crate) enum Rows<T> {
     Owned(Vec<T>),
     Mapped { window: Window, values: usize },
+}
+
+impl<T: Clone> Clone for Rows<T> {
+    /// A copy with the room that the original has: it is made because one of the two is about to grow, and would move again.
+    fn clone(&self) -> Self {
+        match self {
+            Rows::Owned(values) => {
+                let mut copy = Vec::with_capacity(values.capacity());
+                copy.extend_from_slice(values);
+                Rows::Owned(copy)
+            }
+            Rows::Mapped { window, values } => Rows::Mapped { window: window.clone(), values: *values },
+        }
+    }
 }
 
 impl<T: Pod> Rows<T> {
@@ -94,6 +107,16 @@ impl<T: Pod + fmt::Debug> fmt::Debug for Rows<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_grows_where_its_original_would_have() {
+        let mut rows = Rows::from(Vec::with_capacity(64));
+        rows.to_mut().extend(0..40_u64);
+        let mut copy = rows.clone();
+        let before = copy.as_ptr();
+        copy.to_mut().extend(40..64);
+        assert_eq!((copy.as_ptr(), copy.len(), rows.len()), (before, 64, 40));
+    }
 
     #[test]
     fn mapped_rows_read_as_they_were_written_and_are_copied_before_a_change() {

@@ -1,17 +1,13 @@
-//! The rows of one partition of a scan, a batch each time it is polled.
+//! The rows of one partition of a scan, some at a time.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::SchemaRef;
 use datafusion::error::{DataFusionError, Result as PlanResult};
-use datafusion::execution::RecordBatchStream;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use forebay_store::{Part, ScanColumn, TableSnapshot};
-use futures_core::Stream;
 
 use super::columns::{is_heavy, wide_schema};
 use super::pace::Pace;
@@ -35,9 +31,9 @@ pub(super) struct Work {
     pub(super) batch_rows: usize,
 }
 
-pub(super) struct ScanStream {
+pub(super) struct RowSource {
     work: Work,
-    /// Made by the first poll: what the filters say by then counts, also of those that a plan above makes as it runs.
+    /// Made with the first rows: what the filters say by then counts, also of those that a plan above makes as it runs.
     begun: Option<Begun>,
     /// Rows that were let through and not yet read.
     pending: Vec<u32>,
@@ -46,7 +42,6 @@ pub(super) struct ScanStream {
     batch_rows: usize,
     /// Whether a batch carries values.
     heavy: bool,
-    metrics: BaselineMetrics,
     counts: Counts,
 }
 
@@ -67,17 +62,16 @@ struct Counts {
     rows_filtered: Count,
 }
 
-impl ScanStream {
+impl RowSource {
     pub(super) fn new(work: Work, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         let heavy = work.columns.iter().any(|column| is_heavy(*column, &work.table));
-        ScanStream {
+        RowSource {
             begun: None,
             heavy,
             batch_rows: work.batch_rows.min(if heavy { VALUE_BATCH_ROWS } else { usize::MAX }).max(1),
             pending: Vec::new(),
             rows_left: work.rows_max,
-            metrics: BaselineMetrics::new(metrics, partition),
             counts: Counts {
                 parts_pruned: counter("parts_pruned"),
                 parts_scanned: counter("parts_scanned"),
@@ -150,7 +144,8 @@ impl ScanStream {
         &self.work.table
     }
 
-    fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
+    /// What the next of them hold, as the scan gives it; `None` when there are no more.
+    pub(super) fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
         self.begin()?;
         self.fill()?;
         let rows = self.take(self.batch_rows);
@@ -164,23 +159,5 @@ impl ScanStream {
         let mut columns: Vec<ArrayRef> = batch.into_parts().1.into_iter().map(lean).collect();
         columns.extend(self.work.numbered.then(|| Arc::new(UInt32Array::from(rows)) as ArrayRef));
         Ok(Some(RecordBatch::try_new_with_options(self.work.schema.clone(), columns, &options)?))
-    }
-}
-
-impl Stream for ScanStream {
-    type Item = PlanResult<RecordBatch>;
-
-    fn poll_next(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let time = self.metrics.elapsed_compute().clone();
-        let timer = time.timer();
-        let batch = self.next_batch().transpose();
-        drop(timer);
-        self.metrics.record_poll(Poll::Ready(batch))
-    }
-}
-
-impl RecordBatchStream for ScanStream {
-    fn schema(&self) -> SchemaRef {
-        self.work.schema.clone()
     }
 }
