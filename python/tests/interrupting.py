@@ -9,6 +9,7 @@ WAITS = {
     "micro-batch": "next(step.micro_batches(train, size=1))",
     "rank": "next(step.micro_batches(train, size=1, rank=0, world=2))",
     "sql": "store.sql('select sum(a.turn + b.turn + c.turn + d.turn) from solver a, solver b, solver c, solver d')",
+    "silent sql": "store.sql('select 1 from solver a, solver b, solver c, solver d, solver e where a.turn + e.turn > b.turn + 3')",
 }
 
 every_wait = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())

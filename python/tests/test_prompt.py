@@ -25,7 +25,7 @@ class Terminal:
         if self.pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it
             os.execvpe(arguments[0], arguments, environment)
-        self.said = ""
+        self.bytes, self.said, self.taken = b"", "", 0
         self.until("forebay> ")
 
     def until(self, text):
@@ -34,9 +34,10 @@ class Terminal:
         while text not in self.said:
             readable, _, _ = select.select([self.terminal], [], [], max(0, ends - time.monotonic()))
             assert readable, f"{text!r} was not printed within {DEADLINE_S} s, but {self.said!r}"
-            said = os.read(self.terminal, 65536).decode()
-            self.said += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
+            self.bytes += os.read(self.terminal, 65536)
+            self.said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.bytes.decode(errors="ignore"))[self.taken :]
         before, self.said = self.said.split(text, 1)
+        self.taken += len(before) + len(text)
         return before
 
     def type(self, keys):

@@ -33,6 +33,7 @@ mod batches;
 mod blocking;
 mod catalog;
 mod compact;
+mod ending;
 mod error;
 mod expressions;
 mod functions;

@@ -9,11 +9,12 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use crate::ending::Ending;
 use crate::error::Result;
 use crate::placeholder::{Parameters, refused};
 use crate::plan::Planned;
 use crate::session::Session;
-use crate::stream::{Batches, Deadline, RowStream};
+use crate::stream::{Batches, RowStream};
 
 /// A statement with places for values: `$1`, `$2`, or `?` for the next, or `$name`.
 ///
@@ -71,14 +72,13 @@ impl Prepared {
     /// # Errors
     /// As for [`Session::stream`]; [`Kind::Input`](crate::Kind::Input) too when values are missing.
     pub async fn stream(&self, values: Option<&RecordBatch>) -> Result<RowStream> {
-        let mut deadline = self.session.deadline();
-        let started = Deadline::bound(&mut deadline, self.start(values)).await?;
-        let (schema, batches) = started;
-        Ok(RowStream::new(schema, batches, deadline, self.session.rows_max()))
+        let ending = self.session.ending();
+        let (schema, batches) = ending.bound(self.start(values, &ending)).await?;
+        Ok(RowStream::new(schema, batches, ending, self.session.rows_max()))
     }
 
-    async fn start(&self, values: Option<&RecordBatch>) -> Result<(SchemaRef, Batches)> {
-        let planned = self.session.plan(&self.sql).await?;
+    async fn start(&self, values: Option<&RecordBatch>, ending: &Ending) -> Result<(SchemaRef, Batches)> {
+        let planned = self.session.plan(&self.sql, ending).await?;
         if self.parameters.is_empty() {
             return planned.start().await;
         }

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+use crate::ending::EndableJoins;
 use crate::groups::GroupsByKind;
 use crate::late::ValuesLate;
 use crate::numbers::TextsByNumber;
 
 /// The rule of the planner that goes after those of the store.
 const AFTER: &str = "EnsureRequirements";
+/// The rule that gives other work a turn where plans read; joins follow. Filters that plans make as they run are handed down
+/// later, through what stands in their way by then.
+const TURNS: &str = "EnsureCooperative";
 
 /// All rules, in their order. Texts become numbers first: rows are told apart by these.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -21,6 +25,9 @@ pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         rules.insert(at, Arc::new(TextsByNumber));
         rules.insert(at + 1, Arc::new(GroupsByKind));
         rules.insert(at + 2, Arc::new(ValuesLate));
+    }
+    if let Some(at) = rules.iter().position(|rule| rule.name() == TURNS) {
+        rules.insert(at + 1, Arc::new(EndableJoins));
     }
     rules
 }

@@ -18,6 +18,7 @@ use crate::answer::Answer;
 use crate::archive::Archive;
 use crate::blocking::Blocking;
 use crate::catalog::{CATALOG, Catalogs, PUBLIC};
+use crate::ending::Ending;
 use crate::error::{Cause, Error, Result};
 use crate::functions::{self, Tokenizers};
 use crate::listing::{self, TableInfo};
@@ -28,7 +29,7 @@ use crate::prepared::Prepared;
 use crate::rules;
 use crate::runtime;
 use crate::statement;
-use crate::stream::{Deadline, RowStream};
+use crate::stream::RowStream;
 use crate::system::Moment;
 use crate::travel;
 
@@ -143,10 +144,10 @@ impl Session {
     /// `ReadOnly` for a statement that would write; `Capacity` beyond a limit of the [`Options`]; `Store` when values
     /// cannot be read. The stream fails in the same ways.
     pub async fn stream(&self, sql: &str) -> Result<RowStream> {
-        let mut deadline = self.deadline();
-        let start = async { self.plan(sql).await?.without_parameters()?.start().await };
-        let (schema, batches) = Deadline::bound(&mut deadline, start).await?;
-        Ok(RowStream::new(schema, batches, deadline, self.rows_max()))
+        let ending = self.ending();
+        let start = async { self.plan(sql, &ending).await?.without_parameters()?.start().await };
+        let (schema, batches) = ending.bound(start).await?;
+        Ok(RowStream::new(schema, batches, ending, self.rows_max()))
     }
 
     /// Reads a statement that is to be asked with other values each time: `$1`, `$2` … or `?` stand for values in their
@@ -156,7 +157,7 @@ impl Session {
     /// As for [`Session::stream`].
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
         let sql = placeholder::numbered(sql);
-        let planned = self.plan(&sql).await?;
+        let planned = self.plan(&sql, &Ending::default()).await?;
         let (schema, parameters) = (planned.schema(), planned.parameters()?);
         Ok(Prepared::new(self.clone(), &sql, schema, parameters))
     }
@@ -188,18 +189,20 @@ impl Session {
         self.blocking.wait(self.sql(sql))
     }
 
-    /// The statement, planned against this moment.
-    pub(crate) async fn plan(&self, sql: &str) -> Result<Planned> {
+    /// The statement, planned against this moment, and over at that end.
+    pub(crate) async fn plan(&self, sql: &str, ending: &Ending) -> Result<Planned> {
         let mut statement = statement::parse(sql)?;
         statement::check_reads_only(&statement)?;
         travel::spell_out_names(&mut statement);
         let catalogs = Catalogs::new(self.moment().await?);
-        Planned::new(statement, self.state_over(&catalogs), &catalogs, self.options.rows_max).await
+        let mut state = self.state_over(&catalogs);
+        state.config_mut().options_mut().extensions.insert(ending.clone());
+        Planned::new(statement, state, &catalogs, self.options.rows_max).await
     }
 
     /// From now on, for one statement.
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        Deadline::of(self.options.statement_time_max)
+    pub(crate) fn ending(&self) -> Ending {
+        Ending::after(self.options.statement_time_max)
     }
 
     pub(crate) fn rows_max(&self) -> Option<usize> {

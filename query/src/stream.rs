@@ -1,28 +1,32 @@
 //! An answer on its way: batch by batch, within the limits of its session.
 //!
 //! Invariants
-//! - Nothing runs while nobody polls, and dropping the stream ends the query.
+//! - Nothing runs while nobody polls, unless a runtime drives it; dropping the stream ends the query.
 //! - A batch that goes out owns its bytes: it holds no window of a mapped extent, so it ships its own size, and whoever
 //!   keeps it keeps nothing else.
 //! - After an error, the last batch or a cut the query is gone, and with it the memory and the files that it took.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::error::Result as PlanResult;
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use futures_core::Stream;
 use futures_util::StreamExt;
-use tokio::time::{Instant, Sleep};
+use tokio::runtime::Handle;
 
 use crate::answer::Answer;
 use crate::compact::compact;
+use crate::ending::Ending;
 use crate::error::{Cause, Error, Result};
 
 /// What runs below: the batches of the engine.
 pub(crate) type Batches = Pin<Box<dyn Stream<Item = PlanResult<RecordBatch>> + Send>>;
+
+/// Comes when a statement's time is up. It wakes whoever waits for the statement, so that one which waits for ever ends too.
+type Alarm = Pin<Box<dyn Future<Output = Cause> + Send>>;
 
 /// The rows of an answer, as they are found.
 ///
@@ -51,19 +55,36 @@ pub(crate) type Batches = Pin<Box<dyn Stream<Item = PlanResult<RecordBatch>> + S
 pub struct RowStream {
     schema: SchemaRef,
     batches: Option<Batches>,
-    deadline: Option<Deadline>,
+    ending: Ending,
+    alarm: Alarm,
     rows_left: Option<usize>,
     cut: bool,
 }
 
 impl RowStream {
-    pub(crate) fn new(
-        schema: SchemaRef,
-        batches: Batches,
-        deadline: Option<Deadline>,
-        rows_max: Option<usize>,
-    ) -> Self {
-        RowStream { schema, batches: Some(batches), deadline, rows_left: rows_max, cut: false }
+    pub(crate) fn new(schema: SchemaRef, batches: Batches, ending: Ending, rows_max: Option<usize>) -> Self {
+        let alarm = Box::pin(ending.clone().expired());
+        RowStream { schema, batches: Some(batches), ending, alarm, rows_left: rows_max, cut: false }
+    }
+
+    /// The same rows, computed by the threads of a runtime, and at most two batches before they are asked for: for a caller who
+    /// has to be there while the query computes for long without a pause, to end it by Ctrl-C, say.
+    pub fn driven_by(mut self, runtime: &Handle) -> Self {
+        if let Some(mut batches) = self.batches.take() {
+            let mut driven = RecordBatchReceiverStreamBuilder::new(self.schema.clone(), 1);
+            let given = driven.tx();
+            let drive = async move {
+                while let Some(batch) = batches.next().await {
+                    if given.send(batch).await.is_err() {
+                        break; // nobody is there any more
+                    }
+                }
+                Ok(())
+            };
+            driven.spawn_on(drive, runtime);
+            self.batches = Some(driven.build());
+        }
+        self
     }
 
     /// The columns, known before the first row is.
@@ -85,14 +106,15 @@ impl RowStream {
         while let Some(batch) = self.next().await {
             batches.push(batch?);
         }
-        Ok(Answer { schema: self.schema, batches, cut: self.cut })
+        Ok(Answer { schema: self.schema.clone(), batches, cut: self.cut })
     }
 
     /// A batch of the engine as it goes out; none when no row of it may.
     fn admit(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
         let batch = match self.rows_left {
             Some(left) if batch.num_rows() > left => {
-                (self.cut, self.batches) = (true, None);
+                self.cut = true;
+                self.end();
                 batch.slice(0, left)
             }
             _ => batch,
@@ -105,8 +127,14 @@ impl RowStream {
     }
 
     fn fail(&mut self, error: Error) -> Poll<Option<Result<RecordBatch>>> {
-        self.batches = None;
+        self.end();
         Poll::Ready(Some(Err(error)))
+    }
+
+    /// The query is gone, also where other threads are at it.
+    fn end(&mut self) {
+        self.batches = None;
+        self.ending.stop();
     }
 }
 
@@ -117,11 +145,8 @@ impl Stream for RowStream {
         loop {
             let this = &mut *self;
             let Some(batches) = &mut this.batches else { return Poll::Ready(None) };
-            if let Some(deadline) = &mut this.deadline
-                && deadline.alarm.as_mut().poll(context).is_ready()
-            {
-                let error = deadline.error();
-                return this.fail(error);
+            if let Poll::Ready(cause) = this.alarm.as_mut().poll(context) {
+                return this.fail(cause.into());
             }
             match ready!(batches.as_mut().poll_next(context)).transpose() {
                 Ok(None) => this.batches = None,
@@ -136,41 +161,15 @@ impl Stream for RowStream {
     }
 }
 
+impl Drop for RowStream {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl std::fmt::Debug for RowStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RowStream").field("schema", &self.schema).finish_non_exhaustive()
-    }
-}
-
-/// Until when a statement may run. It wakes whoever waits for the statement, so that one which waits for ever ends too.
-pub(crate) struct Deadline {
-    alarm: Pin<Box<Sleep>>,
-    limit: Duration,
-}
-
-impl Deadline {
-    /// From now on; `None` for no limit. Needs a runtime with a clock where there is one.
-    pub(crate) fn of(limit: Option<Duration>) -> Option<Self> {
-        let at = |limit| Instant::now().checked_add(limit);
-        let (at, limit) = limit.and_then(|limit| Some((at(limit)?, limit)))?;
-        Some(Deadline { alarm: Box::pin(tokio::time::sleep_until(at)), limit })
-    }
-
-    /// The work, or the end of its time.
-    pub(crate) async fn bound<T>(
-        this: &mut Option<Self>,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let Some(deadline) = this else { return work.await };
-        tokio::select! {
-            biased;
-            () = deadline.alarm.as_mut() => Err(deadline.error()),
-            done = work => done,
-        }
-    }
-
-    fn error(&self) -> Error {
-        Cause::Time { limit: self.limit }.into()
     }
 }
 
@@ -179,6 +178,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
     use std::sync::Arc;
+    use std::time::Duration;
 
     use arrow_array::Int64Array;
     use arrow_schema::{DataType, Field, Schema};
@@ -216,7 +216,8 @@ mod tests {
             (&[3], Some(0), 0, true),
             (&[], Some(0), 0, false),
         ] {
-            let answer = collected(|| RowStream::new(schema(), batches(sizes), None, rows_max)).unwrap();
+            let answer =
+                collected(|| RowStream::new(schema(), batches(sizes), Ending::default(), rows_max)).unwrap();
             assert_eq!((answer.row_count(), answer.cut), (rows, cut), "{sizes:?} {rows_max:?}");
         }
     }
@@ -224,7 +225,8 @@ mod tests {
     #[test]
     fn a_statement_that_waits_for_ever_ends_in_its_time() {
         let limit = Duration::from_millis(1);
-        let never = || RowStream::new(schema(), Box::pin(stream::pending()), Deadline::of(Some(limit)), None);
+        let never =
+            || RowStream::new(schema(), Box::pin(stream::pending()), Ending::after(Some(limit)), None);
         let error = collected(never).unwrap_err();
         assert_eq!(error.kind(), Kind::Capacity);
         assert!(matches!(error.cause(), Cause::Time { limit: told } if *told == limit), "{error}");
@@ -235,7 +237,7 @@ mod tests {
     fn an_error_is_the_end() {
         let broken: PlanResult<RecordBatch> = datafusion::common::exec_err!("no value");
         let one = batches(&[1]).chain(stream::iter([broken])).chain(batches(&[1]));
-        let rows = || RowStream::new(schema(), Box::pin(one), None, None);
+        let rows = || RowStream::new(schema(), Box::pin(one), Ending::default(), None);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let items = runtime.block_on(rows().map(|item| item.is_ok()).collect::<Vec<_>>());
         assert_eq!(items, [true, false]);

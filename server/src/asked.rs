@@ -1,7 +1,7 @@
 //! SQL for a client whose store is in this process.
 //!
-//! A question that is awaited runs on a thread of its own, for computing it seldom pauses and who asks may have other things to
-//! do. One that is given up ends at its next pause, or computes to its end for nobody; it holds the store until then.
+//! A question that is awaited runs on two threads of its own, for computing it seldom pauses and who asks may have other things to
+//! do: one plans it and sees when it is given up, one computes. It holds the store until both are gone.
 
 use forebay_client::{Answer, Answering, Error, Queries};
 use forebay_query::{Cause, Kind, Session};
@@ -66,12 +66,18 @@ impl Queries for Asked {
 /// What the main thread of a process has: planning goes as deep as its statement.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Answers on this thread, unless the question is given up: that ends it at its next pause.
+/// Answers, unless the question is given up: that ends it.
 fn answer(session: &Session, statement: &str, given_up: oneshot::Receiver<()>) -> Result<Answer, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| no_room(&error))?.block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime =
+        runtime.worker_threads(1).thread_name("question").thread_stack_size(STACK_BYTES).enable_all();
+    let runtime = runtime.build().map_err(|error| no_room(&error))?;
+    runtime.block_on(async {
+        let asked = async {
+            session.stream(statement).await?.driven_by(runtime.handle()).collect().await
+        };
         tokio::select! {
-            answer = session.sql(statement) => {
+            answer = asked => {
                 answer.map(|answer| (answer.schema, answer.batches)).map_err(|error| failure(&error))
             }
             _ = given_up => Err(Error::new(forebay_store::Kind::State, "GivenUp", "the question was given up")),

@@ -8,6 +8,7 @@ mod chosen;
 
 mod differential;
 mod documented;
+mod ended;
 mod episodes;
 mod fixture;
 mod freshness;

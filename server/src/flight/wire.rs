@@ -17,6 +17,7 @@ use arrow_flight::error::FlightError;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use forebay_query::RowStream;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
@@ -40,7 +41,8 @@ pub(crate) fn batch(batch: RecordBatch) -> Messages {
 pub(crate) fn rows(rows: RowStream, query: Query, turn: OwnedSemaphorePermit) -> Messages {
     let (schema, ended) = (schema(rows.schema()), query.ended());
     let wanted = schema.clone();
-    let pieces = rows.map(move |batch| {
+    // By another worker: this one has to hear that the query is to end, or that nobody is there any more.
+    let pieces = rows.driven_by(&Handle::current()).map(move |batch| {
         let _until_the_end = &turn;
         let batch = batch.map_err(|error| {
             query.failed(error.kind().as_str());

@@ -250,6 +250,31 @@ fn a_running_query_is_cancelled_by_name_and_by_going_away() {
 }
 
 #[test]
+fn a_query_that_gives_nothing_is_cancelled_too() {
+    let silent = "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b, \
+                  generate_series(1, 100000) c WHERE a.value + b.value + c.value < 3";
+    with(Server::builder(), async |served, mut client| {
+        let info = client.execute(silent.to_owned(), None).await.unwrap();
+        let asked = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await;
+        let running = |count: u64| format!("forebay_running_queries{{way=\"flight\"}} {count}");
+        while !served.get("/metrics").body.contains(&running(1)) {}
+        let request = CancelFlightInfoRequest::new(info).encode_to_vec();
+        let cancel = Action { r#type: "CancelFlightInfo".to_owned(), body: request.into() };
+        let mut other = Client::new(channel(&served).await);
+        other.do_action(Request::new(cancel)).await.unwrap();
+        let mut rows = asked.unwrap();
+        let error = loop {
+            if let Err(error) = rows.next().await.unwrap() {
+                break Status::from(error);
+            }
+        };
+        assert_eq!(error.code(), Code::Cancelled, "{error:?}");
+        while !served.get("/metrics").body.contains(&running(0)) {}
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1, "the workers are free");
+    });
+}
+
+#[test]
 fn only_who_shows_the_token_is_let_in() {
     let token = || Token::new("sesame").unwrap();
     with(Server::builder().token(token()), async |served, mut client| {

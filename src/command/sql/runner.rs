@@ -15,7 +15,8 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(session: Session, output: Output) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // A thread beside the caller's, which has to be there for Ctrl-C however long a query computes without a pause.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         Ok(Runner { session, output, runtime: runtime.context("cannot run queries")? })
     }
 
@@ -27,7 +28,8 @@ impl Runner {
     }
 
     pub(super) async fn answer(&self, statement: &str) -> Result<Written> {
-        self.output.write(self.session.stream(statement).await?).await
+        let rows = self.session.stream(statement).await?.driven_by(self.runtime.handle());
+        self.output.write(rows).await
     }
 
     /// Waits for work that may take the clock.

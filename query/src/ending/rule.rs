@@ -1,0 +1,62 @@
+//! Joins that can be ended.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result as PlanResult;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
+};
+
+use super::Ending;
+use super::condition::Condition;
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// The rule of the planner.
+#[derive(Debug)]
+pub(crate) struct EndableJoins;
+
+impl PhysicalOptimizerRule for EndableJoins {
+    fn optimize(&self, plan: Plan, config: &ConfigOptions) -> PlanResult<Plan> {
+        let Some(ending) = config.extensions.get::<Ending>() else { return Ok(plan) };
+        let endable =
+            |plan: Plan| Ok(endable(&plan, ending)?.map_or_else(|| Transformed::no(plan), Transformed::yes));
+        plan.transform_up(endable).data()
+    }
+
+    fn name(&self) -> &'static str {
+        "EndableJoins"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A join that looks at the end as it tries its condition, and gives other work a turn; `None` for what is no join.
+fn endable(plan: &Plan, ending: &Ending) -> PlanResult<Option<Plan>> {
+    let looking = |filter: &JoinFilter| {
+        let condition = Arc::new(Condition::new(filter.expression().clone(), ending.clone()));
+        JoinFilter::new(condition, filter.column_indices().to_vec(), filter.schema().clone())
+    };
+    let join: Plan = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        match join.filter().map(looking) {
+            Some(filter) => join.builder().with_filter(Some(filter)).build_exec()?,
+            None => plan.clone(),
+        }
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        let filter = join.filter().map(looking);
+        Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?)
+    } else if plan.is::<CrossJoinExec>() || plan.is::<SortMergeJoinExec>() {
+        plan.clone()
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(Arc::new(CooperativeExec::new(join))))
+}

@@ -1,0 +1,92 @@
+//! Queries that make rows faster than anybody could take them end all the same: by their time, or when nobody wants the rest.
+
+use std::time::Duration;
+
+use forebay_query::{Cause, Kind, Options, Session};
+use forebay_store::{DataType, NewRow, Schema};
+use futures_util::StreamExt;
+
+use crate::fixture::Run;
+
+const ROWS: u32 = 2_000;
+
+/// Each of these makes a trillion rows or more, and gives none, few, or all of them to a plan that takes them.
+const ENDLESS: [&str; 8] = [
+    "SELECT count(*) FROM solver a, solver b, solver c, solver d WHERE a.turn + b.turn + c.turn + d.turn > 3",
+    "SELECT sum(a.turn + d.turn) FROM solver a, solver b, solver c, solver d",
+    "SELECT count(*) FROM solver a JOIN solver b ON a.turn = b.turn JOIN solver c ON b.turn = c.turn \
+     JOIN solver d ON c.turn = d.turn AND a.reward + b.reward + c.reward + d.reward > 9",
+    "SELECT max(a.reward + d.reward) FROM solver a JOIN solver b ON a.turn = b.turn JOIN solver c ON b.turn = c.turn \
+     JOIN solver d ON c.turn = d.turn",
+    "SELECT count(*) FROM solver a WHERE EXISTS \
+     (SELECT 1 FROM solver b, solver c, solver d WHERE b.turn + c.turn + d.turn > a.turn + 3)",
+    "SELECT a.sample_id FROM solver a, solver b, solver c WHERE a.reward + b.reward > c.reward + 5 LIMIT 1",
+    "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+    "EXPLAIN ANALYZE SELECT count(*) FROM solver a, solver b, solver c, solver d WHERE a.turn + b.turn + c.turn + d.turn > 3",
+];
+
+fn run() -> Run {
+    let run = Run::empty();
+    let solver = run.store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+    let mut batch = run.store.batch();
+    for row in 0..ROWS {
+        let new = NewRow::new(0, &format!("q{row}_0_0")).unwrap();
+        batch.insert(&solver, new, [("reward", ((row % 2) as f32).into())]).unwrap();
+    }
+    batch.commit().unwrap();
+    run
+}
+
+#[test]
+fn what_makes_rows_without_end_ends_in_its_time() {
+    let run = run();
+    let limit = Duration::from_millis(100);
+    for partitions in [1, 3] {
+        let options = Options::default().statement_time_max(limit).partitions(partitions);
+        let session = Session::with_options(&run.store, &options).unwrap();
+        for sql in ENDLESS {
+            let error = session.sql_blocking(sql).unwrap_err();
+            assert!(matches!(error.cause(), Cause::Time { limit: told } if *told == limit), "{sql}: {error}");
+            assert_eq!(error.kind(), Kind::Capacity);
+        }
+    }
+}
+
+#[test]
+fn what_a_runtime_drives_leaves_it_when_nobody_wants_the_rest() {
+    let run = run();
+    let driver = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let asker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for sql in ENDLESS {
+        asker.block_on(async {
+            let rows = run.session.stream(sql).await.unwrap();
+            let mut rows = rows.driven_by(driver.handle());
+            let given = tokio::time::timeout(Duration::from_millis(50), rows.next()).await;
+            assert!(given.is_err(), "{sql} has given something");
+            drop(rows);
+            // The one thread of the runtime is free again.
+            driver.spawn(async {}).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn rows_that_a_runtime_drives_are_the_same() {
+    let run = run();
+    let driver = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for sql in
+        ["SELECT sample_id, reward FROM solver ORDER BY sample_id", "SELECT a.turn FROM solver a LIMIT 0"]
+    {
+        let here = run.session.sql_blocking(sql).unwrap();
+        let there = driver.block_on(async {
+            let rows = run.session.stream(sql).await.unwrap();
+            rows.driven_by(driver.handle()).collect().await.unwrap()
+        });
+        assert_eq!((here.schema, here.batches), (there.schema, there.batches));
+    }
+    let failing = driver.block_on(async {
+        let rows = run.session.stream("SELECT 1 / (turn - turn) FROM solver").await.unwrap();
+        rows.driven_by(driver.handle()).collect().await.unwrap_err()
+    });
+    assert_eq!(failing.kind(), Kind::Input, "{failing}");
+}
