@@ -55,6 +55,7 @@ mod statement;
 mod stream;
 mod system;
 mod table;
+mod threads;
 mod travel;
 
 pub use answer::Answer;
@@ -66,3 +67,4 @@ pub use prepared::Prepared;
 pub use render::{Format, Renderer, UnknownFormat};
 pub use session::Session;
 pub use stream::RowStream;
+pub use threads::QueryThreads;

@@ -15,12 +15,12 @@ use datafusion::error::Result as PlanResult;
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use futures_core::Stream;
 use futures_util::StreamExt;
-use tokio::runtime::Handle;
 
 use crate::answer::Answer;
 use crate::compact::compact;
 use crate::ending::Ending;
 use crate::error::{Cause, Error, Result};
+use crate::threads::QueryThreads;
 
 /// What runs below: the batches of the engine.
 pub(crate) type Batches = Pin<Box<dyn Stream<Item = PlanResult<RecordBatch>> + Send>>;
@@ -67,13 +67,15 @@ impl RowStream {
         RowStream { schema, batches: Some(batches), ending, alarm, rows_left: rows_max, cut: false }
     }
 
-    /// The same rows, computed by the threads of a runtime, and at most two batches before they are asked for: for a caller who
-    /// has to be there while the query computes for long without a pause, to end it by Ctrl-C, say.
-    pub fn driven_by(mut self, runtime: &Handle) -> Self {
-        if let Some(mut batches) = self.batches.take() {
+    /// The same rows, computed on other threads, and at most two batches before they are asked for: for a caller who has to be
+    /// there while the query computes for long without a pause. `keeps` is dropped when the computing has ended, which may be
+    /// after the stream was.
+    pub fn driven_by(mut self, threads: &QueryThreads, keeps: impl Send + 'static) -> Self {
+        if let (Some(runtime), Some(mut batches)) = (threads.handle(), self.batches.take()) {
             let mut driven = RecordBatchReceiverStreamBuilder::new(self.schema.clone(), 1);
             let given = driven.tx();
             let drive = async move {
+                let _until_the_end = keeps;
                 while let Some(batch) = batches.next().await {
                     if given.send(batch).await.is_err() {
                         break; // nobody is there any more

@@ -4,7 +4,7 @@
 //! do: one plans it and sees when it is given up, one computes. It holds the store until both are gone.
 
 use forebay_client::{Answer, Answering, Error, Queries};
-use forebay_query::{Cause, Kind, Session};
+use forebay_query::{Cause, Kind, QueryThreads, Session};
 use tokio::sync::oneshot;
 
 /// Answers the queries of an embedded client, which by itself compiles no SQL engine.
@@ -68,14 +68,10 @@ const STACK_BYTES: usize = 8 << 20;
 
 /// Answers, unless the question is given up: that ends it.
 fn answer(session: &Session, statement: &str, given_up: oneshot::Receiver<()>) -> Result<Answer, Error> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime =
-        runtime.worker_threads(1).thread_name("question").thread_stack_size(STACK_BYTES).enable_all();
-    let runtime = runtime.build().map_err(|error| no_room(&error))?;
-    runtime.block_on(async {
-        let asked = async {
-            session.stream(statement).await?.driven_by(runtime.handle()).collect().await
-        };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let threads = QueryThreads::new(1).map_err(|error| no_room(&error))?;
+    runtime.map_err(|error| no_room(&error))?.block_on(async {
+        let asked = async { session.stream(statement).await?.driven_by(&threads, ()).collect().await };
         tokio::select! {
             answer = asked => {
                 answer.map(|answer| (answer.schema, answer.batches)).map_err(|error| failure(&error))

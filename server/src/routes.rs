@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use forebay_query::Session;
+use forebay_query::{QueryThreads, Session};
 use forebay_store::Store;
 use tokio::sync::Semaphore;
 
@@ -28,6 +28,7 @@ pub(crate) struct App {
     pub(crate) store: Store,
     pub(crate) session: Session,
     pub(crate) turns: Arc<Semaphore>,
+    pub(crate) threads: Arc<QueryThreads>,
     pub(crate) query_time_max: Duration,
     pub(crate) any_host: bool,
     pub(crate) token: Option<Token>,
@@ -38,7 +39,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(settings: Builder, store: Store, session: Session) -> Self {
+    pub(crate) fn new(settings: Builder, store: Store, session: Session, threads: Arc<QueryThreads>) -> Self {
         let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
         let (turns, queries) = (Arc::new(Semaphore::new(QUERIES_AT_ONCE)), Queries::default());
         let (clients, doors) = (Tally::default(), Doors::default());
@@ -47,6 +48,7 @@ impl App {
             store,
             session,
             turns,
+            threads,
             query_time_max,
             any_host,
             token,

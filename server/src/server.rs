@@ -1,9 +1,10 @@
 //! The running server.
 //!
 //! # Threads
-//! Flight SQL has a thread and a runtime of its own (`flight`). For HTTP one thread, `forebay-server`, owns a runtime of `WORKERS` threads and waits in it for the word to stop. Queries run on
-//! the workers, at most `QUERIES_AT_ONCE` at a time, so that one worker is always left for health and metrics. Dropping
-//! a connection ends its query.
+//! Flight SQL and gRPC have a thread and a runtime of their own each (`flight`, `grpc`). For HTTP one thread, `forebay-server`, owns
+//! a runtime of `WORKERS` threads and waits in it for the word to stop. Queries compute on `QUERY_THREADS` other threads, however
+//! they came, so that whoever reads sockets, keeps the time and answers for health is never held up by one. Dropping a connection
+//! ends its query; its turn is over when the computing is.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_query::Session;
+use forebay_query::{QueryThreads, Session};
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -27,8 +28,10 @@ use crate::routes::{self, App};
 const WORKERS: usize = 3;
 /// How often is taken in what another process has written, whether or not somebody asks.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
-/// How many queries run at the same time; others wait for their turn.
-pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
+/// The threads that queries compute on.
+const QUERY_THREADS: usize = 2;
+/// How many queries over HTTP run at the same time; others wait for their turn.
+pub(crate) const QUERIES_AT_ONCE: usize = QUERY_THREADS;
 
 /// Serves a store over HTTP, until it is shut down or dropped.
 ///
@@ -126,7 +129,8 @@ impl Server {
                 runtime.spawn(keep_up(store.clone()));
             }
             let (clients, everything) = (settings.clients.clone(), store.clone());
-            let app = App::new(settings, store, session);
+            let query_threads = Arc::new(QueryThreads::new(QUERY_THREADS)?);
+            let app = App::new(settings, store, session, query_threads.clone());
             if grpc.is_some() || socket.is_some() {
                 let connections = Connections::new(clients.limits.connections, &app.doors.grpc);
                 let tcp = grpc.map(|listening| listening.listener);
@@ -138,6 +142,7 @@ impl Server {
                     clients,
                     everything,
                     streams,
+                    query_threads.clone(),
                     queries,
                     &app.clients,
                     stopper,
@@ -147,7 +152,15 @@ impl Server {
             if let Some(Listening { address, listener }) = flight {
                 let connections = Connections::new(readers, &app.doors.flight);
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
-                threads.push(flight::start(listener, connections, streams, token, queries, stopper)?);
+                threads.push(flight::start(
+                    listener,
+                    connections,
+                    streams,
+                    query_threads,
+                    token,
+                    queries,
+                    stopper,
+                )?);
                 tracing::info!(%address, "serving Flight SQL");
             }
             let listener = {

@@ -1,12 +1,13 @@
 //! `POST /sql`: the body is the query, the answer comes in the form that `Accept` asks for.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_query::{Answer, Format};
-use tokio::runtime::Handle;
 
 use crate::failure::Failure;
 use crate::routes::App;
@@ -40,11 +41,11 @@ pub(crate) async fn answer(
 
 /// Waits for a turn and runs the query, all of it within the time that a query may take.
 async fn in_time(app: &App, sql: &str) -> Result<Answer, Failure> {
-    let query = app.queries.begin("http", b"");
+    let query = Arc::new(app.queries.begin("http", b""));
     let run = async {
-        let _turn = app.turns.acquire().await; // the semaphore is never closed
-        // By another worker: this one has to see that the time is up, or that nobody is there any more.
-        app.session.stream(sql).await?.driven_by(&Handle::current()).collect().await
+        let turn = app.turns.clone().acquire_owned().await; // the semaphore is never closed
+        let keeps = (turn, query.clone());
+        app.session.stream(sql).await?.driven_by(&app.threads, keeps).collect().await
     };
     match tokio::time::timeout(app.query_time_max, run).await {
         Ok(Ok(answer)) => Ok(answer),

@@ -130,15 +130,14 @@ impl ClientArguments {
 
 impl ServeArguments {
     /// What moves versions into the archive, where it is asked for.
-    fn archiving(&self, store: &Store, archive: &Archive) -> Result<Option<Archiving>> {
+    fn archiver(&self, store: &Store, archive: &Archive) -> Result<Option<Archiver>> {
         let Some(versions) = self.archive_keep_versions else { return Ok(None) };
         if !self.clients.are_served() {
             anyhow::bail!(
                 "--archive-keep-versions moves versions out of the store, and without --grpc or --socket it is open for reading"
             );
         }
-        let archiver = Archiver::new(store, archive, ArchiveRule::keep_versions(versions))?;
-        Ok(Some(Archiving::of(archiver)?))
+        Ok(Some(Archiver::new(store, archive, ArchiveRule::keep_versions(versions))?))
     }
 }
 
@@ -157,8 +156,9 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     if let Some(archive) = &archive {
         builder = builder.archive(archive);
     }
-    let _archiving = archive.as_ref().map(|archive| arguments.archiving(&store, archive)).transpose()?;
+    let archiver = archive.as_ref().map(|archive| arguments.archiver(&store, archive)).transpose()?.flatten();
     let server = clients.apply(builder)?.bind(store, arguments.listen)?;
+    let _archiving = archiver.map(Archiving::of).transpose()?;
     eprintln!("listening on http://{}", server.address());
     if let Some(address) = server.flight_address() {
         eprintln!("Flight SQL on grpc://{address}");
@@ -175,7 +175,8 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     Ok(())
 }
 
-/// Ends the server in order when the process is asked to end: sessions are closed, what they held goes back.
+/// Ends the server in order when the process is asked to end: sessions are closed, what they held goes back, and a version that is on
+/// its way into an archive arrives. Asked again, the process ends where it stands, as a kill would end it.
 fn end_with_a_signal(stopper: Stopper) -> Result<()> {
     let (mut asked, ask) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
@@ -184,6 +185,9 @@ fn end_with_a_signal(stopper: Stopper) -> Result<()> {
     let wait = move || {
         let _ = asked.read(&mut [0]); // either way nobody is there to ask any more
         stopper.stop();
+        if asked.read(&mut [0]).is_ok_and(|bytes| bytes > 0) {
+            let _ = signal_hook::low_level::emulate_default_handler(SIGTERM);
+        }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())

@@ -1,9 +1,10 @@
 //! When a statement is over: its time is up, or nobody wants the rest.
 //!
-//! Whoever polls a query ends it by not polling it any more, and that is enough where it comes back to him. Two kinds of work do
-//! not: joins that make batch after batch for a plan that takes them all (an aggregate), and joins whose condition refuses all
-//! that they make. So joins go through a rule of the planner: what they give is counted, so that other work of the thread gets its
-//! turn, and their conditions look at the [`Ending`] each time that they are tried.
+//! Whoever polls a query ends it by not polling it any more, and that is enough where it comes back to him. Three kinds of work do
+//! not for long: joins that make batch after batch for a plan that takes them all (an aggregate), joins whose condition refuses all
+//! that they make, and scans whose filters refuse nearly all rows. So joins go through a rule of the planner: what they give is
+//! counted, so that other work of the thread gets its turn, and their conditions look at the [`Ending`] each time that they are
+//! tried; and a scan looks before each piece of its table. A sort, or a window over very many rows, computes to its next batch.
 
 mod condition;
 mod rule;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::config_err;
 use datafusion::error::Result as PlanResult;
 use tokio::time::Instant;
@@ -35,6 +36,11 @@ impl Ending {
     pub(crate) fn after(limit: Option<Duration>) -> Self {
         let until = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         Ending { until, ..Ending::default() }
+    }
+
+    /// That of the statement whose plan is run with these options; one that never comes where there is none.
+    pub(crate) fn of(options: &ConfigOptions) -> Self {
+        options.extensions.get().cloned().unwrap_or_default()
     }
 
     /// Nobody wants the rest.

@@ -8,7 +8,8 @@
 //! Invariants
 //! - Nothing is read before the first poll, and no more than the batch that was asked for.
 //! - Values of columns that are neither given nor looked at are not touched (FX-23), nor are lists for their lengths.
-//! - Every filter of the query that was accepted is applied exactly. Each partition gives its rows in the order of their arrival.
+//! - Every filter of the query that was accepted is applied exactly. Each partition gives its rows in the order of their arrival,
+//!   unless the plan above sorts by version first ([`order`]).
 
 mod advice;
 mod columns;
@@ -53,6 +54,7 @@ use self::order::VersionOrder;
 pub(crate) use self::source::VALUE_BATCH_ROWS;
 use self::source::{RowSource, Work};
 use crate::batches::batches;
+use crate::ending::Ending;
 
 /// A partition has at least this many parts, so that small tables are not spread over threads.
 const PARTS_PER_PARTITION_MIN: usize = 4;
@@ -162,6 +164,7 @@ impl Scan {
             schema: self.schema(),
             rows_max: self.fetch.unwrap_or(usize::MAX),
             batch_rows: context.session_config().batch_size(),
+            ending: Ending::of(context.session_config().options()),
         };
         Ok(RowSource::new(work, &self.metrics, partition))
     }

@@ -14,6 +14,7 @@ use super::pace::Pace;
 use super::remaining::Remaining;
 use super::sieve::Sieve;
 use crate::compact::lean;
+use crate::ending::Ending;
 
 /// The most rows in a batch that carries values from extents: one cell may hold kilobytes.
 pub(crate) const VALUE_BATCH_ROWS: usize = 1024;
@@ -29,6 +30,7 @@ pub(super) struct Work {
     pub(super) schema: SchemaRef,
     pub(super) rows_max: usize,
     pub(super) batch_rows: usize,
+    pub(super) ending: Ending,
 }
 
 pub(super) struct RowSource {
@@ -107,6 +109,7 @@ impl RowSource {
                 self.counts.parts_scanned.add(1);
                 (*part, *tried) = (self.work.table.rows_of(&next), 0);
             }
+            self.work.ending.check()?; // few rows may come of many
             let piece = part[*tried..].iter().take(pace.piece_rows()).copied().collect::<Vec<u32>>();
             *tried += piece.len();
             let before = piece.len();

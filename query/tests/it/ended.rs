@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use forebay_query::{Cause, Kind, Options, Session};
+use forebay_query::{Cause, Kind, Options, QueryThreads, Session};
 use forebay_store::{DataType, NewRow, Schema};
 use futures_util::StreamExt;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::fixture::Run;
 
@@ -53,40 +54,69 @@ fn what_makes_rows_without_end_ends_in_its_time() {
 }
 
 #[test]
-fn what_a_runtime_drives_leaves_it_when_nobody_wants_the_rest() {
+fn what_other_threads_compute_ends_when_nobody_wants_the_rest() {
     let run = run();
-    let driver = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let threads = QueryThreads::new(1).unwrap();
     let asker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for sql in ENDLESS {
         asker.block_on(async {
-            let rows = run.session.stream(sql).await.unwrap();
-            let mut rows = rows.driven_by(driver.handle());
+            let (keeps, mut kept) = tokio::sync::oneshot::channel::<()>();
+            let mut rows = run.session.stream(sql).await.unwrap().driven_by(&threads, keeps);
             let given = tokio::time::timeout(Duration::from_millis(50), rows.next()).await;
             assert!(given.is_err(), "{sql} has given something");
+            assert!(kept.try_recv() == Err(TryRecvError::Empty), "{sql} is still computed");
             drop(rows);
-            // The one thread of the runtime is free again.
-            driver.spawn(async {}).await.unwrap();
+            // The one thread is free again, and what was kept until then is gone.
+            assert!(kept.await.is_err());
+            let next = run.session.stream("SELECT 1").await.unwrap().driven_by(&threads, ());
+            assert_eq!(next.collect().await.unwrap().row_count(), 1);
         });
     }
 }
 
 #[test]
-fn rows_that_a_runtime_drives_are_the_same() {
+fn rows_that_other_threads_compute_are_the_same() {
     let run = run();
-    let driver = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let threads = QueryThreads::new(1).unwrap();
+    let asker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for sql in
         ["SELECT sample_id, reward FROM solver ORDER BY sample_id", "SELECT a.turn FROM solver a LIMIT 0"]
     {
         let here = run.session.sql_blocking(sql).unwrap();
-        let there = driver.block_on(async {
+        let there = asker.block_on(async {
             let rows = run.session.stream(sql).await.unwrap();
-            rows.driven_by(driver.handle()).collect().await.unwrap()
+            rows.driven_by(&threads, ()).collect().await.unwrap()
         });
         assert_eq!((here.schema, here.batches), (there.schema, there.batches));
     }
-    let failing = driver.block_on(async {
+    let failing = asker.block_on(async {
         let rows = run.session.stream("SELECT 1 / (turn - turn) FROM solver").await.unwrap();
-        rows.driven_by(driver.handle()).collect().await.unwrap_err()
+        rows.driven_by(&threads, ()).collect().await.unwrap_err()
     });
     assert_eq!(failing.kind(), Kind::Input, "{failing}");
+}
+
+/// Many rows of which none is let through: the scan gives nothing on the way.
+#[test]
+fn a_scan_that_refuses_every_row_ends_in_its_time() {
+    let run = Run::empty();
+    let solver = run.store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+    let mut batch = run.store.batch();
+    for row in 0..100_000 {
+        batch.insert(&solver, NewRow::new(0, &format!("q{row}_0_0")).unwrap(), []).unwrap();
+    }
+    batch.commit().unwrap();
+    let options = Options::default().statement_time_max(Duration::from_millis(20));
+    let session = Session::with_options(&run.store, &options).unwrap();
+    for what in ["turn", "count(*)"] {
+        let slow = format!(
+            "SELECT {what} FROM solver WHERE strpos(repeat(sample_id, 2000), 'nowhere') > 0 GROUP BY turn"
+        );
+        let start = std::time::Instant::now();
+        let error = session.sql_blocking(&slow).unwrap_err();
+        let took = start.elapsed();
+        assert!(matches!(error.cause(), Cause::Time { .. }), "{slow}: {error}");
+        let whole = run.session.with_statement_time_max(Some(took * 2)).sql_blocking(&slow);
+        assert!(whole.is_err(), "it ended long before its end");
+    }
 }

@@ -21,11 +21,12 @@ mod wire;
 
 use std::io;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use forebay_query::Session;
+use forebay_query::{QueryThreads, Session};
 use tokio::runtime::Runtime;
 use tonic::transport::Server;
 
@@ -47,12 +48,13 @@ pub(crate) fn start(
     listener: TcpListener,
     connections: Connections,
     session: Session,
+    threads: Arc<QueryThreads>,
     token: Option<Token>,
     queries: Queries,
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let facts = facts::Facts::new().map_err(io::Error::other)?;
-    let service = service::Service::new(session, token, queries, facts);
+    let service = service::Service::new(session, threads, token, queries, facts);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("forebay-flight-worker")

@@ -15,7 +15,7 @@ use arrow_flight::{
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
 };
 use arrow_schema::SchemaRef;
-use forebay_query::{Error, RowStream, Session};
+use forebay_query::{Error, QueryThreads, RowStream, Session};
 use futures_util::{StreamExt, stream};
 use prost::Message;
 use tokio::sync::Semaphore;
@@ -42,14 +42,21 @@ pub(crate) struct Service {
     token: Option<Token>,
     facts: Facts,
     turns: Arc<Semaphore>,
+    threads: Arc<QueryThreads>,
 }
 
 type Stream<T> = stream::BoxStream<'static, Result<T, Status>>;
 
 impl Service {
-    pub(crate) fn new(session: Session, token: Option<Token>, queries: Queries, facts: Facts) -> Self {
+    pub(crate) fn new(
+        session: Session,
+        threads: Arc<QueryThreads>,
+        token: Option<Token>,
+        queries: Queries,
+        facts: Facts,
+    ) -> Self {
         let turns = Arc::new(Semaphore::new(STREAMS_AT_ONCE));
-        Service { session, statements: Statements::new(), queries, token, facts, turns }
+        Service { session, statements: Statements::new(), queries, token, facts, turns, threads }
     }
 
     fn check_token<T>(&self, request: &Request<T>) -> Result<(), Status> {
@@ -122,7 +129,7 @@ impl Service {
         handle: &[u8],
         start: impl Future<Output = Result<RowStream, Error>>,
     ) -> Result<wire::Messages, Status> {
-        let query = self.queries.begin("flight", handle);
+        let query = Arc::new(self.queries.begin("flight", handle));
         let turn = tokio::time::timeout(TURN_WAIT_MAX, self.turns.clone().acquire_owned());
         let Ok(Ok(turn)) = turn.await else {
             query.failed("capacity");
@@ -132,7 +139,10 @@ impl Service {
             return Err(Status::resource_exhausted(busy));
         };
         match start.await {
-            Ok(rows) => Ok(wire::rows(rows, query, turn)),
+            Ok(rows) => {
+                let rows = rows.driven_by(&self.threads, (turn, query.clone()));
+                Ok(wire::rows(rows, query))
+            }
             Err(error) => {
                 query.failed(error.kind().as_str());
                 Err(status::of(&error))

@@ -17,8 +17,6 @@ use arrow_flight::error::FlightError;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use forebay_query::RowStream;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
-use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::status;
@@ -37,13 +35,11 @@ pub(crate) fn batch(batch: RecordBatch) -> Messages {
     encoded(batch.schema(), stream::iter([Ok(batch)]))
 }
 
-/// The messages of a query. While they are read it counts as running, keeps its turn, and can be ended.
-pub(crate) fn rows(rows: RowStream, query: Query, turn: OwnedSemaphorePermit) -> Messages {
+/// The messages of a query. While they are read it counts as running and can be ended.
+pub(crate) fn rows(rows: RowStream, query: Arc<Query>) -> Messages {
     let (schema, ended) = (schema(rows.schema()), query.ended());
     let wanted = schema.clone();
-    // By another worker: this one has to hear that the query is to end, or that nobody is there any more.
-    let pieces = rows.driven_by(&Handle::current()).map(move |batch| {
-        let _until_the_end = &turn;
+    let pieces = rows.map(move |batch| {
         let batch = batch.map_err(|error| {
             query.failed(error.kind().as_str());
             status::of(&error)

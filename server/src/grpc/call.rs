@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_client::wire::proto::WriteRequest;
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
-use forebay_query::Session as Queryable;
+use forebay_query::{QueryThreads, Session as Queryable};
 use forebay_store::{ConsumerKind, ProcessHandle, Store};
 use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
@@ -47,6 +47,7 @@ pub(super) struct Service {
     /// Of one check, copy or compaction.
     pub(super) checks: Arc<Semaphore>,
     pub(super) turns: Arc<Semaphore>,
+    pub(super) threads: Arc<QueryThreads>,
     pub(super) limits: Limits,
     pub(super) tally: Tally,
     pub(super) stopper: Stopper,
@@ -80,6 +81,7 @@ impl Service {
         settings: Settings,
         store: Store,
         queryable: Queryable,
+        threads: Arc<QueryThreads>,
         queries: Queries,
         tally: Tally,
         stopper: Stopper,
@@ -100,6 +102,7 @@ impl Service {
             copies,
             checks,
             turns,
+            threads,
             limits,
             tally,
             stopper,

@@ -37,6 +37,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ use forebay_client::wire::MESSAGE_BYTES_MAX;
 use forebay_client::wire::proto::admin_server::AdminServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
-use forebay_query::Session as Queryable;
+use forebay_query::{QueryThreads, Session as Queryable};
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
@@ -167,6 +168,7 @@ pub(crate) fn start(
     mut settings: Settings,
     store: Store,
     queryable: Queryable,
+    threads: Arc<QueryThreads>,
     queries: Queries,
     tally: &Tally,
     stopper: Stopper,
@@ -182,7 +184,8 @@ pub(crate) fn start(
     if listeners.unix.as_ref().is_none_or(|sockets| sockets.slabs.is_none()) {
         settings.limits.slab_bytes_max = 0; // there is no way to hand them out
     }
-    let service = call::Service::new(settings, store, queryable, queries, tally.clone(), stopper.clone());
+    let service =
+        call::Service::new(settings, store, queryable, threads, queries, tally.clone(), stopper.clone());
     let mut serving = Vec::new();
     {
         let _inside = runtime.enter();

@@ -3,6 +3,7 @@
 //! A call that changes something runs to its end once it has begun, whoever is still there to hear of it, and its answer is
 //! kept under its name. A wait for rows ends with its client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::store_server::Store as Protocol;
@@ -295,12 +296,12 @@ impl Protocol for Service {
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
         let call = self.enter(&request, &[Scope::Read])?;
         call.caller.check_all_tables().map_err(|error| from_error(&error))?;
-        let query = self.queries.begin("grpc", b"");
+        let query = Arc::new(self.queries.begin("grpc", b""));
         let turn = self.turns.clone().acquire_owned().await;
         match self.queryable.stream(&request.into_inner().statement).await {
             Ok(rows) => {
-                let rows = streams::rows(rows, query)?;
-                self.answer(rows.inspect(move |_| _ = &turn).boxed())
+                let rows = rows.driven_by(&self.threads, (turn, query.clone()));
+                self.answer(streams::rows(rows, query)?)
             }
             Err(error) => {
                 query.failed(error.kind().as_str());

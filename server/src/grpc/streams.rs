@@ -1,5 +1,6 @@
 //! Answers that come in pieces.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -11,7 +12,6 @@ use forebay_query::RowStream;
 use forebay_store::Kind;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
-use tokio::runtime::Handle;
 use tonic::Status;
 
 use super::sessions::Present;
@@ -30,10 +30,9 @@ pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
 }
 
 /// A query's rows as an Arrow stream, written as they come. The query counts as running while they are read.
-pub(super) fn rows(rows: RowStream, query: Query) -> Result<Answers<ArrowPiece>, Status> {
+pub(super) fn rows(rows: RowStream, query: Arc<Query>) -> Result<Answers<ArrowPiece>, Status> {
     let writer = StreamWriter::try_new(Vec::new(), rows.schema()).map_err(unwritable)?;
-    // By another worker: this one has to hear that nobody is there any more.
-    let state = (rows.driven_by(&Handle::current()), Some(writer), query);
+    let state = (rows, Some(writer), query);
     let written = stream::unfold(state, |(mut rows, writer, query)| async move {
         let mut writer = writer?;
         let last = loop {

@@ -1,7 +1,7 @@
 //! Runs statements, one after the other.
 
 use anyhow::{Context, Result};
-use forebay::query::Session;
+use forebay::query::{QueryThreads, Session};
 use tokio::runtime::Runtime;
 
 use super::output::{Output, Written};
@@ -15,8 +15,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(session: Session, output: Output) -> Result<Self> {
-        // A thread beside the caller's, which has to be there for Ctrl-C however long a query computes without a pause.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Runner { session, output, runtime: runtime.context("cannot run queries")? })
     }
 
@@ -28,7 +27,9 @@ impl Runner {
     }
 
     pub(super) async fn answer(&self, statement: &str) -> Result<Written> {
-        let rows = self.session.stream(statement).await?.driven_by(self.runtime.handle());
+        // A thread of its own computes, for this one has to be there for Ctrl-C; what that ends is in nobody's way.
+        let threads = QueryThreads::new(1).context("no thread for the query")?;
+        let rows = self.session.stream(statement).await?.driven_by(&threads, ());
         self.output.write(rows).await
     }
 

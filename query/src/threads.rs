@@ -1,0 +1,54 @@
+//! Threads that compute queries for callers who have to stay awake.
+
+use std::io;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// The main thread's, for plans may be deep.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Threads of their own, on which [`RowStream::driven_by`](crate::RowStream::driven_by) has queries computed.
+///
+/// Those who poll such a stream have a clock and a network that nobody's computing holds up, so they see when its time is up, hear
+/// that a client has left, and can drop it. Dropping the threads waits for nothing: what they are at ends at its next look.
+///
+/// ```
+/// use forebay_query::{QueryThreads, Session};
+/// use forebay_store::{Options, Store};
+/// # let dir = tempfile::tempdir()?;
+/// # let store = Store::open(dir.path().join("store"), Options::default())?;
+/// let (session, threads) = (Session::new(&store)?, QueryThreads::new(1)?);
+/// let asker = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// let answer = asker.block_on(async {
+///     session.stream("SELECT 40 + 2 AS answer").await?.driven_by(&threads, ()).collect().await
+/// })?;
+/// assert_eq!(answer.row_count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct QueryThreads(Option<Runtime>);
+
+impl QueryThreads {
+    /// So many threads, at least one.
+    ///
+    /// # Errors
+    /// When the operating system gives none.
+    pub fn new(count: usize) -> io::Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        let builder =
+            builder.worker_threads(count.max(1)).thread_name("forebay-query").thread_stack_size(STACK_BYTES);
+        builder.enable_all().build().map(Some).map(QueryThreads)
+    }
+
+    pub(crate) fn handle(&self) -> Option<&Handle> {
+        self.0.as_ref().map(Runtime::handle)
+    }
+}
+
+impl Drop for QueryThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
