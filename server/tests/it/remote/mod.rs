@@ -15,3 +15,4 @@ mod pushed;
 mod raw;
 mod shared;
 mod slabs;
+mod waiting;
