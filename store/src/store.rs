@@ -3,7 +3,7 @@
 //! What is here is the list of what one can ask of a store; [`shared`](crate::shared) is how it is done.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -470,13 +470,34 @@ impl Store {
         options: BackupOptions,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
-        let (to, what) = (to.as_ref(), options);
+        self.backup_beneath(to.as_ref(), "", options, progress)
+    }
+
+    /// As [`backup_watched`](Self::backup_watched), to the directory `inside` that one, which has to be there unless it is the
+    /// copy's. No part of `inside` may be a link, or become one meanwhile: for copies to where others can write, too.
+    ///
+    /// # Errors
+    /// As for [`backup_watched`](Self::backup_watched); `state` (`Link`) where a link is met, `input` where `inside` leads out of
+    /// the directory.
+    pub fn backup_beneath(
+        &self,
+        folder: &Path,
+        inside: impl AsRef<Path>,
+        options: BackupOptions,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
+        let (inside, what) = (inside.as_ref(), options);
+        if inside.components().any(|part| !matches!(part, Component::Normal(_))) {
+            let reason = format!("{} is not made of plain names, such as \"nightly/1\"", inside.display());
+            return Err(Cause::Argument { what: "inside", reason }.into());
+        }
+        let to = if inside.as_os_str().is_empty() { folder.to_owned() } else { folder.join(inside) };
         if self.0.options.read_only {
-            return self.0.copy_to(to, what, progress);
+            return self.0.copy_to((folder, &to), what, progress);
         }
         self.0.bring_all_to(Durability::Logged)?;
         let options = self.0.options.clone().read_only(true);
-        Store::open(&self.0.directory.path, options)?.0.copy_to(to, what, progress)
+        Store::open(&self.0.directory.path, options)?.0.copy_to((folder, &to), what, progress)
     }
 
     /// One instant of all tables. It blocks nobody and costs the number of chunks. While it is held, the space of values
