@@ -1,9 +1,10 @@
 //! The running server.
 //!
 //! # Threads
-//! Flight SQL has a thread and a runtime of its own (`flight`). For HTTP one thread, `forebay-server`, owns a runtime of `WORKERS` threads and waits in it for the word to stop. Queries run on
-//! the workers, at most `QUERIES_AT_ONCE` at a time, so that one worker is always left for health and metrics. Dropping
-//! a connection ends its query.
+//! Flight SQL has a thread and a runtime of its own (`flight`). For HTTP, and to keep up with a writer, one thread, `forebay-server`, owns
+//! a runtime of `WORKERS` threads and waits in it for the word to stop; where there is neither, it is not there. Queries run on
+//! the workers, at most `QUERIES_AT_ONCE` at a time, so that one worker is always left for health and metrics. Dropping a connection
+//! ends its query.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -30,7 +31,7 @@ const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// How many queries run at the same time; others wait for their turn.
 pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
 
-/// Serves a store over HTTP, until it is shut down or dropped.
+/// Serves a store over HTTP, and wherever else its [`Builder`] says, until it is shut down or dropped.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -39,8 +40,9 @@ pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = Store::open(dir.path().join("store"), Options::default())?;
 /// let server = Server::bind(store, "127.0.0.1:0".parse()?)?; // port 0: any free one
+/// let address = server.address().expect("it answers over HTTP");
 ///
-/// let mut stream = std::net::TcpStream::connect(server.address())?;
+/// let mut stream = std::net::TcpStream::connect(address)?;
 /// write!(stream, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
 /// let mut reply = String::new();
 /// stream.read_to_string(&mut reply)?;
@@ -50,7 +52,7 @@ pub(crate) const QUERIES_AT_ONCE: usize = WORKERS - 1;
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     flight_address: Option<SocketAddr>,
     grpc_address: Option<SocketAddr>,
     stopper: Stopper,
@@ -65,7 +67,7 @@ pub(crate) struct Listening {
 
 /// Everywhere where a server listens.
 pub(crate) struct Everywhere {
-    pub(crate) http: Listening,
+    pub(crate) http: Option<Listening>,
     pub(crate) flight: Option<Listening>,
     pub(crate) grpc: Option<Listening>,
     pub(crate) socket: Option<grpc::UnixSockets>,
@@ -113,16 +115,16 @@ impl Server {
         listening: Everywhere,
     ) -> Result<Self> {
         let start = || -> io::Result<Self> {
-            let runtime = runtime()?;
-            let Everywhere { http: Listening { address, listener }, flight, grpc, socket } = listening;
+            let Everywhere { http, flight, grpc, socket } = listening;
+            let runtime = (http.is_some() || settings.refresh).then(runtime).transpose()?;
             let stopper = Stopper(Arc::new(watch::Sender::new(false)));
             let (stop, mut threads) = (stopper.clone(), Vec::new());
             let address_of =
                 |listening: &Option<Listening>| listening.as_ref().map(|listening| listening.address);
-            let (flight_address, grpc_address) = (address_of(&flight), address_of(&grpc));
+            let [address, flight_address, grpc_address] = [&http, &flight, &grpc].map(address_of);
             let streams = session.with_statement_time_max(Some(settings.stream_time_max));
             let (token, readers) = (settings.token.clone(), settings.readers);
-            if settings.refresh {
+            if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
                 runtime.spawn(keep_up(store.clone()));
             }
             let (clients, everything) = (settings.clients.clone(), store.clone());
@@ -150,21 +152,24 @@ impl Server {
                 threads.push(flight::start(listener, connections, streams, token, queries, stopper)?);
                 tracing::info!(%address, "serving Flight SQL");
             }
-            let listener = {
-                let _inside = runtime.enter();
+            if let Some(runtime) = runtime {
                 let connections = Connections::new(readers, &app.doors.http);
-                HttpListener { listener: tokio::net::TcpListener::from_std(listener)?, connections }
-            };
-            let serve = move || serve(&runtime, listener, app, &stop);
-            threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
-            tracing::info!(%address, "serving");
+                let listener = {
+                    let _inside = runtime.enter();
+                    http.map(|http| tokio::net::TcpListener::from_std(http.listener)).transpose()?
+                };
+                let listener = listener.map(|listener| HttpListener { listener, connections });
+                let serve = move || serve(&runtime, listener, app, &stop);
+                threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
+                tracing::info!(?address, "serving");
+            }
             Ok(Server { address, flight_address, grpc_address, stopper, threads })
         };
         start().map_err(|source| Error::Threads { source })
     }
 
-    /// Where it listens, with the port that was taken.
-    pub fn address(&self) -> SocketAddr {
+    /// Where it listens for HTTP, with the port that was taken; none when it does not.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
@@ -233,7 +238,9 @@ async fn keep_up(store: Store) {
     }
 }
 
-fn serve(runtime: &Runtime, listener: HttpListener, app: App, stop: &Stopper) {
+/// Answers over HTTP, where it is listened for, until it is told to stop.
+fn serve(runtime: &Runtime, listener: Option<HttpListener>, app: App, stop: &Stopper) {
+    let Some(listener) = listener else { return runtime.block_on(stop.told()) };
     let routes = routes::router(app).into_make_service_with_connect_info::<Known>();
     let serving = axum::serve(listener, routes);
     let ended = runtime.block_on(serving.with_graceful_shutdown(stop.told()).into_future());
