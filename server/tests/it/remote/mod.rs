@@ -7,6 +7,7 @@ mod bulk;
 mod fuzzed;
 mod hostile;
 mod limits;
+mod lost;
 mod neighbour;
 mod objects;
 mod outage;
