@@ -201,6 +201,13 @@ impl ValueSource {
         sealed.into_iter().for_each(|writer| drop(writer.seal(self.tails_stay())));
     }
 
+    /// Seals the open extents of values that outlived theirs, and gives back what they have not filled.
+    pub(crate) fn seal_moved(&self) {
+        let is_moved = |writer: &mut Writer| writer.lifetime == Lifetime::Moved;
+        let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., is_moved).collect();
+        sealed.into_iter().for_each(|writer| drop(writer.seal(false)));
+    }
+
     /// Takes a file that nobody may read any more: into the pool, or off the disk when the pool is full.
     pub(super) fn give_free(&self, extent: Extent) -> Result<()> {
         let (file, generation) = (extent.file().clone(), extent.generation());
