@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod along;
+mod broken;
 mod bulk;
 mod fuzzed;
 mod hostile;
