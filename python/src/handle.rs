@@ -6,7 +6,8 @@
 //! # Closing
 //! Calls hold `open` for reading for as long as they are under way; closing first makes the client end their waits and then
 //! takes `open` for writing, so when it returns nobody is in the store any more. Claims and steps lie in slots that are
-//! emptied. What is left are arrays and record batches; they keep the bytes that they show, and an opened store's lock.
+//! emptied. Who closes from within a call of the same thread (from what is told how far it is, from a signal's handler) is refused,
+//! for both would wait for each other. What is left are arrays and record batches; they keep the bytes that they show, and an opened store's lock.
 //!
 //! # Locks
 //! `open` before `held` before a slot before the client's own. None is waited for while the interpreter's lock is held, with
@@ -30,6 +31,7 @@ use pyo3::prelude::*;
 use crate::failure::{Failure, Result, closed, state};
 use crate::questions::Questions;
 use crate::slot::{EndsWithStore, Slot};
+use crate::within::{Within, is_within};
 
 /// One opening of a store, or one connection to one.
 #[derive(Debug)]
@@ -143,6 +145,7 @@ impl Handle {
                 std::process::id()
             )));
         }
+        let _within = Within::enter(self);
         // Whoever watches a call may ask the store something while another thread waits to close it.
         match &*self.open.read_recursive() {
             Some(open) => call(open),
@@ -157,9 +160,19 @@ impl Handle {
 
     /// Ends everything that came of the store, brings what was acknowledged to stable storage, and lets go of the directory
     /// or the server. To be called without the interpreter's lock. A second call does nothing.
+    ///
+    /// # Errors
+    /// `state` from within a call of this thread.
     pub(crate) fn close(&self) -> Result<()> {
         if self.is_forked() {
             return Ok(());
+        }
+        if is_within(self) {
+            return Err(state(format!(
+                "the store at {} cannot be closed from within a call on it (by what is told of its progress, or by a signal's \
+                 handler): raise an exception there, which ends the call, and close the store when that has returned",
+                self.place
+            )));
         }
         let closing = match &*self.open.read() {
             Some(open) => open.close(),

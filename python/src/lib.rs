@@ -19,7 +19,8 @@
 //! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
-//! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is).
+//! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
+//! calls a thread is in).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
 use pyo3::prelude::*;
@@ -54,6 +55,7 @@ mod table;
 mod view;
 mod wait;
 mod watching;
+mod within;
 
 /// The compiled half of the package `forebay`.
 #[pymodule]

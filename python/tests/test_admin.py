@@ -177,6 +177,29 @@ def test_what_a_callable_raises_stops_the_call_and_comes_out_of_it(store, solver
         again(lambda: store.admin.backup(place[0], progress=stop))
 
 
+def test_who_watches_a_call_cannot_close_its_store_and_hears_so_at_once(store, solver, place):
+    begin(solver, "a", "b")
+
+    def close(*_):
+        store.close()
+
+    for call in (lambda: store.admin.verify(progress=close), lambda: store.admin.backup(place[0], progress=close)):
+        with pytest.raises(forebay.StateError, match="from within a call"):
+            again(call)
+    with pytest.raises(forebay.StateError, match="from within a call"):
+        with store:
+            again(lambda: store.admin.verify(progress=lambda *_: store.__exit__(None, None, None)))
+    assert store.is_closed
+    store.close()
+
+
+def test_who_watches_a_call_may_close_another_store(store, solver, tmp_path):
+    begin(solver, "a", "b")
+    other = forebay.open(tmp_path / "other")
+    assert store.admin.verify(progress=lambda *_: other.close())["sound"]
+    assert other.is_closed and not store.is_closed
+
+
 @pytest.mark.embedded
 def test_a_copy_that_is_stopped_at_its_last_byte_is_no_store_and_another_takes_its_place(store, solver, place):
     begin(solver, "a", "b")

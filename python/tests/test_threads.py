@@ -91,3 +91,10 @@ def interrupted(program: str) -> None:
 @every_wait
 def test_a_wait_hears_ctrl_c(path, wait):
     interrupted(waiting(f"forebay.open({str(path)!r})", wait))
+
+
+@every_wait
+def test_a_handler_that_closes_the_store_of_a_wait_ends_the_wait_and_does_not_hang(path, wait):
+    program = waiting(f"forebay.open({str(path)!r})", wait)
+    program = program.replace("signal.default_int_handler)", "lambda *_: store.close())")
+    interrupted(program.replace("except KeyboardInterrupt", "except forebay.StateError") + "store.close()\n")

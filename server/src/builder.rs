@@ -277,17 +277,45 @@ impl Builder {
         self
     }
 
+    /// Starts serving, without HTTP: only what was named, such as a socket alone. Nothing listens at any other place; there is
+    /// no `/metrics` then, and no `/health`.
+    ///
+    /// ```
+    /// use forebay_client::{Client, ConnectOptions};
+    /// use forebay_server::Server;
+    /// use forebay_store::{Options, Store};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let socket = dir.path().join("forebay.sock");
+    /// let server = Server::builder().grpc_socket(&socket).bind_without_http(store)?;
+    /// assert_eq!(server.address(), None);
+    /// let client = Client::connect(&format!("unix://{}", socket.display()), &ConnectOptions::default())?;
+    /// assert!(client.tables()?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Builder::bind`], and [`Error::Nothing`] where nothing was named.
+    pub fn bind_without_http(self, store: Store) -> Result<Server> {
+        if self.flight.is_none() && self.grpc.is_none() && self.grpc_socket.is_none() {
+            return Err(Error::Nothing);
+        }
+        self.bind_all(store, None)
+    }
+
     /// Starts serving. Requests are answered from now on, until the server is shut down or dropped.
     ///
     /// # Errors
     /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken;
     /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks;
     /// [`Error::BackupFolder`] for one that is not there, or inside of the store.
-    pub fn bind(mut self, store: Store, address: SocketAddr) -> Result<Server> {
+    pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
+        self.bind_all(store, Some(address))
+    }
+
+    fn bind_all(mut self, store: Store, http: Option<SocketAddr>) -> Result<Server> {
         let (reads_open, clients_open) = (self.token.is_none(), self.clients.access.is_open());
-        for (address, is_open) in
-            [(Some(address), reads_open), (self.flight, reads_open), (self.grpc, clients_open)]
-        {
+        for (address, is_open) in [(http, reads_open), (self.flight, reads_open), (self.grpc, clients_open)] {
             if let Some(address) = address.filter(|address| is_open && !address.ip().is_loopback())
                 && !self.allow_remote
             {
@@ -302,7 +330,7 @@ impl Builder {
         }
         self.clients.copies = Copies::beneath(self.backup_folder.as_deref(), store.path())?;
         let session = self.session(&store)?;
-        let http = listen(address)?;
+        let http = http.map(listen).transpose()?;
         let flight = self.flight.map(listen).transpose()?;
         let grpc = self.grpc.map(listen).transpose()?;
         let socket = self.grpc_socket.as_deref().map(|path| self.sockets(path)).transpose()?;

@@ -1,7 +1,10 @@
 //! Where clients may have the store copied to: beneath one directory, which the operator names.
 //!
-//! What a client says is a path of plain names. None of them may be a link, so that nothing that lies in the directory leads out of
-//! it; who can write there may of course put links wherever he can.
+//! What a client says is a path of plain names, of which none may be a link. What is one already is refused here, by its name; what
+//! becomes one later is met by the store, which walks from the directory on through no link ([`Store::backup_beneath`]), and writes
+//! through none in the copy. So whoever else can write there cannot have the server write elsewhere.
+//!
+//! [`Store::backup_beneath`]: forebay_store::Store::backup_beneath
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,6 +12,15 @@ use forebay_client::Error as Refusal;
 use forebay_store::Kind;
 
 use crate::error::{Error, Result};
+
+/// Where a copy goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The directory beneath which copies go.
+    pub(crate) folder: PathBuf,
+    /// A path of plain names in it.
+    pub(crate) inside: PathBuf,
+}
 
 /// The directory beneath which copies go, if there is one, and that of the store, where none goes.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +44,7 @@ impl Copies {
     }
 
     /// Where a copy goes that a client asks for.
-    pub(crate) fn place(&self, asked: &str) -> Result<PathBuf, Refusal> {
+    pub(crate) fn place(&self, asked: &str) -> Result<Place, Refusal> {
         let Some((folder, store)) = &self.0 else {
             let message = "this server copies its store to nowhere; its operator allows it with `forebay serve --backup-dir`, or \
                            runs `forebay backup` where the store lies";
@@ -46,29 +58,29 @@ impl Copies {
             Refusal::new(Kind::Input, "OutsideBackupFolder", message)
         };
         let path = Path::new(asked);
-        let inside = if path.is_absolute() {
+        let named = if path.is_absolute() {
             path.strip_prefix(folder).map_err(|_| outside("lies elsewhere"))?
         } else {
             path
         };
-        let mut place = folder.clone();
-        for part in inside.components() {
+        let mut inside = PathBuf::new();
+        for part in named.components() {
             match part {
-                Component::Normal(name) => place.push(name),
+                Component::Normal(name) => inside.push(name),
                 Component::CurDir => continue,
                 _ => return Err(outside("leads out of it")),
             }
-            if place.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            if folder.join(&inside).symlink_metadata().is_ok_and(|found| found.is_symlink()) {
                 return Err(outside("goes through a link"));
             }
         }
-        if asked.contains('\0') || place == *folder {
+        if asked.contains('\0') || inside.as_os_str().is_empty() {
             return Err(outside("names nothing in it"));
         }
-        if store.as_ref().is_some_and(|store| place.starts_with(store)) {
+        if store.as_ref().is_some_and(|store| folder.join(&inside).starts_with(store)) {
             return Err(outside("lies in the store itself"));
         }
-        Ok(place)
+        Ok(Place { folder: folder.clone(), inside })
     }
 }
 
@@ -88,13 +100,14 @@ mod tests {
         std::fs::create_dir(folder.join("nightly")).unwrap();
         let copies = Copies::beneath(Some(&folder), &store).unwrap();
         let beneath = folder.join("nightly/1");
-        for (asked, place) in [
-            ("one", folder.join("one")),
-            ("nightly/1", beneath.clone()),
-            ("./nightly//1/", beneath.clone()),
-            ("..one", folder.join("..one")),
-            (beneath.to_str().unwrap(), beneath.clone()),
+        for (asked, inside) in [
+            ("one", "one"),
+            ("nightly/1", "nightly/1"),
+            ("./nightly//1/", "nightly/1"),
+            ("..one", "..one"),
+            (beneath.to_str().unwrap(), "nightly/1"),
         ] {
+            let place = Place { folder: folder.clone(), inside: inside.into() };
             assert_eq!(copies.place(asked).unwrap(), place, "{asked}");
         }
         let elsewhere = [store.to_str().unwrap(), root.to_str().unwrap()];
@@ -121,7 +134,10 @@ mod tests {
         for asked in ["store", "store/objects", store.to_str().unwrap()] {
             assert_eq!(around.place(asked).unwrap_err().cause(), "OutsideBackupFolder", "{asked:?}");
         }
-        assert_eq!(around.place("copies/1").unwrap(), folder.join("1"));
+        assert_eq!(
+            around.place("copies/1").unwrap(),
+            Place { folder: root.clone(), inside: "copies/1".into() }
+        );
         let none = Copies::default().place("one").unwrap_err();
         assert_eq!((none.kind(), none.cause()), (Kind::State, "NoBackupFolder"));
         std::fs::write(root.join("file"), "").unwrap();

@@ -33,6 +33,12 @@ pub enum Error {
         /// The mode that was asked for.
         mode: u32,
     },
+    /// Nothing would be served. Name a socket or an address.
+    #[error(
+        "there is nothing to serve: with no HTTP, name a socket or an address (`Builder::grpc_socket`, `Builder::grpc`, \
+         `Builder::flight`)"
+    )]
+    Nothing,
     /// The address cannot be listened on. Give another; port 0 takes any that is free.
     #[error("could not listen on {address}")]
     Listen {

@@ -1,10 +1,10 @@
 //! The running server.
 //!
 //! # Threads
-//! Flight SQL and gRPC have a thread and a runtime of their own each (`flight`, `grpc`). For HTTP one thread, `forebay-server`, owns
-//! a runtime of `WORKERS` threads and waits in it for the word to stop. Queries compute on `QUERY_THREADS` other threads, however
-//! they came, so that whoever reads sockets, keeps the time and answers for health is never held up by one. Dropping a connection
-//! ends its query; its turn is over when the computing is.
+//! Flight SQL and gRPC have a thread and a runtime of their own each (`flight`, `grpc`). For HTTP, and to keep up with a writer, one
+//! thread, `forebay-server`, owns a runtime of `WORKERS` threads and waits in it for the word to stop; where there is neither, it is
+//! not there. Queries compute on `QUERY_THREADS` other threads, however they came, so that whoever reads sockets, keeps the time and
+//! answers for health is never held up by one. Dropping a connection ends its query; its turn is over when the computing is.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -33,7 +33,7 @@ const QUERY_THREADS: usize = 2;
 /// How many queries over HTTP run at the same time; others wait for their turn.
 pub(crate) const QUERIES_AT_ONCE: usize = QUERY_THREADS;
 
-/// Serves a store over HTTP, until it is shut down or dropped.
+/// Serves a store over HTTP, and wherever else its [`Builder`] says, until it is shut down or dropped.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -42,8 +42,9 @@ pub(crate) const QUERIES_AT_ONCE: usize = QUERY_THREADS;
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = Store::open(dir.path().join("store"), Options::default())?;
 /// let server = Server::bind(store, "127.0.0.1:0".parse()?)?; // port 0: any free one
+/// let address = server.address().expect("it answers over HTTP");
 ///
-/// let mut stream = std::net::TcpStream::connect(server.address())?;
+/// let mut stream = std::net::TcpStream::connect(address)?;
 /// write!(stream, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
 /// let mut reply = String::new();
 /// stream.read_to_string(&mut reply)?;
@@ -53,7 +54,7 @@ pub(crate) const QUERIES_AT_ONCE: usize = QUERY_THREADS;
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     flight_address: Option<SocketAddr>,
     grpc_address: Option<SocketAddr>,
     stopper: Stopper,
@@ -68,7 +69,7 @@ pub(crate) struct Listening {
 
 /// Everywhere where a server listens.
 pub(crate) struct Everywhere {
-    pub(crate) http: Listening,
+    pub(crate) http: Option<Listening>,
     pub(crate) flight: Option<Listening>,
     pub(crate) grpc: Option<Listening>,
     pub(crate) socket: Option<grpc::UnixSockets>,
@@ -116,16 +117,16 @@ impl Server {
         listening: Everywhere,
     ) -> Result<Self> {
         let start = || -> io::Result<Self> {
-            let runtime = runtime()?;
-            let Everywhere { http: Listening { address, listener }, flight, grpc, socket } = listening;
+            let Everywhere { http, flight, grpc, socket } = listening;
+            let runtime = (http.is_some() || settings.refresh).then(runtime).transpose()?;
             let stopper = Stopper(Arc::new(watch::Sender::new(false)));
             let (stop, mut threads) = (stopper.clone(), Vec::new());
             let address_of =
                 |listening: &Option<Listening>| listening.as_ref().map(|listening| listening.address);
-            let (flight_address, grpc_address) = (address_of(&flight), address_of(&grpc));
+            let [address, flight_address, grpc_address] = [&http, &flight, &grpc].map(address_of);
             let streams = session.with_statement_time_max(Some(settings.stream_time_max));
             let (token, readers) = (settings.token.clone(), settings.readers);
-            if settings.refresh {
+            if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
                 runtime.spawn(keep_up(store.clone()));
             }
             let (clients, everything) = (settings.clients.clone(), store.clone());
@@ -163,21 +164,24 @@ impl Server {
                 )?);
                 tracing::info!(%address, "serving Flight SQL");
             }
-            let listener = {
-                let _inside = runtime.enter();
+            if let Some(runtime) = runtime {
                 let connections = Connections::new(readers, &app.doors.http);
-                HttpListener { listener: tokio::net::TcpListener::from_std(listener)?, connections }
-            };
-            let serve = move || serve(&runtime, listener, app, &stop);
-            threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
-            tracing::info!(%address, "serving");
+                let listener = {
+                    let _inside = runtime.enter();
+                    http.map(|http| tokio::net::TcpListener::from_std(http.listener)).transpose()?
+                };
+                let listener = listener.map(|listener| HttpListener { listener, connections });
+                let serve = move || serve(&runtime, listener, app, &stop);
+                threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
+                tracing::info!(?address, "serving");
+            }
             Ok(Server { address, flight_address, grpc_address, stopper, threads })
         };
         start().map_err(|source| Error::Threads { source })
     }
 
-    /// Where it listens, with the port that was taken.
-    pub fn address(&self) -> SocketAddr {
+    /// Where it listens for HTTP, with the port that was taken; none when it does not.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
@@ -246,7 +250,9 @@ async fn keep_up(store: Store) {
     }
 }
 
-fn serve(runtime: &Runtime, listener: HttpListener, app: App, stop: &Stopper) {
+/// Answers over HTTP, where it is listened for, until it is told to stop.
+fn serve(runtime: &Runtime, listener: Option<HttpListener>, app: App, stop: &Stopper) {
+    let Some(listener) = listener else { return runtime.block_on(stop.told()) };
     let routes = routes::router(app).into_make_service_with_connect_info::<Known>();
     let serving = axum::serve(listener, routes);
     let ended = runtime.block_on(serving.with_graceful_shutdown(stop.told()).into_future());

@@ -21,7 +21,8 @@ use super::{grants, limits, objects, settings, token};
 /// For reading only, unless --grpc or --socket is given: then also beside a process that writes the store, and every query
 /// sees what has been written by then. ADBC and JDBC drivers, notebooks and BI connect to the Flight address; `/sql`,
 /// `/metrics`, `/health` and `/ready` answer over HTTP. With --grpc or --socket this process opens the store for writing (and
-/// makes it, if there is none), and rollouts and trainers in other processes share it. Ends with Ctrl-C.
+/// makes it, if there is none), and rollouts and trainers in other processes share it. With `--listen none --flight none` beside
+/// --socket it opens no port at all. Ends with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(super) struct ServeArguments {
@@ -36,12 +37,12 @@ pub(super) struct ServeArguments {
     /// Moves versions that are over into that archive, all but so many of each table's newest; with --grpc or --socket, for that writes the store
     #[arg(long, value_name = "VERSIONS", requires = "archive", value_parser = clap::value_parser!(u64).range(1..))]
     archive_keep_versions: Option<u64>,
-    /// Where HTTP is answered; port 0 takes any that is free
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7330")]
-    listen: SocketAddr,
-    /// Where Arrow Flight SQL is answered
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7331")]
-    flight: SocketAddr,
+    /// Where HTTP is answered; port 0 takes any that is free, and `none` is nowhere
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = door, default_value = "127.0.0.1:7330")]
+    listen: Door,
+    /// Where Arrow Flight SQL is answered; `none` is nowhere
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = door, default_value = "127.0.0.1:7331")]
+    flight: Door,
     #[command(flatten)]
     token: token::TokenArguments,
     #[command(flatten)]
@@ -82,6 +83,19 @@ struct ClientArguments {
     objects: objects::ObjectArguments,
     #[command(flatten)]
     limits: limits::LimitArguments,
+}
+
+/// Where something is answered, if anywhere.
+#[derive(Clone, Copy, Debug)]
+struct Door(Option<SocketAddr>);
+
+fn door(text: &str) -> Result<Door, String> {
+    match text {
+        "none" => Ok(Door(None)),
+        address => address.parse().map(|address| Door(Some(address))).map_err(|error| {
+            format!("{address:?} is no address with a port, such as 127.0.0.1:7330, nor `none`: {error}")
+        }),
+    }
 }
 
 /// A file's mode, in octal.
@@ -143,12 +157,16 @@ impl ServeArguments {
 
 pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let clients = &arguments.clients;
+    if arguments.listen.0.is_none() && arguments.flight.0.is_none() && !clients.are_served() {
+        anyhow::bail!("--listen none --flight none leave nothing to serve; give --socket or --grpc, too");
+    }
     let store = match clients.are_served() {
         true => clients.open(&arguments.dir)?,
         false => Store::open_read_only(&arguments.dir)?,
     };
     let _duties = clients.are_served().then(|| forebay::Duties::of(&store)).transpose()?;
-    let mut builder = Server::builder().refresh(!clients.are_served()).flight(arguments.flight);
+    let mut builder = Server::builder().refresh(!clients.are_served());
+    builder = arguments.flight.0.into_iter().fold(builder, Builder::flight);
     if let Some(token) = arguments.token.read()? {
         builder = builder.token(token);
     }
@@ -157,9 +175,15 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
         builder = builder.archive(archive);
     }
     let archiver = archive.as_ref().map(|archive| arguments.archiver(&store, archive)).transpose()?.flatten();
-    let server = clients.apply(builder)?.bind(store, arguments.listen)?;
+    let builder = clients.apply(builder)?;
+    let server = match arguments.listen.0 {
+        Some(address) => builder.bind(store, address)?,
+        None => builder.bind_without_http(store)?,
+    };
     let _archiving = archiver.map(Archiving::of).transpose()?;
-    eprintln!("listening on http://{}", server.address());
+    if let Some(address) = server.address() {
+        eprintln!("listening on http://{address}");
+    }
     if let Some(address) = server.flight_address() {
         eprintln!("Flight SQL on grpc://{address}");
     }

@@ -1,12 +1,12 @@
 //! Who may look in while a run goes on, and how ranks reach its store.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use forebay_query::Archive;
-use forebay_server::{Builder, Server, Token};
-use forebay_store::{Randomness, Store, SystemRandomness};
+use forebay_server::{Builder, Server};
+use forebay_store::Store;
 
 use super::job::RunOptions;
 
@@ -30,7 +30,9 @@ pub(super) fn serve(
 ) -> Result<Option<Server>> {
     let mut builder = archive.into_iter().fold(Server::builder(), Builder::archive);
     builder = socket.into_iter().fold(builder, Builder::grpc_socket);
-    let Some(address) = options.listen else { return socket.map(|_| for_ranks(store, builder)).transpose() };
+    let Some(address) = options.listen else {
+        return Ok(socket.map(|_| builder.bind_without_http(store.clone())).transpose()?);
+    };
     if let Some(flight) = options.flight {
         builder = builder.flight(flight);
     }
@@ -38,16 +40,9 @@ pub(super) fn serve(
         builder = builder.token(token.clone());
     }
     let server = builder.bind(store.clone(), address)?;
-    eprintln!("listening on http://{}", server.address());
+    server.address().iter().for_each(|address| eprintln!("listening on http://{address}"));
     if let Some(flight) = server.flight_address() {
         eprintln!("Flight SQL on grpc://{flight}");
     }
     Ok(Some(server))
-}
-
-/// A server always answers over HTTP, too: nobody asked for that here, so nobody knows the token.
-fn for_ranks(store: &Store, builder: Builder) -> Result<Server> {
-    let random = || SystemRandomness.next_u64();
-    let token = Token::new(&format!("{:016x}{:016x}", random(), random()))?;
-    Ok(builder.token(token).bind(store.clone(), (Ipv4Addr::LOCALHOST, 0).into())?)
 }

@@ -5,6 +5,7 @@
 //! by then and held there, so nothing is lost by waiting, and nothing of it is visible. What a limiter says is asked
 //! with the state locked, in the same breath as the batch is decided on, so no two batches take the same room.
 
+use crate::aside::Aside;
 use crate::batch::Decided;
 use crate::clock::Timestamp;
 use crate::consumer::{Inserting, Wait};
@@ -35,14 +36,14 @@ impl Shared {
     pub(crate) fn write(
         &self,
         level: Durability,
-        wait: Wait,
+        (wait, aside): (Wait, Aside),
         mut requests: Vec<Request>,
         contents: &NewContents,
     ) -> Result<Vec<Row>> {
         let until = self.waits_until(wait);
         let mut place: Option<Inserting> = None;
         loop {
-            self.admit_growth(&requests, until, false)?;
+            self.admit_growth(&requests, until, false, aside)?;
             let mut holder = None;
             let outcome = self.submit_if_at(level, |state| {
                 let (operations, rows) = self.decide_admitted(state, &mut requests, contents, &mut holder)?;
@@ -53,7 +54,7 @@ impl Shared {
                 return outcome;
             }
             match place.as_mut().filter(|place| place.consumer() == consumer) {
-                Some(place) => place.wait(&*self.options.clock, until),
+                Some(place) => aside.run(|| place.wait(&*self.options.clock, until)),
                 None => place = Some(Inserting::begin(self.signals.of(consumer), consumer)), // then another look
             }
         }

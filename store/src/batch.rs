@@ -1,5 +1,6 @@
 //! Batches of changes: all or none, in one record.
 
+use crate::aside::Aside;
 use crate::consumer::{ConsumerHandle, Wait};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
@@ -179,6 +180,7 @@ pub struct WriteBatch<'a> {
     requests: Vec<Request>,
     durability: Durability,
     wait: Wait,
+    aside: Aside,
 }
 
 /// What a batch's record says, and the rows that were inserted.
@@ -188,8 +190,8 @@ impl<'a> WriteBatch<'a> {
     pub(crate) fn new(store: &'a Store) -> Self {
         let values = store.0.values.writer(&*store.0);
         let (contents, durability) = (NewContents::default(), store.0.options.durability);
-        let wait = Wait::For(store.0.options.capacity_wait);
-        WriteBatch { store, values, contents, requests: Vec::new(), durability, wait }
+        let (wait, aside) = (Wait::For(store.0.options.capacity_wait), Aside::default());
+        WriteBatch { store, values, contents, requests: Vec::new(), durability, wait, aside }
     }
 
     /// The level at which the batch is acknowledged. Default: the store's.
@@ -203,6 +205,15 @@ impl<'a> WriteBatch<'a> {
     /// [`Options::capacity_wait`](crate::Options::capacity_wait).
     pub fn wait(&mut self, wait: Wait) -> &mut Self {
         self.wait = wait;
+        self
+    }
+
+    /// Has every wait of the batch from now on run by `by`, which has to run what it is given once: for callers whose thread others
+    /// need, as those of an async runtime do. It is called only where there is something to wait for: room within a budget, for
+    /// values that are added and for the batch, and a rate limiter. Default: the thread waits.
+    pub fn wait_aside(&mut self, by: fn(&mut dyn FnMut())) -> &mut Self {
+        self.aside = Aside::by(by);
+        self.values.wait_aside(self.aside);
         self
     }
 
@@ -403,13 +414,14 @@ impl<'a> WriteBatch<'a> {
     pub fn commit(mut self) -> Result<Vec<Row>> {
         self.bring_values()?;
         let requests = std::mem::take(&mut self.requests);
-        self.store.0.write(self.durability, self.wait, requests, &self.contents)
+        self.store.0.write(self.durability, (self.wait, self.aside), requests, &self.contents)
     }
 
     /// Completes a task's claim together with the changes of the batch.
     pub(crate) fn finish(mut self, claim: u64) -> Result<Vec<Row>> {
         self.bring_values()?;
-        self.store.0.admit_growth(&self.requests, self.store.0.waits_until(self.wait), true)?;
+        let until = self.store.0.waits_until(self.wait);
+        self.store.0.admit_growth(&self.requests, until, true, self.aside)?;
         let (shared, contents) = (&self.store.0, &self.contents);
         let requests = std::mem::take(&mut self.requests);
         shared.submit_at(self.durability, |state| {

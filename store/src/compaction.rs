@@ -1,10 +1,10 @@
 //! Compaction: at once what the background duties do in the course of time, and more thoroughly.
 //!
 //! Rows go that the retention does not keep; extents of versions that are over are sealed; what is left in extents of which less
-//! than a half is live moves together; a checkpoint is taken, and the log before it removed; and extents that nobody needs are
-//! given back to the file system instead of being kept to be used again. Others go on writing. What readers hold back, of this
-//! process or another, stays, and the report says how much that is. What moves goes into an extent that is as large as any that is
-//! begun, so a store of very few extents may come out a little larger.
+//! than a half is live moves together, into extents that are sealed behind it: else the last of them would keep what was reserved
+//! for more, which in a store of few extents is more than was gained. A checkpoint is taken, and another once something has moved, and
+//! the log before it removed; and extents that nobody needs are given back to the file system instead of being kept to be used again.
+//! Others go on writing. What readers hold back, of this process or another, stays, and the report says how much that is.
 
 use crate::error::Result;
 use crate::store::Store;
@@ -54,7 +54,9 @@ impl Store {
         self.checkpoint()?; // lets the log go
         self.free_what_is_over()?; // first: what moves may need room
         let values_moved = shared.evacuate_below(SPARSE_PARTS)? as u64;
+        shared.values.seal_moved(); // also what a duty has moved before
         if values_moved > 0 {
+            self.checkpoint()?; // what was said of each that moved is in it
             self.free_what_is_over()?;
         }
         shared.values.drop_free(u64::MAX)?;

@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::disk::link_in_the_way;
+
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -263,6 +265,11 @@ pub enum Cause {
     #[error("{} is not empty and holds no Forebay store; give an empty or a new directory", path.display())]
     DirectoryTaken { path: PathBuf },
     #[error(
+        "{} is a link, and nothing is written through one there; remove it, or name another directory",
+        path.display()
+    )]
+    Link { path: PathBuf },
+    #[error(
         "{} has on-disk format {found}, this program reads format {expected}; use the release that wrote it, nothing \
          was changed",
         path.display()
@@ -395,7 +402,9 @@ impl Cause {
                 Kind::State
             }
             NeedsRecovery { .. } | Forked { .. } => Kind::State,
-            NotAStore { .. } | DirectoryTaken { .. } | FormatVersion { .. } | Io { .. } => Kind::State,
+            NotAStore { .. } | DirectoryTaken { .. } | Link { .. } | FormatVersion { .. } | Io { .. } => {
+                Kind::State
+            }
             TensorTooLarge { .. } | TensorMismatch { .. } | TensorLength { .. } | LayoutMismatch { .. } => {
                 Kind::Input
             }
@@ -414,6 +423,9 @@ impl Cause {
     /// An I/O failure of `verb` on `path`; a full disk is told apart from the rest.
     pub(crate) fn io(verb: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
+        if let Some(link) = link_in_the_way(&source) {
+            return Cause::Link { path: link.to_owned() };
+        }
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Cause::DiskFull { verb, path, source }

@@ -29,6 +29,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod admission;
+mod aside;
 mod backup;
 mod batch;
 mod checkpoint;

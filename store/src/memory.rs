@@ -18,6 +18,7 @@
 //! snapshot to be dropped, rows to be deleted, a step to end, the budget to be raised, to its deadline, and is refused with the largest of what
 //! is in the way. Claims, steps, exclusions and deletions never wait: they are what brings relief.
 
+use crate::aside::Aside;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Error, Result};
 use crate::log::record::Event;
@@ -85,6 +86,7 @@ impl Shared {
         requests: &[Request],
         until: Option<Timestamp>,
         finishes: bool,
+        aside: Aside,
     ) -> Result<()> {
         let Some(limit) = self.limits.memory_bytes_max() else { return Ok(()) };
         let grow = requests.iter().filter(|request| request.grows()).count() as u64;
@@ -100,7 +102,7 @@ impl Shared {
             return Ok(());
         }
         self.memory.waiting.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.wait_for_memory(wish, until);
+        let outcome = aside.run(|| self.wait_for_memory(wish, until));
         self.memory.waiting.fetch_sub(1, Ordering::SeqCst);
         outcome
     }

@@ -1,13 +1,14 @@
 //! The store: one run, with all its tables, policies and objects.
 //!
-//! What is here is the list of what one can ask of a store; [`shared`](crate::shared) is how it is done.
+//! What is here is the list of what one can ask of a store; [`shared`](crate::shared) is how it is done. What an operator asks is in
+//! [`operated`].
 
-use std::ops::ControlFlow;
+mod operated;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backup::{BackupOptions, BackupProgress, BackupReport};
 use crate::batch::WriteBatch;
 use crate::checkpoint::CheckpointReport;
 use crate::claim::ClaimInfo;
@@ -16,14 +17,12 @@ use crate::consumer::{Consumer, ConsumerHandle};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
-use crate::limits::{BudgetChange, Budgets};
 use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
 use crate::object::{self, Core, ObjectReader, ObjectRef, ObjectStats, Objects};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
-use crate::retention::Retention;
 use crate::schema::{Schema, check_name};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
@@ -89,40 +88,6 @@ impl Store {
     /// How long a claim is held before it goes to somebody else, unless it is extended.
     pub fn lease(&self) -> Duration {
         self.0.options.lease
-    }
-
-    /// Whether a write may have to wait for others: for room within a budget, or for a rate limiter.
-    pub fn holds_writers_back(&self) -> bool {
-        self.budgets() != Budgets::default() || self.0.state.lock().has_limiters()
-    }
-
-    /// How much it may take now.
-    pub fn budgets(&self) -> Budgets {
-        self.0.limits.budgets()
-    }
-
-    /// Changes how much it may take, until it is closed: the next opening begins with its own options. All that is named is
-    /// changed or nothing. Writers who wait for room look at once. A budget below what is taken is legal: nothing is dropped
-    /// for it, writers wait, and space that nobody needs is given back as they do.
-    ///
-    /// # Errors
-    /// `input` for less than an empty store needs; `state` when the store is read only.
-    pub fn change_budgets(&self, change: &BudgetChange) -> Result<Budgets> {
-        self.0.change_budgets(change)
-    }
-
-    /// Which rows go by themselves now.
-    pub fn retention(&self) -> Retention {
-        self.0.limits.retention()
-    }
-
-    /// Puts another rule in place of the one that holds, until the store is closed. It is followed from the next
-    /// [`run_once`](Self::run_once) on; what the former has deleted does not come back.
-    ///
-    /// # Errors
-    /// `state` when the store is read only.
-    pub fn change_retention(&self, rule: Retention) -> Result<()> {
-        self.0.change_retention(rule)
     }
 
     /// The level of calls that name none.
@@ -437,46 +402,6 @@ impl Store {
             return Err(Cause::Closed { reason }.into());
         }
         self.0.refresh()
-    }
-
-    /// Copies the store, as it is at one position of its log, to a directory that is empty or does not exist. Others go on
-    /// writing; they wait for nothing. The copy is on stable storage when the call returns, and is a store of its own.
-    ///
-    /// A store that is open for writing replays its own log for this, as another process that reads it would. Of the objects
-    /// that are set, those go along that steps name; see [`backup_with`](Self::backup_with) for the others.
-    ///
-    /// # Errors
-    /// `state` when `to` is taken; `capacity` when the disk is full. What was copied until then is removed again, but for empty
-    /// folders, which the next copy takes.
-    pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport> {
-        self.backup_with(to, BackupOptions::default())
-    }
-
-    /// As [`backup`](Self::backup), with what `options` say.
-    ///
-    /// # Errors
-    /// As for [`backup`](Self::backup).
-    pub fn backup_with(&self, to: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport> {
-        self.backup_watched(to, options, &mut |_| ControlFlow::Continue(()))
-    }
-
-    /// As [`backup_with`](Self::backup_with); `progress` is told after each piece how far it is, and says whether it goes on.
-    ///
-    /// # Errors
-    /// As for [`backup`](Self::backup); `retry` (`Stopped`) when `progress` has stopped it.
-    pub fn backup_watched(
-        &self,
-        to: impl AsRef<Path>,
-        options: BackupOptions,
-        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
-    ) -> Result<BackupReport> {
-        let (to, what) = (to.as_ref(), options);
-        if self.0.options.read_only {
-            return self.0.copy_to(to, what, progress);
-        }
-        self.0.bring_all_to(Durability::Logged)?;
-        let options = self.0.options.clone().read_only(true);
-        Store::open(&self.0.directory.path, options)?.0.copy_to(to, what, progress)
     }
 
     /// One instant of all tables. It blocks nobody and costs the number of chunks. While it is held, the space of values

@@ -4,11 +4,12 @@
 //! gives everything back. Its lock is held for a look-up, never while bytes move.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_store::{
-    Filling, Get, Held, Kind, Layout, OBJECT_KEYS_MAX, ObjectInfo, Objects, Owner, Randomness, Store,
-    SystemRandomness, Wait, Which,
+    Filling, Get, Held, Kind, Layout, OBJECT_KEYS_MAX, ObjectInfo, Objects, Owner, ProcessHandle, Randomness,
+    Store, SystemRandomness, Wait, Which,
 };
 
 use super::calls::{
@@ -214,6 +215,20 @@ impl KeptObjects {
         };
         held.iter().try_for_each(|held| check_layout(held, ask.fingerprint))?;
         Ok(held)
+    }
+
+    /// Lets go of a version. Of one that it does not hold, `process` lets go of what it was given of it by an earlier holder, in the
+    /// segments of that folder.
+    pub fn release_mapped(&self, lease: u64, process: &ProcessHandle, folder: &Path, places: &[(u32, u64)]) {
+        if self.held(lease).is_ok() {
+            return self.release(lease);
+        }
+        if let Ok(objects) = self.objects()
+            && objects.segment_folder() == Some(folder)
+            && !objects.let_go_of(process, places)
+        {
+            tracing::debug!(?process, ?places, "a process let go of what it was not given");
+        }
     }
 
     /// What one is, as its holder sees it.

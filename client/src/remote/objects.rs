@@ -47,7 +47,15 @@ struct Inner {
     layouts: HashMap<u64, Layout>,
     /// Versions that are filled through mappings.
     fillings: HashMap<u64, Arc<NeighbourFilling>>,
-    leases: HashMap<u64, Arc<Manifest>>,
+    leases: HashMap<u64, Lease>,
+}
+
+/// What is known of a version that is held.
+#[derive(Clone, Debug)]
+struct Lease {
+    manifest: Arc<Manifest>,
+    /// Where it is mapped, if it is.
+    places: Option<proto::SegmentPlaces>,
 }
 
 impl RemoteObjects {
@@ -78,9 +86,10 @@ impl RemoteObjects {
         let manifest = wire::to_manifest(manifest, |known| self.lock().layouts.get(&known).cloned())?;
         self.knows(&manifest.layout);
         let manifest = Arc::new(manifest);
-        let bytes = held.places.map(|places| self.mapped(&manifest, places));
+        let bytes = held.places.clone().map(|places| self.mapped(&manifest, places));
         let bytes = bytes.unwrap_or_else(|| vec![None; manifest.layout.payloads().len()]);
-        self.lock().leases.insert(held.lease, manifest.clone());
+        let lease = Lease { manifest: manifest.clone(), places: held.places };
+        self.lock().leases.insert(held.lease, lease);
         Ok(LeasedObject { lease: held.lease, manifest, bytes })
     }
 
@@ -196,18 +205,19 @@ impl Arrived {
 impl Drop for Arrived {
     fn drop(&mut self) {
         for number in self.numbers.drain(..) {
-            self.objects.lock().leases.remove(&number);
-            self.link.release_object(number);
+            let known = self.objects.lock().leases.remove(&number);
+            self.link.release_object(number, known.and_then(|lease| lease.places));
         }
     }
 }
 
 impl Link {
-    /// Lets go of a version, and waits for nobody.
-    fn release_object(&self, lease: u64) {
+    /// Lets go of a version, and waits for nobody. Where nobody can tell whether it was done it is not said again in another session:
+    /// the places may be those of another lease by now.
+    fn release_object(&self, lease: u64, places: Option<proto::SegmentPlaces>) {
         let link = self.clone();
         self.spawn(async move {
-            let request = Encoded::new(&proto::ReleaseObjectRequest { lease, done: false });
+            let request = Encoded::new(&proto::ReleaseObjectRequest { lease, done: false, places });
             let time = link.options.call_time_max;
             if let Err(error) = link.unary(new_call(), request, time, Again::WithinASession).await {
                 tracing::debug!(%error, "an object was not let go; the session's end does that");
@@ -386,7 +396,8 @@ impl ObjectCalls for Remote {
 
     fn read(&self, lease: u64, payload: usize, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check_open()?;
-        let manifest = self.objects.lock().leases.get(&lease).cloned().ok_or_else(|| over("lease"))?;
+        let known = self.objects.lock().leases.get(&lease).map(|lease| lease.manifest.clone());
+        let manifest = known.ok_or_else(|| over("lease"))?;
         let (bytes, end) = (manifest.layout.payloads()[payload].bytes, offset + buffer.len() as u64);
         let mut at = offset;
         while at < end {
@@ -404,7 +415,7 @@ impl ObjectCalls for Remote {
     }
 
     fn done(&self, lease: u64) -> Result<()> {
-        let request = proto::ReleaseObjectRequest { lease, done: true };
+        let request = proto::ReleaseObjectRequest { lease, done: true, places: None };
         self.call_again(&request, Again::WithinASession).map(drop)
     }
 
@@ -413,8 +424,10 @@ impl ObjectCalls for Remote {
             return; // a forked child: the lease is its parent's
         }
         let known = self.objects.lock().leases.remove(&lease);
-        if known.is_some() && self.check_open().is_ok() {
-            self.link.release_object(lease);
+        if let Some(known) = known
+            && self.check_open().is_ok()
+        {
+            self.link.release_object(lease, known.places);
         }
     }
 

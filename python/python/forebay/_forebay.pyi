@@ -233,7 +233,10 @@ class Store:
     def close(self) -> None:
         """Ends everything that came of the store, and lets go of its directory, or of the server, whose store goes on. Waits of
         other threads end with ClosedError. Arrays and record batches stay as they are; while there are any of a store in this
-        process, its directory stays locked."""
+        process, its directory stays locked.
+
+        Raises StateError from within a call of the same thread: from a progress callable, or from the handler of a signal. Raise
+        an exception there, which ends the call, and close when it has returned."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /

@@ -16,6 +16,7 @@ use tonic::{Request, Status};
 
 use super::call::{ADMIN, Call, Reply, Service, blocking};
 use super::streams::{self, ALIVE_EVERY, Answers};
+use crate::copies::Place;
 
 /// How many events of a check may wait for its client.
 const EVENTS_AHEAD: usize = 16;
@@ -105,10 +106,10 @@ impl Protocol for AdminService {
     async fn backup(&self, request: Request<BackupRequest>) -> Reply<Self::BackupStream> {
         let call = self.enter_for_all(&request)?;
         let (asked, options) = wire::to_backup(request.into_inner());
-        let to = self.0.copies.place(&asked).map_err(|error| from_error(&error))?;
+        let Place { folder, inside } = self.0.copies.place(&asked).map_err(|error| from_error(&error))?;
         self.0
             .worked(call, move |store, teller| {
-                let copied = AdminCalls::backup(store, &to, options, &mut |far| teller.tell(far))?;
+                let copied = store.backup_beneath(&folder, &inside, options, &mut |far| teller.tell(far))?;
                 Ok(work_event::Event::Copied(wire::from_backup_report(&copied)))
             })
             .await

@@ -285,12 +285,15 @@ impl Protocol for ObjectService {
     }
 
     async fn release_object(&self, request: Request<ReleaseObjectRequest>) -> Reply<ReleaseObjectReply> {
-        let ReleaseObjectRequest { lease, done } = *request.get_ref();
+        let ReleaseObjectRequest { lease, done, places } = request.get_ref().clone();
         let call = self.0.enter(&request, if done { TRAIN } else { READ })?;
         self.once(call, move |session| {
-            match done {
-                true => session.objects.done(lease)?,
-                false => session.objects.release(lease),
+            match (done, places.map(wire::to_places), &session.process) {
+                (true, ..) => session.objects.done(lease)?,
+                (false, Some((folder, places)), Some(process)) => {
+                    session.objects.release_mapped(lease, process, &folder, &places);
+                }
+                (false, ..) => session.objects.release(lease),
             }
             Ok(ReleaseObjectReply {})
         })

@@ -1,7 +1,9 @@
 //! What is done on the thread that has read it: little, that waits for nobody and for no disk.
 //!
 //! A change of threads takes as long as the rest of a small write, and those threads are few and others need them. So what is
-//! large goes to a thread for that, and so does everything where the store may have it wait.
+//! large goes to a thread for that, and so does everything where the store may have it wait. Whether it has may be another by the
+//! time when it is asked: an operator lowers a budget, somebody declares a consumer with a limiter. So what waits all the same does
+//! that [`aside`].
 
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{Frame, parts_of_slabs, values_in};
@@ -40,6 +42,11 @@ pub(super) fn is_quick(store: &Store, changes: &Changes, frames: &[Frame]) -> bo
     let named = changes.changes.iter().map(|change| bytes_in(change, frames));
     let bytes = named.chain(copied).fold(0, usize::saturating_add);
     bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, &changes.durability) && !store.holds_writers_back()
+}
+
+/// Runs a wait: what else the thread has to do goes to another first, if it is one that others need.
+pub(super) fn aside(wait: &mut dyn FnMut()) {
+    tokio::task::block_in_place(wait);
 }
 
 /// Whether a record of that level, or of the store's own where it is empty, waits for stable storage.

@@ -1,7 +1,8 @@
 //! The answers that a session was given, so that a call that is repeated under its name is made once.
 //!
 //! One lock, for a look-up. Answers are small: what is large is asked for again by another call. An answer that somebody is
-//! still finding is never forgotten, or its call would be made twice; a session that has too many of them is refused more.
+//! still finding is never forgotten, or its call would be made twice, and neither is one that is there at once while the work that
+//! it tells of goes on; a session that has too many of them is refused more.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -38,8 +39,9 @@ impl<T> Giver<T> {
     }
 }
 
-/// Says that an answer is found, or that nobody looks for it any more, when it is dropped.
-struct Found {
+/// Says that an answer is found, or that nobody looks for it any more, when it is dropped; until then it is not forgotten.
+#[derive(Debug)]
+pub(super) struct Found {
     of: Arc<Mutex<Inner>>,
     kept: Kept,
 }
@@ -118,6 +120,24 @@ impl Replies {
         let (pending, is_new) = self.begin(name, rows)?;
         if let Some(give) = is_new {
             give.give(work());
+        }
+        Ok(pending)
+    }
+
+    /// The same for an answer that is there at once of work that goes on: it is not forgotten before `work` drops what it is
+    /// given.
+    pub(super) fn once_begun<T>(
+        &self,
+        name: u128,
+        rows: usize,
+        work: impl FnOnce(Found) -> Reply<T>,
+    ) -> Result<Pending<T>, Status>
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        let (pending, is_new) = self.begin(name, rows)?;
+        if let Some(Giver { give, found }) = is_new {
+            let _ = give.send(work(found)); // the other end is with the answers, unless the session is gone
         }
         Ok(pending)
     }
@@ -262,6 +282,29 @@ mod tests {
         }
         assert_eq!(made.load(Ordering::Relaxed) as usize, KEPT, "each was made once");
         ask(1 << 65).unwrap().await.unwrap();
+    }
+
+    // A copy or a compaction whose client lost its line is asked for again under its name: it is the one that goes on.
+    #[tokio::test]
+    async fn an_answer_is_not_forgotten_while_the_work_goes_on_that_it_tells_of() {
+        let (replies, begun, mut goes_on) = (Replies::default(), AtomicU32::new(0), Vec::new());
+        let ask = |goes_on: &mut Vec<Found>| {
+            let work = |found| {
+                goes_on.push(found);
+                Ok(begun.fetch_add(1, Ordering::Relaxed))
+            };
+            replies.once_begun(7, 1, work).unwrap()
+        };
+        let crowd = |from: u128| {
+            (0..2 * KEPT as u128).for_each(|at| _ = replies.once_here(from + at, ROWS_KEPT / 8, || Ok(0_u8)))
+        };
+        assert_eq!(ask(&mut goes_on).await.unwrap(), 0);
+        crowd(1 << 64);
+        assert_eq!((ask(&mut goes_on).await.unwrap(), goes_on.len()), (0, 1), "it is begun once");
+        goes_on.clear();
+        assert_eq!(ask(&mut goes_on).await.unwrap(), 0, "what it came to is there for who asks again");
+        crowd(1 << 65);
+        assert_eq!(ask(&mut goes_on).await.unwrap(), 1, "and is forgotten as others are");
     }
 
     #[tokio::test]

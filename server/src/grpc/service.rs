@@ -10,7 +10,7 @@ use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
-use forebay_store::{ConsumerKind, Delete, Kind, Rewind};
+use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Row, Store};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
@@ -29,7 +29,7 @@ use crate::asked::failure;
 /// The largest object that is taken, in bytes.
 const OBJECT_BYTES_MAX: u64 = 16 << 30;
 
-fn rows_of(rows: &[forebay_store::Row]) -> Vec<bytes::Bytes> {
+fn rows_of(rows: &[Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
 }
 
@@ -50,6 +50,14 @@ fn changed<T>(
     make(&changes)
 }
 
+/// Makes changes, on whatever thread.
+fn apply(changes: &forebay_client::Changes<'_>, store: &Store) -> Result<Vec<Row>, Error> {
+    let mut batch = store.batch();
+    batch.wait_aside(quick::aside);
+    changes.fill(store, &mut batch)?;
+    Ok(batch.commit()?)
+}
+
 impl Service {
     /// Makes changes, with what came behind them.
     pub(super) async fn written(
@@ -67,7 +75,7 @@ impl Service {
         let write = move |holder: &Holder| {
             let _room = room; // until the frames are gone
             let changes = message.changes.as_ref();
-            let rows = changed(holder, changes, frames, &session, |changes| changes.apply(holder.store()))?;
+            let rows = changed(holder, changes, frames, &session, |changes| apply(changes, holder.store()))?;
             Ok(WriteReply { rows: rows_of(&rows) })
         };
         match is_quick {

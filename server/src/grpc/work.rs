@@ -2,7 +2,7 @@
 //!
 //! The work runs on a thread for what may wait, and says how far it is and how it ended through a watch channel; the streams that
 //! answer are its receivers. A stream that breaks is begun again under the same name and finds the same work, for the session
-//! keeps it as the answer of that name. So whether anybody is there is how many receivers there are.
+//! keeps it as the answer of that name for as long as it goes on, whatever else is answered meanwhile. So whether anybody is there is how many receivers there are.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::Status;
 
 use super::call::{Call, Reply, Service};
+use super::replies::Found;
 use super::streams::Answers;
 
 /// How often a client hears that its work is under way.
@@ -72,12 +73,13 @@ impl Service {
         call: Call,
         work: impl FnOnce(&Store, &mut Teller) -> Result<Event, Error> + Send + 'static,
     ) -> Reply<Answers<WorkEvent>> {
-        let begin = || {
+        let begin = |under_way: Found| {
             let turn = self.turn()?;
             let begun =
                 Arc::new(Work { stage: watch::Sender::new(Stage::UnderWay(BackupProgress::default())) });
             let (session, told) = (call.session.clone(), begun.clone());
             tokio::task::spawn_blocking(move || {
+                let _under_way = under_way; // until everybody can hear how it ended
                 let mut teller = Teller { work: told.clone(), alone_since: None };
                 // Else a panic would leave a client to wait for ever.
                 let over = Over(told, Err(Status::internal("the work panicked; look into the server's log")));
@@ -87,7 +89,7 @@ impl Service {
             });
             Ok(begun)
         };
-        let work = call.session.replies.once_here(call.name, 1, begin)?.await?;
+        let work = call.session.replies.once_begun(call.name, 1, begin)?.await?;
         self.answer(work.events())
     }
 }

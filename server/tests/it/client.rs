@@ -82,15 +82,15 @@ impl Served {
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
-        send(self.server.address(), "GET", path, &[], b"")
+        send(self.server.address().unwrap(), "GET", path, &[], b"")
     }
 
     pub(crate) fn sql(&self, sql: &str) -> Reply {
-        send(self.server.address(), "POST", "/sql", &[], sql.as_bytes())
+        send(self.server.address().unwrap(), "POST", "/sql", &[], sql.as_bytes())
     }
 
     pub(crate) fn sql_as(&self, accept: &str, sql: &str) -> Reply {
-        send(self.server.address(), "POST", "/sql", &[("Accept", accept)], sql.as_bytes())
+        send(self.server.address().unwrap(), "POST", "/sql", &[("Accept", accept)], sql.as_bytes())
     }
 }
 

@@ -51,9 +51,9 @@ fn shows(page: &str, line: &str) {
 #[test]
 fn one_connection_more_than_may_be_is_closed_at_once_at_each_door() {
     let served = Served::new(Server::builder().reader_connections_max(1).flight(loopback()));
-    let mut first = Kept::to(served.server.address());
+    let mut first = Kept::to(served.server.address().unwrap());
     assert!(first.asks("/health", "").is_some());
-    assert!(Kept::to(served.server.address()).asks("/health", "").is_none());
+    assert!(Kept::to(served.server.address().unwrap()).asks("/health", "").is_none());
     let flight = served.server.flight_address().unwrap();
     let [mut one, mut other] = [Kept::to(flight), Kept::to(flight)];
     one.0.set_nonblocking(true).unwrap();
@@ -63,7 +63,7 @@ fn one_connection_more_than_may_be_is_closed_at_once_at_each_door() {
     shows(&page, "forebay_connections_refused_total{door=\"flight\",reason=\"too_many\"} 1");
     shows(&page, "forebay_connections{door=\"http\"} 1");
     drop(first);
-    while Kept::to(served.server.address()).asks("/health", "").is_none() {} // once the server sees that it is gone
+    while Kept::to(served.server.address().unwrap()).asks("/health", "").is_none() {} // once the server sees that it is gone
 }
 
 // Its client went without a word, or forgot it: the place is for others.
@@ -73,9 +73,9 @@ fn a_connection_that_carries_nothing_for_too_long_is_closed() {
         Served::new(Server::builder().reader_idle_time_max(Duration::from_millis(200)).first_call_time_max(
             Duration::from_millis(100), // looked at before, which ends nothing
         ));
-    let mut reader = Kept::to(served.server.address());
+    let mut reader = Kept::to(served.server.address().unwrap());
     assert!(reader.asks("/ready", "").is_some() && reader.is_closed());
-    let page = Kept::to(served.server.address()).asks("/metrics", "").unwrap();
+    let page = Kept::to(served.server.address().unwrap()).asks("/metrics", "").unwrap();
     shows(&page, "forebay_connections_refused_total{door=\"http\",reason=\"idle\"} 1");
     assert!(!page.contains("silent"), "{page}");
 }
@@ -85,11 +85,11 @@ fn a_connection_over_which_nobody_is_let_in_is_closed_and_who_was_let_in_stays()
     let token = Token::new("shown").unwrap();
     let builder = Server::builder().token(token).first_call_time_max(Duration::from_secs(3));
     let served = Served::new(builder.flight(loopback()));
-    let mut reader = Kept::to(served.server.address());
+    let mut reader = Kept::to(served.server.address().unwrap());
     assert!(reader.asks("/ready", "shown").is_some());
-    let mut stranger = Kept::to(served.server.address());
+    let mut stranger = Kept::to(served.server.address().unwrap());
     assert!(stranger.asks("/health", "guessed").is_some(), "everybody may ask that");
-    let mut silent = Kept::to(served.server.address());
+    let mut silent = Kept::to(served.server.address().unwrap());
     let mut silent_at_flight = Kept::to(served.server.flight_address().unwrap());
     assert!(stranger.is_closed() && silent.is_closed() && silent_at_flight.is_closed());
     assert!(reader.asks("/ready", "shown").is_some(), "over the connection of before");

@@ -304,7 +304,7 @@ fn only_who_shows_the_token_is_let_in() {
         assert_eq!(served.get("/metrics").status, 401);
         assert_eq!((served.get("/health").status, served.get("/ready").status), (200, 200));
         let shown = [("Authorization", "Bearer sesame")];
-        assert_eq!(send(served.server.address(), "POST", "/sql", &shown, b"SELECT 1").status, 200);
+        assert_eq!(send(served.server.address().unwrap(), "POST", "/sql", &shown, b"SELECT 1").status, 200);
     });
 }
 

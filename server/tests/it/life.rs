@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_client::{Client, ConnectOptions};
 use forebay_server::{Error, Server};
 use forebay_store::{DataType, Options, Schema, SimulatedDisk, Store};
 
@@ -32,10 +33,16 @@ fn a_closed_store_is_not_ready_but_can_still_be_looked_into() {
     disk.fail_at(disk.operations() + 1);
     table.insert(0, "q2_0_0", []).unwrap_err();
 
-    let reply = send(server.address(), "GET", "/ready", &[], b"");
+    let reply = send(server.address().unwrap(), "GET", "/ready", &[], b"");
     assert!(reply.failure(503, "closed").contains("open it again"), "{reply:?}");
-    assert_eq!(send(server.address(), "GET", "/health", &[], b"").status, 200);
-    let reply = send(server.address(), "POST", "/sql", &[], b"SELECT reward FROM solver WHERE reward_status");
+    assert_eq!(send(server.address().unwrap(), "GET", "/health", &[], b"").status, 200);
+    let reply = send(
+        server.address().unwrap(),
+        "POST",
+        "/sql",
+        &[],
+        b"SELECT reward FROM solver WHERE reward_status",
+    );
     assert_eq!(reply.json()[0]["reward"], 1.0);
 }
 
@@ -45,18 +52,18 @@ fn a_store_that_is_only_read_is_ready() {
     drop(Store::open(directory.path().join("store"), Options::default()).unwrap());
     let store = Store::open(directory.path().join("store"), Options::default().read_only(true)).unwrap();
     let server = Server::bind(store, loopback()).unwrap();
-    assert_eq!(send(server.address(), "GET", "/ready", &[], b"").status, 200);
+    assert_eq!(send(server.address().unwrap(), "GET", "/ready", &[], b"").status, 200);
 }
 
 #[test]
 fn shutting_down_frees_the_address_and_the_store() {
     let Served { store, server, .. } = Served::new(Server::builder());
-    let address = server.address();
+    let address = server.address().unwrap();
     assert!(matches!(Server::bind(store.clone(), address), Err(Error::Listen { .. })), "taken by the first");
     server.shutdown();
     assert!(TcpStream::connect(address).is_err());
     let second = Server::bind(store, address).unwrap();
-    assert_eq!(send(second.address(), "GET", "/health", &[], b"").status, 200);
+    assert_eq!(send(second.address().unwrap(), "GET", "/health", &[], b"").status, 200);
     drop(second);
     assert!(TcpStream::connect(address).is_err(), "dropping ends it too");
 }
@@ -73,7 +80,7 @@ fn it_can_be_ended_from_another_thread() {
 #[test]
 fn an_idle_connection_does_not_hold_up_the_end() {
     let served = Served::new(Server::builder());
-    let _idle = TcpStream::connect(served.server.address()).unwrap();
+    let _idle = TcpStream::connect(served.server.address().unwrap()).unwrap();
     assert_eq!(served.get("/health").status, 200);
     served.server.shutdown();
 }
@@ -88,7 +95,7 @@ fn other_machines_are_served_only_when_that_is_said() {
     assert!(error.to_string().contains("allow_remote"), "{error}");
 
     let server = Server::builder().allow_remote(true).bind(store, everywhere).unwrap();
-    let address = SocketAddr::new([127, 0, 0, 1].into(), server.address().port());
+    let address = SocketAddr::new([127, 0, 0, 1].into(), server.address().unwrap().port());
     let reply = send(address, "GET", "/health", &[("Host", "trainer-3.example.org")], b"");
     assert_eq!(reply.status, 200);
 }
@@ -97,7 +104,7 @@ fn other_machines_are_served_only_when_that_is_said() {
 fn a_web_page_that_points_its_name_here_reads_nothing() {
     let served = Served::new(Server::builder());
     let headers = [("Host", "rebound.example.org")];
-    let reply = send(served.server.address(), "POST", "/sql", &headers, b"SELECT * FROM solver");
+    let reply = send(served.server.address().unwrap(), "POST", "/sql", &headers, b"SELECT * FROM solver");
     assert!(reply.failure(403, "input").contains("rebound.example.org"), "{reply:?}");
 }
 
@@ -113,4 +120,32 @@ fn a_server_beside_a_writer_keeps_up_also_while_nobody_asks() {
         std::thread::yield_now();
     }
     server.shutdown();
+}
+
+#[test]
+fn what_is_named_is_served_without_http_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path().join("store"), Options::default()).unwrap();
+    let nothing = Server::builder().bind_without_http(store.clone()).unwrap_err();
+    assert!(matches!(nothing, Error::Nothing) && nothing.to_string().contains("grpc_socket"), "{nothing}");
+    let socket = directory.path().join("grpc.sock");
+    let server = Server::builder().grpc_socket(&socket).bind_without_http(store.clone()).unwrap();
+    assert_eq!((server.address(), server.flight_address(), server.grpc_address()), (None, None, None));
+    let address = format!("unix://{}", socket.display());
+    let client = Client::connect(&address, &ConnectOptions::default()).unwrap();
+    client.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+    assert_eq!(store.tables(), ["solver"]);
+    assert_eq!(client.query("SELECT count(*) AS n FROM solver").unwrap().1.len(), 1);
+    drop(client);
+    server.shutdown();
+    assert!(!socket.exists());
+    // Who keeps up with a writer does that without HTTP, too.
+    let reader = Store::open_read_only(directory.path().join("store")).unwrap();
+    let flight =
+        Server::builder().refresh(true).flight(loopback()).bind_without_http(reader.clone()).unwrap();
+    store.create_table("checker", Schema::new()).unwrap();
+    while reader.tables().len() < 2 {
+        std::thread::yield_now();
+    }
+    assert!(flight.address().is_none() && flight.flight_address().is_some());
 }

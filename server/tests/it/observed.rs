@@ -9,7 +9,7 @@ use crate::client::{Served, samples_at};
 use crate::conformance::*;
 
 fn samples(served: &Served) -> BTreeMap<String, f64> {
-    samples_at(served.server.address())
+    samples_at(served.server.address().unwrap())
 }
 
 // PL-21
@@ -95,7 +95,7 @@ fn what_clients_do_is_on_the_page() {
     let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
     world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
     world.way = Way::Tcp;
-    let page = || samples_at(world.server.as_ref().unwrap().address());
+    let page = || samples_at(world.server.as_ref().unwrap().address().unwrap());
     let of = |name: &str| page().get(name).copied().unwrap_or_default();
     assert_eq!(
         (of("forebay_connections{door=\"grpc\"}"), of("forebay_sessions"), of("forebay_session_claims")),

@@ -22,7 +22,7 @@ pub use report::BackupReport;
 
 use crate::checkpoint::Manifest;
 use crate::directory::{Directory, FOLDERS};
-use crate::disk::Disk;
+use crate::disk::{Disk, link_in_the_way};
 use crate::error::{Cause, Result};
 use crate::extent::TRAILER_BYTES;
 use crate::numbered::Numbered;
@@ -35,17 +35,18 @@ use crate::verify::named_values;
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Shared {
-    /// Copies what this reader shows.
+    /// Copies what this reader shows, to a directory that is reached from `from` on through no link: see
+    /// [`Disk::without_links`].
     pub(crate) fn copy_to(
         &self,
-        to: &Path,
+        (from, to): (&Path, &Path),
         options: BackupOptions,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
         let mut reading = self.reading.lock(); // nothing else is taken in meanwhile
         // From here on the writer gives nothing away, so that the checkpoint that is read now stays whole.
         self.directory.reads_from(0)?;
-        let copied = self.copy_held(to, options, &mut reading, &mut Copying::watched(progress));
+        let copied = self.copy_held((from, to), options, &mut reading, &mut Copying::watched(progress));
         let needs_from = reading.as_ref().map_or(0, Reading::needs_from);
         self.directory.reads_from(needs_from)?;
         copied
@@ -53,12 +54,11 @@ impl Shared {
 
     fn copy_held(
         &self,
-        to: &Path,
+        (from, to): (&Path, &Path),
         options: BackupOptions,
         reading: &mut Option<Reading>,
         copying: &mut Copying<'_>,
     ) -> Result<BackupReport> {
-        let disk = &*self.directory.disk;
         let manifest = Manifest::read(&self.directory)?;
         // The checkpoint may be newer than what this reader has seen; no checkpoint is ahead of the log.
         if let Some(reading) = reading {
@@ -69,11 +69,14 @@ impl Shared {
             let state = self.state.lock();
             (Named::by(&state), state.commits)
         };
+        let disk = &*self.directory.disk;
+        let linkless = disk.without_links(from, to).map_err(|e| Cause::io("create", to, e))?;
+        let disk = linkless.as_deref().unwrap_or(disk);
         begin(disk, to)?;
         let begun = BackupReport { to: to.to_owned(), records, ..BackupReport::default() };
         let copied = self.bytes_to_copy(manifest.as_ref(), end, &named).and_then(|bytes| {
             copying.expect(bytes);
-            self.copy_all(begun, options, (manifest, end, named), copying)
+            self.copy_all(disk, begun, options, (manifest, end, named), copying)
         });
         if copied.is_err() {
             give_up(disk, to);
@@ -81,19 +84,20 @@ impl Shared {
         copied
     }
 
-    /// Copies everything to a directory that is this copy's.
+    /// Copies everything to a directory that is this copy's, on that disk.
     fn copy_all(
         &self,
+        disk: &dyn Disk,
         mut report: BackupReport,
         options: BackupOptions,
         (manifest, end, named): (Option<Manifest>, (u32, u64), Named),
         copying: &mut Copying<'_>,
     ) -> Result<BackupReport> {
-        let (disk, to) = (&*self.directory.disk, &*report.to.clone());
+        let to = &*report.to.clone();
         if let Some(manifest) = manifest {
-            report.bytes += copy_pages(&self.directory, to, &manifest, copying)?;
+            report.bytes += copy_pages(disk, &self.directory, to, &manifest, copying)?;
         }
-        self.copy_log(to, end, &mut report, copying)?;
+        self.copy_log((disk, to), end, &mut report, copying)?;
         for (extent, end) in named.ends {
             let from = self.directory.extent_path(extent);
             let copy = Numbered::Extent.path(&to.join("extents"), extent);
@@ -101,9 +105,9 @@ impl Shared {
             report.extents += 1;
             report.bytes += end;
         }
-        self.copy_objects(to, &named.objects, &mut report, copying)?;
+        self.copy_objects((disk, to), &named.objects, &mut report, copying)?;
         if options.set_objects {
-            self.copy_set_objects(to, &mut report, copying)?;
+            self.copy_set_objects((disk, to), &mut report, copying)?;
         }
         let claim = to.join(CLAIM);
         disk.remove(&claim).map_err(|e| Cause::io("remove", &claim, e))?;
@@ -136,12 +140,11 @@ impl Shared {
     /// What steps name.
     fn copy_objects(
         &self,
-        to: &Path,
+        (disk, to): (&dyn Disk, &Path),
         objects: &[(ObjectRef, bool)],
         report: &mut BackupReport,
         copying: &mut Copying<'_>,
     ) -> Result<()> {
-        let disk = &*self.directory.disk;
         for (object, needed) in objects {
             let path = |root: &Path| object::path_in(root, &object.key, object.version);
             let (from, copy) = (path(&self.directory.objects()), path(&to.join("objects")));
@@ -159,11 +162,10 @@ impl Shared {
     /// What is set and lies in the disk tier. A version that goes before it is open is passed over: it is over.
     fn copy_set_objects(
         &self,
-        to: &Path,
+        (disk, to): (&dyn Disk, &Path),
         report: &mut BackupReport,
         copying: &mut Copying<'_>,
     ) -> Result<()> {
-        let disk = &*self.directory.disk;
         let set = object::files_set(&self.directory)?;
         copying.expect(set.iter().map(|(_, from)| bytes_of(disk, from)).sum());
         for (key, from) in set {
@@ -190,12 +192,12 @@ impl Shared {
     /// The segments, the last one up to the place that was read.
     fn copy_log(
         &self,
-        to: &Path,
+        (disk, to): (&dyn Disk, &Path),
         (last, offset): (u32, u64),
         report: &mut BackupReport,
         copying: &mut Copying<'_>,
     ) -> Result<()> {
-        let (disk, log) = (&*self.directory.disk, self.directory.log());
+        let log = self.directory.log();
         for from in disk.list(&log).map_err(|e| Cause::io("list", &log, e))? {
             let number = Numbered::Segment.number(&from);
             let Some((number, name)) = number.filter(|number| *number <= last).zip(from.file_name()) else {
@@ -247,18 +249,25 @@ pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path, copying: &mut
 
 /// Copies a checkpoint that nobody changes.
 pub(crate) fn copy_checkpoint(from: &Directory, to: &Path) -> Result<u64> {
-    Manifest::read(from)?.map_or(Ok(0), |manifest| copy_pages(from, to, &manifest, &mut Copying::unwatched()))
+    let copy = |manifest| copy_pages(&*from.disk, from, to, &manifest, &mut Copying::unwatched());
+    Manifest::read(from)?.map_or(Ok(0), copy)
 }
 
 /// Copies what a manifest names, and then the manifest itself as it was read: the file may be another by now.
-fn copy_pages(from: &Directory, to: &Path, manifest: &Manifest, copying: &mut Copying<'_>) -> Result<u64> {
+fn copy_pages(
+    disk: &dyn Disk,
+    from: &Directory,
+    to: &Path,
+    manifest: &Manifest,
+    copying: &mut Copying<'_>,
+) -> Result<u64> {
     let mut bytes = 0;
     for file in &manifest.files {
         let path = from.pages_path(file.number);
         let Some(name) = path.file_name() else { continue };
-        bytes += copy_prefix(&*from.disk, &path, &to.join("pages").join(name), file.bytes, copying)?;
+        bytes += copy_prefix(disk, &path, &to.join("pages").join(name), file.bytes, copying)?;
     }
-    manifest.write_to(&*from.disk, &to.join("MANIFEST"), from.store_id)?;
+    manifest.write_to(disk, &to.join("MANIFEST"), from.store_id)?;
     Ok(bytes)
 }
 
@@ -293,12 +302,16 @@ fn begin_claimed(disk: &dyn Disk, to: &Path) -> Result<()> {
     let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
     let mut there = disk.list(to).map_err(|e| Cause::io("list", to, e))?;
     there.retain(|path| *path != to.join(CLAIM));
-    let is_of_ours = |path: &PathBuf| {
+    for path in &there {
         let is_folder = path.file_name().is_some_and(|name| FOLDERS.iter().any(|folder| name == *folder));
-        is_folder && files_in(disk, path).is_ok_and(|files| files.is_empty())
-    };
-    if !there.iter().all(is_of_ours) {
-        return Err(Cause::DirectoryTaken { path: to.to_owned() }.into());
+        let files = if is_folder { files_in(disk, path) } else { Ok(vec![path.clone()]) };
+        match files {
+            Ok(files) if files.is_empty() => {}
+            Err(error) if link_in_the_way(&error).is_some() => {
+                return Err(Cause::io("list", path, error).into());
+            }
+            _ => return Err(Cause::DirectoryTaken { path: to.to_owned() }.into()),
+        }
     }
     for folder in FOLDERS {
         create(&to.join(folder))?;
@@ -324,8 +337,11 @@ fn remove(disk: &dyn Disk, path: &Path) {
 /// The files of a folder of a copy, those of every key among objects.
 fn files_in(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let there = disk.list(folder)?;
-    let inside = |path: PathBuf| disk.list(&path).unwrap_or_else(|_| vec![path]);
-    Ok(there.into_iter().flat_map(inside).collect())
+    let inside = |path: PathBuf| match disk.list(&path) {
+        Err(error) if link_in_the_way(&error).is_some() => Err(error),
+        listed => Ok(listed.unwrap_or_else(|_| vec![path])),
+    };
+    Ok(there.into_iter().map(inside).collect::<io::Result<Vec<_>>>()?.concat())
 }
 
 /// Copies a file and syncs it. Of one that is to be copied in part the rest is made to read as zeros. Gives its length.

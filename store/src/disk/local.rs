@@ -9,14 +9,16 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
+use super::linkless::Linkless;
 use super::{Disk, DiskFile, HeldLock, LARGE_PAGE_BYTES, LockKind, Mapping};
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalDisk;
 
+/// An open file of theirs.
 #[derive(Debug)]
-struct LocalFile {
+pub(super) struct LocalFile {
     file: File,
     writable: bool,
 }
@@ -41,6 +43,10 @@ impl Drop for LocalLock {
 impl HeldLock for LocalLock {}
 
 impl LocalFile {
+    pub(super) fn of(file: File, writable: bool) -> Self {
+        LocalFile { file, writable }
+    }
+
     /// Whether the kernel holds a byte in memory.
     fn has_cached(&self, offset: u64) -> bool {
         let mut byte = [0];
@@ -150,6 +156,10 @@ impl Disk for LocalDisk {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
+    }
+
+    fn without_links(&self, from: &Path, path: &Path) -> io::Result<Option<Box<dyn Disk>>> {
+        Ok(Some(Box::new(Linkless::open(from, path)?)))
     }
 
     fn boot(&self) -> u128 {

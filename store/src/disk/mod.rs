@@ -12,6 +12,7 @@
 //! Bytes of a [`Mapping`] are shared between whoever maps the file; nothing here hands them out as `&[u8]`. The extent
 //! modules do so for ranges that are written once and never change again.
 
+mod linkless;
 mod local;
 mod mapping;
 mod memory;
@@ -22,6 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use linkless::link_in_the_way;
 pub use local::LocalDisk;
 pub use mapping::Mapping;
 pub use simulated::{DiskFault, DiskOperation, SimulatedDisk};
@@ -118,6 +120,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Returns once the names in a directory are on stable storage: a file that was made, renamed or removed in it stays
     /// so after a power failure.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// This disk, with the directory at `path` reached from `from` on, and everything in it from there, through no link: a call that
+    /// meets one fails. The directory is made if there is none; `from` is there. Default: there are no links on this disk (`None`).
+    fn without_links(&self, from: &Path, path: &Path) -> io::Result<Option<Box<dyn Disk>>> {
+        let _ = (from, path);
+        Ok(None)
+    }
 
     /// Which run of the machine this is: as long as it is the same, the kernel still has what it was given, synced or
     /// not. 0 when nobody can tell; that is taken for another run every time.

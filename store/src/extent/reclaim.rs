@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::file::Extent;
 use super::liveness::{Life, Place};
 use super::source::Room;
+use crate::aside::Aside;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::local;
@@ -242,10 +243,17 @@ impl Room for Shared {
         }
     }
 
-    fn reserve(&self, bytes: u64) -> Result<()> {
-        if self.limits.disk_bytes_max().is_none() {
-            return Ok(());
+    fn reserve(&self, bytes: u64, aside: Aside) -> Result<()> {
+        match self.limits.disk_bytes_max() {
+            None => Ok(()),
+            Some(_) => aside.run(|| self.wait_for_room(bytes)),
         }
+    }
+}
+
+impl Shared {
+    /// The budget may become another while somebody waits.
+    fn wait_for_room(&self, bytes: u64) -> Result<()> {
         let clock = &self.options.clock;
         let until = clock.now().after(self.options.capacity_wait);
         loop {

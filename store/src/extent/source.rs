@@ -15,6 +15,7 @@ use super::registry::Extents;
 use super::sizing::Sizing;
 use super::view::{INLINE_BYTES_MAX, View};
 use super::writer::{Lifetime, Path, Writer};
+use crate::aside::Aside;
 use crate::directory::Directory;
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
@@ -42,7 +43,14 @@ pub(crate) trait Room {
     fn reclaim(&self);
 
     /// Returns once a new file of so many bytes may be made, or with the reason why not.
-    fn reserve(&self, bytes: u64) -> Result<()>;
+    fn reserve(&self, bytes: u64, aside: Aside) -> Result<()>;
+}
+
+/// Whom a call asks for room, and how it waits for that.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    room: &'a dyn Room,
+    aside: Aside,
 }
 
 /// The pools of writers and of free files.
@@ -82,7 +90,7 @@ struct Idle {
 /// One call's way to write values: one open extent for each lifetime that it brings values of.
 pub(crate) struct ValueWriter<'a> {
     source: &'a ValueSource,
-    room: &'a dyn Room,
+    asking: Asking<'a>,
     writers: Vec<Writer>,
     /// Extents that hold values of this call: they are not recycled before its record is there.
     held: Vec<Arc<Extent>>,
@@ -163,7 +171,7 @@ impl ValueSource {
     pub(crate) fn writer<'a>(&'a self, room: &'a dyn Room) -> ValueWriter<'a> {
         ValueWriter {
             source: self,
-            room,
+            asking: Asking { room, aside: Aside::default() },
             writers: Vec::new(),
             held: Vec::new(),
             taken: TakenValues::default(),
@@ -174,7 +182,7 @@ impl ValueSource {
     pub(crate) fn lend(&self, lifetime: Lifetime, length: usize, room: &dyn Room) -> Result<Arc<Extent>> {
         let length = length.min(self.bytes_max.saturating_sub(HEADER_BYTES + 64 + TRAILER_BYTES));
         // It is filled by calls, for which no page has to be made ready.
-        self.extent(lifetime, 0, length, false, room)
+        self.extent(lifetime, 0, length, false, Asking { room, aside: Aside::default() })
     }
 
     /// Ends the writing to an extent that was lent, which was filled up to `end`.
@@ -191,6 +199,13 @@ impl ValueSource {
         let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., |writer| over(writer)).collect();
         self.sizing.learn(&sealed);
         sealed.into_iter().for_each(|writer| drop(writer.seal(self.tails_stay())));
+    }
+
+    /// Seals the open extents of values that outlived theirs, and gives back what they have not filled.
+    pub(crate) fn seal_moved(&self) {
+        let is_moved = |writer: &mut Writer| writer.lifetime == Lifetime::Moved;
+        let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., is_moved).collect();
+        sealed.into_iter().for_each(|writer| drop(writer.seal(false)));
     }
 
     /// Takes a file that nobody may read any more: into the pool, or off the disk when the pool is full.
@@ -227,24 +242,30 @@ impl ValueSource {
     }
 
     /// A writer with room for a value: the one used last for that lifetime, or one with a new extent.
-    fn check_out(&self, lifetime: Lifetime, length: usize, align: usize, room: &dyn Room) -> Result<Writer> {
+    fn check_out(
+        &self,
+        lifetime: Lifetime,
+        length: usize,
+        align: usize,
+        asking: Asking<'_>,
+    ) -> Result<Writer> {
         let (last, buffer) = {
             let mut idle = self.idle.lock();
             let last = idle.writers.iter().rposition(|writer| writer.lifetime == lifetime);
             (last.map(|index| idle.writers.remove(index)), idle.buffers.pop().unwrap_or_default())
         };
         let Some(mut writer) = last else {
-            return self.begin(lifetime, 0, length, buffer, room);
+            return self.begin(lifetime, 0, length, buffer, asking);
         };
         writer.gathered = buffer;
-        if writer.fits(length, align) { Ok(writer) } else { self.follow(writer, length, room) }
+        if writer.fits(length, align) { Ok(writer) } else { self.follow(writer, length, asking) }
     }
 
     /// The next extent of a writer whose extent is full.
-    fn follow(&self, full: Writer, length: usize, room: &dyn Room) -> Result<Writer> {
+    fn follow(&self, full: Writer, length: usize, asking: Asking<'_>) -> Result<Writer> {
         let (lifetime, written) = (full.lifetime, full.chain_bytes());
         let buffer = full.seal(self.tails_stay());
-        self.begin(lifetime, written, length, buffer, room)
+        self.begin(lifetime, written, length, buffer, asking)
     }
 
     /// Takes back a writer whose values are flushed or given up, and its buffer for whoever comes next.
@@ -270,9 +291,9 @@ impl ValueSource {
         written: u64,
         length: usize,
         buffer: Vec<u8>,
-        room: &dyn Room,
+        asking: Asking<'_>,
     ) -> Result<Writer> {
-        let extent = self.extent(lifetime, written, length, self.fills_mapped, room)?;
+        let extent = self.extent(lifetime, written, length, self.fills_mapped, asking)?;
         let path = self.path_for(extent.file());
         Ok(Writer::new(extent, lifetime, path, written).gathering_in(buffer))
     }
@@ -284,7 +305,7 @@ impl ValueSource {
         written: u64,
         length: usize,
         mapped: bool,
-        room: &dyn Room,
+        Asking { room, aside }: Asking<'_>,
     ) -> Result<Arc<Extent>> {
         let least = (HEADER_BYTES + length + 64 + TRAILER_BYTES).next_power_of_two();
         let capacity = self.sizing.next(lifetime, written).max(least).min(self.bytes_max);
@@ -296,7 +317,7 @@ impl ValueSource {
         let (file, generation) = match free {
             Some((file, last)) => (file, last + 1),
             None => {
-                room.reserve(capacity as u64)?;
+                room.reserve(capacity as u64, aside)?;
                 // What was waited for may be a free file.
                 match self.take_free(capacity, least) {
                     Some((file, last)) => (file, last + 1),
@@ -393,11 +414,11 @@ impl ValueWriter<'_> {
             Some(index) => {
                 let mut full = self.writers.swap_remove(index);
                 full.flush()?;
-                let next = self.source.follow(full, length, self.room)?;
+                let next = self.source.follow(full, length, self.asking)?;
                 self.push(next)
             }
             None => {
-                let writer = self.source.check_out(lifetime, length, align, self.room)?;
+                let writer = self.source.check_out(lifetime, length, align, self.asking)?;
                 self.push(writer)
             }
         };
@@ -419,6 +440,11 @@ impl ValueWriter<'_> {
             self.source.check_in(writer);
         }
         outcome
+    }
+
+    /// Has waits for room run aside.
+    pub(crate) fn wait_aside(&mut self, aside: Aside) {
+        self.asking.aside = aside;
     }
 
     /// Counts bytes that came to lie in an extent in another way.
@@ -464,7 +490,7 @@ mod tests {
     impl Room for Plenty {
         fn reclaim(&self) {}
 
-        fn reserve(&self, _bytes: u64) -> Result<()> {
+        fn reserve(&self, _bytes: u64, _aside: Aside) -> Result<()> {
             Ok(())
         }
     }

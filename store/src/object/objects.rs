@@ -11,7 +11,7 @@ use super::held::Held;
 use super::host::SegmentInfo;
 use super::layout::Layout;
 use super::manifest::Manifest;
-use super::owner::Owner;
+use super::owner::{Owner, ProcessHandle};
 use super::set::{Expected, TensorBytes, conflict};
 use super::stats::ObjectStats;
 use super::version::Tier;
@@ -209,6 +209,19 @@ impl Objects {
     /// The folder of the segments; `None` where they have no names.
     pub fn segment_folder(&self) -> Option<&std::path::Path> {
         self.core.folder.as_ref().map(super::host::Folder::path)
+    }
+
+    /// Another process has let go of memory that it was given, to read a version, by somebody who is gone since without its word: a
+    /// holder that was dropped, or the process that had the store open before. It names where the payloads lie. One such loan ends;
+    /// false where it has none. Whoever looks after a loan ends it with [`Held::let_go`](crate::Held::let_go) instead.
+    pub fn let_go_of(&self, process: &ProcessHandle, places: &[(u32, u64)]) -> bool {
+        let record = process.record();
+        let mut catalog = self.core.catalog.lock();
+        let Some(number) = catalog.quarantined(&record, places) else { return false };
+        let free = catalog.end_loan(number, true);
+        drop(catalog);
+        drop(free);
+        true
     }
 
     /// Counters since the store was opened.

@@ -77,6 +77,11 @@ impl ProcessHandle {
 }
 
 impl ProcessRecord {
+    /// Whether it is that process for sure.
+    pub(crate) fn is_surely(&self, other: &ProcessRecord) -> bool {
+        self.pid > 0 && self == other
+    }
+
     /// The process that an earlier process of this boot has written down; `None` when it has ended. One that cannot be asked
     /// for counts as one that lives, as long as the folder does.
     pub(crate) fn reopen(&self) -> Option<ProcessHandle> {

@@ -4,6 +4,7 @@
 //! Neighbours are mostly of one kind, so a row is compared with the one before, and looked up only where the two differ. A
 //! kind is shown by its first row: whoever wants its columns reads that one.
 
+use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::TableSnapshot;
@@ -102,7 +103,7 @@ impl TableSnapshot {
         };
         let marks = self.marks(columns)?.ok_or_else(refused)?;
         let source = self.source();
-        let (mut places, mut kinds) = (HashMap::<Key, usize>::new(), Kinds::default());
+        let (mut places, mut kinds) = (HashMap::<Key, usize, RandomState>::default(), Kinds::default());
         for (chunk, run) in source.runs(rows) {
             let lanes = marks.lanes(&source, chunk, run);
             for (from, to) in stretches(&lanes, run.len()) {

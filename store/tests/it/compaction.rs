@@ -51,6 +51,46 @@ fn room_is_given_back_and_every_row_reads_as_before() {
     assert!(report.is_sound(), "{:?}", report.faults);
 }
 
+/// A store of so many versions that are over, each with an extent of the usual size, of whose rows one in `one_in` is left.
+fn few_extents(world: &World, versions: u64, one_in: usize, rule: Retention) -> Store {
+    let options = world.options().extent_bytes(1 << 20, 1 << 30).retention(rule);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
+    for version in 0..versions {
+        let insert = |row: usize| {
+            let text = prompt(row);
+            let cells = [("prompt", text.as_str().into()), ("reward", 1.0.into())];
+            table.insert(version, &format!("q{row}_0_0"), cells).unwrap()
+        };
+        let rows: Vec<Row> = (0..ROWS).map(insert).collect();
+        train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+        let over = rows.iter().enumerate().filter(|(at, _)| at % one_in != 0).map(|(_, row)| *row);
+        table.delete(&Delete::rows(over).force()).unwrap();
+    }
+    store.run_once().unwrap(); // versions that are over are sealed, and what is thin is moved
+    store
+}
+
+// What moves goes into an extent that is as large as the first of any that is begun: it must not keep what it does not need, whoever
+// has moved it, also where tails are left to extents that are sealed since versions go by themselves.
+#[test]
+fn a_store_of_one_extent_or_two_becomes_smaller_too() {
+    for rule in [Retention::default(), Retention::default().versions(1000)] {
+        for (versions, one_in) in [(1, 3), (2, 3), (1, 8), (2, 8)] {
+            let world = World::new();
+            let store = few_extents(&world, versions, one_in, rule);
+            let shown = prompts(&store);
+            let report = store.compact().unwrap();
+            assert!(report.bytes_after < report.bytes_before, "{versions} {one_in}: {report:?}");
+            assert!(report.bytes_after < 1 << 19, "half of an extent: {versions} {one_in}: {report:?}");
+            assert_eq!(report.values_moved > 0, one_in == 3, "a duty moves what is thinner: {report:?}");
+            assert_eq!(shown.len(), ROWS.div_ceil(one_in) * versions as usize);
+            assert_eq!(prompts(&store), shown);
+        }
+    }
+}
+
 #[test]
 fn what_a_reader_holds_stays_and_the_report_says_how_much() {
     let world = World::new();

@@ -1,5 +1,6 @@
 //! Budgets and retention that change while the store is open.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -93,6 +94,67 @@ fn a_budget_below_what_is_taken_holds_writers_back_and_drops_nothing() {
     assert_eq!(table.counts().written, 100);
     store.change_budgets(&BudgetChange::new().disk_bytes_max(None)).unwrap();
     table.insert(0, "late_0_0", [("prompt", text[..60_000].into())]).unwrap();
+}
+
+thread_local! {
+    /// Whether this thread waits aside now, and how often it has.
+    static ASIDE: Cell<(bool, usize)> = const { Cell::new((false, 0)) };
+}
+
+fn aside(wait: &mut dyn FnMut()) {
+    ASIDE.set((true, ASIDE.get().1 + 1));
+    wait();
+    ASIDE.set((false, ASIDE.get().1));
+}
+
+/// A clock of a thread that waits aside alone.
+#[derive(Debug)]
+struct OnlyAside(SimulatedClock);
+
+impl Clock for OnlyAside {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn wait(&self, listener: event_listener::EventListener, deadline: Option<Timestamp>) -> bool {
+        assert!(ASIDE.get().0, "it waits on a thread that others need");
+        self.0.wait(listener, deadline)
+    }
+}
+
+#[test]
+fn a_batch_that_waits_aside_waits_nowhere_else_for_whatever_it_waits() {
+    type Budget = fn(Options) -> Options;
+    let limiter = RateLimiter::new(1.0, 1, 2.0);
+    let cases: [(&str, Budget, Option<RateLimiter>); 3] = [
+        ("disk", |options| options.disk_bytes_max(300_000), None),
+        ("memory", |options| options.memory_bytes_max(MIB), None),
+        ("a limiter", |options| options, Some(limiter)),
+    ];
+    for (case, budget, limiter) in cases {
+        let clock = Arc::new(OnlyAside(SimulatedClock::new(Timestamp(0))));
+        let options = World::new().options().clock(clock).capacity_wait(Duration::from_secs(5));
+        let store = Store::open(ROOT, budget(options)).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        if let Some(limiter) = limiter {
+            let read = Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(limiter);
+            store.create_consumer("read", read).unwrap();
+        }
+        ASIDE.set((false, 0));
+        let (text, mut snapshots) = ("x".repeat(5_000), Vec::new());
+        let insert = |row: usize| {
+            let mut batch = store.batch();
+            batch.wait_aside(aside);
+            let new = NewRow::new(0, &format!("q{row}_0_0")).unwrap();
+            batch.insert(&table, new, [("prompt", text.as_str().into())])?;
+            batch.commit()
+        };
+        let refused = (0..ROWS).find_map(|row| {
+            snapshots.push(store.snapshot());
+            insert(row).err()
+        });
+        assert!(refused.is_some() && ASIDE.get().1 > 0, "{case}: {refused:?}");
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod hostile;
 mod killed;
 mod limiter;
 mod limits;
+mod links;
 mod local;
 mod memory;
 mod model;

@@ -9,7 +9,7 @@ use crate::conformance::*;
 /// How often that method was called.
 fn calls(world: &World, method: &str) -> f64 {
     let name = format!("forebay_calls_total{{method=\"{method}\",outcome=\"ok\"}}");
-    samples_at(world.server.as_ref().unwrap().address()).get(&name).copied().unwrap_or_default()
+    samples_at(world.server.as_ref().unwrap().address().unwrap()).get(&name).copied().unwrap_or_default()
 }
 
 /// Every way on which a store is behind a server.

@@ -17,7 +17,7 @@ use crate::conformance::*;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Rows that take several frames, with a value that is longer than one.
-fn large(round: usize) -> (Changes<'static>, Vec<i32>) {
+pub(super) fn large(round: usize) -> (Changes<'static>, Vec<i32>) {
     let response: Vec<i32> = (0..100_000).map(|at| at * 7 + round as i32).collect();
     let mut changes = Changes::new();
     for at in 0..8 {
@@ -80,14 +80,14 @@ fn a_large_write_that_is_cut_off_anywhere_is_made_once() {
 }
 
 /// A call of `Bulk` with these messages, by hand.
-fn bulk(raw: &Raw, pieces: Vec<BulkPiece>) -> Result<WriteReply, Status> {
+pub(super) fn bulk(raw: &Raw, pieces: Vec<BulkPiece>) -> Result<WriteReply, Status> {
     let mut client = bulk_client::BulkClient::new(raw.channel.clone());
     let request = raw.request(stream::iter(pieces), &raw.session, &new_call().to_le_bytes());
     raw.runtime.block_on(async move { client.write(request).await }).map(tonic::Response::into_inner)
 }
 
 /// An insert of a row whose prompt is a content of a frame; the row says that so often.
-fn head(places: &[(u32, u32)], bytes: u64) -> BulkPiece {
+pub(super) fn head(places: &[(u32, u32)], bytes: u64) -> BulkPiece {
     let mut changes = Changes::new();
     for at in 0..places.len() {
         changes.insert("solver", NewRow::new(0, &format!("b{at}_0_?")).unwrap(), [("prompt", "?".into())]);
@@ -99,7 +99,7 @@ fn head(places: &[(u32, u32)], bytes: u64) -> BulkPiece {
     BulkPiece { write: Some(WriteRequest { changes: Some(message) }), bytes, ..Default::default() }
 }
 
-fn framed(contents: &[&[u8]], packed: bool) -> BulkPiece {
+pub(super) fn framed(contents: &[&[u8]], packed: bool) -> BulkPiece {
     BulkPiece { frame: wire::frame_of(contents, packed), ..Default::default() }
 }
 

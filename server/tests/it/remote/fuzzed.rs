@@ -285,7 +285,7 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
         ("HoldObjects", hold(hold_objects_request::Which::Latest(true)).encode_to_vec()),
         ("HoldObjects", hold(hold_objects_request::Which::AtLeast(2)).encode_to_vec()),
         ("ReadObject", ReadObjectRequest { lease: 1, payload: 1, start: 0, end: 100 }.encode_to_vec()),
-        ("ReleaseObject", ReleaseObjectRequest { lease: 1, done: true }.encode_to_vec()),
+        ("ReleaseObject", ReleaseObjectRequest { lease: 1, done: true, places: None }.encode_to_vec()),
         ("ListObjects", ListObjectsRequest::default().encode_to_vec()),
         ("MoveObject", move_it(Move::Spill(of())).encode_to_vec()),
         (

@@ -33,7 +33,7 @@ fn hasty() -> ConnectOptions {
 
 /// The number of that name on the page of metrics; 0 while it is not there.
 fn metric(world: &World, name: &str) -> f64 {
-    samples_at(world.server.as_ref().unwrap().address()).get(name).copied().unwrap_or_default()
+    samples_at(world.server.as_ref().unwrap().address().unwrap()).get(name).copied().unwrap_or_default()
 }
 
 fn until(world: &World, name: &str, least: f64) {

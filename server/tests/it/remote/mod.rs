@@ -3,10 +3,12 @@
 mod access;
 mod admin;
 mod along;
+mod broken;
 mod bulk;
 mod fuzzed;
 mod hostile;
 mod limits;
+mod lost;
 mod neighbour;
 mod objects;
 mod outage;
@@ -15,3 +17,4 @@ mod pushed;
 mod raw;
 mod shared;
 mod slabs;
+mod waiting;

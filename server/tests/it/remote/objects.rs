@@ -164,7 +164,7 @@ fn numbers_of_another_session_and_parts_that_are_not_there_are_refused() {
             codes.push(calls.commit_objects(raw.request(commit, &raw.session, &name())).await.err());
             let read = ReadObjectRequest { lease: number, payload: 0, start: 0, end: 8 };
             codes.push(calls.read_object(raw.request(read, &raw.session, &name())).await.err());
-            let done = ReleaseObjectRequest { lease: number, done: true };
+            let done = ReleaseObjectRequest { lease: number, done: true, places: None };
             codes.push(calls.release_object(raw.request(done, &raw.session, &name())).await.err());
         }
         codes

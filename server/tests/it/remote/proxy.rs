@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// What happens to bytes. Shared with the threads that carry them.
@@ -17,6 +17,13 @@ struct Weather {
     cut_after: AtomicU64,
     /// The same of the client's.
     cut_after_sent: AtomicU64,
+    /// How many bytes of the client's are let through before its half of the connection ends, and the server's goes on.
+    end_after_sent: AtomicU64,
+    /// How many bytes of the client's are let through before nothing more is read of it.
+    stick_after_sent: AtomicU64,
+    /// Whether it stays so; and how many connections are.
+    stuck: Mutex<(bool, usize)>,
+    unstuck: Condvar,
     open: Mutex<Vec<TcpStream>>,
     /// How many bytes came by, of both.
     carried: AtomicU64,
@@ -37,6 +44,8 @@ impl Proxy {
         let weather = Arc::new(Weather {
             cut_after: AtomicU64::new(NEVER),
             cut_after_sent: AtomicU64::new(NEVER),
+            end_after_sent: AtomicU64::new(NEVER),
+            stick_after_sent: AtomicU64::new(NEVER),
             ..Weather::default()
         });
         let of = weather.clone();
@@ -99,11 +108,56 @@ impl Proxy {
         self.weather.cut_after_sent.store(bytes, Ordering::SeqCst);
     }
 
+    /// Ends the client's half of the connection once it has said so many bytes more; the server may go on.
+    pub(crate) fn end_after_sent(&self, bytes: u64) {
+        self.weather.end_after_sent.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Reads nothing more of a connection once its client has said so many bytes more.
+    pub(crate) fn stick_after_sent(&self, bytes: u64) {
+        self.weather.stuck.lock().unwrap().0 = true;
+        self.weather.stick_after_sent.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Whether a connection sticks.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.weather.stuck.lock().unwrap().1 > 0
+    }
+
+    /// Reads on.
+    pub(crate) fn unstick(&self) {
+        let mut stuck = self.weather.stuck.lock().unwrap();
+        stuck.0 = false;
+        self.weather.unstuck.notify_all();
+        drop(self.weather.unstuck.wait_while(stuck, |stuck| stuck.1 > 0).unwrap());
+    }
+
     /// Whether a cut that was asked for has not come yet.
     pub(crate) fn is_cut_ahead(&self) -> bool {
-        [&self.weather.cut_after, &self.weather.cut_after_sent]
+        [&self.weather.cut_after, &self.weather.cut_after_sent, &self.weather.end_after_sent]
             .iter()
             .any(|after| after.load(Ordering::SeqCst) != NEVER)
+    }
+}
+
+/// Takes so many bytes off a count; whether that was the end of it.
+fn is_reached(count: &AtomicU64, bytes: usize) -> bool {
+    let left = count.load(Ordering::SeqCst);
+    let reached = left != NEVER && left <= bytes as u64;
+    if left != NEVER {
+        count.store(if reached { NEVER } else { left - bytes as u64 }, Ordering::SeqCst);
+    }
+    reached
+}
+
+impl Weather {
+    /// Returns once it reads on.
+    fn stick(&self) {
+        let mut stuck = self.stuck.lock().unwrap();
+        stuck.1 += 1;
+        stuck = self.unstuck.wait_while(stuck, |stuck| stuck.0).unwrap();
+        stuck.1 -= 1;
+        self.unstuck.notify_all();
     }
 }
 
@@ -124,6 +178,13 @@ fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: b
         }
         if to.write_all(&buffer[..let_through]).is_err() || let_through < read {
             break;
+        }
+        if !of_server && is_reached(&weather.end_after_sent, read) {
+            let _ = to.shutdown(Shutdown::Write);
+            return;
+        }
+        if !of_server && is_reached(&weather.stick_after_sent, read) {
+            weather.stick();
         }
     }
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));

@@ -57,7 +57,7 @@ fn values_go_through_slabs_and_not_through_the_socket() {
     let table = solver(&client);
     let server = world.server.as_ref().unwrap();
     let sent = || {
-        let metrics = crate::client::samples_at(server.address());
+        let metrics = crate::client::samples_at(server.address().unwrap());
         metrics["forebay_connection_bytes_total{door=\"grpc\",direction=\"in\"}"]
     };
     let before = sent();
@@ -199,7 +199,7 @@ fn another_user_writes_through_slabs_with_a_token_and_has_none_of_the_files() {
         .status()
         .unwrap();
     assert!(status.success());
-    let metrics = crate::client::samples_at(server.address());
+    let metrics = crate::client::samples_at(server.address().unwrap());
     let sent = metrics["forebay_connection_bytes_total{door=\"grpc\",direction=\"in\"}"];
     let bytes: usize = (0..20).map(|at| long(at).len()).sum();
     assert!(sent < bytes as f64 / 4.0, "{sent} of {bytes} went through the socket");

@@ -2,7 +2,8 @@
 //!
 //! A loan begins before the other process is told where its memory lies, and is written down before that; it ends when the
 //! process lets go. One that has not said so leaves its loan in *quarantine* until it has ended. The journal outlives this
-//! process, so whoever opens the store next goes on with the loans of processes that live.
+//! process, so whoever opens the store next goes on with the loans of processes that live. A process that lets go of what it was
+//! given by somebody who is gone since (a session that was lost, an earlier process) has no number for the loan; it names the places.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,6 +61,26 @@ impl Catalog {
         let loan = self.loans.get_mut(&number)?;
         loan.state = if let_go { LoanState::Over } else { LoanState::Quarantined };
         self.take_over(number)
+    }
+
+    /// One of the loans in quarantine that a process has of those places.
+    pub(in crate::object) fn quarantined(
+        &self,
+        process: &ProcessRecord,
+        places: &[(u32, u64)],
+    ) -> Option<u64> {
+        let is_of = |loan: &Loan| match (&loan.record, &loan.owner) {
+            (Some(record), _) => record.process.is_surely(process),
+            (None, Owner::Process(owner)) => owner.record().is_surely(process),
+            (None, Owner::Here) => false,
+        };
+        let lies_there = |loan: &Loan| {
+            let lent = places_of(&loan.extents).into_iter().map(|(segment, offset, _)| (segment, offset));
+            lent.eq(places.iter().copied())
+        };
+        let mut quarantined =
+            self.loans.iter().filter(|(_, loan)| loan.state == LoanState::Quarantined && lies_there(loan));
+        quarantined.find(|(_, loan)| is_of(loan)).map(|(number, _)| *number)
     }
 
     /// Ends the loans of processes that have ended, and those whose end could not be written down before.
