@@ -102,7 +102,7 @@ fn failures_have_codes_and_our_words() {
             ("SELECT rewrd FROM solver", "did you mean reward?"),
             ("SELEC 1", "SELEC"),
             ("", "no statement"),
-            ("DELETE FROM solver", "Table::exclude"),
+            ("DELETE FROM solver", "Table::delete"),
             ("SELECT ?", "1 parameters"),
             ("SELECT policy_version / 0 FROM solver", "zero"),
         ] {
