@@ -13,7 +13,7 @@ use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::{grants, limits, objects, settings, token};
+use super::{grants, limits, objects, settings, token, tokenizers};
 
 /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
 ///
@@ -32,6 +32,8 @@ pub(super) struct ServeArguments {
     /// The archive of the store, whose versions are read beside the live ones
     #[arg(long, value_name = "URL", value_hint = ValueHint::AnyPath)]
     archive: Option<String>,
+    #[command(flatten)]
+    tokenizers: tokenizers::TokenizerArguments,
     /// Where HTTP is answered; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7330")]
     listen: SocketAddr,
@@ -137,6 +139,9 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     }
     if let Some(archive) = &arguments.archive {
         builder = builder.archive(&Archive::open(archive)?);
+    }
+    for (name, file) in arguments.tokenizers.named() {
+        builder = builder.tokenizer(name, file);
     }
     let server = clients.apply(builder)?.bind(store, arguments.listen)?;
     eprintln!("listening on http://{}", server.address());
