@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow_schema::DataType as ArrowType;
-use forebay_query::{Format, Kind, Options, Session};
-use forebay_store::{DataColumn, DataType, compact};
+use forebay_query::{ArchiveRule, Archiver, Format, Kind, Options, Session};
+use forebay_store::{DataColumn, DataType, NewRow, Purpose, compact};
 use object_store::path::Path;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Compression;
@@ -68,7 +68,12 @@ fn an_archive_can_be_asked_alone() {
     let archive = forebay_query::Archive::open(path.to_str().unwrap()).unwrap();
     let alone = Session::of_archive(&archive, &Options::default()).unwrap();
     assert_eq!(rows(&alone, EVERYTHING), all);
-    assert_eq!(rows(&alone, "SELECT table_name FROM system.tables"), [] as [serde_json::Value; 0]);
+    for table in ["tables", "columns", "consumers", "claims", "instances", "steps", "policies", "objects", "extents"] {
+        let sql = format!("SELECT * FROM system.{table}");
+        assert_eq!(rows(&alone, &sql), [] as [serde_json::Value; 0], "{table}");
+    }
+    let episodes = "SELECT count(*) AS n, count(*) FILTER (WHERE state = 'trained') AS trained FROM system.episodes";
+    assert_eq!(rows(&alone, episodes), [json!({"n": 4 * OVER, "trained": 2 * OVER})]);
     let tables =
         rows(&alone, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'");
     assert_eq!(tables, [json!({"table_name": "solver"})]);
@@ -154,13 +159,72 @@ fn what_the_filters_rule_out_is_not_read() {
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version = 3"), 1);
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version > 100"), 0);
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version <= 1 AND reward > 0"), 2);
+    let figures = |sql: &str| ["versions_scanned=", "versions_pruned="].map(|word| metric(&plan(&both, sql), word));
+    assert_eq!(figures("SELECT reward FROM solver"), ["5", "0"]);
+    assert_eq!(figures("SELECT reward FROM solver WHERE policy_version <= 1 AND reward > 0"), ["2", "3"]);
     let by_bloom = plan(&both, "SELECT reward FROM solver WHERE sample_id = 'eval2_0_11'");
     assert_eq!(metric(&by_bloom, "row_groups_pruned_bloom_filter="), "5 total → 0 matched", "{by_bloom}");
-    assert_eq!(
-        plan(&both, "SELECT count(*) FROM solver").matches("/part-").count(),
-        0,
-        "counts are in the manifests"
-    );
+    for sql in [
+        "SELECT count(*) FROM solver",
+        "SELECT min(policy_version), max(policy_version) FROM solver",
+        "SELECT count(sample_id) FROM solver",
+    ] {
+        assert_eq!(files(sql), 0, "counts and versions are in the manifests: {sql}");
+    }
+    let bounds = rows(&both, "SELECT min(policy_version) AS first, max(policy_version) AS last FROM solver");
+    assert_eq!(bounds, [json!({"first": 0, "last": STEPS - 1})]);
+    let bounds = rows(&both, "SELECT min(policy_version) AS first FROM solver WHERE reward > 2");
+    assert_eq!(bounds, [json!({"first": 3})], "not of all rows, where a condition leaves some out");
+}
+
+/// A version of many rows, whose prompts and rewards go up with its sample ids.
+fn archived_in_groups(row_group_bytes: usize) -> (Run, Session) {
+    const ROWS: u64 = 6000;
+    let run = Run::with_tables();
+    let solver = run.store.table("solver").unwrap();
+    let mut batch = run.store.batch();
+    for row in 0..ROWS {
+        let new = NewRow::new(0, &format!("e{row}_0_0")).unwrap().purpose(Purpose::Eval);
+        let prompt = format!("{row:05} {}", "What is it? ".repeat(40));
+        let cells = [("prompt", prompt.as_str().into()), ("reward", (row as f64).into())];
+        batch.insert(&solver, new, cells).unwrap();
+    }
+    batch.commit().unwrap();
+    for version in 0..3 {
+        step(&run, version);
+    }
+    let (archive, _) = in_memory();
+    let archiver = Archiver::new(&run.store, &archive, ArchiveRule::keep_versions(1)).unwrap();
+    let archiver = archiver.row_group_bytes(row_group_bytes);
+    while archiver.run_once().unwrap().is_some() {}
+    let session = session(&run.store, &archive);
+    (run, session)
+}
+
+#[test]
+fn row_groups_and_pages_that_the_filters_rule_out_are_not_read() {
+    // Of a metric such as "12 total → 1 matched".
+    let pruned = |plan: &str, word: &str| -> (u64, u64) {
+        let shown = metric(plan, word);
+        let numbers: Vec<u64> =
+            shown.split(' ').filter_map(|word| word.replace('_', "").parse().ok()).collect();
+        (numbers[0], numbers[1])
+    };
+    let sql = "SELECT sample_id FROM solver WHERE policy_version = 0 AND reward BETWEEN 300 AND 310 AND purpose = 'eval'";
+    let (_run, in_many) = archived_in_groups(16 << 10);
+    let found = plan(&in_many, sql);
+    let (groups, read) = pruned(&found, "row_groups_pruned_statistics=");
+    assert!(groups >= 8 && read <= 2, "{read} of {groups}: {found}");
+    assert_eq!(rows(&in_many, sql).len(), 11);
+
+    let sql = "SELECT sample_id FROM solver WHERE policy_version = 0 AND prompt < '00011' AND purpose = 'eval'";
+    let (_run, in_one) = archived_in_groups(64 << 20);
+    let found = plan(&in_one, sql);
+    let (groups, read) = pruned(&found, "row_groups_pruned_statistics=");
+    assert_eq!((groups, read), (1, 1), "{found}");
+    let (all, left) = pruned(&found, "page_index_rows_pruned=");
+    assert!(all >= 6000 && left < all, "{left} of {all}: {found}");
+    assert_eq!(rows(&in_one, sql).len(), 11);
 }
 
 /// Parquet's own reader says how the files are made.
