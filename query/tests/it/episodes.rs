@@ -1,7 +1,7 @@
 //! Episodes and instances: what a monitor sees of the rollouts.
 
 use forebay_query::Kind;
-use forebay_store::{Consumer, DataType, Element, MicroBatch, NewRow, Origin, Purpose, Role, Schema, Wait};
+use forebay_store::{Consumer, DataType, Delete, Element, MicroBatch, NewRow, Origin, Purpose, Role, Schema, Wait};
 use serde_json::{Value as Json, json};
 
 use crate::fixture::{PROMPT, Run, finished_group};
@@ -223,6 +223,69 @@ fn targets_members_lists_and_the_global_step_are_asked_by_sql() {
     let running = "SELECT input_id, trajectory_id, turns, rows FROM system.episodes WHERE state = 'running'";
     let of_q4 = json!({"input_id": "q4", "trajectory_id": 0, "turns": 1, "rows": 1});
     assert_eq!(run.rows(running), [of_q4]);
+}
+
+// AJ-B16: the remaining fields of a pool. The method is how its trainers group and what they wait for; the engine is up while its
+// store answers and policies move; it was booted when its first step began; dummies are rows that are not for training.
+#[test]
+fn method_engine_boot_and_what_is_no_dummy_are_asked_by_sql() {
+    let (run, step, claim) = Run::busy();
+    let method = "SELECT consumer, kind, group_members FROM system.consumers ORDER BY consumer";
+    let of = |name: &str| json!({"consumer": name, "kind": "trainer", "group_members": 2});
+    assert_eq!(run.rows(method), ["train-checker", "train-solver"].map(of));
+
+    let engine = "SELECT s.state, count(c.claim) AS claims, coalesce(sum(c.rows), 0) AS rows FROM system.steps s \
+                  LEFT JOIN system.claims c ON c.step = s.step AND c.state IN ('leased', 'accumulated') \
+                  WHERE s.step = (SELECT max(step) FROM system.steps) GROUP BY 1";
+    assert_eq!(run.rows(engine), [json!({"state": "open", "claims": 1, "rows": 2})], "training");
+    claim.accumulated().unwrap();
+    drop(step);
+    assert_eq!(run.rows(engine), [json!({"state": "abandoned", "claims": 0, "rows": 0})], "between steps");
+
+    let boot = run.store.steps().iter().map(|step| step.begun_at).min().unwrap();
+    let sql = "SELECT CAST(min(begun_at) AS BIGINT) AS boot FROM system.steps";
+    assert_eq!(run.column(sql), [json!(boot.0)]);
+    let versions = "SELECT policy, version, updated_at >= (SELECT min(begun_at) FROM system.steps) AS since \
+                    FROM system.policies WHERE policy = 'solver'";
+    assert_eq!(run.rows(versions), [json!({"policy": "solver", "version": 1, "since": true})]);
+
+    let counts = || {
+        let sql = "SELECT count(*) FILTER (WHERE purpose = 'train') AS real, count(*) FILTER (WHERE purpose <> 'train') AS dummy, \
+                   count(DISTINCT input_id) FILTER (WHERE purpose = 'train') AS tasks FROM system.episodes WHERE state <> 'running'";
+        let row = run.rows(sql)[0].clone();
+        ["real", "dummy", "tasks"].map(|name| row[name].as_u64().unwrap())
+    };
+    // q1 and q2 of two trajectories at version 0, q3 at version 1, and q5, which was left out.
+    assert_eq!(counts(), [7, 0, 4]);
+    let solver = run.store.table("solver").unwrap();
+    for purpose in [Purpose::Eval, Purpose::WarmUp] {
+        let new = NewRow::new(1, &format!("dummy-{}_0_0", purpose.as_str())).unwrap().purpose(purpose);
+        solver.insert_row(new, [("reward", 0.0.into())]).unwrap();
+    }
+    assert_eq!(counts(), [7, 2, 4]);
+}
+
+// FX-B07: a condition chooses rows by SQL, the store finds them by name and deletes them, all or none
+#[test]
+fn rows_that_a_condition_chooses_are_deleted_by_the_store() {
+    let (run, step, claim) = Run::busy();
+    drop((claim, step));
+    let solver = run.store.table("solver").unwrap();
+    let chosen = run.rows("SELECT policy_version, sample_id FROM solver WHERE excluded_reason = 'too_long' OR state = 'waiting'");
+    assert_eq!(chosen.len(), 2, "{chosen:?}");
+    let found: Vec<_> = chosen.iter().map(|row| {
+        let sample = row["sample_id"].as_str().unwrap().parse().unwrap();
+        solver.find(row["policy_version"].as_u64().unwrap(), &sample).unwrap()
+    }).collect();
+    let live = || run.column("SELECT sum(live_values) FROM system.extents")[0].as_u64().unwrap();
+    let (before, rows) = (live(), run.column("SELECT count(*) FROM solver")[0].as_u64().unwrap());
+    assert!(solver.delete(&Delete::default()).is_err(), "nothing at all is no rule");
+    let deleted = solver.delete(&Delete::rows(found).force()).unwrap();
+    assert_eq!((deleted.rows, deleted.open), (2, 1));
+    assert_eq!(run.column("SELECT count(*) FROM solver"), [json!(rows - 2)]);
+    assert_eq!(live(), before - 2, "their prompts are gone with them");
+    let left = "SELECT count(*) FROM solver WHERE excluded_reason = 'too_long' OR state = 'waiting'";
+    assert_eq!(run.column(left), [json!(0)]);
 }
 
 #[test]
