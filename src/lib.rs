@@ -12,8 +12,9 @@
 //!
 //! What is only here: [`config`] (the TOML file of a run), [`reasoning`] (an environment of real problems), [`run`]
 //! (the loop that `forebay run` starts), [`ObjectStates`] and [`DeviceTier`] (states and device memory as objects of a store) and
-//! [`Duties`] (the thread that a store's background duties want).
+//! [`Duties`] and [`Archiving`] (the threads that a store's background duties and its archive want).
 
+mod archiving;
 pub mod config;
 mod device_tier;
 mod duties;
@@ -21,6 +22,7 @@ pub mod reasoning;
 pub mod run;
 mod states;
 
+pub use archiving::Archiving;
 pub use device_tier::{DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 pub use duties::Duties;
 pub use forebay_client as client;

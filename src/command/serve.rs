@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
-use forebay::query::Archive;
+use forebay::Archiving;
+use forebay::query::{Archive, ArchiveRule, Archiver};
 use forebay::server::{Builder, Server, Stopper};
 use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -34,6 +35,9 @@ pub(super) struct ServeArguments {
     archive: Option<String>,
     #[command(flatten)]
     tokenizers: tokenizers::TokenizerArguments,
+    /// Moves versions that are over into that archive, all but so many of each table's newest; with --grpc or --socket, for that writes the store
+    #[arg(long, value_name = "VERSIONS", requires = "archive", value_parser = clap::value_parser!(u64).range(1..))]
+    archive_keep_versions: Option<u64>,
     /// Where HTTP is answered; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7330")]
     listen: SocketAddr,
@@ -126,6 +130,20 @@ impl ClientArguments {
     }
 }
 
+impl ServeArguments {
+    /// What moves versions into the archive, where it is asked for.
+    fn archiving(&self, store: &Store, archive: &Archive) -> Result<Option<Archiving>> {
+        let Some(versions) = self.archive_keep_versions else { return Ok(None) };
+        if !self.clients.are_served() {
+            anyhow::bail!(
+                "--archive-keep-versions moves versions out of the store, and without --grpc or --socket it is open for reading"
+            );
+        }
+        let archiver = Archiver::new(store, archive, ArchiveRule::keep_versions(versions))?;
+        Ok(Some(Archiving::of(archiver)?))
+    }
+}
+
 pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let clients = &arguments.clients;
     let store = match clients.are_served() {
@@ -137,12 +155,14 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     if let Some(token) = arguments.token.read()? {
         builder = builder.token(token);
     }
-    if let Some(archive) = &arguments.archive {
-        builder = builder.archive(&Archive::open(archive)?);
+    let archive = arguments.archive.as_deref().map(Archive::open).transpose()?;
+    if let Some(archive) = &archive {
+        builder = builder.archive(archive);
     }
     for (name, file) in arguments.tokenizers.named() {
         builder = builder.tokenizer(name, file);
     }
+    let _archiving = archive.as_ref().map(|archive| arguments.archiving(&store, archive)).transpose()?;
     let server = clients.apply(builder)?.bind(store, arguments.listen)?;
     eprintln!("listening on http://{}", server.address());
     if let Some(address) = server.flight_address() {

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use forebay_pipeline::plan::Planner;
-use forebay_query::{Format, Session};
+use forebay_query::{Archive, ArchiveRule, Archiver, Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
 use forebay_server::Token;
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
-use super::archiving::Archiving;
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
 use super::groups::Ranks;
@@ -25,11 +24,11 @@ use super::serving::{check_listen, check_tokenizer, serve};
 use super::setup::{Data, first_policies, open_policies, open_store};
 use super::step::StepContext;
 use super::trainer::PolicyTrainer;
-use crate::Duties;
-use crate::config::{AgentConfig, Config, Role};
+use crate::config::{AgentConfig, ArchiveTo, Config, Role};
 use crate::reasoning::evaluation::{
     Accuracy, EvaluationOptions, Item, checker_items, evaluate, solver_items,
 };
+use crate::{Archiving, Duties};
 
 /// How a run is run: what does not change what it computes.
 #[derive(Clone, Debug)]
@@ -70,8 +69,8 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     options.tokenizers.iter().try_for_each(|(_, file)| check_tokenizer(file))?;
     let store = open_store(config, &options.dir, options.resume)?;
     let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
-    let archiving = config.file.archive.as_ref().map(|to| Archiving::of(&store, to)).transpose()?;
-    let archive = archiving.as_ref().map(Archiving::archive);
+    let archiving = config.file.archive.as_ref().map(|to| archived(&store, to)).transpose()?;
+    let archive = archiving.as_ref().map(|(archive, _)| archive);
     let ranks = Ranks::new(config, data.vocabulary.size(), &store, &options.dir)?;
     let server = serve(&store, archive, options, ranks.as_ref().map(Ranks::socket))?;
     let groups = (ranks.as_ref(), committed_steps(&store));
@@ -87,6 +86,15 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
         ranks.forget_states(&store, &config.tables());
     }
     Ok(summary)
+}
+
+/// The archive of a run, and what moves versions there. One that is another store's, or out of reach, is better told at the
+/// beginning of a run than in its middle.
+fn archived(store: &Store, to: &ArchiveTo) -> Result<(Archive, Archiving)> {
+    let archive = Archive::open(&to.to).context("archive.to")?;
+    let archiver = Archiver::new(store, &archive, ArchiveRule::keep_versions(to.keep_versions))?;
+    let archiving = Archiving::of(archiver).context("cannot start the archiver's thread")?;
+    Ok((archive, archiving))
 }
 
 /// Makes every step that is missing, with rollout workers beside it.

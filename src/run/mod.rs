@@ -14,7 +14,6 @@
 //! a policy's gradient is a sum over groups in planned order. So arrival, number of threads and a crash in between
 //! change nothing: a run that is resumed finds the rows of its last, unfinished step in their places and goes on.
 
-mod archiving;
 mod ending;
 mod feed;
 mod generator;

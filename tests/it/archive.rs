@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use forebay::client::{Client, ConnectOptions};
+use forebay::store::NewRow;
 use serde_json::{Value, json};
 
 use crate::support::{Scratch, Served, forebay, last_json, run_small, sql, stderr, weights};
@@ -63,6 +65,31 @@ fn a_served_store_shows_archived_rows_beside_the_live_ones() {
     let [rows, written, lowest] = Served::new(&dir, &[], None).numbers(SEEN)[..] else { panic!() };
     assert!(rows < written && lowest > 0, "{rows} of {written} rows are live, from version {lowest} on");
     assert_eq!(Served::new(&dir, &["--archive", &to], None).numbers(SEEN), [written, written, 0]);
+}
+
+/// Beside whoever writes through the server: versions leave the store, and a query sees every row all the while.
+#[test]
+fn a_server_archives_the_store_that_it_serves() {
+    let scratch = Scratch::new();
+    let (dir, to, socket) = (scratch.path("run"), scratch.path("archive"), scratch.path("socket"));
+    run_small(&dir, &[]);
+    let to_archive = ["--archive", &to, "--archive-keep-versions", "2"];
+    let refused = forebay(&[&["serve", "--dir", &dir], &to_archive[..]].concat()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("--socket"), "{}", stderr(&refused));
+
+    let served = Served::new(&dir, &[&["--socket", &socket], &to_archive[..]].concat(), None);
+    let all = served.numbers(SEEN);
+    assert_eq!((all[0], all[2]), (all[1], 0));
+    let client = Client::connect(&format!("unix://{socket}"), &ConnectOptions::default()).unwrap();
+    let solver = client.table("solver").unwrap();
+    let last = Path::new(&to).join("_commits/solver");
+    while !last.join("3.1.json").exists() {
+        assert_eq!(served.numbers(SEEN), all);
+    }
+    solver.insert(NewRow::new(6, "late_0_0").unwrap(), []).unwrap();
+    assert_eq!(served.numbers("SELECT count(*) FROM solver WHERE sample_id = 'late_0_0'"), [1]);
+    assert_eq!(served.numbers(SEEN), all);
 }
 
 /// Whatever has moved by then: a query sees every row that was ever written.

@@ -21,57 +21,69 @@ const QUESTION: &str = "SELECT count(*), max(policy_version), avg(reward) FROM s
 /// What the question reads of a row: its status (16 bytes) and its reward (4); of one in five its meta record (72) too, where
 /// a chunk of rows has more than one version.
 const READ_BYTES: u64 = 16 + 4 + 72 / 5;
-/// Samples a turn, at most: 200 MB of them.
-const SAMPLES_MAX: usize = 20_480;
-const TURNS: usize = 7;
+/// Samples a turn, at most: 100 MB of them.
+const SAMPLES_MAX: usize = 10_240;
+/// A multiple of the number of neighbours, so that each is as often the first.
+const TURNS: usize = 16;
 
 /// What the measure is called.
 pub(crate) const NAME: &str = "writing beside a continuous scan";
 
-/// Samples a second beside each neighbour: the median of all turns.
-struct Speeds {
-    alone: f64,
-    scan: f64,
-    memory: f64,
-    busy: f64,
+/// Who is beside the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    Scan,
+    /// A reader of plain memory that sleeps until the next bytes are due.
+    Memory,
+    /// One that computes until then.
+    BusyMemory,
 }
 
-/// What a reader of plain memory does until the next bytes are due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
-    Sleep,
-    Compute,
-}
+const ALL: [Beside; 4] = [Beside::Nothing, Beside::Scan, Beside::Memory, Beside::BusyMemory];
 
 pub(crate) fn measure(scale: &Scale, data: &mut Data, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let samples = SAMPLES_MAX.min(scale.rows);
-    let Speeds { alone, scan, memory, busy } = speeds(data, samples)?;
+    let [nothing, scan, memory, busy] = speeds(data, samples)?;
     let row = |limit, what, goal| {
         let name = format!("{NAME} of their table, one partition, {samples} samples");
         Row::new(name, (scan, "samples/s"), (limit, what), goal)
     };
     print(row(memory, "beside a bare scan of memory of the same bandwidth", Goal::RatioAtLeast(0.95)));
     print(row(busy, "beside the same that computes in between", Goal::None));
-    print(row(alone, "beside nothing", Goal::None));
+    print(row(nothing, "beside nothing", Goal::None));
     Ok(())
 }
 
-fn speeds(data: &mut Data, samples: usize) -> Outcome<Speeds> {
-    let (mut alone, mut scan, mut memory, mut busy) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        alone.push(beside(data, samples, |_| Ok(()))?.0);
-        let store = data.store().clone();
-        let (speed, rows_a_second) = beside(data, samples, |neighbour| questions(&store, neighbour))?;
-        scan.push(speed);
-        let bytes_a_second = rows_a_second * READ_BYTES as f64;
-        let bytes = data.rows() * READ_BYTES as usize;
-        for (rest, speeds) in [(Rest::Sleep, &mut memory), (Rest::Compute, &mut busy)] {
-            let read = |neighbour: &Neighbour| plain_memory(bytes, bytes_a_second, rest, neighbour);
-            speeds.push(beside(data, samples, read)?.0);
+/// Samples a second beside each neighbour: the median of all turns.
+fn speeds(data: &mut Data, samples: usize) -> Outcome<[f64; ALL.len()]> {
+    let mut bytes_a_second = 0.0;
+    for beside in [Beside::Nothing, Beside::Scan] {
+        turn(data, samples, beside, &mut bytes_a_second)?; // memory that is first touched costs the most
+    }
+    let mut speeds = ALL.map(|_| Vec::new());
+    for first in 0..TURNS {
+        for at in 0..ALL.len() {
+            let at = (first + at) % ALL.len();
+            speeds[at].push(turn(data, samples, ALL[at], &mut bytes_a_second)?);
         }
     }
-    let [alone, scan, memory, busy] = [alone, scan, memory, busy].map(median);
-    Ok(Speeds { alone, scan, memory, busy })
+    Ok(speeds.map(median))
+}
+
+/// Samples a second beside one neighbour. A scan leaves how many bytes a second it read, for the readers of memory after it.
+fn turn(data: &mut Data, samples: usize, who: Beside, bytes_a_second: &mut f64) -> Outcome<f64> {
+    let (store, bytes) = (data.store().clone(), data.rows() * READ_BYTES as usize);
+    let rate = *bytes_a_second;
+    let (speed, rows_a_second) = beside(data, samples, |neighbour| match who {
+        Beside::Nothing => Ok(()),
+        Beside::Scan => questions(&store, neighbour),
+        Beside::Memory | Beside::BusyMemory => plain_memory(bytes, rate, who, neighbour),
+    })?;
+    if who == Beside::Scan {
+        *bytes_a_second = rows_a_second * READ_BYTES as f64;
+    }
+    Ok(speed)
 }
 
 fn median(mut speeds: Vec<f64>) -> f64 {
@@ -125,7 +137,7 @@ fn questions(store: &Store, neighbour: &Neighbour) -> Outcome<()> {
 }
 
 /// Reads memory piece by piece, and rests after each piece until its time is over.
-fn plain_memory(bytes: usize, bytes_a_second: f64, rest: Rest, neighbour: &Neighbour) -> Outcome<()> {
+fn plain_memory(bytes: usize, bytes_a_second: f64, who: Beside, neighbour: &Neighbour) -> Outcome<()> {
     const PIECE: usize = 1 << 20;
     let memory = vec![1_u64; bytes.max(8 * PIECE) / 8];
     neighbour.begun.store(true, Ordering::Release);
@@ -137,9 +149,11 @@ fn plain_memory(bytes: usize, bytes_a_second: f64, rest: Rest, neighbour: &Neigh
         black_box(piece.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
         read += size_of_val(piece) as f64;
         let due = Duration::from_secs_f64(read / bytes_a_second.max(1.0));
-        match rest {
-            Rest::Sleep => thread::sleep(due.saturating_sub(start.elapsed())),
-            Rest::Compute => while start.elapsed() < due && !neighbour.over.load(Ordering::Acquire) {},
+        if who == Beside::Memory {
+            thread::sleep(due.saturating_sub(start.elapsed()));
+        }
+        while start.elapsed() < due && !neighbour.over.load(Ordering::Acquire) {
+            std::hint::spin_loop();
         }
     }
     Ok(())

@@ -67,7 +67,8 @@ pub(crate) fn rows(
         print(Row::new(name, (time.as_secs_f64() * 1e3, "ms"), (20.0, "the goal"), goal));
     }
     let place = |name: &str| names.iter().position(|other| other == name);
-    for (question, Question { name, .. }) in QUESTIONS.iter().enumerate() {
+    let asked = |question: &usize| !times[0][*question].is_empty();
+    for (question, Question { name, .. }) in QUESTIONS.iter().enumerate().filter(|(at, _)| asked(at)) {
         let own = warm(&times[0][question]);
         for (engine, peer) in names.iter().enumerate().skip(1) {
             let limit = warm(&times[engine][question]);
@@ -94,7 +95,9 @@ pub(crate) fn rows(
         ));
     }
     for (peer, goal) in [("DuckDB, own tables", 1.0), ("DataFusion on Arrow", 1.1)] {
-        let Some(engine) = place(peer) else { continue };
+        let Some(engine) = place(peer).filter(|_| (0..QUESTIONS.len()).all(|at| asked(&at))) else {
+            continue;
+        };
         let mean = |engine: usize| {
             let logs: f64 = times[engine].iter().map(|times| warm(times).ln()).sum();
             (logs / QUESTIONS.len() as f64).exp()

@@ -2,7 +2,6 @@
 
 use arrow_array::RecordBatch;
 use datafusion::error::Result as PlanResult;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs, Projector};
 use datafusion::physical_expr::utils::collect_columns;

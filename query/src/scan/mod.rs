@@ -15,8 +15,10 @@ mod columns;
 mod function;
 mod grouped;
 mod inputs;
+mod order;
 mod pace;
 mod pruning;
+mod remaining;
 mod sieve;
 mod source;
 mod stage;
@@ -31,7 +33,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Statistics, internal_err};
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::filter_pushdown::{
@@ -40,11 +42,14 @@ use datafusion::physical_plan::filter_pushdown::{
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SortOrderPushdownResult,
+};
 use forebay_store::{Part, ScanColumn, TableSnapshot};
 
 use self::columns::{Output, widened, with_lengths};
 pub(crate) use self::grouped::GroupedScan;
+use self::order::VersionOrder;
 pub(crate) use self::source::VALUE_BATCH_ROWS;
 use self::source::{RowSource, Work};
 use crate::batches::batches;
@@ -291,6 +296,20 @@ impl ExecutionPlan for Scan {
         let Some((outputs, rest)) = with_lengths(&self.outputs, wanted)? else { return Ok(None) };
         let scan = Arc::new(self.clone().with_outputs(outputs));
         Ok(Some(Arc::new(ProjectionExec::try_new(rest, scan)?)))
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+    ) -> PlanResult<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
+        // With a limit of its own any rows will do, and those that come first are the cheapest.
+        Ok(match VersionOrder::of(self, order).filter(|_| self.fetch.is_none()) {
+            Some(order) => {
+                let partitions = order.dealt(&self.partitions);
+                SortOrderPushdownResult::Inexact { inner: Arc::new(Scan { partitions, ..self.clone() }) }
+            }
+            None => SortOrderPushdownResult::Unsupported,
+        })
     }
 
     fn handle_child_pushdown_result(

@@ -6,7 +6,7 @@
 //! No other column leaves out parts: what is known of `step` or `state` changes with the rows, and would have to be kept
 //! with every write.
 //!
-//! No order is told to the planner. Parts are in the order of arrival, which no column has: versions overlap while a step
+//! No order is promised to the planner ([`super::order`]). Parts are in the order of arrival, which no column has: versions overlap while a step
 //! is under way, samples come as their rollouts end, and the clock of `created_at` may be set back.
 
 use std::collections::HashSet;
@@ -75,8 +75,9 @@ impl PruningStatistics for Known<'_> {
         self.parts.len()
     }
 
-    fn null_counts(&self, _column: &Column) -> Option<ArrayRef> {
-        None
+    /// Every row has a version; a plan that sorts by it asks for rows without one all the same.
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        (column.name() == VERSION).then(|| Arc::new(UInt64Array::from(vec![0; self.parts.len()])) as ArrayRef)
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {

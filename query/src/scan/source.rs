@@ -9,9 +9,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use forebay_store::{Part, ScanColumn, TableSnapshot};
 
-use super::columns::{is_heavy, wide_schema};
+use super::columns::is_heavy;
 use super::pace::Pace;
-use super::pruning;
+use super::remaining::Remaining;
 use super::sieve::Sieve;
 use crate::compact::lean;
 
@@ -46,7 +46,7 @@ pub(super) struct RowSource {
 }
 
 struct Begun {
-    parts: std::vec::IntoIter<Part>,
+    parts: Remaining,
     /// Rows of the part under way.
     part: Vec<u32>,
     /// How many of them have been tried.
@@ -86,12 +86,12 @@ impl RowSource {
             let Work { table, parts, filters, .. } = &mut self.work;
             let parts = std::mem::take(parts);
             let all = parts.len();
-            let kept = pruning::kept(table, parts, filters, &wide_schema(&table.arrow_schema()));
-            self.counts.parts_pruned.add(all - kept.len());
+            let parts = Remaining::of(table, parts, filters.clone())?;
+            self.counts.parts_pruned.add(all - parts.len());
             let sieve = Sieve::of(filters, table)?;
             let values = if sieve.reads_values() { VALUE_BATCH_ROWS } else { usize::MAX };
             let pace = Pace::new(self.batch_rows, values, sieve.is_advised(), self.heavy);
-            self.begun = Some(Begun { parts: kept.into_iter(), part: Vec::new(), tried: 0, sieve, pace });
+            self.begun = Some(Begun { parts, part: Vec::new(), tried: 0, sieve, pace });
         }
         Ok(())
     }
@@ -101,7 +101,9 @@ impl RowSource {
         let Some(Begun { parts, part, tried, sieve, pace }) = &mut self.begun else { return Ok(()) };
         while self.pending.len() < pace.enough().min(self.rows_left) {
             if part.len() == *tried {
-                let Some(next) = parts.next() else { return Ok(()) };
+                let (next, pruned) = parts.next(&self.work.table);
+                self.counts.parts_pruned.add(pruned);
+                let Some(next) = next else { return Ok(()) };
                 self.counts.parts_scanned.add(1);
                 (*part, *tried) = (self.work.table.rows_of(&next), 0);
             }

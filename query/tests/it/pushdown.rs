@@ -89,6 +89,37 @@ fn what_the_parts_know_is_told_without_a_look_at_a_row() {
 }
 
 #[test]
+fn what_is_sorted_by_version_is_read_from_the_end_that_is_wanted() {
+    let run = large();
+    for (wanted, version) in [
+        ("policy_version DESC LIMIT 5", 2),
+        ("policy_version LIMIT 5", 0),
+        ("policy_version DESC, sample_id LIMIT 5", 2),
+        ("policy_version DESC NULLS LAST, turn DESC LIMIT 5", 2),
+    ] {
+        let sql = format!("SELECT policy_version, sample_id, reward FROM solver ORDER BY {wanted}");
+        let plan = plan(&run, &sql);
+        assert!(plan.contains("parts_pruned=2"), "{wanted}: {plan}");
+        assert!(plan.contains("parts_scanned=1"), "{wanted}: {plan}");
+        let wanted_rows = run.column(&format!("SELECT sample_id FROM (SELECT * FROM solver WHERE policy_version = {version}) AS x ORDER BY sample_id LIMIT 5"));
+        assert_eq!(
+            run.column(&sql),
+            [json!(version), json!(version), json!(version), json!(version), json!(version)],
+            "{wanted}"
+        );
+        if wanted.contains("sample_id") {
+            let ids = run.column(&format!("SELECT sample_id FROM ({sql}) AS x"));
+            assert_eq!(ids, wanted_rows, "{wanted}");
+        }
+    }
+    // Everything is read where everything is wanted, and it comes in order.
+    let all = run.column("SELECT policy_version FROM solver ORDER BY policy_version DESC");
+    let versions: Vec<u64> = all.iter().filter_map(Json::as_u64).collect();
+    assert_eq!(versions.len(), 3 * CHUNK_ROWS);
+    assert!(versions.is_sorted_by(|one, next| one >= next));
+}
+
+#[test]
 fn a_sample_is_looked_for_by_its_numbers() {
     let run = large();
     let sql = "SELECT policy_version, turn FROM solver WHERE sample_id = 'q600_1_3'";

@@ -37,14 +37,16 @@ pub(super) fn run(session: &Session, output: Output, rows_max: Option<usize>) ->
     let session = session.with_rows_max(Some(rows_max.unwrap_or(ROWS_MAX)));
     let interrupt = Interrupt::listen()?;
     let mut prompt = Prompt { runner: Runner::new(session, output)?, interrupt, timing: false };
-    let history = history::file(|name| std::env::var_os(name));
+    let mut history = history::file(|name| std::env::var_os(name));
     let mut lines = lines(history.as_deref())?;
     println!("\\? shows what can be typed; statements end with `;`.");
     loop {
         lines.set_helper(Some(prompt.names()));
         match lines.readline("forebay> ") {
             Ok(text) => {
-                lines.add_history_entry(text.as_str())?;
+                if lines.add_history_entry(text.as_str())? {
+                    history = history.filter(|file| kept(&mut lines, file));
+                }
                 if prompt.take(&text) == Then::Leave {
                     break;
                 }
@@ -53,11 +55,6 @@ pub(super) fn run(session: &Session, output: Output, rows_max: Option<usize>) ->
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(error).context("cannot read a line"),
         }
-    }
-    if let Some(file) = &history
-        && let Err(error) = keep(&mut lines, file)
-    {
-        eprintln!("the history could not be kept in {}: {error}", file.display());
     }
     Ok(())
 }
@@ -75,9 +72,15 @@ fn lines(history: Option<&Path>) -> Result<Lines> {
     Ok(lines)
 }
 
-fn keep(lines: &mut Lines, file: &Path) -> Result<()> {
-    file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    Ok(lines.save_history(file)?)
+/// Whether what was typed last is in the file now: before it is answered, for the answer may be the program's end. Where it is
+/// not this is told.
+fn kept(lines: &mut Lines, file: &Path) -> bool {
+    let kept = file.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::from);
+    let kept = kept.and_then(|()| lines.append_history(file));
+    if let Err(error) = &kept {
+        eprintln!("the history is not kept in {}: {error}", file.display());
+    }
+    kept.is_ok()
 }
 
 /// What comes after a line.

@@ -97,6 +97,37 @@ fn an_archive_in_s3_is_written_and_read() {
     assert!(none.contains("there is no archive"), "{none}");
 }
 
+/// As the command and the documentation name it: by a URL and the usual variables. They are a process's, so a process of its own
+/// asks.
+#[test]
+fn an_archive_in_s3_is_opened_by_its_address() {
+    let Some(server) = Server::start() else { return };
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "archive::s3::opened_by_its_address", "--ignored", "--nocapture"])
+        .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", server.port))
+        .envs([("AWS_ALLOW_HTTP", "true"), ("AWS_REGION", "us-east-1")])
+        .envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "what `an_archive_in_s3_is_opened_by_its_address` runs in a process of its own"]
+fn opened_by_its_address() {
+    let run = stepped();
+    let all = rows(&run.session, EVERYTHING);
+    let open = || Archive::open("s3://runs/by/address").unwrap();
+    assert_eq!(move_all(&run.store, &open()).len() as u64, OVER);
+    assert_eq!(rows(&session(&run.store, &open()), EVERYTHING), all);
+    let none = Archive::open("s3://no-such-bucket/x").unwrap();
+    assert_eq!(
+        Archiver::new(&run.store, &none, ArchiveRule::keep_versions(1)).unwrap_err().kind(),
+        Kind::Archive
+    );
+}
+
 /// Nobody answers at that port: the archive is out of reach, and the store goes on.
 #[test]
 fn a_server_that_does_not_answer_is_told() {

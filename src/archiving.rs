@@ -1,14 +1,10 @@
-//! Moves versions that are over into the archive while a run goes on.
+//! Moves versions that are over into the archive while a store is written.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use forebay_query::{Archive, ArchiveRule, Archiver};
-use forebay_store::Store;
-
-use crate::config::ArchiveTo;
+use forebay_query::Archiver;
 
 /// How often it is looked whether a version is over.
 const EVERY: Duration = Duration::from_secs(1);
@@ -17,27 +13,39 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(30);
 /// How old a file is that no version names, when whoever wrote it has surely ended.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
-/// A thread of its own: an object store may be slow, and the store's duties must not wait for it. It ends when dropped, after
-/// the version that it is about to move. What it has not moved by then, the next run moves, or `forebay archive`.
+/// A thread that moves versions as an archiver's rule says, beside whoever writes the store; a store has one such thread.
+///
+/// It is a thread of its own because an object store may be slow, and the store's duties must not wait for it. While the archive
+/// cannot be reached the rows stay in the store, and it is tried again. It ends when this is dropped, after the version that it
+/// is about to move; what it has not moved by then, the next one moves, or `forebay archive`.
+///
+/// ```
+/// use forebay::query::{Archive, ArchiveRule, Archiver};
+/// use forebay::store::{Options, Store};
+/// # let dir = tempfile::tempdir()?;
+/// let store = Store::open(dir.path().join("store"), Options::default())?;
+/// let archive = Archive::open(dir.path().join("archive").to_str().ok_or("no text")?)?;
+/// let archiver = Archiver::new(&store, &archive, ArchiveRule::keep_versions(8))?;
+/// let archiving = forebay::Archiving::of(archiver)?;
+/// drop(archiving); // before the store: it holds a handle
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub(super) struct Archiving {
-    archive: Archive,
+pub struct Archiving {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Archiving {
-    /// Begins to archive a store, where its run is configured so.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// When the archive is another store's, or out of reach: better told at the beginning of a run than in its middle.
-    pub(super) fn of(store: &Store, to: &ArchiveTo) -> Result<Self> {
-        let archive = Archive::open(&to.to).context("archive.to")?;
-        let archiver = Archiver::new(store, &archive, ArchiveRule::keep_versions(to.keep_versions))?;
+    /// When the operating system gives no thread.
+    pub fn of(archiver: Archiver) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let work = move || {
             if let Err(error) = archiver.clean(ABANDONED_AFTER) {
-                tracing::warn!(%error, "what a run before left half archived could not be removed");
+                tracing::warn!(%error, "what was left half archived before could not be removed");
             }
             let mut wait = EVERY;
             while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
@@ -51,16 +59,8 @@ impl Archiving {
                 };
             }
         };
-        let thread = std::thread::Builder::new().name("archiver".into()).spawn(work);
-        let thread = thread.context("cannot start the archiver's thread")?;
-        Ok(Archiving { archive, stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Archiving {
-    /// Where the versions go.
-    pub(super) fn archive(&self) -> &Archive {
-        &self.archive
+        let thread = std::thread::Builder::new().name("archiver".into()).spawn(work)?;
+        Ok(Archiving { stop: Some(stop), thread: Some(thread) })
     }
 }
 
