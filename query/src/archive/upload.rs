@@ -167,7 +167,8 @@ impl OpenFile {
         let path = folder.join(name.as_str());
         let sink = BufWriter::with_capacity(archive.objects().clone(), path, PART_BYTES);
         let upload = Upload { sink, blocks: Blocks::default() };
-        let writer = AsyncArrowWriter::try_new(upload, schema.clone(), Some(properties(schema, row_group_bytes)));
+        let writer =
+            AsyncArrowWriter::try_new(upload, schema.clone(), Some(properties(schema, row_group_bytes)));
         let writer = writer.map_err(|error| failed(archive, error))?;
         Ok(OpenFile { name, writer, rows: 0, row_group_bytes })
     }

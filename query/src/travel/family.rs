@@ -140,10 +140,7 @@ impl<'a> Family<'a> {
     }
 
     /// All rows of these rows' trajectories; nothing where no row says which agent goes on.
-    async fn trajectories(
-        &self,
-        of: impl Iterator<Item = &Member>,
-    ) -> PlanResult<HashMap<Key, Vec<Member>>> {
+    async fn trajectories(&self, of: impl Iterator<Item = &Member>) -> PlanResult<HashMap<Key, Vec<Member>>> {
         let mut found: HashMap<Key, Vec<Member>> = HashMap::new();
         if !self.names_next_agents {
             return Ok(found);

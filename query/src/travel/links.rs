@@ -47,9 +47,10 @@ impl<'a> Trajectory<'a> {
             Some(agent) => is_of(other, agent) && self.time(other) > self.time(row),
             None => other.sample.turn() > row.sample.turn(),
         };
-        let later = self.rows.iter().filter(|other| {
-            other.parent.is_none() && other.created_at >= row.created_at && fits(other)
-        });
+        let later = self
+            .rows
+            .iter()
+            .filter(|other| other.parent.is_none() && other.created_at >= row.created_at && fits(other));
         let later: Vec<&Member> = later.collect();
         let same = later.iter().find(|other| other.version == row.version);
         let first = || later.iter().min_by_key(|other| other.created_at);
@@ -135,7 +136,8 @@ mod tests {
                 row("checker", "q_1_0", 1, 4, None),
             ];
             rows[1].agent = agent.to_owned();
-            let trajectory = Trajectory::new(&rows, &tables()).after(&rows[0]).into_iter().cloned().collect::<Vec<_>>();
+            let trajectory =
+                Trajectory::new(&rows, &tables()).after(&rows[0]).into_iter().cloned().collect::<Vec<_>>();
             assert_eq!(trajectory, [rows[1].clone()], "{next} {agent}");
         }
     }

@@ -47,7 +47,9 @@ fn every_function_and_each_of_its_estimators_has_an_example() {
             assert!(used, "docs/sql.md has no example of {name} with {text}");
         }
     }
-    for words in ["as_of('solver', step =>", "as_of('solver', version =>", "lineage(", "version => 0) ORDER BY depth"] {
+    for words in
+        ["as_of('solver', step =>", "as_of('solver', version =>", "lineage(", "version => 0) ORDER BY depth"]
+    {
         assert!(is_shown(words), "docs/sql.md has no example with {words}");
     }
 }

@@ -1,7 +1,9 @@
 //! Episodes and instances: what a monitor sees of the rollouts.
 
 use forebay_query::Kind;
-use forebay_store::{Consumer, DataType, Delete, Element, MicroBatch, NewRow, Origin, Purpose, Role, Schema, Wait};
+use forebay_store::{
+    Consumer, DataType, Delete, Element, MicroBatch, NewRow, Origin, Purpose, Role, Schema, Wait,
+};
 use serde_json::{Value as Json, json};
 
 use crate::fixture::{PROMPT, Run, finished_group};
@@ -273,10 +275,13 @@ fn rows_that_a_condition_chooses_are_deleted_by_the_store() {
     let solver = run.store.table("solver").unwrap();
     let chosen = run.rows("SELECT policy_version, sample_id FROM solver WHERE excluded_reason = 'too_long' OR state = 'waiting'");
     assert_eq!(chosen.len(), 2, "{chosen:?}");
-    let found: Vec<_> = chosen.iter().map(|row| {
-        let sample = row["sample_id"].as_str().unwrap().parse().unwrap();
-        solver.find(row["policy_version"].as_u64().unwrap(), &sample).unwrap()
-    }).collect();
+    let found: Vec<_> = chosen
+        .iter()
+        .map(|row| {
+            let sample = row["sample_id"].as_str().unwrap().parse().unwrap();
+            solver.find(row["policy_version"].as_u64().unwrap(), &sample).unwrap()
+        })
+        .collect();
     let live = || run.column("SELECT sum(live_values) FROM system.extents")[0].as_u64().unwrap();
     let (before, rows) = (live(), run.column("SELECT count(*) FROM solver")[0].as_u64().unwrap());
     assert!(solver.delete(&Delete::default()).is_err(), "nothing at all is no rule");

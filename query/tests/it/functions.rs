@@ -123,8 +123,19 @@ fn the_functions_of_a_session_are_listed() {
     let functions = run.session.functions();
     assert!(functions.is_sorted());
     for name in [
-        "advantage", "as_of", "avg", "detokenise", "kl", "lineage", "mean_at_k", "pass_at_k", "row_number", "spread",
-        "substr", "token_length", "zero_spread",
+        "advantage",
+        "as_of",
+        "avg",
+        "detokenise",
+        "kl",
+        "lineage",
+        "mean_at_k",
+        "pass_at_k",
+        "row_number",
+        "spread",
+        "substr",
+        "token_length",
+        "zero_spread",
     ] {
         assert!(functions.iter().any(|function| function == name), "{name}");
     }
@@ -148,7 +159,8 @@ fn mean_at_k_is_the_mean_score_of_groups_with_k_samples() {
     }
     // Parts that are merged, as groups of a large table are.
     let many = "SELECT value % 7 AS g, CAST(value % 5 AS DOUBLE) AS s FROM generate_series(1, 35000)";
-    let differing = format!("SELECT count(*) FROM (SELECT mean_at_k(s, 8) AS m FROM ({many}) GROUP BY g) WHERE m <> 2.0");
+    let differing =
+        format!("SELECT count(*) FROM (SELECT mean_at_k(s, 8) AS m FROM ({many}) GROUP BY g) WHERE m <> 2.0");
     let several = Session::with_options(&run.store, &Options::default().partitions(4)).unwrap();
     assert_eq!(lines(&several, &differing)[1..], ["0"]);
 }

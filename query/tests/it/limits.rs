@@ -49,8 +49,10 @@ fn groups_beyond_the_memory_limit_spill_and_are_right() {
     let run = Run::empty();
     let spill = run.directory.path().join("spill");
     let small = Options::default().memory_bytes_max(12 << 20).spill_dir(&spill);
-    let totals = format!("SELECT count(*) AS groups, sum(n) AS rows, min(g) AS low, max(g) AS high, \
-                          min(length(text)) AS text FROM ({GROUPS})");
+    let totals = format!(
+        "SELECT count(*) AS groups, sum(n) AS rows, min(g) AS low, max(g) AS high, \
+                          min(length(text)) AS text FROM ({GROUPS})"
+    );
     let shown = |session: &Session| crate::fixture::lines(session, &totals);
     assert_eq!(shown(&session(&run, small.clone())), shown(&run.session));
     let plan = shown_plan(&session(&run, small.clone()));

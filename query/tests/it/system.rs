@@ -166,7 +166,9 @@ fn objects_that_are_set_are_listed_with_their_leases_and_those_of_policies_with_
     assert_eq!(objects(&session), [of_host, of_policy.clone()]);
     let held = set.get("solver", Which::Latest).unwrap();
     let spilled = set.reference("solver", 1).unwrap();
-    store.declare_policy("solver", Policy::volatile().version(1).objects(std::slice::from_ref(&spilled))).unwrap();
+    store
+        .declare_policy("solver", Policy::volatile().version(1).objects(std::slice::from_ref(&spilled)))
+        .unwrap();
     let crc32c = format!("{:08x}", spilled.crc32c);
     let of_both = |leases: &str| format!("solver,1,host+disk,{size},{leases},false,{crc32c},solver,true");
     assert_eq!(objects(&session), [of_both("1"), of_policy.clone()]);
@@ -179,10 +181,15 @@ fn objects_that_are_set_are_listed_with_their_leases_and_those_of_policies_with_
 #[test]
 fn extents_pins_and_counters_are_those_of_the_store() {
     let (run, _step, _claim) = Run::busy();
-    let extents: Vec<Json> = run.store.extents().iter().map(|extent| {
-        json!({"extent": extent.number, "generation": extent.generation, "bytes": extent.bytes,
+    let extents: Vec<Json> = run
+        .store
+        .extents()
+        .iter()
+        .map(|extent| {
+            json!({"extent": extent.number, "generation": extent.generation, "bytes": extent.bytes,
             "live_bytes": extent.live_bytes, "live_values": extent.live_values, "sealed": extent.sealed})
-    }).collect();
+        })
+        .collect();
     assert_eq!(run.rows("SELECT * FROM system.extents"), extents);
     let texts = run.column("SELECT sum(live_values) FROM system.extents");
     assert!(texts[0].as_u64().unwrap() >= 10, "a prompt of every row lies in an extent: {texts:?}");
@@ -222,7 +229,11 @@ async fn the_columns_that_are_listed_are_those_of_the_rows() {
     for table in system {
         let answer = run.session.sql(&format!("SELECT * FROM system.{}", table.name)).await.unwrap();
         assert_eq!(answer.schema.fields(), table.columns.fields(), "{}", table.name);
-        assert!(answer.row_count() > 0 || ["instances", "objects", "pins"].contains(&&*table.name), "{}", table.name);
+        assert!(
+            answer.row_count() > 0 || ["instances", "objects", "pins"].contains(&&*table.name),
+            "{}",
+            table.name
+        );
     }
 }
 
@@ -262,7 +273,15 @@ fn the_catalog_can_be_explored() {
 fn an_empty_store_has_empty_tables() {
     let run = Run::empty();
     for table in [
-        "tables", "columns", "consumers", "claims", "episodes", "instances", "steps", "policies", "objects",
+        "tables",
+        "columns",
+        "consumers",
+        "claims",
+        "episodes",
+        "instances",
+        "steps",
+        "policies",
+        "objects",
         "extents",
     ] {
         assert_eq!(run.rows(&format!("SELECT * FROM system.{table}")), Vec::<Json>::new(), "{table}");

@@ -61,7 +61,9 @@ fn a_table_as_of_a_step() {
 fn the_past_after_a_rewind_is_that_of_the_steps_that_still_count() {
     let run = two_steps();
     let shown = |moment: &str| {
-        run.rows(&format!("SELECT sample_id, step FROM as_of('solver', {moment}) WHERE step IS NOT NULL ORDER BY 1"))
+        run.rows(&format!(
+            "SELECT sample_id, step FROM as_of('solver', {moment}) WHERE step IS NOT NULL ORDER BY 1"
+        ))
     };
     let trained = |step: u64| ["q1_0_0", "q1_0_1"].map(|id| json!({"sample_id": id, "step": step}));
     assert_eq!(shown("step => 2"), trained(2));
@@ -191,7 +193,8 @@ fn a_trajectory_that_goes_on_for_ever_ends_where_its_rows_do() {
     assert_eq!(found.last().unwrap(), "3 checker/q1_5_0@0");
     assert_eq!(found.len(), 6);
     // Rows that name each other.
-    for (sample, parent) in [("a_0_0", "solver/b_0_0"), ("b_0_0", "solver/a_0_0"), ("c_0_0", "solver/c_0_0")] {
+    for (sample, parent) in [("a_0_0", "solver/b_0_0"), ("b_0_0", "solver/a_0_0"), ("c_0_0", "solver/c_0_0")]
+    {
         let row = NewRow::new(0, sample).unwrap().parent(parent);
         run.store.table("solver").unwrap().insert_row(row, []).unwrap();
     }
@@ -236,7 +239,8 @@ fn a_sample_of_several_versions_has_as_many_families() {
 #[test]
 fn agents_that_share_a_table_or_are_named_are_followed_too() {
     let run = Run::empty();
-    let shared = run.store.create_table("shared", Schema::new().data("next_agent_id", DataType::Int32)).unwrap();
+    let shared =
+        run.store.create_table("shared", Schema::new().data("next_agent_id", DataType::Int32)).unwrap();
     let named = run.store.create_table("named", Schema::new()).unwrap();
     named.add_column(DataColumn::new("next_agent_id", DataType::Utf8)).unwrap();
     for (turn, agent, next) in [(0, "first", Some(1)), (1, "second", Some(0)), (2, "first", None)] {

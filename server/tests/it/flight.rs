@@ -11,8 +11,8 @@ use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
     ActionCancelQueryRequest, ActionCancelQueryResult, Any, CommandGetCrossReference, CommandGetDbSchemas,
     CommandGetExportedKeys, CommandGetImportedKeys, CommandGetPrimaryKeys, CommandGetSqlInfo,
-    CommandGetTables, CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandStatementIngest, CommandStatementQuery, ProstMessageExt, SqlInfo,
-    TicketStatementQuery,
+    CommandGetTables, CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandStatementIngest,
+    CommandStatementQuery, ProstMessageExt, SqlInfo, TicketStatementQuery,
 };
 use arrow_flight::{
     Action, CancelFlightInfoRequest, CancelFlightInfoResult, FlightData, FlightDescriptor, FlightInfo, Ticket,
@@ -279,7 +279,9 @@ fn there_are_no_keys_and_drivers_are_told_so_in_the_right_columns() {
         let of_primary = "catalog_name? db_schema_name? table_name column_name key_name? key_sequence";
         for (info, columns) in infos.into_iter().zip([of_primary, of_foreign, of_foreign, of_foreign]) {
             let found = rows(&mut client, info).await.unwrap();
-            let shown = |field: &Arc<Field>| format!("{}{}", field.name(), if field.is_nullable() { "?" } else { "" });
+            let shown = |field: &Arc<Field>| {
+                format!("{}{}", field.name(), if field.is_nullable() { "?" } else { "" })
+            };
             assert_eq!(found.schema().fields().iter().map(shown).collect::<Vec<_>>().join(" "), columns);
             assert_eq!(found.num_rows(), 0);
         }
@@ -329,7 +331,8 @@ fn a_running_query_is_cancelled_by_the_older_action_too() {
         let mut stream = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
         assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
         let request = ActionCancelQueryRequest { info: info.encode_to_vec().into() };
-        let action = Action { r#type: "CancelQuery".to_owned(), body: request.as_any().encode_to_vec().into() };
+        let action =
+            Action { r#type: "CancelQuery".to_owned(), body: request.as_any().encode_to_vec().into() };
         // Unread rows would fill the connection, and leave the answer no room: they are read meanwhile.
         let mut other = client.inner().clone();
         let cancelled = async {

@@ -131,7 +131,8 @@ impl Names {
             false => (*keyword).to_owned(),
         });
         // There are hundreds, so not before a letter is there.
-        let functions = self.functions.iter().filter(|_| !word.is_empty()).map(|function| format!("{function}("));
+        let functions =
+            self.functions.iter().filter(|_| !word.is_empty()).map(|function| format!("{function}("));
         let names = columns.map(|column| quoted(column)).chain(self.table_names());
         fitting(word, names.chain(keywords).chain(functions))
     }

@@ -68,11 +68,14 @@ fn an_archive_can_be_asked_alone() {
     let archive = forebay_query::Archive::open(path.to_str().unwrap()).unwrap();
     let alone = Session::of_archive(&archive, &Options::default()).unwrap();
     assert_eq!(rows(&alone, EVERYTHING), all);
-    for table in ["tables", "columns", "consumers", "claims", "instances", "steps", "policies", "objects", "extents"] {
+    for table in
+        ["tables", "columns", "consumers", "claims", "instances", "steps", "policies", "objects", "extents"]
+    {
         let sql = format!("SELECT * FROM system.{table}");
         assert_eq!(rows(&alone, &sql), [] as [serde_json::Value; 0], "{table}");
     }
-    let episodes = "SELECT count(*) AS n, count(*) FILTER (WHERE state = 'trained') AS trained FROM system.episodes";
+    let episodes =
+        "SELECT count(*) AS n, count(*) FILTER (WHERE state = 'trained') AS trained FROM system.episodes";
     assert_eq!(rows(&alone, episodes), [json!({"n": 4 * OVER, "trained": 2 * OVER})]);
     let tables =
         rows(&alone, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'");
@@ -159,7 +162,8 @@ fn what_the_filters_rule_out_is_not_read() {
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version = 3"), 1);
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version > 100"), 0);
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version <= 1 AND reward > 0"), 2);
-    let figures = |sql: &str| ["versions_scanned=", "versions_pruned="].map(|word| metric(&plan(&both, sql), word));
+    let figures =
+        |sql: &str| ["versions_scanned=", "versions_pruned="].map(|word| metric(&plan(&both, sql), word));
     assert_eq!(figures("SELECT reward FROM solver"), ["5", "0"]);
     assert_eq!(figures("SELECT reward FROM solver WHERE policy_version <= 1 AND reward > 0"), ["2", "3"]);
     let by_bloom = plan(&both, "SELECT reward FROM solver WHERE sample_id = 'eval2_0_11'");
@@ -217,7 +221,8 @@ fn row_groups_and_pages_that_the_filters_rule_out_are_not_read() {
     assert!(groups >= 8 && read <= 2, "{read} of {groups}: {found}");
     assert_eq!(rows(&in_many, sql).len(), 11);
 
-    let sql = "SELECT sample_id FROM solver WHERE policy_version = 0 AND prompt < '00011' AND purpose = 'eval'";
+    let sql =
+        "SELECT sample_id FROM solver WHERE policy_version = 0 AND prompt < '00011' AND purpose = 'eval'";
     let (_run, in_one) = archived_in_groups(64 << 20);
     let found = plan(&in_one, sql);
     let (groups, read) = pruned(&found, "row_groups_pruned_statistics=");
