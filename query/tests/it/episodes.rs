@@ -1,9 +1,7 @@
 //! Episodes and instances: what a monitor sees of the rollouts.
 
 use forebay_query::Kind;
-use forebay_store::{
-    Consumer, DataType, Delete, Element, MicroBatch, NewRow, Origin, Purpose, Role, Schema, Wait,
-};
+use forebay_store::{Consumer, DataType, Element, MicroBatch, NewRow, Origin, Purpose, Role, Schema, Wait};
 use serde_json::{Value as Json, json};
 
 use crate::fixture::{PROMPT, Run, finished_group};
@@ -265,32 +263,6 @@ fn method_engine_boot_and_what_is_no_dummy_are_asked_by_sql() {
         solver.insert_row(new, [("reward", 0.0.into())]).unwrap();
     }
     assert_eq!(counts(), [7, 2, 4]);
-}
-
-// FX-B07: a condition chooses rows by SQL, the store finds them by name and deletes them, all or none
-#[test]
-fn rows_that_a_condition_chooses_are_deleted_by_the_store() {
-    let (run, step, claim) = Run::busy();
-    drop((claim, step));
-    let solver = run.store.table("solver").unwrap();
-    let chosen = run.rows("SELECT policy_version, sample_id FROM solver WHERE excluded_reason = 'too_long' OR state = 'waiting'");
-    assert_eq!(chosen.len(), 2, "{chosen:?}");
-    let found: Vec<_> = chosen
-        .iter()
-        .map(|row| {
-            let sample = row["sample_id"].as_str().unwrap().parse().unwrap();
-            solver.find(row["policy_version"].as_u64().unwrap(), &sample).unwrap()
-        })
-        .collect();
-    let live = || run.column("SELECT sum(live_values) FROM system.extents")[0].as_u64().unwrap();
-    let (before, rows) = (live(), run.column("SELECT count(*) FROM solver")[0].as_u64().unwrap());
-    assert!(solver.delete(&Delete::default()).is_err(), "nothing at all is no rule");
-    let deleted = solver.delete(&Delete::rows(found).force()).unwrap();
-    assert_eq!((deleted.rows, deleted.open), (2, 1));
-    assert_eq!(run.column("SELECT count(*) FROM solver"), [json!(rows - 2)]);
-    assert_eq!(live(), before - 2, "their prompts are gone with them");
-    let left = "SELECT count(*) FROM solver WHERE excluded_reason = 'too_long' OR state = 'waiting'";
-    assert_eq!(run.column(left), [json!(0)]);
 }
 
 #[test]
