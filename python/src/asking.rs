@@ -42,7 +42,9 @@ fn tokenizers(value: &Bound<'_, PyAny>) -> Result<Vec<(String, PathBuf)>> {
     let Ok(named) = value.cast::<PyDict>() else {
         return Ok(vec![(ONLY.to_owned(), value.extract().map_err(|_| expected())?)]);
     };
-    let each = named.iter().map(|(name, file)| Ok((name.extract()?, file.extract()?)));
+    let each = named
+        .iter()
+        .map(|(name, file)| -> PyResult<(String, PathBuf)> { Ok((name.extract()?, file.extract()?)) });
     each.collect::<PyResult<_>>().map_err(|_| expected())
 }
 

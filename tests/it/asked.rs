@@ -177,10 +177,11 @@ fn what_is_served_reads_tokens_by_flag_by_variable_and_by_file() {
     assert!(stderr(&refused).contains("nowhere.json"), "{}", stderr(&refused));
     let small = small_config();
     let run = ["run", small.to_str().unwrap(), "--dir", &scratch.path("run"), "--tokenizer"];
-    for (words, named) in
-        [(&["nowhere.json", "--listen", "127.0.0.1:0"][..], "nowhere.json"), (&[&file], "--listen")]
-    {
-        let refused = forebay(&[&run, words].concat()).output().unwrap();
+    for (words, named) in [
+        (&["nowhere.json", "--listen", "127.0.0.1:0"][..], "nowhere.json"),
+        (&[file.as_str()][..], "--listen"),
+    ] {
+        let refused = forebay(&[&run[..], words].concat()).output().unwrap();
         assert_eq!(refused.status.code(), Some(2));
         assert!(stderr(&refused).contains(named), "{}", stderr(&refused));
     }
