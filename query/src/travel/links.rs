@@ -56,8 +56,14 @@ impl<'a> Trajectory<'a> {
         let first = || later.iter().min_by_key(|other| other.created_at);
         let Some(version) = same.or_else(first).map(|other| other.version) else { return Vec::new() };
         let of_version = || later.iter().filter(move |other| other.version == version);
-        let turn = of_version().map(|other| other.sample.turn()).min();
-        of_version().filter(|other| Some(other.sample.turn()) == turn).copied().collect()
+        // Of the next turn, as rollouts have it; or of the same, or else the first that comes later.
+        let rank = |other: &Member| match other.sample.turn() - row.sample.turn() {
+            1 => 0,
+            0 => 1,
+            more => more,
+        };
+        let best = of_version().map(|other| rank(other)).min();
+        of_version().filter(|other| Some(rank(other)) == best).copied().collect()
     }
 
     /// The rows where `row`, which names no parent, is the next agent's.
@@ -142,21 +148,32 @@ mod tests {
         }
     }
 
-    #[test]
-    fn agents_that_send_each_other_on_for_ever_make_no_circle() {
-        let rows = [
-            row("solver", "q_0_0", 0, 1, Some("1")),
-            row("checker", "q_0_0", 0, 2, Some("0")),
-            row("solver", "q_1_0", 0, 3, Some("1")),
-            row("checker", "q_1_0", 0, 3, Some("0")),
-        ];
+    /// Each is followed by the next of the list, and by that alone.
+    fn is_a_line(rows: &[Member]) {
         let tables = tables();
-        let trajectory = Trajectory::new(&rows, &tables);
+        let trajectory = Trajectory::new(rows, &tables);
         for at in 0..rows.len() {
             assert_eq!(trajectory.after(&rows[at]), rows.get(at + 1).into_iter().collect::<Vec<_>>(), "{at}");
             let before = at.checked_sub(1).map(|before| &rows[before]);
             assert_eq!(trajectory.before(&rows[at]), before.into_iter().collect::<Vec<_>>(), "{at}");
         }
+    }
+
+    #[test]
+    fn agents_that_send_each_other_on_for_ever_make_no_circle() {
+        is_a_line(&[
+            row("solver", "q_0_0", 0, 1, Some("1")),
+            row("checker", "q_1_0", 0, 2, Some("0")),
+            row("solver", "q_2_0", 0, 3, Some("1")),
+            row("checker", "q_3_0", 0, 3, Some("0")),
+        ]);
+    }
+
+    #[test]
+    fn a_turn_may_be_of_both_agents_or_left_out() {
+        is_a_line(&[row("solver", "q_0_0", 0, 1, Some("1")), row("checker", "q_0_0", 0, 1, Some("0"))]);
+        is_a_line(&[row("checker", "q_0_0", 0, 1, Some("0")), row("solver", "q_0_0", 0, 2, Some("1"))]);
+        is_a_line(&[row("solver", "q_0_0", 0, 1, Some("1")), row("checker", "q_4_0", 0, 2, None)]);
     }
 
     #[test]
