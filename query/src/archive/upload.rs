@@ -75,7 +75,8 @@ pub(super) async fn write(
         };
         file.write(archive, &without_views(&batch, &plain).map_err(arrow)?).await?;
         at += part.len();
-        take = (BATCH_BYTES / (bytes_of(&batch) / part.len()).max(1)).clamp(1, BATCH_ROWS);
+        take =
+            (BATCH_BYTES.min(row_group_bytes) / (bytes_of(&batch) / part.len()).max(1)).clamp(1, BATCH_ROWS);
         if file.bytes() >= FILE_BYTES
             && let Some(full) = open.take()
         {

@@ -41,7 +41,7 @@ fn row_groups_and_pages_that_the_filters_rule_out_are_not_read() {
         (numbers[0], numbers[1])
     };
     let sql = "SELECT sample_id FROM solver WHERE policy_version = 0 AND reward BETWEEN 300 AND 310 AND purpose = 'eval'";
-    let (_run, in_many) = archived_in_groups(16 << 10);
+    let (_run, in_many) = archived_in_groups(64 << 10);
     let found = plan(&in_many, sql);
     let (groups, read) = pruned(&found, "row_groups_pruned_statistics=");
     assert!(groups >= 8 && read <= 2, "{read} of {groups}: {found}");
