@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use forebay::store::{DataType, Options, Schema, Store};
 
-use crate::support::{Scratch, Served, forebay, stderr};
+use crate::support::{Scratch, Served, forebay, small_config, stderr};
 
 /// A store with three samples, which stays open for writing.
 fn store(scratch: &Scratch) -> (Store, String) {
