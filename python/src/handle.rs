@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use forebay::Duties;
 use forebay::client::{Changes, Client, ConnectOptions, Embedded, Table};
+use forebay::query;
 use forebay::store::{Options, Row, Schema, Store, Wait};
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
@@ -86,8 +87,8 @@ impl std::fmt::Display for Place {
 }
 
 impl Handle {
-    /// Opens a store, and starts the thread of its duties where it can be written.
-    pub(crate) fn open(path: PathBuf, options: Options) -> Result<Self> {
+    /// Opens a store, and starts the thread of its duties where it can be written. Questions may use what `asked` says.
+    pub(crate) fn open(path: PathBuf, options: Options, asked: query::Options) -> Result<Self> {
         let store = Store::open(&path, options)?;
         let duties = match store.is_read_only() {
             true => None,
@@ -95,7 +96,7 @@ impl Handle {
                 Failure::Here("CapacityError", format!("no thread for the store's duties: {error}"))
             })?),
         };
-        let questions = Arc::new(Questions::of(&store));
+        let questions = Arc::new(Questions::of(&store, asked));
         let client = Client::over(Arc::new(Embedded::new(store.clone()).with_queries(questions)));
         let local = Local { store, duties: Mutex::new(duties) };
         Ok(Handle::new(Place::Directory(path), client, Some(local)))

@@ -28,6 +28,7 @@ use pyo3::prelude::*;
 mod admin;
 mod answer;
 mod arrow;
+mod asking;
 mod batch;
 mod bell;
 mod cells;

@@ -7,9 +7,10 @@ use forebay::store::{Durability, HostFolder, ObjectOptions, Options, Retention};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::asking;
 use crate::failure::{Result, input};
 
-/// The names that `forebay.open` takes. Times are in seconds.
+/// The names that `forebay.open` takes for the store. Times are in seconds.
 const NAMES: [&str; 20] = [
     "durability",
     "read_only",
@@ -33,14 +34,18 @@ const NAMES: [&str; 20] = [
     "consumed_kept",
 ];
 
-/// The options that a call gives. `None` for a value leaves the default.
+/// The options of the store that a call gives; those for questions are `asking`'s. `None` for a value leaves the default.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<Options> {
     let (mut options, mut retention) = (Options::default(), Retention::default());
     let mut objects = ObjectOptions::default();
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
+        if asking::NAMES.contains(&name.as_str()) {
+            continue;
+        }
         if !NAMES.contains(&name.as_str()) {
-            return Err(input(format!("open has no option {name:?}; its options are {}", NAMES.join(", "))));
+            let all = [&NAMES[..], &asking::NAMES].concat().join(", ");
+            return Err(input(format!("open has no option {name:?}; its options are {all}")));
         }
         if value.is_none() {
             continue;
@@ -126,7 +131,7 @@ pub(crate) fn flag(name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     value.extract().map_err(|_| wrong(name, "True or False", value))
 }
 
-fn number(name: &str, value: &Bound<'_, PyAny>) -> Result<u64> {
+pub(crate) fn number(name: &str, value: &Bound<'_, PyAny>) -> Result<u64> {
     value.extract().map_err(|_| wrong(name, "a whole number, 0 or more", value))
 }
 

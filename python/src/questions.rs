@@ -1,4 +1,4 @@
-//! SQL over a store in this process: the engine is set up by the first question.
+//! SQL over a store in this process: the engine is set up by the first question, and may use what the store was opened with.
 
 use std::sync::OnceLock;
 
@@ -11,20 +11,22 @@ use forebay::store::Store;
 #[derive(Debug)]
 pub(crate) struct Questions {
     store: Store,
+    options: query::Options,
     asked: OnceLock<Asked>,
 }
 
 impl Questions {
-    pub(crate) fn of(store: &Store) -> Self {
-        Questions { store: store.clone(), asked: OnceLock::new() }
+    pub(crate) fn of(store: &Store, options: query::Options) -> Self {
+        let options = options.refresh(store.is_read_only());
+        Questions { store: store.clone(), options, asked: OnceLock::new() }
     }
 
     fn asked(&self) -> client::Result<&Asked> {
         if let Some(asked) = self.asked.get() {
             return Ok(asked);
         }
-        let options = query::Options::default().refresh(self.store.is_read_only());
-        let session = Session::with_options(&self.store, &options).map_err(|error| Asked::failure(&error))?;
+        let session = Session::with_options(&self.store, &self.options);
+        let session = session.map_err(|error| Asked::failure(&error))?;
         Ok(self.asked.get_or_init(|| Asked::new(session)))
     }
 }

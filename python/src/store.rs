@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::admin::Admin;
 use crate::answer::Answer;
+use crate::asking;
 use crate::connection;
 use crate::consumer::Consumer;
 use crate::declaration::declaration;
@@ -33,8 +34,8 @@ pub(crate) struct Store(Arc<Handle>);
 #[pyfunction]
 #[pyo3(signature = (path, **options))]
 pub(crate) fn open(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
-    let options = self::options(options)?;
-    let handle = py.detach(|| Handle::open(path, options))?;
+    let (options, asked) = (self::options(options)?, asking::options(options)?);
+    let handle = py.detach(|| Handle::open(path, options, asked))?;
     Ok(Store(Arc::new(handle)))
 }
 

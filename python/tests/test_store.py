@@ -1,5 +1,6 @@
 """Opening, closing, asking, and what is left when a process dies."""
 
+import json
 import os
 import pathlib
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 import forebay
 from conftest import SOLVER, begin, ids
+from serving import command
 
 
 def test_everything_is_found_again_by_its_name(path):
@@ -113,6 +115,71 @@ def test_sql_answers_become_data_frames(store, solver):
     frame = store.sql("select sample_id, reward, response from solver order by 1").to_pandas()
     assert frame["sample_id"].tolist() == ids("q1") and frame["reward"].sum() == 1.0
     assert frame["response"][0].tolist() == [1, 2, 3]
+
+
+TOKENIZER = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": None,
+    "model": {"type": "WordLevel", "unk_token": "no", "vocab": {"no": 0, "yes": 1}},
+}
+
+
+def test_sql_reads_tokens_with_the_tokenizers_that_the_store_was_opened_with(path, tmp_path: pathlib.Path):
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(TOKENIZER))
+    with forebay.open(path, tokenizer=file) as store:
+        assert store.sql("select detokenise([1, 0]) as text").to_pylist() == [{"text": "yes no"}]
+    with forebay.open(path, tokenizer={"one": file, "two": str(file)}) as store:
+        assert store.sql("select detokenise([1], 'two') as text").to_pylist() == [{"text": "yes"}]
+    with forebay.open(path) as store, pytest.raises(forebay.InputError, match="`tokenizer=` of `forebay.open`"):
+        store.sql("select detokenise([1])")
+    for wrong, named in [(5, "tokenizer.json"), ({"one": 5}, "tokenizer.json")]:
+        with pytest.raises(forebay.InputError, match=named):
+            forebay.open(path, tokenizer=wrong)
+    with forebay.open(path, tokenizer=tmp_path / "nowhere.json") as store:
+        with pytest.raises(forebay.InputError, match="nowhere.json"):
+            store.sql("select 1")
+
+
+def test_sql_reads_what_has_left_the_store_where_it_is_told_of_the_archive(path, tmp_path: pathlib.Path):
+    archive = tmp_path / "archive"
+    with forebay.open(path) as store:
+        solver = store.create_table("solver", SOLVER)
+        store.create_consumer("train", tables=["solver"], kind="trainer", ready=["reward"])
+        for version in range(6):
+            solver.insert(policy_version=version, sample_ids=[f"q{version}_0_0"], reward=[1.0])
+            with store.step(rows={"train": 1}) as step:
+                for batch in step.micro_batches("train", size=1, timeout=30.0):
+                    batch.accumulated()
+                step.commit({"solver": version + 1})
+    subprocess.run([command(), "archive", "--dir", path, "--to", archive, "--keep-versions", "1"], check=True, capture_output=True)
+    count = "select count(*) as rows from solver"
+    with forebay.open(path) as store:
+        left = store.sql(count).to_pylist()[0]["rows"]
+    assert left < 6, "what is over has left"
+    for place in [archive, str(archive), archive.as_uri()]:
+        with forebay.open(path, read_only=True, archive=place) as store:
+            assert store.sql(count).to_pylist() == [{"rows": 6}]
+    with pytest.raises(forebay.InputError, match="no address of an archive"):
+        forebay.open(path, archive="gopher://x")
+    with forebay.open(path, archive=tmp_path / "nowhere") as store:
+        with pytest.raises(forebay.StateError, match="there is no archive"):
+            store.sql(count)
+
+
+def test_a_question_ends_within_the_limits_that_the_store_was_opened_with(path):
+    endless = "select count(*) from generate_series(1, 1000000000000) where value % 7 = 3"
+    with forebay.open(path, query_time_max=0.05) as store, pytest.raises(forebay.CapacityError, match="longer than 50ms"):
+        store.sql(endless)
+    with forebay.open(path, query_memory_bytes_max=1 << 20) as store:
+        with pytest.raises(forebay.CapacityError, match="memory"):
+            store.sql("select array_agg(value) from generate_series(1, 3000000)")
 
 
 def test_a_reader_beside_the_writer_sees_what_comes(path, store, solver):

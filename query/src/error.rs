@@ -1,6 +1,6 @@
 //! What can go wrong with a query, on two levels.
 //!
-//! Outside there is one [`Error`] with five [`Kind`]s; a kind says what the caller does next. Inside there is a
+//! Outside there is one [`Error`] with six [`Kind`]s; a kind says what the caller does next. Inside there is a
 //! [`Cause`] with the offending words and the way out. DataFusion's errors are sorted into causes here, and only here.
 
 use std::fmt;

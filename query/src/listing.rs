@@ -1,4 +1,6 @@
-//! Which tables there are, for programs that ask before they query: completion, Flight SQL's metadata.
+//! Which tables and functions there are, for programs that ask before they query: completion, Flight SQL's metadata.
+
+use std::collections::BTreeSet;
 
 use arrow_schema::SchemaRef;
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
@@ -57,6 +59,14 @@ pub(crate) async fn tables(state: &SessionState) -> Result<Vec<TableInfo>> {
     tables.extend(of_schema(state, CATALOG, INFORMATION_SCHEMA).await?);
     tables.sort_by(|a, b| (&a.catalog, &a.schema, &a.name).cmp(&(&b.catalog, &b.schema, &b.name)));
     Ok(tables)
+}
+
+/// The names of all functions that a statement in this state could use, sorted.
+pub(crate) fn functions(state: &SessionState) -> Vec<String> {
+    let rows = state.scalar_functions().keys();
+    let names = rows.chain(state.aggregate_functions().keys()).chain(state.window_functions().keys());
+    let names: BTreeSet<&String> = names.chain(state.table_functions().keys()).collect();
+    names.into_iter().cloned().collect()
 }
 
 async fn of_schema(state: &SessionState, catalog: &str, schema: &str) -> Result<Vec<TableInfo>> {

@@ -98,8 +98,8 @@ impl Session {
         Ok(Session { store: store.clone(), archive_alone: false, base, options, blocking })
     }
 
-    /// A session over an archive alone, whose store is elsewhere or gone. There are the tables that it holds, and nothing in
-    /// `system`.
+    /// A session over an archive alone, whose store is elsewhere or gone. There are the tables that it holds and their
+    /// `system.episodes`; `system.settings` and `system.stats` are of no store, and the other tables of `system` have no rows.
     ///
     /// # Errors
     /// As for [`Session::with_options`].
@@ -168,6 +168,13 @@ impl Session {
     /// `Store` when what the engine knows of itself cannot be read.
     pub async fn tables(&self) -> Result<Vec<TableInfo>> {
         listing::tables(&self.state_over(&Catalogs::new(self.moment().await?))).await
+    }
+
+    /// The names of all functions that a statement can use: those of rows, of groups, of windows, and those that stand where
+    /// tables stand.
+    pub fn functions(&self) -> Vec<String> {
+        let state = self.state_over(&Catalogs::new(Moment::of(&self.store)));
+        listing::functions(&state)
     }
 
     /// [`Session::sql`] for synchronous callers, from any thread, async ones included (whose runtime it blocks).

@@ -12,16 +12,23 @@ use crate::error::{Cause, Error, Result, innermost};
 
 /// Statements that change something, by their first words, and the library call that does it. The first that fits
 /// counts.
-const INSTEAD: [(&str, &str); 18] = [
+const INSTEAD: [(&str, &str); 19] = [
     ("INSERT", "rows are inserted with `Table::insert`"),
     ("UPDATE", "cells are written with `Table::write`, once each"),
     ("MERGE", "cells are written with `Table::write`, once each"),
-    ("DELETE", "rows are left out with `Table::exclude`, and keep their reason"),
-    ("TRUNCATE", "rows are left out with `Table::exclude`, and keep their reason"),
+    (
+        "DELETE",
+        "rows are deleted with `Table::delete`; to leave them out of training and keep their reason, `Table::exclude`",
+    ),
+    ("TRUNCATE", "rows are deleted with `Table::delete`, by version or one by one"),
     ("CREATE TABLE", "tables are made with `Store::create_table`"),
     ("CREATE EXTERNAL TABLE", "tables are made with `Store::create_table`"),
     ("CREATE", "tables are made with `Store::create_table`, consumers with `Store::create_consumer`"),
-    ("ALTER", "the columns of a table are declared once, with `Store::create_table`"),
+    (
+        "ALTER TABLE",
+        "columns change with `Table::add_column`, `Table::rename_column` and `Table::retire_column`",
+    ),
+    ("ALTER", "a run is changed with the calls of `Store` and `Table`"),
     ("DROP", "a run keeps its tables; to be rid of it, remove the store's directory"),
     ("COPY", "answers are written with `Answer::render` (`forebay sql --format csv`)"),
     ("SET", "a session is set up with `Session::with_options`"),
@@ -136,12 +143,17 @@ mod tests {
             ("EXPLAIN INSERT INTO solver VALUES (1)", "Table::insert"),
             ("WITH x AS (SELECT 1) INSERT INTO solver SELECT * FROM x", "Table::insert"),
             ("UPDATE solver SET reward = 1", "Table::write"),
-            ("DELETE FROM solver", "Table::exclude"),
-            ("TRUNCATE TABLE solver", "Table::exclude"),
+            (
+                "DELETE FROM solver",
+                "Table::delete`; to leave them out of training and keep their reason, `Table::exclude",
+            ),
+            ("TRUNCATE TABLE solver", "Table::delete"),
             ("CREATE TABLE t (a INT)", "Store::create_table"),
             ("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'", "Store::create_table"),
             ("CREATE VIEW v AS SELECT 1", "Store::create_table"),
-            ("ALTER TABLE solver ADD COLUMN a INT", "declared once"),
+            ("ALTER TABLE solver ADD COLUMN a INT", "Table::add_column"),
+            ("ALTER TABLE solver RENAME COLUMN a TO b", "Table::rename_column"),
+            ("ALTER TABLE solver DROP COLUMN a", "Table::retire_column"),
             ("DROP TABLE solver", "keeps its tables"),
             ("COPY solver TO '/tmp/x.csv'", "Answer::render"),
             ("COPY (SELECT 1) TO '/tmp/x.csv'", "Answer::render"),

@@ -1,5 +1,6 @@
 //! How a server is set up.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -34,6 +35,7 @@ pub struct Builder {
     pub(crate) stream_time_max: Duration,
     pub(crate) refresh: bool,
     pub(crate) archive: Option<Archive>,
+    pub(crate) tokenizers: BTreeMap<String, PathBuf>,
     pub(crate) backup_folder: Option<PathBuf>,
     pub(crate) flight: Option<SocketAddr>,
     pub(crate) token: Option<Token>,
@@ -55,6 +57,7 @@ impl Default for Builder {
             stream_time_max: Duration::from_secs(3600),
             refresh: false,
             archive: None,
+            tokenizers: BTreeMap::new(),
             backup_folder: None,
             flight: None,
             token: None,
@@ -126,6 +129,13 @@ impl Builder {
     /// Flight SQL. Default: none.
     pub fn archive(mut self, archive: &Archive) -> Self {
         self.archive = Some(archive.clone());
+        self
+    }
+
+    /// Makes the tokenizer in a file (`tokenizer.json` of Hugging Face) known to `detokenise` under a name, whichever way a query
+    /// comes. Read once, when the server starts. May be said for several. Default: none.
+    pub fn tokenizer(mut self, name: impl Into<String>, file: impl Into<PathBuf>) -> Self {
+        self.tokenizers.insert(name.into(), file.into());
         self
     }
 
@@ -308,6 +318,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken;
     /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks;
+    /// [`Error::Query`] when a tokenizer cannot be read;
     /// [`Error::BackupFolder`] for one that is not there, or inside of the store.
     pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
         self.bind_all(store, Some(address))
@@ -360,6 +371,8 @@ impl Builder {
             .spill_bytes_max(self.query_spill_bytes_max)
             .refresh(self.refresh);
         let options = self.archive.iter().fold(options, Options::archive);
+        let named = self.tokenizers.iter();
+        let options = named.fold(options, |options, (name, file)| options.tokenizer(name, file));
         let session = Session::with_options(store, &options).map_err(|source| Error::Query { source })?;
         if self.archive.is_some() {
             // Every query looks at the archive first, so the smallest one tells what is wrong with it.

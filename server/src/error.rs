@@ -78,7 +78,7 @@ pub enum Error {
         /// What is wrong with it.
         source: forebay_query::Error,
     },
-    /// The query engine cannot be set up. Report it.
+    /// The query engine cannot be set up: a tokenizer cannot be read, which the message names, or else report it.
     #[error("could not set up queries: {source}")]
     Query {
         /// What it says.

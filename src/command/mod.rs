@@ -17,6 +17,7 @@ mod serve;
 mod settings;
 mod sql;
 mod token;
+mod tokenizers;
 mod verify;
 mod warm_up;
 

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use forebay::config::Config;
 use forebay::run::{RunOptions, run as run_job};
@@ -42,6 +42,8 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     flight: Option<std::net::SocketAddr>,
     #[command(flatten)]
+    tokenizers: super::tokenizers::TokenizerArguments,
+    #[command(flatten)]
     token: super::token::TokenArguments,
     /// Prints one JSON object as the last line of standard output
     #[arg(long)]
@@ -69,6 +71,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<()> {
     if visible && std::io::stderr().is_terminal() {
         eprintln!("{} steps of {} in {}", config.steps, arguments.config.display(), dir.display());
     }
+    let tokenizers: Vec<_> = arguments.tokenizers.named().collect();
+    ensure!(
+        tokenizers.is_empty() || arguments.listen.is_some(),
+        "--tokenizer is for those who ask at --listen, and that is not given"
+    );
     let options = RunOptions {
         dir,
         resume: arguments.resume,
@@ -77,6 +84,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<()> {
         table_every_steps: arguments.table_every_steps,
         listen: arguments.listen,
         flight: arguments.flight,
+        tokenizers,
         token: arguments.token.read()?,
     };
     let summary = run_job(&config, &options)?;

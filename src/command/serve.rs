@@ -14,7 +14,7 @@ use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::{grants, limits, objects, settings, token};
+use super::{grants, limits, objects, settings, token, tokenizers};
 
 /// Serve a store over HTTP and Arrow Flight SQL for reading, and over gRPC for everything
 ///
@@ -34,6 +34,8 @@ pub(super) struct ServeArguments {
     /// The archive of the store, whose versions are read beside the live ones
     #[arg(long, value_name = "URL", value_hint = ValueHint::AnyPath)]
     archive: Option<String>,
+    #[command(flatten)]
+    tokenizers: tokenizers::TokenizerArguments,
     /// Moves versions that are over into that archive, all but so many of each table's newest; with --grpc or --socket, for that writes the store
     #[arg(long, value_name = "VERSIONS", requires = "archive", value_parser = clap::value_parser!(u64).range(1..))]
     archive_keep_versions: Option<u64>,
@@ -173,6 +175,9 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let archive = arguments.archive.as_deref().map(Archive::open).transpose()?;
     if let Some(archive) = &archive {
         builder = builder.archive(archive);
+    }
+    for (name, file) in arguments.tokenizers.named() {
+        builder = builder.tokenizer(name, file);
     }
     let archiver = archive.as_ref().map(|archive| arguments.archiver(&store, archive)).transpose()?.flatten();
     let builder = clients.apply(builder)?;

@@ -14,6 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, Command};
 
 use super::serve::ServeArguments;
+use super::tokenizers::{SEPARATOR, named};
 
 /// What the names of variables begin with.
 const PREFIX: &str = "FOREBAY_SERVE_";
@@ -109,7 +110,7 @@ fn from_file(command: &Command, file: &Path) -> Result<Vec<Found>> {
             bail!("{}: {key} = {value}: a file names no other", cannot());
         }
         let value = match value {
-            toml::Value::String(text) if is_path(argument, &text) => placed(file, &text),
+            toml::Value::String(text) if is_path(argument, &text) => placed(file, argument, &text),
             toml::Value::String(text) => text.into(),
             toml::Value::Integer(number) => number.to_string().into(),
             toml::Value::Float(number) => number.to_string().into(),
@@ -142,9 +143,19 @@ fn is_path(argument: &Arg, text: &str) -> bool {
     argument.get_value_hint() == ValueHint::AnyPath && !text.contains("://")
 }
 
-/// A path of a file, from where the file is.
-fn placed(file: &Path, text: &str) -> OsString {
-    file.parent().unwrap_or(Path::new("")).join(text).into_os_string()
+/// A path of a file, from where the file is; of a setting that takes several, each with its name.
+fn placed(file: &Path, argument: &Arg, text: &str) -> OsString {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    if argument.get_value_delimiter() != Some(SEPARATOR) {
+        return folder.join(text).into_os_string();
+    }
+    let each = text.split(SEPARATOR).map(|given| {
+        let (name, file) = named(given);
+        let mut word = OsString::from(name.map(|name| format!("{name}=")).unwrap_or_default());
+        word.push(folder.join(file));
+        word
+    });
+    each.collect::<Vec<_>>().join(OsStr::new(","))
 }
 
 impl Found {
@@ -185,7 +196,8 @@ mod tests {
 
     #[test]
     fn the_file_comes_first_then_the_environment_then_what_was_typed() {
-        let file = "dir = \"store\"\ngrpc = \"127.0.0.1:7070\"\nconnections_max = 5\nsession_grace = 0.5\narchive = \"s3://b/a\"";
+        let file = "dir = \"store\"\ngrpc = \"127.0.0.1:7070\"\nconnections_max = 5\nsession_grace = 0.5\narchive = \"s3://b/a\"\n\
+                    tokenizer = \"one.json,two=/2.json\"";
         let variables = [("FOREBAY_SERVE_CONNECTIONS_MAX", "6"), ("FOREBAY_TOKEN", "t"), ("HOME", "/")];
         let words = gathered(file, &variables, &["--connections-max", "7"]).unwrap();
         let expected = [
@@ -196,13 +208,14 @@ mod tests {
             "--connections-max=5",
             "--session-grace=0.5",
             "--archive=s3://b/a",
+            "--tokenizer=HERE/one.json,two=/2.json",
             "--connections-max=6",
             "--config=HERE/serve.toml",
             "--connections-max",
             "7",
         ];
         let sorted = |mut words: Vec<String>| {
-            words[2..7].sort(); // a file has no order
+            words[2..8].sort(); // a file has no order
             words
         };
         assert_eq!(sorted(words), sorted(expected.map(str::to_owned).to_vec()));

@@ -20,7 +20,7 @@ use super::overlap::{Overlap, RolloutClock};
 use super::policies::Published;
 use super::progress::{Progress, single_bar};
 use super::report::{PolicyReport, SampleReport, Summary};
-use super::serving::{check_listen, serve};
+use super::serving::{check_listen, check_tokenizer, serve};
 use super::setup::{Data, first_policies, open_policies, open_store};
 use super::step::StepContext;
 use super::trainer::PolicyTrainer;
@@ -47,6 +47,8 @@ pub struct RunOptions {
     pub listen: Option<SocketAddr>,
     /// Serves it over Arrow Flight SQL too, beside HTTP.
     pub flight: Option<SocketAddr>,
+    /// The tokenizers that queries of it may name, with their files.
+    pub tokenizers: Vec<(String, PathBuf)>,
     /// Lets in only who shows this token.
     pub token: Option<Token>,
 }
@@ -64,6 +66,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     for address in options.listen.into_iter().chain(options.flight) {
         check_listen(address, options.token.is_some())?;
     }
+    options.tokenizers.iter().try_for_each(|(_, file)| check_tokenizer(file))?;
     let store = open_store(config, &options.dir, options.resume)?;
     let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
     let archiving = config.file.archive.as_ref().map(|to| archived(&store, to)).transpose()?;

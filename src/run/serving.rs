@@ -20,6 +20,12 @@ pub(super) fn check_listen(address: SocketAddr, has_token: bool) -> Result<()> {
     Ok(())
 }
 
+/// Whether there is such a file; what is in it is looked at when the server starts.
+pub(super) fn check_tokenizer(file: &Path) -> Result<()> {
+    std::fs::File::open(file).with_context(|| format!("cannot take a tokenizer from {}", file.display()))?;
+    Ok(())
+}
+
 /// Lets people and Prometheus look in while the run goes on, and ranks get at the store's objects through `socket`; nothing where nobody
 /// is to be served.
 pub(super) fn serve(
@@ -35,6 +41,9 @@ pub(super) fn serve(
     };
     if let Some(flight) = options.flight {
         builder = builder.flight(flight);
+    }
+    for (name, file) in &options.tokenizers {
+        builder = builder.tokenizer(name, file);
     }
     if let Some(token) = &options.token {
         builder = builder.token(token.clone());

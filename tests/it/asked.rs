@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use forebay::store::{DataType, Options, Schema, Store};
 
-use crate::support::{Scratch, Served, forebay, stderr};
+use crate::support::{Scratch, Served, forebay, small_config, stderr};
 
 /// A store with three samples, which stays open for writing.
 fn store(scratch: &Scratch) -> (Store, String) {
@@ -60,15 +60,21 @@ fn statements_from_a_pipe_a_file_or_an_argument_are_answered_in_order() {
     assert!(stderr(&nothing).contains("no statement"), "{}", stderr(&nothing));
 }
 
-#[test]
-fn tokens_are_read_with_the_tokenizers_that_are_given() {
-    let scratch = Scratch::new();
-    let (_store, dir) = store(&scratch);
+/// A tokenizer of two words.
+fn tokenizer(scratch: &Scratch) -> String {
     let file = scratch.path("tokenizer.json");
     let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
         "pre_tokenizer": null, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "unk_token": "no", "vocab": {"no": 0, "yes": 1}}}"#;
     std::fs::write(&file, words).unwrap();
+    file
+}
+
+#[test]
+fn tokens_are_read_with_the_tokenizers_that_are_given() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let file = tokenizer(&scratch);
     let statement = "SELECT detokenise([1, 0]) AS text";
     let ask = |tokenizers: &[&str], statement: &str| {
         let given = tokenizers.iter().flat_map(|tokenizer| ["--tokenizer", tokenizer]);
@@ -78,6 +84,7 @@ fn tokens_are_read_with_the_tokenizers_that_are_given() {
     let (one, two) = (format!("one={file}"), format!("two={file}"));
     let named = "SELECT detokenise([1], 'two') AS text";
     assert_eq!(stdout(&ask(&[&one, &two], named)), "text\nyes\n");
+    assert_eq!(stdout(&ask(&[&format!("{one},{two}")], named)), "text\nyes\n");
     assert!(stderr(&ask(&[&one, &two], statement)).contains("name one of \"one\", \"two\""));
     assert!(stderr(&ask(&[], statement)).contains("--tokenizer"));
     let missing = ask(&["nowhere.json"], statement);
@@ -146,6 +153,39 @@ fn a_store_is_served_beside_its_writer_and_shows_what_comes() {
     store.table("solver").unwrap().insert(0, "q3_0_0", []).unwrap();
     assert!(served.ask(count, "").ends_with("\r\n\r\nn\n4\n"));
     assert!(served.ask("DELETE FROM solver", "").contains("read_only"));
+}
+
+#[test]
+fn what_is_served_reads_tokens_by_flag_by_variable_and_by_file() {
+    let scratch = Scratch::new();
+    let (_store, dir) = store(&scratch);
+    let file = tokenizer(&scratch);
+    let named = "SELECT detokenise([1, 0], 'two') AS text";
+    let several = format!("one={file},two={file}");
+    let config = scratch.path("serve.toml");
+    std::fs::write(&config, "tokenizer = \"two=tokenizer.json\"").unwrap();
+    for words in [["--tokenizer", &several], ["--config", &config]] {
+        let served = Served::new(&dir, &words, None);
+        assert!(served.ask(named, "").ends_with("\r\n\r\ntext\nyes no\n"), "{words:?}");
+    }
+    let mut command = forebay(&["serve", "--dir", &dir]);
+    command.env("FOREBAY_SERVE_TOKENIZER", &several);
+    assert!(Served::of(command).ask(named, "").ends_with("\r\n\r\ntext\nyes no\n"));
+    let without = Served::new(&dir, &[], None).ask(named, "");
+    assert!(without.contains("`forebay serve`") && without.contains("`forebay.open`"), "{without}");
+    let refused = forebay(&["serve", "--dir", &dir, "--tokenizer", "nowhere.json"]).output().unwrap();
+    assert!(stderr(&refused).contains("nowhere.json"), "{}", stderr(&refused));
+    let small = small_config();
+    let run = ["run", small.to_str().unwrap(), "--dir", &scratch.path("run"), "--tokenizer"];
+    for (words, named) in [
+        (&["nowhere.json", "--listen", "127.0.0.1:0"][..], "nowhere.json"),
+        (&[file.as_str()][..], "--listen"),
+    ] {
+        let refused = forebay(&[&run[..], words].concat()).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(stderr(&refused).contains(named), "{}", stderr(&refused));
+    }
+    assert!(!std::path::Path::new(&scratch.path("run")).exists());
 }
 
 #[test]

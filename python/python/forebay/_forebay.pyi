@@ -57,6 +57,10 @@ def open(
     pageable_bytes_max: int | None = ...,
     versions_kept: int | None = ...,
     consumed_kept: float | None = ...,
+    tokenizer: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = ...,
+    archive: str | os.PathLike[str] | None = ...,
+    query_time_max: float | None = ...,
+    query_memory_bytes_max: int | None = ...,
 ) -> Store:
     """Opens the store in a directory, and creates it where there is none. A thread of its own does what is due in the
     background (syncs, checkpoints, retention). Times are in seconds; ``None`` leaves a default.
@@ -80,6 +84,12 @@ def open(
     host_versions_kept: how many of the newest versions of an object are kept. Default: 2.
     pageable_bytes_max: the most memory beyond ``host_bytes_max``, which ends with the process. Default: 4 GiB.
     versions_kept, consumed_kept: which rows retention keeps: so many versions, consumed ones so long. Default: all.
+    tokenizer: the ``tokenizer.json`` with which ``detokenise`` of ``sql`` reads tokens, or several by name. Default: none.
+    archive: where versions lie that left the store, a directory or a URL: ``sql`` reads them beside the live ones. Default:
+        none, and then ``sql`` shows the rows that are in the store alone.
+    query_time_max: how long a question of ``sql`` may take. Default: as long as it takes.
+    query_memory_bytes_max: the memory that sorts, joins and groups of questions take; beyond it they go on in temporary files.
+        Default: 1 GiB.
 
     Raises StateError when another process writes the store (its pid is named), or arrays and record batches of an earlier
     opening in this process still show its bytes; CorruptError with file and offset when stored bytes are damaged.
@@ -216,7 +226,8 @@ class Store:
         """A step that another process has begun, to take part in it: as a rank of a gang, with
         ``micro_batches(..., rank=, world=)``. It is committed or given up where it was begun."""
     def sql(self, statement: str) -> Answer:
-        """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked."""
+        """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked.
+        Tokenizers, an archive and limits are given to ``forebay.open``; a server has its own (``forebay serve``)."""
     def sql_async(self, statement: str) -> Coroutine[Any, Any, Answer]:
         """``sql`` for an event loop. A task that is cancelled gives the question up."""
     def sync(self) -> None:

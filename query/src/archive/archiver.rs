@@ -14,6 +14,7 @@ use super::contents::store_name;
 use super::folder::Archive;
 use super::moving::Move;
 use super::rule::ArchiveRule;
+use super::upload::ROW_GROUP_BYTES;
 use crate::error::Result;
 
 /// How long a version is left alone that was held back.
@@ -26,6 +27,7 @@ pub struct Archiver {
     store: Store,
     archive: Archive,
     rule: ArchiveRule,
+    row_group_bytes: usize,
     /// Versions that could not leave the store yet, with when that was found. Only spares trying at every call.
     held_back: Mutex<HashMap<(String, u64), Instant>>,
 }
@@ -66,7 +68,29 @@ impl Archiver {
 
     /// An archiver that is only asked what is due; it needs no archive.
     pub fn over(store: &Store, archive: &Archive, rule: ArchiveRule) -> Self {
-        Archiver { store: store.clone(), archive: archive.clone(), rule, held_back: Mutex::default() }
+        Archiver {
+            store: store.clone(),
+            archive: archive.clone(),
+            rule,
+            row_group_bytes: ROW_GROUP_BYTES,
+            held_back: Mutex::default(),
+        }
+    }
+
+    /// Where a row group of a file ends, in bytes as they are encoded. Queries leave out whole row groups by their statistics,
+    /// and a reader holds one at a time: smaller ones are left out more finely, larger ones compress better. Default: 64 MiB.
+    pub fn row_group_bytes(mut self, bytes: usize) -> Self {
+        self.row_group_bytes = bytes.max(1);
+        self
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What [`row_group_bytes`](Self::row_group_bytes) set.
+    pub(super) fn group_bytes(&self) -> usize {
+        self.row_group_bytes
     }
 
     /// The archive.
@@ -99,7 +123,7 @@ impl Archiver {
     /// [`Kind::Archive`](crate::Kind::Archive) when the archive cannot take it, or gives back other rows than it was given;
     /// `Store` when the store cannot be read. The version is then still in the store.
     pub fn move_version(&self, due: &Due) -> Result<Moved> {
-        let moving = Move::new(&self.store, &self.archive, &due.table, due.version)?;
+        let moving = Move::new(self, &due.table, due.version)?;
         block_on(moving.run())
     }
 

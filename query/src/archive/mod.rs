@@ -62,6 +62,7 @@ mod rule;
 mod scan;
 mod spanning;
 mod stable;
+mod statistics;
 mod upload;
 
 pub use archiver::{Archiver, Due, Moved};

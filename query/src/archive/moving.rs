@@ -10,7 +10,7 @@ use parquet::arrow::ParquetRecordBatchStreamBuilder;
 use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
 
-use super::archiver::Moved;
+use super::archiver::{Archiver, Moved};
 use super::contents::store_name;
 use super::digest::{Digest, digested};
 use super::fault::ArchiveFault;
@@ -31,12 +31,14 @@ pub(super) struct Move<'a> {
     archive: &'a Archive,
     table: Table,
     version: u64,
+    row_group_bytes: usize,
 }
 
 impl<'a> Move<'a> {
-    pub(super) fn new(store: &'a Store, archive: &'a Archive, table: &str, version: u64) -> Result<Self> {
+    pub(super) fn new(archiver: &'a Archiver, table: &str, version: u64) -> Result<Self> {
+        let (store, archive) = (archiver.store(), archiver.archive());
         let table = store.table(table).map_err(from_store)?;
-        Ok(Move { store, archive, table, version })
+        Ok(Move { store, archive, table, version, row_group_bytes: archiver.group_bytes() })
     }
 
     /// Takes the version through all steps, from the first that it has not gone through.
@@ -98,7 +100,8 @@ impl<'a> Move<'a> {
         rows: &[u32],
         generation: u32,
     ) -> Result<Arc<Manifest>> {
-        let Written { files, digest } = upload::write(self.archive, seen, self.version, rows).await?;
+        let size = self.row_group_bytes;
+        let Written { files, digest } = upload::write(self.archive, seen, self.version, rows, size).await?;
         let manifest = Manifest {
             format: FORMAT,
             store: store_name(self.store.id()),

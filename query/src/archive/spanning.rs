@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::internal_datafusion_err;
+use datafusion::common::{Statistics, internal_datafusion_err};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -19,6 +19,7 @@ use super::fault::ArchiveFault;
 use super::folder::Archive;
 use super::manifest::Manifest;
 use super::scan::{Wanted, plan};
+use super::statistics::of_versions;
 
 /// The table of a name: the live one, and what the archive adds to it. `None` where there is neither.
 ///
@@ -104,6 +105,13 @@ impl TableProvider for SpanningTable {
 
     fn table_type(&self) -> TableType {
         TableType::Base
+    }
+
+    /// Of live rows as their store knows them, of archived ones as their manifests do.
+    fn statistics(&self) -> Option<Statistics> {
+        let archived = of_versions(&self.schema, self.versions.values());
+        let Some(live) = &self.live else { return Some(archived) };
+        Statistics::try_merge_iter([&archived, &live.statistics()?], &self.schema).ok()
     }
 
     /// Every filter helps to leave something out, and none is relied on: the plan filters again.

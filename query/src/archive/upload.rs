@@ -28,8 +28,8 @@ use super::layout::version_folder;
 use super::manifest::PartFile;
 use crate::error::{Cause, Error, Result};
 
-/// Where a row group ends, in bytes as they are encoded.
-const ROW_GROUP_BYTES: usize = 64 << 20;
+/// Where a row group ends unless the archiver is told otherwise, in bytes as they are encoded.
+pub(super) const ROW_GROUP_BYTES: usize = 64 << 20;
 /// Where a file ends, in bytes.
 const FILE_BYTES: u64 = 512 << 20;
 /// How much is read at a time, in bytes of values.
@@ -53,6 +53,7 @@ pub(super) async fn write(
     table: &TableSnapshot,
     version: u64,
     rows: &[u32],
+    row_group_bytes: usize,
 ) -> Result<Written> {
     let (schema, plain) = (table.arrow_schema(), plain(&table.arrow_schema()));
     let all: Vec<ScanColumn> = (0..schema.fields().len()).map(ScanColumn::Value).collect();
@@ -68,12 +69,14 @@ pub(super) async fn write(
             Some(file) => file,
             none => {
                 let name = format!("part-{unique}-{}.parquet", files.len());
-                none.insert(OpenFile::new(archive, version_folder(table.name(), version), name, &plain)?)
+                let folder = version_folder(table.name(), version);
+                none.insert(OpenFile::new(archive, folder, name, &plain, row_group_bytes)?)
             }
         };
         file.write(archive, &without_views(&batch, &plain).map_err(arrow)?).await?;
         at += part.len();
-        take = (BATCH_BYTES / (bytes_of(&batch) / part.len()).max(1)).clamp(1, BATCH_ROWS);
+        take =
+            (BATCH_BYTES.min(row_group_bytes) / (bytes_of(&batch) / part.len()).max(1)).clamp(1, BATCH_ROWS);
         if file.bytes() >= FILE_BYTES
             && let Some(full) = open.take()
         {
@@ -131,13 +134,13 @@ fn without_views(batch: &RecordBatch, plain: &SchemaRef) -> Result<RecordBatch, 
     RecordBatch::try_new(plain.clone(), columns.collect::<Result<_, _>>()?)
 }
 
-fn properties(schema: &Schema) -> WriterProperties {
+fn properties(schema: &Schema, row_group_bytes: usize) -> WriterProperties {
     let sample_id = ColumnPath::from("sample_id");
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES));
+        .set_max_row_group_bytes(Some(row_group_bytes));
     if schema.field_with_name("sample_id").is_ok() {
         properties = properties
             .set_column_bloom_filter_enabled(sample_id.clone(), true)
@@ -151,21 +154,30 @@ struct OpenFile {
     name: String,
     writer: AsyncArrowWriter<Upload>,
     rows: u64,
+    row_group_bytes: usize,
 }
 
 impl OpenFile {
-    fn new(archive: &Archive, folder: Path, name: String, schema: &SchemaRef) -> Result<Self> {
+    fn new(
+        archive: &Archive,
+        folder: Path,
+        name: String,
+        schema: &SchemaRef,
+        row_group_bytes: usize,
+    ) -> Result<Self> {
         let path = folder.join(name.as_str());
         let sink = BufWriter::with_capacity(archive.objects().clone(), path, PART_BYTES);
         let upload = Upload { sink, blocks: Blocks::default() };
-        let writer = AsyncArrowWriter::try_new(upload, schema.clone(), Some(properties(schema)));
-        Ok(OpenFile { name, writer: writer.map_err(|error| failed(archive, error))?, rows: 0 })
+        let writer =
+            AsyncArrowWriter::try_new(upload, schema.clone(), Some(properties(schema, row_group_bytes)));
+        let writer = writer.map_err(|error| failed(archive, error))?;
+        Ok(OpenFile { name, writer, rows: 0, row_group_bytes })
     }
 
     async fn write(&mut self, archive: &Archive, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows() as u64;
         self.writer.write(batch).await.map_err(|error| failed(archive, error))?;
-        if self.writer.in_progress_size() >= ROW_GROUP_BYTES {
+        if self.writer.in_progress_size() >= self.row_group_bytes {
             self.writer.flush().await.map_err(|error| failed(archive, error))?;
         }
         Ok(())

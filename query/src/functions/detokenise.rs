@@ -44,7 +44,10 @@ impl Tokenizers {
     fn find(&self, name: Option<&str>) -> PlanResult<&Tokenizer> {
         let names = || self.0.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         match (name, self.0.len()) {
-            (_, 0) => exec_err!("the session has no tokenizer; give it one (`forebay sql --tokenizer FILE`)"),
+            (_, 0) => exec_err!(
+                "there is no tokenizer here; give the session one: `--tokenizer FILE` of `forebay sql`, `forebay serve` and \
+                 `forebay run`, `tokenizer=` of `forebay.open` in Python, `tokenizer` of `Options` and of a server's `Builder`"
+            ),
             (None, 1) => self.0.values().next().map_or_else(|| exec_err!("no tokenizer"), Ok),
             (None, _) => exec_err!("the session has several tokenizers; name one of {}", names()),
             (Some(name), _) => self

@@ -1,11 +1,12 @@
 //! What the engine knows of itself, as tables: `forebay.system.*`.
 //!
 //! A file a table; each turns a [`Moment`] into columns, or the tables of agents into a view. To add one, write its file
-//! and name it in `TABLES`.
+//! and name it in `TABLES`. Rows are made when a plan reads them: whoever only asks what tables and columns there are (the prompt,
+//! drivers) costs no look at the store.
 //!
 //! `tables`, `columns` and `episodes` come from the query's snapshot, so they and the tables of agents show one instant.
-//! `consumers`, `claims`, `instances`, `steps` and `policies` are read right after it, never before: a claim or step that a
-//! row names is there.
+//! `consumers`, `claims`, `instances`, `steps`, `policies` and `objects` are read right after it, never before: a claim or step that
+//! a row names is there.
 
 mod claims;
 mod columns;
@@ -17,6 +18,7 @@ mod instances;
 mod objects;
 mod pins;
 mod policies;
+mod rows;
 mod settings;
 mod stats;
 mod steps;
@@ -24,12 +26,11 @@ mod tables;
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
-use datafusion::catalog::{MemTable, TableProvider};
+use datafusion::catalog::TableProvider;
 use datafusion::error::Result as PlanResult;
 use forebay_store::{Snapshot, Store};
 
+use self::rows::{MakeRows, RowsOf};
 use crate::archive::Contents;
 use crate::catalog::Catalogs;
 
@@ -54,8 +55,8 @@ impl Moment {
 /// How a system table is made.
 #[derive(Clone, Copy)]
 enum Make {
-    /// At once, when a query names it.
-    Rows(fn(&Moment) -> Result<RecordBatch, ArrowError>),
+    /// At once, when a query reads it.
+    Rows(MakeRows),
     /// As a SELECT over the tables of agents.
     View(fn(&Catalogs) -> PlanResult<Arc<dyn TableProvider>>),
 }
@@ -83,12 +84,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// The system table of that name.
 pub(crate) fn table(name: &str, catalogs: &Catalogs) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-    let Some((_, make)) = TABLES.into_iter().find(|(table, _)| *table == name) else { return Ok(None) };
+    let Some((name, make)) = TABLES.into_iter().find(|(table, _)| *table == name) else { return Ok(None) };
     match make {
         Make::View(make) => make(catalogs).map(Some),
         Make::Rows(make) => {
-            let batch = make(catalogs.moment())?;
-            Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+            let schema = rows::schema(name)?;
+            Ok(Some(Arc::new(RowsOf { catalogs: catalogs.clone(), make, schema })))
         }
     }
 }

@@ -1,18 +1,16 @@
 //! The relatives of a row: those that it continues, and those that continue it, over all tables.
 //!
 //! One generation at a time, so that what is held in memory is the family and not the tables: parents are looked for by
-//! their sample ids, which leave out most parts and files unread; children by a condition on `parent`. Every look is a
-//! query over the tables of the moment, live and archived rows in one. It is made from where a plan is made, and ends with
-//! it.
+//! their sample ids, which leave out most parts and files unread; children by a condition on `parent`; rows without a parent
+//! among those of their trajectory, as far as tables say which agent goes on. Every look is a query over the tables of the
+//! moment, live and archived rows in one. It is made from where a plan is made, and ends with it.
 //!
-//! A row is one version and one attempt of a sample of a table, and comes once, at the generation that it was first met in.
+//! A row is one version and one attempt of a sample of a table, and comes once, at the generation that it was first met in:
+//! so a family ends, also where rows name each other in a circle. Which versions belong together says `links`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt32Type, UInt64Type};
-use arrow_array::{Array, RecordBatch};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Column;
 use datafusion::datasource::provider_as_source;
@@ -20,34 +18,26 @@ use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
 use datafusion::physical_plan::collect;
-use forebay_store::SampleId;
 
+use super::links::{Trajectory, meant};
+use super::member::{Member, columns, members, names_next_agents};
 use crate::catalog::Catalogs;
-
-/// What is read of a row.
-const COLUMNS: [&str; 4] = ["sample_id", "policy_version", "attempt", "parent"];
-
-/// A row as far as ancestry goes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Member {
-    pub(super) table: Arc<str>,
-    pub(super) sample: String,
-    pub(super) version: u64,
-    pub(super) attempt: u32,
-    pub(super) parent: Option<String>,
-}
-
-impl Member {
-    /// What a row that continues this one has as its parent.
-    fn name(&self) -> String {
-        format!("{}/{}", self.table, self.sample)
-    }
-}
 
 /// Where to look for relatives.
 pub(super) struct Family<'a> {
     session: &'a dyn Session,
     tables: Vec<(Arc<str>, Arc<dyn TableProvider>)>,
+    /// The tables in the order in which they were made, as far as that is known: an archive does not tell.
+    numbered: Vec<Arc<str>>,
+    /// Whether rows say which agent goes on.
+    names_next_agents: bool,
+}
+
+/// An input and the number of a trajectory of it.
+type Key = (String, u32);
+
+fn key(member: &Member) -> Key {
+    (member.sample.input().to_owned(), member.sample.trajectory())
 }
 
 impl<'a> Family<'a> {
@@ -59,13 +49,17 @@ impl<'a> Family<'a> {
                 tables.push((Arc::from(name), provider));
             }
         }
-        Ok(Family { session, tables })
+        let live = catalogs.moment().snapshot.tables();
+        let numbered = live.iter().map(|table| Arc::from(table.name())).collect();
+        let names_next_agents = tables.iter().any(|(_, provider)| names_next_agents(&provider.schema()));
+        Ok(Family { session, tables, numbered, names_next_agents })
     }
 
-    /// The rows of a name, their ancestors (depth below 0) and their descendants (above 0): by depth, and then in the order
-    /// of tables, versions, samples and attempts.
-    pub(super) async fn around(&self, row: &str) -> PlanResult<Vec<(i32, Member)>> {
-        let own = self.named(&HashSet::from([row.to_owned()])).await?;
+    /// The rows of a name, of all versions or one, their ancestors (depth below 0) and their descendants (above 0): by depth,
+    /// and then in the order of tables, versions, samples and attempts.
+    pub(super) async fn around(&self, row: &str, version: Option<u64>) -> PlanResult<Vec<(i32, Member)>> {
+        let mut own = self.named(&HashSet::from([row.to_owned()])).await?;
+        own.retain(|member| version.is_none_or(|version| member.version == version));
         let mut seen: HashSet<Member> = own.iter().cloned().collect();
         let mut found: Vec<(i32, Member)> = own.iter().map(|member| (0, member.clone())).collect();
         for step in [-1, 1] {
@@ -73,8 +67,8 @@ impl<'a> Family<'a> {
             while !front.is_empty() {
                 depth += step;
                 let next = match step {
-                    1 => self.continuing(&front.iter().map(Member::name).collect()).await?,
-                    _ => self.named(&front.into_iter().filter_map(|member| member.parent).collect()).await?,
+                    1 => self.after(&front).await?,
+                    _ => self.before(&front).await?,
                 };
                 front = next.into_iter().filter(|member| seen.insert(member.clone())).collect();
                 found.extend(front.iter().map(|member| (depth, member.clone())));
@@ -83,9 +77,45 @@ impl<'a> Family<'a> {
         let place: BTreeMap<&str, usize> =
             self.tables.iter().enumerate().map(|(place, (name, _))| (&**name, place)).collect();
         found.sort_by_cached_key(|(depth, member)| {
-            let sample = member.sample.parse::<SampleId>().ok();
-            (*depth, place.get(&*member.table).copied(), member.version, sample, member.attempt)
+            let place = place.get(&*member.table).copied();
+            (*depth, place, member.version, member.sample.clone(), member.attempt)
         });
+        Ok(found)
+    }
+
+    /// The rows that these continue.
+    async fn before(&self, front: &[Member]) -> PlanResult<Vec<Member>> {
+        let rows = self.named(&front.iter().filter_map(|member| member.parent.clone()).collect()).await?;
+        let named = by_name(&rows);
+        let of_name = |name: &String| named.get(name).map_or(&[][..], Vec::as_slice);
+        let parents = front.iter().flat_map(|member| {
+            member.parent.iter().flat_map(|parent| meant(member, of_name(parent))).cloned()
+        });
+        let mut found: Vec<Member> = parents.collect();
+        let trajectories = self.trajectories(front.iter().filter(|member| member.parent.is_none())).await?;
+        for member in front {
+            let rows = trajectories.get(&key(member)).map_or(&[][..], Vec::as_slice);
+            found.extend(Trajectory::new(rows, &self.numbered).before(member).into_iter().cloned());
+        }
+        Ok(found)
+    }
+
+    /// The rows that continue these.
+    async fn after(&self, front: &[Member]) -> PlanResult<Vec<Member>> {
+        let children = self.continuing(&front.iter().map(Member::name).collect()).await?;
+        let rows = self.named(&children.iter().filter_map(|child| child.parent.clone()).collect()).await?;
+        let named = by_name(&rows);
+        let of_name = |name: &String| named.get(name).map_or(&[][..], Vec::as_slice);
+        let of_front = |child: &Member| {
+            let parents = child.parent.iter().flat_map(|parent| meant(child, of_name(parent)));
+            parents.into_iter().any(|parent| front.contains(parent))
+        };
+        let mut found: Vec<Member> = children.iter().filter(|child| of_front(child)).cloned().collect();
+        let trajectories = self.trajectories(front.iter().filter(|member| member.next.is_some())).await?;
+        for member in front {
+            let rows = trajectories.get(&key(member)).map_or(&[][..], Vec::as_slice);
+            found.extend(Trajectory::new(rows, &self.numbered).after(member).into_iter().cloned());
+        }
         Ok(found)
     }
 
@@ -95,7 +125,7 @@ impl<'a> Family<'a> {
         for (table, provider) in &self.tables {
             let of_table = |name: &String| name.strip_prefix(&**table)?.strip_prefix('/').map(str::to_owned);
             let samples: HashSet<String> = names.iter().filter_map(of_table).collect();
-            found.extend(self.look(table, provider, "sample_id", &samples).await?);
+            found.extend(self.look(table, provider, one_of("sample_id", &samples)).await?);
         }
         Ok(found)
     }
@@ -104,27 +134,41 @@ impl<'a> Family<'a> {
     async fn continuing(&self, names: &HashSet<String>) -> PlanResult<Vec<Member>> {
         let mut found = Vec::new();
         for (table, provider) in &self.tables {
-            found.extend(self.look(table, provider, "parent", names).await?);
+            found.extend(self.look(table, provider, one_of("parent", names)).await?);
         }
         Ok(found)
     }
 
-    /// The rows of a table whose `column` has one of the values.
+    /// All rows of these rows' trajectories; nothing where no row says which agent goes on.
+    async fn trajectories(&self, of: impl Iterator<Item = &Member>) -> PlanResult<HashMap<Key, Vec<Member>>> {
+        let mut found: HashMap<Key, Vec<Member>> = HashMap::new();
+        if !self.names_next_agents {
+            return Ok(found);
+        }
+        let keys: HashSet<Key> = of.map(key).collect();
+        let inputs: HashSet<String> = keys.iter().map(|(input, _)| input.clone()).collect();
+        let numbers: HashSet<u32> = keys.iter().map(|(_, trajectory)| *trajectory).collect();
+        for (table, provider) in &self.tables {
+            let both = one_of("input_id", &inputs).zip(one_of("trajectory_id", &numbers));
+            let both = both.map(|(input, trajectory)| input.and(trajectory));
+            for member in self.look(table, provider, both).await? {
+                found.entry(key(&member)).or_default().push(member);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The rows of a table that a condition lets through; without one there is nothing to look for.
     async fn look(
         &self,
         table: &Arc<str>,
         provider: &Arc<dyn TableProvider>,
-        column: &str,
-        values: &HashSet<String>,
+        condition: Option<Expr>,
     ) -> PlanResult<Vec<Member>> {
-        if values.is_empty() {
-            return Ok(Vec::new());
-        }
-        let named = |name: &str| Expr::Column(Column::from_name(name));
-        let values = values.iter().map(|value| lit(value.as_str())).collect();
+        let Some(condition) = condition else { return Ok(Vec::new()) };
         let plan = LogicalPlanBuilder::scan(&**table, provider_as_source(provider.clone()), None)?
-            .filter(Expr::InList(InList::new(Box::new(named(column)), values, false)))?
-            .project(COLUMNS.map(named))?
+            .filter(condition)?
+            .project(columns(&provider.schema()))?
             .build()?;
         let plan = self.session.create_physical_plan(&plan).await?;
         let batches = collect(plan, self.session.task_ctx()).await?;
@@ -132,17 +176,18 @@ impl<'a> Family<'a> {
     }
 }
 
-/// The rows of a batch of [`COLUMNS`].
-fn members(table: &Arc<str>, batch: &RecordBatch) -> Vec<Member> {
-    let (samples, parents) = (batch.column(0).as_string_view(), batch.column(3).as_string_view());
-    let versions = batch.column(1).as_primitive::<UInt64Type>().values();
-    let attempts = batch.column(2).as_primitive::<UInt32Type>().values();
-    let member = |row| Member {
-        table: table.clone(),
-        sample: samples.value(row).to_owned(),
-        version: versions[row],
-        attempt: attempts[row],
-        parent: parents.is_valid(row).then(|| parents.value(row).to_owned()),
-    };
-    (0..batch.num_rows()).map(member).collect()
+fn by_name(rows: &[Member]) -> HashMap<String, Vec<&Member>> {
+    let mut named: HashMap<String, Vec<&Member>> = HashMap::new();
+    rows.iter().for_each(|row| named.entry(row.name()).or_default().push(row));
+    named
+}
+
+/// Whether a column has one of the values; `None` for none.
+fn one_of<'v, T: 'v + Clone + datafusion::logical_expr::Literal>(
+    column: &str,
+    values: impl IntoIterator<Item = &'v T>,
+) -> Option<Expr> {
+    let values: Vec<Expr> = values.into_iter().cloned().map(lit).collect();
+    let column = Expr::Column(Column::from_name(column));
+    (!values.is_empty()).then(|| Expr::InList(InList::new(Box::new(column), values, false)))
 }

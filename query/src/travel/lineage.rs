@@ -1,8 +1,9 @@
 //! `lineage('solver/q1_0_0')`: a row, the rows that it continues, and those that continue it, over all tables, whether
 //! their rows are in the store or in its archive.
 //!
-//! A row names the one that it continues as `TABLE/SAMPLE_ID` (`parent`). `depth` is 0 for the row itself, negative for what
-//! came before it, positive for what came of it. A sample that is there in several versions or attempts is as many rows.
+//! A row names the one that it continues as `TABLE/SAMPLE_ID` (`parent`), or the row before it in its trajectory names its agent
+//! (`next_agent_id`). `depth` is 0 for the row itself, negative for what came before it, positive for what came of it. A sample
+//! that is there in several versions or attempts is as many rows, each with its own family; `version => 3` asks for one version.
 
 use std::sync::Arc;
 
@@ -16,8 +17,9 @@ use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::family::{Family, Member};
-use super::text;
+use super::family::Family;
+use super::member::Member;
+use super::{number, text};
 use crate::catalog::Catalogs;
 
 /// The function `lineage`.
@@ -26,13 +28,26 @@ pub(super) struct LineageOf(pub(super) Catalogs);
 
 impl TableFunctionImpl for LineageOf {
     fn call_with_args(&self, arguments: TableFunctionArgs<'_, '_>) -> PlanResult<Arc<dyn TableProvider>> {
-        let [row] = arguments.exprs() else {
-            return plan_err!("lineage takes one row: lineage('solver/q1_0_0')");
+        let (row, version) = match arguments.exprs() {
+            [row] => (row, None),
+            [row, kind, version] => (row, Some(of_version(kind, version)?)),
+            _ => return plan_err!("lineage takes one row, and maybe its version: {EXAMPLE}"),
         };
         let Some(row) = text(row).filter(|row| row.contains('/')) else {
             return plan_err!("lineage takes a row as TABLE/SAMPLE_ID: lineage('solver/q1_0_0')");
         };
-        Ok(Arc::new(Lineage { catalogs: self.0.clone(), row: row.to_owned(), schema: schema() }))
+        let (catalogs, row) = (self.0.clone(), row.to_owned());
+        Ok(Arc::new(Lineage { catalogs, row, version, schema: schema() }))
+    }
+}
+
+const EXAMPLE: &str = "lineage('solver/q1_0_0', version => 3)";
+
+fn of_version(kind: &Expr, version: &Expr) -> PlanResult<u64> {
+    match (text(kind).map(str::to_lowercase).as_deref(), number(version)) {
+        (Some("version"), Some(version)) => Ok(version),
+        (Some("version"), None) => plan_err!("a version is a whole number: {EXAMPLE}"),
+        _ => plan_err!("lineage takes version => n beside the row: {EXAMPLE}"),
     }
 }
 
@@ -41,6 +56,7 @@ impl TableFunctionImpl for LineageOf {
 struct Lineage {
     catalogs: Catalogs,
     row: String,
+    version: Option<u64>,
     schema: SchemaRef,
 }
 
@@ -72,7 +88,7 @@ impl TableProvider for Lineage {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        let found = Family::new(session, &self.catalogs)?.around(&self.row).await?;
+        let found = Family::new(session, &self.catalogs)?.around(&self.row, self.version).await?;
         let batch = batch(&found, &self.schema)?;
         let table = MemTable::try_new(self.schema.clone(), vec![vec![batch]])?;
         table.scan(session, projection, filters, limit).await
@@ -83,10 +99,10 @@ fn batch(found: &[(i32, Member)], schema: &SchemaRef) -> PlanResult<RecordBatch>
     let (mut depths, mut versions) = (Int32Builder::new(), UInt64Builder::new());
     let (mut tables, mut samples) = (StringBuilder::new(), StringBuilder::new());
     let (mut attempts, mut parents) = (UInt32Builder::new(), StringBuilder::new());
-    for (depth, Member { table, sample, version, attempt, parent }) in found {
+    for (depth, Member { table, sample, version, attempt, parent, .. }) in found {
         depths.append_value(*depth);
         tables.append_value(table);
-        samples.append_value(sample);
+        samples.append_value(sample.to_string());
         versions.append_value(*version);
         attempts.append_value(*attempt);
         parents.append_option(parent.as_ref());

@@ -1,7 +1,8 @@
 //! The past and the ancestry of samples, as functions that stand where tables stand.
 //!
 //! - `as_of('solver', step => 12)`, `as_of('solver', version => 3)`: a table as it was then.
-//! - `lineage('solver/q1_0_0')`: the row, those that it continues and those that continue it, over all tables.
+//! - `lineage('solver/q1_0_0')`: the row, those that it continues and those that continue it, over all tables; of one version
+//!   with `version => 3`.
 //!
 //! They are made for each query, over the query's moment. Arguments with names become pairs of a name and a value before
 //! the engine plans the statement, for it knows none.
@@ -9,6 +10,8 @@
 mod as_of;
 mod family;
 mod lineage;
+mod links;
+mod member;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -46,7 +49,7 @@ impl VisitorMut for Pairs {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Table { name, args: Some(arguments), .. } = factor
-            && name.to_string().eq_ignore_ascii_case("as_of")
+            && ["as_of", "lineage"].iter().any(|ours| name.to_string().eq_ignore_ascii_case(ours))
         {
             arguments.args = std::mem::take(&mut arguments.args).into_iter().flat_map(pair).collect();
         }

@@ -23,6 +23,37 @@ fn every_example_runs_and_renders() {
     }
 }
 
+/// What stands first in the rows of the table of functions, up to the first bracket, and the texts that it takes.
+fn functions() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let section = DOCUMENT.split("## Functions of the field").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let texts = row.split('`').filter(|code| code.starts_with('\''));
+        (row.split('(').next().unwrap(), texts.collect())
+    })
+}
+
+#[test]
+fn every_function_and_each_of_its_estimators_has_an_example() {
+    let run = Run::empty();
+    let known = run.session.functions();
+    let is_shown = |words: &str| examples().any(|sql| sql.contains(words));
+    assert!(functions().count() >= 8);
+    for (name, texts) in functions() {
+        assert!(known.iter().any(|function| function == name), "there is no {name}");
+        assert!(is_shown(&format!("{name}(")), "docs/sql.md has no example of {name}");
+        for text in texts {
+            let used = examples().any(|sql| sql.contains(&format!("{name}(")) && sql.contains(text));
+            assert!(used, "docs/sql.md has no example of {name} with {text}");
+        }
+    }
+    for words in
+        ["as_of('solver', step =>", "as_of('solver', version =>", "lineage(", "version => 0) ORDER BY depth"]
+    {
+        assert!(is_shown(words), "docs/sql.md has no example with {words}");
+    }
+}
+
 #[test]
 fn every_column_is_described() {
     let run = Run::with_tables();

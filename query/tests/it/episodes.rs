@@ -225,6 +225,46 @@ fn targets_members_lists_and_the_global_step_are_asked_by_sql() {
     assert_eq!(run.rows(running), [of_q4]);
 }
 
+// AJ-B16: the remaining fields of a pool. The method is how its trainers group and what they wait for; the engine is up while its
+// store answers and policies move; it was booted when its first step began; dummies are rows that are not for training.
+#[test]
+fn method_engine_boot_and_what_is_no_dummy_are_asked_by_sql() {
+    let (run, step, claim) = Run::busy();
+    let method = "SELECT consumer, kind, group_members FROM system.consumers ORDER BY consumer";
+    let of = |name: &str| json!({"consumer": name, "kind": "trainer", "group_members": 2});
+    assert_eq!(run.rows(method), ["train-checker", "train-solver"].map(of));
+
+    let engine = "SELECT s.state, count(c.claim) AS claims, coalesce(sum(c.rows), 0) AS rows FROM system.steps s \
+                  LEFT JOIN system.claims c ON c.step = s.step AND c.state IN ('leased', 'accumulated') \
+                  WHERE s.step = (SELECT max(step) FROM system.steps) GROUP BY 1";
+    assert_eq!(run.rows(engine), [json!({"state": "open", "claims": 1, "rows": 2})], "training");
+    claim.accumulated().unwrap();
+    drop(step);
+    assert_eq!(run.rows(engine), [json!({"state": "abandoned", "claims": 0, "rows": 0})], "between steps");
+
+    let boot = run.store.steps().iter().map(|step| step.begun_at).min().unwrap();
+    let sql = "SELECT CAST(min(begun_at) AS BIGINT) AS boot FROM system.steps";
+    assert_eq!(run.column(sql), [json!(boot.0)]);
+    let versions = "SELECT policy, version, updated_at >= (SELECT min(begun_at) FROM system.steps) AS since \
+                    FROM system.policies WHERE policy = 'solver'";
+    assert_eq!(run.rows(versions), [json!({"policy": "solver", "version": 1, "since": true})]);
+
+    let counts = || {
+        let sql = "SELECT count(*) FILTER (WHERE purpose = 'train') AS real, count(*) FILTER (WHERE purpose <> 'train') AS dummy, \
+                   count(DISTINCT input_id) FILTER (WHERE purpose = 'train') AS tasks FROM system.episodes WHERE state <> 'running'";
+        let row = run.rows(sql)[0].clone();
+        ["real", "dummy", "tasks"].map(|name| row[name].as_u64().unwrap())
+    };
+    // q1 and q2 of two trajectories at version 0, q3 at version 1, and q5, which was left out.
+    assert_eq!(counts(), [7, 0, 4]);
+    let solver = run.store.table("solver").unwrap();
+    for purpose in [Purpose::Eval, Purpose::WarmUp] {
+        let new = NewRow::new(1, &format!("dummy-{}_0_0", purpose.as_str())).unwrap().purpose(purpose);
+        solver.insert_row(new, [("reward", 0.0.into())]).unwrap();
+    }
+    assert_eq!(counts(), [7, 2, 4]);
+}
+
 #[test]
 fn an_instance_is_who_takes_rows_of_tasks() {
     let (run, _step, _claim) = Run::busy();

@@ -1,9 +1,9 @@
 //! Functions of the field, against numbers worked out by hand or by their definition.
 
-use forebay_query::Kind;
+use forebay_query::{Kind, Options, Session};
 use serde_json::{Value as Json, json};
 
-use crate::fixture::Run;
+use crate::fixture::{Run, lines};
 
 fn value(run: &Run, expression: &str) -> Json {
     run.column(&format!("SELECT {expression}"))[0].clone()
@@ -115,4 +115,52 @@ fn tokens_are_read_with_the_sessions_tokenizer_alone() {
     let error = run.error("SELECT detokenise([1], '/etc/passwd')", Kind::Input);
     assert!(error.contains("no tokenizer is named") && error.contains("\"words\""), "{error}");
     assert!(run.error("SELECT detokenise([-1])", Kind::Input).contains("negative"));
+}
+
+#[test]
+fn the_functions_of_a_session_are_listed() {
+    let run = Run::empty();
+    let functions = run.session.functions();
+    assert!(functions.is_sorted());
+    for name in [
+        "advantage",
+        "as_of",
+        "avg",
+        "detokenise",
+        "kl",
+        "lineage",
+        "mean_at_k",
+        "pass_at_k",
+        "row_number",
+        "spread",
+        "substr",
+        "token_length",
+        "zero_spread",
+    ] {
+        assert!(functions.iter().any(|function| function == name), "{name}");
+    }
+}
+
+// The mean over the samples, whatever k is; of fewer than k nothing is known.
+#[test]
+fn mean_at_k_is_the_mean_score_of_groups_with_k_samples() {
+    let run = Run::empty();
+    let scores = "SELECT g, CAST(s AS DOUBLE) AS s FROM (VALUES (1, 1.0), (1, 0.0), (1, 0.25), (1, 0.25), (2, 0.5), (2, 1.0), \
+                  (3, 0.75), (4, NULL), (4, 0.5), (4, 0.25)) AS t(g, s)";
+    for (k, expected) in [
+        (1, [Some(0.375), Some(0.75), Some(0.75), Some(0.375)]),
+        (2, [Some(0.375), Some(0.75), None, Some(0.375)]),
+        (3, [Some(0.375), None, None, None]),
+        (4, [Some(0.375), None, None, None]),
+        (5, [None, None, None, None]),
+    ] {
+        let found = run.column(&format!("SELECT mean_at_k(s, {k}) FROM ({scores}) GROUP BY g ORDER BY g"));
+        assert_eq!(found, expected.map(|mean| json!(mean)), "k = {k}");
+    }
+    // Parts that are merged, as groups of a large table are.
+    let many = "SELECT value % 7 AS g, CAST(value % 5 AS DOUBLE) AS s FROM generate_series(1, 35000)";
+    let differing =
+        format!("SELECT count(*) FROM (SELECT mean_at_k(s, 8) AS m FROM ({many}) GROUP BY g) WHERE m <> 2.0");
+    let several = Session::with_options(&run.store, &Options::default().partitions(4)).unwrap();
+    assert_eq!(lines(&several, &differing)[1..], ["0"]);
 }

@@ -40,6 +40,34 @@ fn a_sort_beyond_the_memory_limit_spills_and_is_right() {
     assert!(matches!(error.cause(), Cause::Memory { .. }), "{error}");
 }
 
+/// Half a million groups, each with a text.
+const GROUPS: &str = "SELECT value * 7919 % 500009 AS g, count(*) AS n, max(repeat('x', 20)) AS text \
+                      FROM generate_series(1, 500000) GROUP BY 1";
+
+#[test]
+fn groups_beyond_the_memory_limit_spill_and_are_right() {
+    let run = Run::empty();
+    let spill = run.directory.path().join("spill");
+    let small = Options::default().memory_bytes_max(12 << 20).spill_dir(&spill);
+    let totals = format!(
+        "SELECT count(*) AS groups, sum(n) AS rows, min(g) AS low, max(g) AS high, \
+                          min(length(text)) AS text FROM ({GROUPS})"
+    );
+    let shown = |session: &Session| crate::fixture::lines(session, &totals);
+    assert_eq!(shown(&session(&run, small.clone())), shown(&run.session));
+    let plan = shown_plan(&session(&run, small.clone()));
+    assert!(plan.contains("AggregateExec") && !plan.contains("spill_count=0, "), "it spilled: {plan}");
+    let error = session(&run, small.spill_bytes_max(0)).sql_blocking(GROUPS).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Memory { .. }), "{error}");
+}
+
+/// What it took to group.
+fn shown_plan(session: &Session) -> String {
+    let lines = crate::fixture::lines(session, &format!("EXPLAIN ANALYZE {GROUPS}"));
+    let groups = lines.iter().filter(|line| line.contains("AggregateExec"));
+    groups.cloned().collect()
+}
+
 #[test]
 fn a_sort_beyond_the_spill_limit_ends_and_the_session_goes_on() {
     let run = Run::empty();

@@ -1,9 +1,12 @@
 //! What the engine says of itself.
 
-use forebay_store::{MicroBatch, StepPlan, Wait};
+use forebay_query::Session;
+use forebay_store::{
+    Dtype, HostFolder, MicroBatch, ObjectOptions, Options, Policy, StepPlan, Store, TensorBytes, Wait, Which,
+};
 use serde_json::{Value as Json, json};
 
-use crate::fixture::{Run, finished_group};
+use crate::fixture::{Run, finished_group, lines};
 
 // FX-11
 #[test]
@@ -133,6 +136,107 @@ fn the_objects_of_a_policy_are_listed() {
     );
 }
 
+/// All columns of `system.objects` but the time, by key and version.
+fn objects(session: &Session) -> Vec<String> {
+    let sql = "SELECT key, version, tier, bytes, leases, once, crc32c, policy, created_at > now() - INTERVAL '1 hour' \
+               AS recent FROM system.objects ORDER BY key, version, policy";
+    lines(session, sql)[1..].to_vec()
+}
+
+#[test]
+fn objects_that_are_set_are_listed_with_their_leases_and_those_of_policies_with_their_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = ObjectOptions::default().host_folder(HostFolder::At(directory.path().join("host")));
+    let options = Options::default().objects(host);
+    let store = Store::open(directory.path().join("store"), options.clone()).unwrap();
+    let session = Session::new(&store).unwrap();
+    let named = store.put_object("state", 3, b"moments").unwrap();
+    let policy = Policy::volatile().version(3).objects(std::slice::from_ref(&named));
+    store.declare_policy("checker", policy).unwrap();
+    let crc32c = format!("{:08x}", named.crc32c);
+    let of_policy = format!("state,3,disk,7,,false,{crc32c},checker,");
+    assert_eq!(objects(&session), [of_policy.clone()]);
+    assert!(store.object_stats().is_none(), "to look makes no memory for objects");
+
+    let bytes = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[3], bytes: &[1, 2, 3] };
+    let set = store.objects().unwrap();
+    assert_eq!(set.set("solver", &[bytes]).unwrap(), 1);
+    let size = set.list()[0].manifest.bytes();
+    let of_host = format!("solver,1,host,{size},0,false,,,true");
+    assert_eq!(objects(&session), [of_host, of_policy.clone()]);
+    let held = set.get("solver", Which::Latest).unwrap();
+    let spilled = set.reference("solver", 1).unwrap();
+    store
+        .declare_policy("solver", Policy::volatile().version(1).objects(std::slice::from_ref(&spilled)))
+        .unwrap();
+    let crc32c = format!("{:08x}", spilled.crc32c);
+    let of_both = |leases: &str| format!("solver,1,host+disk,{size},{leases},false,{crc32c},solver,true");
+    assert_eq!(objects(&session), [of_both("1"), of_policy.clone()]);
+    // Beside the process that sets them.
+    let beside = Store::open(directory.path().join("store"), options.read_only(true)).unwrap();
+    assert_eq!(objects(&Session::new(&beside).unwrap()), [of_both(""), of_policy]);
+    drop(held);
+}
+
+#[test]
+fn extents_pins_and_counters_are_those_of_the_store() {
+    let (run, _step, _claim) = Run::busy();
+    let extents: Vec<Json> = run
+        .store
+        .extents()
+        .iter()
+        .map(|extent| {
+            json!({"extent": extent.number, "generation": extent.generation, "bytes": extent.bytes,
+            "live_bytes": extent.live_bytes, "live_values": extent.live_values, "sealed": extent.sealed})
+        })
+        .collect();
+    assert_eq!(run.rows("SELECT * FROM system.extents"), extents);
+    let texts = run.column("SELECT sum(live_values) FROM system.extents");
+    assert!(texts[0].as_u64().unwrap() >= 10, "a prompt of every row lies in an extent: {texts:?}");
+
+    let held = run.store.snapshot_for("a slow reader");
+    let pin = "SELECT owner, since <= now() AS since, commit, bytes, memory_bytes, overdue FROM system.pins WHERE owner = 'a slow reader'";
+    let commit = held.commit();
+    let expected = json!({"owner": "a slow reader", "since": true, "commit": commit, "bytes": 0, "memory_bytes": 0, "overdue": false});
+    assert_eq!(run.rows(pin), [expected]);
+    run.store.table("solver").unwrap().insert(1, "q9_0_0", [("reward", 1.0.into())]).unwrap();
+    let memory = run.column("SELECT memory_bytes FROM system.pins WHERE owner = 'a slow reader'");
+    assert!(memory[0].as_u64().unwrap() > 0, "pages that have changed since");
+    drop(held);
+    assert_eq!(run.rows(pin), [] as [Json; 0]);
+
+    let stats = run.store.stats();
+    for (name, value) in [
+        ("commits", stats.commits),
+        ("log_bytes", stats.log_bytes),
+        ("value_bytes_written", stats.value_bytes_written),
+        ("extents", stats.extents),
+        ("extent_bytes", stats.extent_bytes),
+    ] {
+        let found = run.column(&format!("SELECT value FROM system.stats WHERE name = '{name}'"));
+        assert_eq!(found, [json!(value)], "{name}");
+        assert!(value > 0, "{name}");
+    }
+}
+
+/// Columns are told without rows, so both have to be the same.
+#[tokio::test]
+async fn the_columns_that_are_listed_are_those_of_the_rows() {
+    let (run, _step, _claim) = Run::busy();
+    let listed = run.session.tables().await.unwrap();
+    let system: Vec<_> = listed.iter().filter(|table| table.schema == "system").collect();
+    assert_eq!(system.len(), 13);
+    for table in system {
+        let answer = run.session.sql(&format!("SELECT * FROM system.{}", table.name)).await.unwrap();
+        assert_eq!(answer.schema.fields(), table.columns.fields(), "{}", table.name);
+        assert!(
+            answer.row_count() > 0 || ["instances", "objects", "pins"].contains(&&*table.name),
+            "{}",
+            table.name
+        );
+    }
+}
+
 #[test]
 fn the_catalog_can_be_explored() {
     let run = Run::with_tables();
@@ -168,7 +272,18 @@ fn the_catalog_can_be_explored() {
 #[test]
 fn an_empty_store_has_empty_tables() {
     let run = Run::empty();
-    for table in ["tables", "columns", "consumers", "claims", "episodes", "instances", "steps", "policies"] {
+    for table in [
+        "tables",
+        "columns",
+        "consumers",
+        "claims",
+        "episodes",
+        "instances",
+        "steps",
+        "policies",
+        "objects",
+        "extents",
+    ] {
         assert_eq!(run.rows(&format!("SELECT * FROM system.{table}")), Vec::<Json>::new(), "{table}");
     }
 }

@@ -1,8 +1,8 @@
 //! The past of a table, and where its rows come from.
 
 use forebay_query::Kind;
-use forebay_store::NewRow;
-use serde_json::json;
+use forebay_store::{DataColumn, DataType, NewRow, Rewind, Schema, Value};
+use serde_json::{Value as Json, json};
 
 use crate::fixture::{PROMPT, Run, finished_group};
 
@@ -56,6 +56,33 @@ fn a_table_as_of_a_step() {
     assert_eq!(run.rows(counted), [json!({"n": 2})]);
 }
 
+// PL-B08: what was undone is no past of the run
+#[test]
+fn the_past_after_a_rewind_is_that_of_the_steps_that_still_count() {
+    let run = two_steps();
+    let shown = |moment: &str| {
+        run.rows(&format!(
+            "SELECT sample_id, step FROM as_of('solver', {moment}) WHERE step IS NOT NULL ORDER BY 1"
+        ))
+    };
+    let trained = |step: u64| ["q1_0_0", "q1_0_1"].map(|id| json!({"sample_id": id, "step": step}));
+    assert_eq!(shown("step => 2"), trained(2));
+    run.store.rewind(1, Rewind::TrainAgain).unwrap();
+    assert_eq!(shown("step => 1"), [] as [Json; 0]);
+    let undone = run.error("SELECT * FROM as_of('solver', step => 2)", Kind::Input);
+    assert!(undone.contains("the last one that is is 1"), "{undone}");
+    let not_there = run.error("SELECT * FROM as_of('solver', version => 1)", Kind::Input);
+    assert!(not_there.contains("the current one is 0"), "{not_there}");
+    assert_eq!(shown("version => 0"), [] as [Json; 0], "the current version: now, and nothing is trained on");
+    pass(&run);
+    let again = run.commit_step("solver", &["q1"]);
+    assert!(again > 2, "numbers of undone steps are not given out again");
+    assert_eq!(shown(&format!("step => {again}")), trained(again));
+    assert_eq!(shown("version => 1"), trained(again));
+    assert_eq!(shown("step => 1"), [] as [Json; 0]);
+    assert_eq!(shown("version => 0"), [] as [Json; 0]);
+}
+
 #[test]
 fn a_moment_that_never_was_is_refused() {
     let run = two_steps();
@@ -103,4 +130,128 @@ fn a_rows_family_over_all_tables() {
             SELECT c.sample_id, c.parent FROM checker c JOIN up ON up.parent = 'checker/' || c.sample_id)
         SELECT sample_id FROM up";
     assert_eq!(run.column(recursive), [json!("q1_1_0"), json!("q1_0_0")]);
+}
+
+/// The family of a row as `DEPTH TABLE/SAMPLE@VERSION`.
+fn family(run: &Run, row: &str) -> Vec<String> {
+    let text = |row: &Json, column: &str| row[column].as_str().unwrap().to_owned();
+    let shown = |row: &Json| {
+        let (table, sample) = (text(row, "table_name"), text(row, "sample_id"));
+        format!("{} {table}/{sample}@{}", row["depth"], row["policy_version"])
+    };
+    run.rows(&format!("SELECT * FROM lineage({row})")).iter().map(shown).collect()
+}
+
+/// Tables `solver`, `checker` and `judge`, which number their agents by place.
+fn routed() -> Run {
+    let run = Run::empty();
+    for agent in ["solver", "checker", "judge"] {
+        let schema = Schema::new().data("next_agent_id", DataType::Int32);
+        run.store.create_table(agent, schema).unwrap();
+    }
+    run
+}
+
+/// A row that says which agent goes on, and names no parent.
+fn hand_on(run: &Run, table: &str, version: u64, sample: &str, next: Option<i32>) {
+    let next = next.map_or(Value::Null, Value::from);
+    run.store.table(table).unwrap().insert(version, sample, [("next_agent_id", next)]).unwrap();
+    pass(run);
+}
+
+// FX-16, FX-19: the trajectory goes on in the next agent's table, one turn on
+#[test]
+fn a_trajectory_is_followed_by_its_next_agents_where_no_row_names_a_parent() {
+    let run = routed();
+    for trajectory in 0..2 {
+        hand_on(&run, "solver", 0, &format!("q1_0_{trajectory}"), Some(2));
+        hand_on(&run, "judge", 0, &format!("q1_1_{trajectory}"), Some(1));
+        hand_on(&run, "checker", 0, &format!("q1_2_{trajectory}"), None);
+    }
+    // Of the same turns, and nobody's next.
+    hand_on(&run, "checker", 0, "q1_1_0", Some(0));
+    hand_on(&run, "judge", 0, "q2_1_0", None);
+    let whole = |first: i32| {
+        let rows = ["solver/q1_0_0@0", "judge/q1_1_0@0", "checker/q1_2_0@0"];
+        (first..).zip(rows).map(|(depth, row)| format!("{depth} {row}")).collect::<Vec<_>>()
+    };
+    assert_eq!(family(&run, "'solver/q1_0_0'"), whole(0));
+    assert_eq!(family(&run, "'judge/q1_1_0'"), whole(-1));
+    assert_eq!(family(&run, "'checker/q1_2_0'"), whole(-2));
+    assert_eq!(family(&run, "'checker/q1_1_0'"), ["0 checker/q1_1_0@0"]);
+}
+
+#[test]
+fn a_trajectory_that_goes_on_for_ever_ends_where_its_rows_do() {
+    let run = routed();
+    for turn in 0..6 {
+        let (table, next) = if turn % 2 == 0 { ("solver", 1) } else { ("checker", 0) };
+        hand_on(&run, table, 0, &format!("q1_{turn}_0"), Some(next));
+    }
+    let found = family(&run, "'solver/q1_2_0'");
+    assert_eq!(found.first().unwrap(), "-2 solver/q1_0_0@0");
+    assert_eq!(found.last().unwrap(), "3 checker/q1_5_0@0");
+    assert_eq!(found.len(), 6);
+    // Rows that name each other.
+    for (sample, parent) in [("a_0_0", "solver/b_0_0"), ("b_0_0", "solver/a_0_0"), ("c_0_0", "solver/c_0_0")]
+    {
+        let row = NewRow::new(0, sample).unwrap().parent(parent);
+        run.store.table("solver").unwrap().insert_row(row, []).unwrap();
+    }
+    assert_eq!(family(&run, "'solver/a_0_0'"), ["-1 solver/b_0_0@0", "0 solver/a_0_0@0"]);
+    assert_eq!(family(&run, "'solver/c_0_0'"), ["0 solver/c_0_0@0"]);
+}
+
+#[test]
+fn a_sample_of_several_versions_has_as_many_families() {
+    let run = routed();
+    let child = |table: &str, version: u64, sample: &str, parent: &str| {
+        let row = NewRow::new(version, sample).unwrap().parent(parent);
+        run.store.table(table).unwrap().insert_row(row, []).unwrap();
+        pass(&run);
+    };
+    for version in [0, 1] {
+        hand_on(&run, "solver", version, "q1_0_0", Some(1));
+        hand_on(&run, "checker", version, "q1_1_0", None);
+        child("judge", version, "q1_2_0", "checker/q1_1_0");
+    }
+    child("judge", 5, "q1_3_0", "checker/q1_1_0"); // the judge's policy has versions of its own
+    let of = |version: u64| {
+        let row = |depth: i32, row: &str| format!("{depth} {row}@{version}");
+        vec![row(-1, "solver/q1_0_0"), row(0, "checker/q1_1_0"), row(1, "judge/q1_2_0")]
+    };
+    assert_eq!(family(&run, "'checker/q1_1_0', version => 0"), of(0));
+    let newest = [of(1), vec!["1 judge/q1_3_0@5".to_owned()]].concat();
+    assert_eq!(family(&run, "'checker/q1_1_0', version => 1"), newest);
+    assert_eq!(family(&run, "'checker/q1_1_0', VERSION => 2"), [] as [String; 0]);
+    assert_eq!(family(&run, "'checker/q1_1_0'").len(), 7, "without a version: both");
+    assert_eq!(family(&run, "'judge/q1_3_0'")[..2], ["-2 solver/q1_0_0@1", "-1 checker/q1_1_0@1"]);
+    for (arguments, words) in [
+        ("'solver/q1_0_0', version => 'x'", "a whole number"),
+        ("'solver/q1_0_0', step => 1", "version => n"),
+        ("'solver/q1_0_0', 1", "one row, and maybe its version"),
+    ] {
+        let error = run.error(&format!("SELECT * FROM lineage({arguments})"), Kind::Input);
+        assert!(error.contains(words), "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn agents_that_share_a_table_or_are_named_are_followed_too() {
+    let run = Run::empty();
+    let shared =
+        run.store.create_table("shared", Schema::new().data("next_agent_id", DataType::Int32)).unwrap();
+    let named = run.store.create_table("named", Schema::new()).unwrap();
+    named.add_column(DataColumn::new("next_agent_id", DataType::Utf8)).unwrap();
+    for (turn, agent, next) in [(0, "first", Some(1)), (1, "second", Some(0)), (2, "first", None)] {
+        let row = NewRow::new(0, &format!("q1_{turn}_0")).unwrap().agent(agent);
+        shared.insert_row(row, [("next_agent_id", next.map_or(Value::Null, Value::from))]).unwrap();
+        pass(&run);
+    }
+    let rows = ["0 shared/q1_0_0@0", "1 shared/q1_1_0@0", "2 shared/q1_2_0@0"];
+    assert_eq!(family(&run, "'shared/q1_0_0'"), rows);
+    named.insert(0, "q2_0_0", [("next_agent_id", "judge".into())]).unwrap();
+    pass(&run);
+    named.insert_row(NewRow::new(0, "q2_1_0").unwrap().agent("judge"), []).unwrap();
+    assert_eq!(family(&run, "'named/q2_0_0'"), ["0 named/q2_0_0@0", "1 named/q2_1_0@0"]);
 }

@@ -8,6 +8,8 @@ use arrow_flight::sql::{
     Nullable, Searchable, SqlInfo, SqlSupportedTransaction, XdbcDataType, XdbcDatetimeSubcode,
 };
 
+use super::statements::IDLE_MAX;
+
 /// The answers, made once.
 pub(crate) struct Facts {
     pub(crate) server: SqlInfoData,
@@ -30,7 +32,9 @@ fn server() -> Result<SqlInfoData> {
     facts.append(SqlInfo::FlightSqlServerSubstrait, false);
     facts.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::None as i32);
     facts.append(SqlInfo::FlightSqlServerCancel, true);
-    facts.append(SqlInfo::FlightSqlServerStatementTimeout, 0);
+    // Of the handles of prepared statements, in milliseconds since one was last asked.
+    let idle = i32::try_from(IDLE_MAX.as_millis()).unwrap_or(i32::MAX);
+    facts.append(SqlInfo::FlightSqlServerStatementTimeout, idle);
     facts.append(SqlInfo::FlightSqlServerTransactionTimeout, 0);
     for writes in [SqlInfo::SqlDdlCatalog, SqlInfo::SqlDdlSchema, SqlInfo::SqlDdlTable] {
         facts.append(writes, false);

@@ -1,4 +1,4 @@
-//! The commands that ask what there is: catalogs, schemas, tables, their types.
+//! The commands that ask what there is: catalogs, schemas, tables, their types. Keys are asked for, too, and there are none.
 //!
 //! The schemas of the answers are the standard's to the letter, because drivers compare them: the library's builders make
 //! them.
@@ -11,7 +11,7 @@ use forebay_query::{Session, TableInfo, TableKind};
 use tonic::Status;
 
 use super::facts::Facts;
-use super::{status, wire};
+use super::{keys, status, wire};
 
 /// The answer to a command about metadata; none for other commands.
 pub(crate) async fn answer(
@@ -47,6 +47,10 @@ pub(crate) async fn answer(
             TableKind::ALL.into_iter().for_each(|kind| answer.append(kind.as_str()));
             answer.build()
         }
+        Command::CommandGetPrimaryKeys(_) => Ok(RecordBatch::new_empty(keys::primary())),
+        Command::CommandGetExportedKeys(_)
+        | Command::CommandGetImportedKeys(_)
+        | Command::CommandGetCrossReference(_) => Ok(RecordBatch::new_empty(keys::foreign())),
         Command::CommandGetSqlInfo(command) => command.into_builder(&facts.server).build(),
         Command::CommandGetXdbcTypeInfo(command) => command.into_builder(&facts.types).build(),
         _ => return Ok(None),

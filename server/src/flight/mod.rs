@@ -11,6 +11,7 @@
 
 mod actions;
 mod facts;
+mod keys;
 mod metadata;
 mod put;
 mod service;

@@ -15,7 +15,7 @@ use forebay_query::Prepared;
 /// The most statements that are kept.
 const STATEMENTS_MAX: usize = 1000;
 /// How long one is kept that nobody asks.
-const IDLE_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(3600);
 
 /// The prepared statements of a server.
 #[derive(Debug)]

@@ -41,11 +41,14 @@ fn short(mut message: String) -> String {
 mod tests {
     use std::time::Duration;
 
+    use forebay_query::ArchiveFault;
+
     use super::*;
 
     #[test]
     fn kinds_have_codes_that_drivers_understand() {
         let closed = forebay_store::Cause::Closed { reason: "disk gone".into() };
+        let vanished = Cause::Archive { url: "s3://bucket/runs".into(), fault: ArchiveFault::NotThere };
         let long = "ä".repeat(5000);
         for (cause, code) in [
             (Cause::Empty, Code::InvalidArgument),
@@ -53,6 +56,7 @@ mod tests {
             (Cause::Memory { reason: "much".into() }, Code::ResourceExhausted),
             (Cause::Time { limit: Duration::from_secs(1) }, Code::DeadlineExceeded),
             (Cause::Store { source: closed.into() }, Code::Unavailable),
+            (vanished, Code::Unavailable),
             (Cause::Bug { reason: long }, Code::Internal),
         ] {
             let status = of(&Error::from(cause));

@@ -57,7 +57,7 @@ with connect() as connection, connection.cursor() as cursor:
 
     wrong = adbc_driver_manager.ProgrammingError
     fails(wrong, "did you mean reward?", lambda: cursor.execute("SELECT rewrd FROM solver"))
-    fails(wrong, "Table::exclude", lambda: cursor.execute("DELETE FROM solver"))
+    fails(wrong, "Table::delete", lambda: cursor.execute("DELETE FROM solver"))
     fails(wrong, "Table::insert", lambda: cursor.adbc_ingest("solver", pyarrow.table({"a": [1]}), mode="append"))
 
 with connect() as connection, connection.cursor() as cursor:

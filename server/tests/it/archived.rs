@@ -90,3 +90,22 @@ fn an_archive_that_vanishes_is_a_failure_of_queries_and_not_of_the_server() {
     std::fs::rename(path.with_extension("away"), &path).unwrap();
     assert_eq!(served.sql(STATEMENTS[0].0).json(), json!([{"n": STEPS}]));
 }
+
+#[test]
+fn an_archive_that_vanishes_is_out_of_reach_for_drivers_and_comes_back() {
+    let (store, directory, archive) = archived();
+    let path = directory.path().join("archive");
+    let builder = Server::builder().flight(loopback()).archive(&archive);
+    with_served(Served::over(store, directory, builder), async |_, mut client| {
+        let statement = STATEMENTS[0].0;
+        let count =
+            |batch: arrow_array::RecordBatch| batch.column(0).as_primitive::<Int64Type>().value(0) as u64;
+        assert_eq!(count(ask(&mut client, statement).await.unwrap()), STEPS);
+        std::fs::rename(&path, path.with_extension("away")).unwrap();
+        let status = ask(&mut client, statement).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+        assert!(status.message().contains("there is no archive"), "{status:?}");
+        std::fs::rename(path.with_extension("away"), &path).unwrap();
+        assert_eq!(count(ask(&mut client, statement).await.unwrap()), STEPS);
+    });
+}

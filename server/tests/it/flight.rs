@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
+use arrow_array::types::{Int32Type, Int64Type, UInt32Type};
 use arrow_array::{Array, Float64Array, RecordBatch, StringArray};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
-    Any, CommandGetDbSchemas, CommandGetSqlInfo, CommandGetTables, CommandGetXdbcTypeInfo,
-    CommandPreparedStatementQuery, CommandStatementIngest, CommandStatementQuery, ProstMessageExt, SqlInfo,
-    TicketStatementQuery,
+    ActionCancelQueryRequest, ActionCancelQueryResult, Any, CommandGetCrossReference, CommandGetDbSchemas,
+    CommandGetExportedKeys, CommandGetImportedKeys, CommandGetPrimaryKeys, CommandGetSqlInfo,
+    CommandGetTables, CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandStatementIngest,
+    CommandStatementQuery, ProstMessageExt, SqlInfo, TicketStatementQuery,
 };
 use arrow_flight::{
     Action, CancelFlightInfoRequest, CancelFlightInfoResult, FlightData, FlightDescriptor, FlightInfo, Ticket,
@@ -102,7 +103,7 @@ fn failures_have_codes_and_our_words() {
             ("SELECT rewrd FROM solver", "did you mean reward?"),
             ("SELEC 1", "SELEC"),
             ("", "no statement"),
-            ("DELETE FROM solver", "Table::exclude"),
+            ("DELETE FROM solver", "Table::delete"),
             ("SELECT ?", "1 parameters"),
             ("SELECT policy_version / 0 FROM solver", "zero"),
         ] {
@@ -208,10 +209,82 @@ fn drivers_see_catalogs_schemas_tables_and_columns() {
         assert_eq!(texts(&tables(&mut client, one).await, 2), ["claims"]);
         let info = client.get_xdbc_type_info(CommandGetXdbcTypeInfo::default()).await.unwrap();
         assert!(texts(&rows(&mut client, info).await.unwrap(), 0).contains(&"VARCHAR".to_owned()));
-        let info =
-            client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerTransaction]);
-        let info = info.await.unwrap();
-        assert_eq!(rows(&mut client, info).await.unwrap().num_rows(), 2);
+    });
+}
+
+#[test]
+fn drivers_are_told_what_the_server_is_and_can() {
+    fn text(value: &dyn Array) -> String {
+        value.as_string::<i32>().value(0).to_owned()
+    }
+    fn yes(value: &dyn Array) -> String {
+        value.as_boolean().value(0).to_string()
+    }
+    fn number(value: &dyn Array) -> String {
+        value.as_primitive::<Int32Type>().value(0).to_string()
+    }
+    type Shown = fn(&dyn Array) -> String;
+    let expected: [(SqlInfo, Shown, &str); 11] = [
+        (SqlInfo::FlightSqlServerName, text, "Forebay"),
+        (SqlInfo::FlightSqlServerVersion, text, env!("CARGO_PKG_VERSION")),
+        (SqlInfo::SqlIdentifierQuoteChar, text, "\""),
+        (SqlInfo::FlightSqlServerReadOnly, yes, "true"),
+        (SqlInfo::FlightSqlServerSql, yes, "true"),
+        (SqlInfo::FlightSqlServerSubstrait, yes, "false"),
+        (SqlInfo::FlightSqlServerCancel, yes, "true"),
+        (SqlInfo::SqlDdlTable, yes, "false"),
+        (SqlInfo::FlightSqlServerTransaction, number, "0"),
+        (SqlInfo::FlightSqlServerStatementTimeout, number, "3600000"),
+        (SqlInfo::FlightSqlServerTransactionTimeout, number, "0"),
+    ];
+    with(Server::builder(), async |_, mut client| {
+        for (info, shown, value) in expected {
+            let asked = client.get_sql_info(vec![info]).await.unwrap();
+            let found = rows(&mut client, asked).await.unwrap();
+            assert_eq!(found.column(0).as_primitive::<UInt32Type>().values(), &[info as u32]);
+            assert_eq!(shown(&*found.column(1).as_union().value(0)), value, "{info:?}");
+        }
+        let all = client.get_sql_info(Vec::<SqlInfo>::new()).await.unwrap();
+        assert_eq!(rows(&mut client, all).await.unwrap().num_rows(), 14);
+    });
+}
+
+#[test]
+fn there_are_no_keys_and_drivers_are_told_so_in_the_right_columns() {
+    with(Server::builder(), async |_, mut client| {
+        let (primary, foreign) =
+            (CommandGetPrimaryKeys { table: "solver".to_owned(), ..Default::default() }, "solver".to_owned());
+        let infos = [
+            client.get_primary_keys(primary).await.unwrap(),
+            client
+                .get_exported_keys(CommandGetExportedKeys { table: foreign.clone(), ..Default::default() })
+                .await
+                .unwrap(),
+            client
+                .get_imported_keys(CommandGetImportedKeys { table: foreign.clone(), ..Default::default() })
+                .await
+                .unwrap(),
+            client
+                .get_cross_reference(CommandGetCrossReference {
+                    pk_table: foreign.clone(),
+                    fk_table: foreign,
+                    ..Default::default()
+                })
+                .await
+                .unwrap(),
+        ];
+        let of_foreign = "pk_catalog_name? pk_db_schema_name? pk_table_name pk_column_name fk_catalog_name? \
+                          fk_db_schema_name? fk_table_name fk_column_name key_sequence fk_key_name? pk_key_name? \
+                          update_rule delete_rule";
+        let of_primary = "catalog_name? db_schema_name? table_name column_name key_name? key_sequence";
+        for (info, columns) in infos.into_iter().zip([of_primary, of_foreign, of_foreign, of_foreign]) {
+            let found = rows(&mut client, info).await.unwrap();
+            let shown = |field: &Arc<Field>| {
+                format!("{}{}", field.name(), if field.is_nullable() { "?" } else { "" })
+            };
+            assert_eq!(found.schema().fields().iter().map(shown).collect::<Vec<_>>().join(" "), columns);
+            assert_eq!(found.num_rows(), 0);
+        }
     });
 }
 
@@ -277,6 +350,35 @@ fn queries_that_give_nothing_are_cancelled_too_and_hold_nobody_up() {
         }
         while !served.get("/metrics").body.contains(&running(0)) {}
         assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1, "the threads are free");
+    });
+}
+
+/// As drivers of before Flight SQL 15 ask.
+#[test]
+fn a_running_query_is_cancelled_by_the_older_action_too() {
+    with(Server::builder(), async |_, mut client| {
+        let endless = "SELECT value FROM generate_series(1, 1000000000000)";
+        let info = client.execute(endless.to_owned(), None).await.unwrap();
+        let mut stream = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+        assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
+        let request = ActionCancelQueryRequest { info: info.encode_to_vec().into() };
+        let action =
+            Action { r#type: "CancelQuery".to_owned(), body: request.as_any().encode_to_vec().into() };
+        // Unread rows would fill the connection, and leave the answer no room: they are read meanwhile.
+        let mut other = client.inner().clone();
+        let cancelled = async {
+            let mut answer = other.do_action(action).await.unwrap().into_inner();
+            let answer = answer.message().await.unwrap().unwrap();
+            Any::decode(&*answer.body).unwrap().unpack::<ActionCancelQueryResult>().unwrap().unwrap().result
+        };
+        let read_on = async {
+            loop {
+                if let Err(error) = stream.next().await.unwrap() {
+                    break Status::from(error).code();
+                }
+            }
+        };
+        assert_eq!(futures_util::future::join(cancelled, read_on).await, (1, Code::Cancelled));
     });
 }
 
@@ -429,6 +531,29 @@ fn queries_are_counted_by_way_and_by_kind_of_failure() {
             assert!(page.lines().any(|there| there == line), "{line}:\n{page}");
         }
     });
+}
+
+#[test]
+fn tokens_are_read_with_the_tokenizers_of_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokenizer.json");
+    let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "unk_token": "no", "vocab": {"no": 0, "yes": 1}}}"#;
+    std::fs::write(&file, words).unwrap();
+    let sql = "SELECT detokenise([1, 0]) AS text";
+    with(Server::builder().tokenizer("words", &file), async |served, mut client| {
+        assert_eq!(texts(&ask(&mut client, sql).await.unwrap(), 0), ["yes no"]);
+        assert_eq!(served.sql(sql).json(), serde_json::json!([{"text": "yes no"}]));
+    });
+    with(Server::builder(), async |_, mut client| {
+        let status = ask(&mut client, sql).await.unwrap_err();
+        assert!(status.message().contains("server's `Builder`"), "{status:?}");
+    });
+    let store = forebay_store::Store::open(directory.path().join("store"), Default::default()).unwrap();
+    let missing = Server::builder().tokenizer("words", directory.path().join("nowhere.json"));
+    let refused = missing.bind(store, loopback()).unwrap_err();
+    assert!(refused.to_string().contains("nowhere.json"), "{refused}");
 }
 
 #[test]

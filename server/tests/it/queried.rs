@@ -38,7 +38,7 @@ fn a_failed_query_says_what_to_do_next() {
     assert!(served.sql("SELECT rewrd FROM solver").failure(400, "input").contains("did you mean reward?"));
     assert!(served.sql("SELEC 1").failure(400, "input").contains("SELEC"));
     assert!(served.sql("").failure(400, "input").contains("no statement"));
-    assert!(served.sql("DELETE FROM solver").failure(403, "read_only").contains("Table::exclude"));
+    assert!(served.sql("DELETE FROM solver").failure(403, "read_only").contains("Table::delete"));
     let to = served.server.address().unwrap();
     assert!(send(to, "POST", "/sql", &[], b"SELECT '\xff'").failure(400, "input").contains("UTF-8"));
     assert!(send(to, "GET", "/sql", &[], b"").failure(405, "input").contains("POST"));

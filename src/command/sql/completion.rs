@@ -10,7 +10,7 @@ use rustyline::{Context, Helper};
 use super::command::COMMANDS;
 use super::statements;
 
-const KEYWORDS: [&str; 46] = [
+const KEYWORDS: [&str; 50] = [
     "ALL",
     "AND",
     "ANY",
@@ -50,35 +50,24 @@ const KEYWORDS: [&str; 46] = [
     "ORDER BY",
     "OVER",
     "PARTITION BY",
+    "QUALIFY",
+    "RECURSIVE",
     "SELECT",
     "SHOW TABLES",
     "THEN",
     "TRUE",
     "UNION",
+    "USING",
     "WHERE",
     "WITH",
-];
-const FUNCTIONS: [&str; 14] = [
-    "advantage",
-    "approx_percentile_cont",
-    "array_length",
-    "as_of",
-    "avg",
-    "count",
-    "detokenise",
-    "kl",
-    "lineage",
-    "max",
-    "mean_at_k",
-    "min",
-    "pass_at_k",
-    "sum",
+    "WITHIN GROUP",
 ];
 
 /// The line editor's helper: completes names and knows when a statement is whole.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     tables: Vec<Table>,
+    functions: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -89,14 +78,14 @@ struct Table {
 }
 
 impl Names {
-    /// The names of a store as it is now.
-    pub(super) fn of(tables: Vec<TableInfo>) -> Self {
+    /// The names of a store as it is now, and the functions that its session knows.
+    pub(super) fn of(tables: Vec<TableInfo>, functions: Vec<String>) -> Self {
         let table = |table: TableInfo| Table {
             schema: table.schema,
             name: table.name,
             columns: table.columns.fields().iter().map(|field| field.name().clone()).collect(),
         };
-        Names { tables: tables.into_iter().map(table).collect() }
+        Names { tables: tables.into_iter().map(table).collect(), functions }
     }
 
     /// Where the word before the cursor begins, and what it could become.
@@ -141,7 +130,9 @@ impl Names {
             true => keyword.to_lowercase(),
             false => (*keyword).to_owned(),
         });
-        let functions = FUNCTIONS.iter().map(|function| format!("{function}("));
+        // There are hundreds, so not before a letter is there.
+        let functions =
+            self.functions.iter().filter(|_| !word.is_empty()).map(|function| format!("{function}("));
         let names = columns.map(|column| quoted(column)).chain(self.table_names());
         fitting(word, names.chain(keywords).chain(functions))
     }
@@ -223,6 +214,7 @@ mod tests {
                 table("public", "Söldner", &["rank"]),
                 table("system", "steps", &["step", "state"]),
             ],
+            functions: ["pass_at_k", "as_of", "usurp"].map(str::to_owned).into(),
         }
     }
 
@@ -239,6 +231,10 @@ mod tests {
             ("SELECT 1 wher", 9, &["where"]),
             ("SELECT 1 WHER", 9, &["WHERE"]),
             ("SELECT pass", 7, &["pass_at_k("]),
+            ("SELECT * FROM solver JOIN checker us", 34, &["using", "usurp("]),
+            ("SELECT 1 QUAL", 9, &["QUALIFY"]),
+            ("WITH REC", 5, &["RECURSIVE"]),
+            ("SELECT approx_percentile_cont(0.5) within", 35, &["within group"]),
             ("\\ti", 0, &["\\timing"]),
             ("\\d so", 3, &["solver"]),
             ("\\format ", 8, &["csv", "json", "table"]),

@@ -22,6 +22,7 @@ use forebay::store::{Options, Store};
 
 use self::output::Output;
 use self::runner::Runner;
+use super::tokenizers::TokenizerArguments;
 
 /// How often the prompt takes in what the writer has written.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
@@ -48,9 +49,8 @@ pub(super) struct SqlArguments {
     /// The archive of the store, whose versions are read beside the live ones; alone, without --dir, where the store is gone
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
-    /// A tokenizer (`tokenizer.json`) for detokenise(), several under names of their own
-    #[arg(long, value_name = "[NAME=]FILE")]
-    tokenizer: Vec<String>,
+    #[command(flatten)]
+    tokenizers: TokenizerArguments,
     /// How answers are written: table, json, csv, parquet or arrow [default: what the output's name says, or table]
     #[arg(long)]
     format: Option<Format>,
@@ -74,8 +74,7 @@ pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     if let Some(seconds) = arguments.time_max_s {
         options = options.statement_time_max(Duration::from_secs(seconds));
     }
-    for tokenizer in &arguments.tokenizer {
-        let (name, file) = tokenizer.split_once('=').unwrap_or(("default", tokenizer));
+    for (name, file) in arguments.tokenizers.named() {
         options = options.tokenizer(name, file);
     }
     let store = arguments.dir.as_ref().map(|dir| Store::open(dir, Options::default().read_only(true)));

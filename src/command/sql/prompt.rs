@@ -107,7 +107,9 @@ impl Prompt {
 
     /// The names of the store as it is now; none when it cannot tell.
     fn names(&self) -> Names {
-        self.runner.wait(self.runner.session.tables()).map(Names::of).unwrap_or_default()
+        let session = &self.runner.session;
+        let names = |tables| Names::of(tables, session.functions());
+        self.runner.wait(session.tables()).map(names).unwrap_or_default()
     }
 
     /// Runs a statement; what goes wrong is told, and the prompt comes back.

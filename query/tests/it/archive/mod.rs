@@ -3,6 +3,7 @@
 mod damage;
 mod family;
 mod fixture;
+mod groups;
 mod meddling;
 mod moving;
 mod others;

@@ -68,7 +68,15 @@ fn an_archive_can_be_asked_alone() {
     let archive = forebay_query::Archive::open(path.to_str().unwrap()).unwrap();
     let alone = Session::of_archive(&archive, &Options::default()).unwrap();
     assert_eq!(rows(&alone, EVERYTHING), all);
-    assert_eq!(rows(&alone, "SELECT table_name FROM system.tables"), [] as [serde_json::Value; 0]);
+    for table in
+        ["tables", "columns", "consumers", "claims", "instances", "steps", "policies", "objects", "extents"]
+    {
+        let sql = format!("SELECT * FROM system.{table}");
+        assert_eq!(rows(&alone, &sql), [] as [serde_json::Value; 0], "{table}");
+    }
+    let episodes =
+        "SELECT count(*) AS n, count(*) FILTER (WHERE state = 'trained') AS trained FROM system.episodes";
+    assert_eq!(rows(&alone, episodes), [json!({"n": 4 * OVER, "trained": 2 * OVER})]);
     let tables =
         rows(&alone, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'");
     assert_eq!(tables, [json!({"table_name": "solver"})]);
@@ -130,7 +138,7 @@ fn columns_that_came_later_are_null_and_not_final_in_older_versions() {
     assert_eq!(rows(&alone, "SELECT count(reward) AS old FROM solver")[0]["old"], 2 * OVER);
 }
 
-fn plan(session: &Session, sql: &str) -> String {
+pub(super) fn plan(session: &Session, sql: &str) -> String {
     let answer = session.sql_blocking(&format!("EXPLAIN ANALYZE {sql}")).unwrap();
     let mut text = Vec::new();
     answer.render(Format::Csv, &mut text, None).unwrap();
@@ -138,7 +146,7 @@ fn plan(session: &Session, sql: &str) -> String {
 }
 
 /// The number behind a word of a plan.
-fn metric(plan: &str, word: &str) -> String {
+pub(super) fn metric(plan: &str, word: &str) -> String {
     let at = plan.find(word).unwrap_or_else(|| panic!("no {word} in {plan}"));
     plan[at + word.len()..].split([',', ']', '\n']).next().unwrap().trim().to_owned()
 }
@@ -154,13 +162,23 @@ fn what_the_filters_rule_out_is_not_read() {
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version = 3"), 1);
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version > 100"), 0);
     assert_eq!(files("SELECT reward FROM solver WHERE policy_version <= 1 AND reward > 0"), 2);
+    let figures =
+        |sql: &str| ["versions_scanned=", "versions_pruned="].map(|word| metric(&plan(&both, sql), word));
+    assert_eq!(figures("SELECT reward FROM solver"), ["5", "0"]);
+    assert_eq!(figures("SELECT reward FROM solver WHERE policy_version <= 1 AND reward > 0"), ["2", "3"]);
     let by_bloom = plan(&both, "SELECT reward FROM solver WHERE sample_id = 'eval2_0_11'");
     assert_eq!(metric(&by_bloom, "row_groups_pruned_bloom_filter="), "5 total → 0 matched", "{by_bloom}");
-    assert_eq!(
-        plan(&both, "SELECT count(*) FROM solver").matches("/part-").count(),
-        0,
-        "counts are in the manifests"
-    );
+    for sql in ["SELECT count(*) FROM solver", "SELECT count(sample_id) FROM solver"] {
+        assert_eq!(files(sql), 0, "counts are in the manifests: {sql}");
+    }
+    let alone = Session::of_archive(&archive, &Options::default()).unwrap();
+    let versions = "SELECT min(policy_version) AS first, max(policy_version) AS last FROM solver";
+    assert_eq!(plan(&alone, versions).matches("/part-").count(), 0, "so are the bounds of versions");
+    assert_eq!(rows(&alone, versions), [json!({"first": 0, "last": OVER - 1})]);
+    let bounds = rows(&both, "SELECT min(policy_version) AS first, max(policy_version) AS last FROM solver");
+    assert_eq!(bounds, [json!({"first": 0, "last": STEPS - 1})]);
+    let bounds = rows(&both, "SELECT min(policy_version) AS first FROM solver WHERE reward > 2");
+    assert_eq!(bounds, [json!({"first": 3})], "not of all rows, where a condition leaves some out");
 }
 
 /// Parquet's own reader says how the files are made.
