@@ -22,8 +22,20 @@ pub(super) struct Weights {
 
 impl Published {
     /// Replaces the weights of a policy. Rollouts that began on the old ones end on them.
-    pub(super) fn publish(&self, name: &str, weights: Weights) {
-        self.0.write().insert(name.to_owned(), weights);
+    ///
+    /// # Errors
+    /// When they are not of a later version than those that are there: an update is published once, and no other weights ever have its
+    /// number.
+    pub(super) fn publish(&self, name: &str, weights: Weights) -> Result<(), String> {
+        let mut published = self.0.write();
+        if let Some(there) = published.get(name).filter(|there| there.version >= weights.version) {
+            let (found, given) = (there.version, weights.version);
+            return Err(format!(
+                "policy {name:?} is published at version {found}, and {given} is no later one"
+            ));
+        }
+        published.insert(name.to_owned(), weights);
+        Ok(())
     }
 
     /// The weights of a policy at exactly this version.
@@ -38,5 +50,35 @@ impl Published {
             }
             None => Err(format!("policy {name:?} is not published")),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use forebay_trainer_adapter::PolicyConfig;
+
+    use super::*;
+
+    fn weights(version: u64) -> Weights {
+        let config = PolicyConfig { num_hidden_layers: 1, ..PolicyConfig::small(8) };
+        let policy = Policy::initialise(&CpuDevice::inline(), &config, version).unwrap();
+        Weights { policy: Arc::new(policy), version, fingerprint: version.to_string() }
+    }
+
+    // PL-08: exactly once an update
+    #[test]
+    fn a_version_is_published_once_and_never_again_by_an_older_one() {
+        let published = Published::default();
+        published.publish("solver", weights(3)).unwrap();
+        for version in [3, 2] {
+            let refused = published.publish("solver", weights(version)).unwrap_err();
+            assert!(refused.contains("version 3") && refused.contains(&version.to_string()), "{refused}");
+            assert_eq!(published.at("solver", 3).unwrap().fingerprint, "3");
+        }
+        published.publish("checker", weights(3)).unwrap();
+        published.publish("solver", weights(4)).unwrap();
+        assert_eq!(published.at("solver", 4).unwrap().fingerprint, "4");
+        assert!(published.at("solver", 3).is_err(), "one version at a time");
     }
 }

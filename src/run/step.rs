@@ -114,7 +114,10 @@ impl StepContext<'_> {
         step.commit(updates.iter().map(|(name, objects)| (name.as_str(), objects.clone())))?;
         for trainer in trainers {
             trainer.committed();
-            self.publish(trainer)?;
+            // A policy that had nothing to train on stays at its version, which is published.
+            if updates.iter().any(|(name, _)| name == trainer.name()) {
+                self.publish(trainer)?;
+            }
         }
         Ok(())
     }
@@ -123,7 +126,7 @@ impl StepContext<'_> {
     pub(super) fn publish(&self, trainer: &PolicyTrainer) -> Result<()> {
         let version = self.store.policy(trainer.name())?.version;
         let fingerprint = trainer.weights_sha256()[..16].to_owned();
-        self.published.publish(trainer.name(), Weights { policy: trainer.policy(), version, fingerprint });
-        Ok(())
+        let weights = Weights { policy: trainer.policy(), version, fingerprint };
+        self.published.publish(trainer.name(), weights).map_err(|reason| anyhow!(reason))
     }
 }
