@@ -201,9 +201,11 @@ fn after_step(
     Ok(())
 }
 
+/// How many steps the run has made: the steps that stand. Not the number of the newest, for numbers of steps that a rewind has undone
+/// are not given out again, and the run's own step behind the one that it went back to has a greater number the second time.
 fn committed_steps(store: &Store) -> u64 {
     let committed = |step: &forebay_store::StepInfo| step.progress == forebay_store::StepProgress::Committed;
-    store.steps().iter().filter(|step| committed(step)).map(|step| step.step).max().unwrap_or(0)
+    store.steps().iter().filter(|step| committed(step)).count() as u64
 }
 
 /// Measures one policy of every agent.

@@ -11,6 +11,7 @@ mod documents;
 mod process_groups;
 mod ranks;
 mod repeatable;
+mod rewound;
 mod run_groups;
 mod sql;
 mod stored;
