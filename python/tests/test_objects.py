@@ -199,3 +199,28 @@ def test_modules_of_torch_go_in_and_out(store):
             assert torch.equal(tensor, one.state_dict()[name])
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
     assert torch.from_dlpack(torch.ones(3)).sum() == 3
+
+
+def test_many_keys_have_a_result_each_and_a_call_in_which_all_failed_fails(store):
+    objects = store.objects
+    one = {"w": np.ones(3, np.float32)}
+    done = objects.set_many({"a": one, "b": {"w": object()}, "not a key": one, "c": {"w": np.full(3, 3, np.float32)}})
+    assert (done["a"], done["c"]) == (1, 1)
+    assert isinstance(done["b"], forebay.InputError) and isinstance(done["not a key"], forebay.InputError)
+    with pytest.raises(forebay.InputError, match="'w'"):
+        objects.set_many({"b": {"w": object()}})
+    got = objects.get_many(["a", "b", "c"])
+    assert [got[key]["w"][0] for key in ("a", "c")] == [1.0, 3.0]
+    assert isinstance(got["b"], forebay.Error) and '"b"' in str(got["b"])
+    with pytest.raises(forebay.Error, match='"b"'):
+        objects.get_many(["b", "d"])
+    objects.publish("a", one)
+    received = objects.receive_many(["b", "a"], timeout=0.05)
+    assert isinstance(received["b"], forebay.WaitTimeout)
+    received["a"].done()
+    with pytest.raises(forebay.WaitTimeout):
+        objects.receive_many(["a", "b"], timeout=0.05)
+    assert objects.delete_many([("a", 1), ("a", 9), ("c", 1)]) == {("a", 1): True, ("a", 9): False, ("c", 1): True}
+    assert objects.set_many({}) == {}
+    with pytest.raises(forebay.InputError, match="10001"):
+        objects.get_many(["a"] * 10_001)

@@ -39,7 +39,7 @@ pub(crate) fn set(objects: &Objects, key: &str, version: u8) -> u64 {
     filled(objects, key, Expected::Any, version).commit().unwrap()
 }
 
-fn small(byte: u8) -> [TensorBytes<'static>; 1] {
+pub(super) fn small(byte: u8) -> [TensorBytes<'static>; 1] {
     let bytes: &'static [u8] = Box::leak(vec![byte; 12].into_boxed_slice());
     [TensorBytes { class: "weights", name: "w", dtype: Dtype::F32, shape: &[3], bytes }]
 }
