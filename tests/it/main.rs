@@ -7,6 +7,7 @@ mod archive;
 mod asked;
 mod bad_input;
 mod device_tier;
+mod device_verified;
 mod documents;
 mod process_groups;
 mod ranks;
