@@ -48,7 +48,7 @@ fn first(objects: &Objects, key: &str, which: Which) -> u8 {
     objects.get(key, which).unwrap().tensor("w").unwrap().to_vec().unwrap()[0]
 }
 
-// FX-62, FX-66, FX-67
+// FX-62, FX-66, FX-67, FX-68: over TCP in pieces, each with its checksum
 #[test]
 fn what_was_set_is_got_whole_and_in_parts() {
     on_every_way(|world| {
