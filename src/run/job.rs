@@ -112,7 +112,8 @@ fn train(
         micro_batch: MicroBatch::of(if options.barrier { batch.global_batch } else { batch.micro_batch }),
         config,
     };
-    trainers.iter().try_for_each(|trainer| context.publish(trainer))?;
+    let standing = |trainer: &PolicyTrainer| context.publish(trainer, store.policy(trainer.name())?.version);
+    trainers.iter().try_for_each(standing)?;
     let worker = |index: usize| Worker {
         name: format!("rollout worker {index}"),
         tasks: tasks.clone(),
