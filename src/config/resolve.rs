@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_pipeline::route::{Agent as RouteAgent, Router};
-use forebay_trainer_adapter::{AdamW, LossForm, PolicyConfig, TrainerOptions};
+use forebay_trainer_adapter::{AdamW, LossForm, Passes, PolicyConfig, TrainerOptions};
 
 use super::error::ConfigError;
 use super::{file, groups};
@@ -220,6 +220,7 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
         clip_norm: settings.clip_norm,
         loss_form: LossForm::TokenMean,
         entropy_coefficient: agent.entropy_coefficient.unwrap_or(settings.entropy_coefficient),
+        passes: Passes::default(), // steps are made of a cache, which has no rows to pass over again
     };
     trainer
         .validate()

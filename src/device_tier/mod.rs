@@ -29,6 +29,7 @@ mod inward;
 mod outward;
 mod part;
 mod ring;
+mod verified;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -123,7 +123,8 @@ fn train(
         micro_batch: MicroBatch::of(if options.barrier { batch.global_batch } else { batch.micro_batch }),
         config,
     };
-    trainers.iter().try_for_each(|trainer| context.publish(trainer))?;
+    let standing = |trainer: &PolicyTrainer| context.publish(trainer, store.policy(trainer.name())?.version);
+    trainers.iter().try_for_each(standing)?;
     let worker = |index: usize| Worker {
         name: format!("rollout worker {index}"),
         tasks: tasks.clone(),
@@ -212,9 +213,11 @@ fn after_step(
     Ok(())
 }
 
+/// How many steps the run has made: the steps that stand. Not the number of the newest, for numbers of steps that a rewind has undone
+/// are not given out again, and the run's own step behind the one that it went back to has a greater number the second time.
 fn committed_steps(store: &Store) -> u64 {
     let committed = |step: &forebay_store::StepInfo| step.progress == forebay_store::StepProgress::Committed;
-    store.steps().iter().filter(|step| committed(step)).map(|step| step.step).max().unwrap_or(0)
+    store.steps().iter().filter(|step| committed(step)).count() as u64
 }
 
 /// Measures one policy of every agent.

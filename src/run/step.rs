@@ -8,6 +8,7 @@ use forebay_pipeline::route::Router;
 use forebay_rollout_adapter::environment::Environment;
 use forebay_rollout_adapter::writer::begin_trajectories;
 use forebay_store::{GroupBy, MicroBatch, ObjectRef, Step, StepPlan, Store};
+use forebay_trainer_adapter::CpuDevice;
 
 use crate::config::Config;
 
@@ -99,8 +100,8 @@ impl StepContext<'_> {
         Ok(spans)
     }
 
-    /// Updates every policy that has rows, stores its state, and commits all of it in one record. Then rollouts may see
-    /// the new weights.
+    /// Updates every policy that has rows, stores its state, publishes the weights, and commits all of it in one record. With that
+    /// record rollouts get rows of the new versions, so the weights are there before it.
     fn commit(&self, trainers: &mut [PolicyTrainer], step: Arc<Step>, number: u64) -> Result<()> {
         let share = self.config.learning_rate_share(number);
         let mut updates: Vec<(String, Vec<ObjectRef>)> = Vec::new();
@@ -108,22 +109,20 @@ impl StepContext<'_> {
             if let Some(Update { version, state }) = trainer.update(share)? {
                 let state = self.store.put_object(trainer.name(), version, &state)?;
                 updates.push((trainer.name().to_owned(), vec![state]));
+                self.publish(trainer, version)?;
             }
         }
         let step = Arc::into_inner(step).ok_or_else(|| anyhow!("a trainer still holds the step"))?;
         step.commit(updates.iter().map(|(name, objects)| (name.as_str(), objects.clone())))?;
-        for trainer in trainers {
-            trainer.committed();
-            self.publish(trainer)?;
-        }
+        trainers.iter_mut().for_each(PolicyTrainer::committed);
         Ok(())
     }
 
-    /// Lets rollouts run on a trainer's weights.
-    pub(super) fn publish(&self, trainer: &PolicyTrainer) -> Result<()> {
-        let version = self.store.policy(trainer.name())?.version;
-        let fingerprint = trainer.weights_sha256()[..16].to_owned();
-        self.published.publish(trainer.name(), Weights { policy: trainer.policy(), version, fingerprint });
-        Ok(())
+    /// Lets rollouts of rows of this version run on a trainer's newest weights.
+    pub(super) fn publish(&self, trainer: &PolicyTrainer, version: u64) -> Result<()> {
+        let policy = trainer.newest_policy();
+        let fingerprint = policy.sha256(&CpuDevice::inline())[..16].to_owned();
+        let weights = Weights { policy, version, fingerprint };
+        self.published.publish(trainer.name(), weights).map_err(|reason| anyhow!(reason))
     }
 }

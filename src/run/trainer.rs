@@ -64,6 +64,14 @@ impl PolicyTrainer {
         }
     }
 
+    /// The weights of the update that was made, committed or not.
+    pub(super) fn newest_policy(&self) -> Arc<Policy<CpuDevice>> {
+        match &self.learner {
+            Learner::Here(trainer) => trainer.policy(),
+            Learner::Group(group) => group.newest_policy(),
+        }
+    }
+
     pub(super) fn weights_sha256(&self) -> String {
         self.policy().sha256(&CpuDevice::inline())
     }

@@ -83,4 +83,6 @@ pub use gradient::{
 pub use parallel::{ExchangeReport, RankLinks};
 pub use policy::{ModelType, Policy, PolicyConfig, StoredType};
 pub use random::SampleKey;
-pub use trainer::{AdamW, CachePayload, CacheReport, OpenGroupReport, StepReport, Trainer, TrainerOptions};
+pub use trainer::{
+    AdamW, CachePayload, CacheReport, OpenGroupReport, Passes, StepReport, Trainer, TrainerOptions,
+};

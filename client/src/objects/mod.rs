@@ -14,6 +14,7 @@ mod filling;
 mod handle;
 mod held;
 mod kept;
+mod many;
 mod watch;
 
 pub use calls::{

@@ -4,6 +4,8 @@
 
 mod episode;
 mod grpo;
+mod mixed;
 
 pub use episode::Episodes;
 pub use grpo::{Grpo, Scale, Single};
+pub use mixed::Mixed;

@@ -33,7 +33,7 @@ fn only_rows_of_the_current_version_are_dispatched_and_the_rest_is_counted() {
     assert_eq!(counts.written, counts.consumed + counts.excluded.values().sum::<u64>() + counts.open());
 }
 
-// FX-94, FX-38
+// FX-94, FX-38, FX-32
 #[test]
 fn a_policy_without_samples_in_a_step_keeps_its_version() {
     let f = fixture(None);
@@ -58,7 +58,7 @@ fn a_policy_without_samples_in_a_step_keeps_its_version() {
     assert_eq!(f.store.policy("solver").unwrap().version, 0);
 }
 
-// FX-92
+// FX-92, FX-32: agents update together; who is done first waits for the others of the step
 #[test]
 fn agents_with_other_schemas_and_batch_sizes_share_a_step() {
     let f = fixture(None);
@@ -79,9 +79,18 @@ fn agents_with_other_schemas_and_batch_sizes_share_a_step() {
         let claim = step.next(consumer, MicroBatch::of(size), Wait::No).unwrap().unwrap();
         // FX-93: a micro-batch mixes no agents
         assert_eq!((claim.table(), claim.len()), (table, size));
+        if table == "judge" {
+            let early = step.commit([("solver", vec![])]).unwrap_err().to_string();
+            assert!(early.contains("leased"), "{early}");
+        }
         claim.accumulated().unwrap();
+        let versions = ["solver", "judge"].map(|policy| f.store.policy(policy).unwrap().version);
+        assert_eq!(versions, [0, 0], "nobody is ahead");
     }
+    assert!(step.commit([("solver", vec![])]).is_err(), "nor left behind");
     assert_eq!(step.commit([("solver", vec![]), ("judge", vec![])]).unwrap().rows, 7);
+    let versions = ["solver", "judge"].map(|policy| f.store.policy(policy).unwrap().version);
+    assert_eq!(versions, [1, 1]);
 }
 
 // FX-26

@@ -70,6 +70,11 @@ impl GroupTrainer {
         Arc::clone(&self.policy)
     }
 
+    /// The weights of the update that was made, committed or not.
+    pub(in crate::run) fn newest_policy(&self) -> Arc<Policy<CpuDevice>> {
+        Arc::clone(self.updated.as_ref().map_or(&self.policy, |updated| &updated.policy))
+    }
+
     /// Trains on everything that the step has planned, and makes the update. Lost ranks are started again; gives the spans of time that
     /// ranks computed in.
     ///

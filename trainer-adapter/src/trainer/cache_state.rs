@@ -80,10 +80,7 @@ impl<D: Device> Trainer<D> {
     /// policy, version, set of weights or loss; [`Error::Tensor`] if a part is missing or damaged. The cache is then as
     /// before.
     pub fn import_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
-        if !self.cache.units().is_empty() || !self.groups.is_empty() {
-            let units = self.cache.units().len() + self.groups.len();
-            return Err(Error::CacheNotEmpty { units });
-        }
+        self.check_cache_empty()?;
         let (cache, groups) = self.read_cache(payload)?;
         self.device.check()?;
         (self.cache, self.groups) = (cache, groups);
@@ -125,6 +122,12 @@ impl<D: Device> Trainer<D> {
     pub(crate) fn replace_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
         self.cache = self.read_closed(payload)?;
         Ok(())
+    }
+
+    /// Refuses while there is anything in the cache.
+    pub(super) fn check_cache_empty(&self) -> Result<(), Error> {
+        let units = self.cache.units().len() + self.groups.len();
+        if units == 0 { Ok(()) } else { Err(Error::CacheNotEmpty { units }) }
     }
 
     /// Refuses while groups are open.

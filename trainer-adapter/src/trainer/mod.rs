@@ -10,6 +10,7 @@ mod adamw;
 mod cache_state;
 mod early;
 mod options;
+mod passes;
 mod payload;
 mod report;
 mod state;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use adamw::AdamW;
 pub use options::TrainerOptions;
+pub use passes::Passes;
 pub use payload::{CachePayload, FlatTensor, FlatType};
 pub use report::{CacheReport, OpenGroupReport, StepReport};
 

@@ -1,6 +1,7 @@
 //! How a policy is trained: plain data.
 
 use super::adamw::AdamW;
+use super::passes::Passes;
 use crate::error::Error;
 use crate::gradient::LossForm;
 
@@ -18,6 +19,8 @@ pub struct TrainerOptions {
     pub loss_form: LossForm,
     /// What the entropy at each token is rewarded with. Default 0.
     pub entropy_coefficient: f32,
+    /// How often an update goes over its rows, and in how many steps. Default: once, in one step.
+    pub passes: Passes,
 }
 
 impl Default for TrainerOptions {
@@ -28,6 +31,7 @@ impl Default for TrainerOptions {
             clip_norm: 1.0,
             loss_form: LossForm::default(),
             entropy_coefficient: 0.0,
+            passes: Passes::default(),
         }
     }
 }
@@ -43,6 +47,8 @@ impl TrainerOptions {
         let entropy = f64::from(self.entropy_coefficient);
         let length =
             if let LossForm::ConstantLength(length) = self.loss_form { f64::from(length) } else { 1.0 };
+        let Passes { epochs, mini_batch_units } = self.passes;
+        let at_least_one = "has to be at least 1";
         let checks = [
             ("learning_rate", learning_rate, at_least_zero(learning_rate), "has to be 0 or more"),
             ("beta1", beta1, (0.0..1.0).contains(&beta1), "has to be in [0, 1)"),
@@ -52,6 +58,8 @@ impl TrainerOptions {
             ("clip_norm", self.clip_norm, self.clip_norm > 0.0, "has to be positive"),
             ("entropy_coefficient", entropy, entropy.is_finite(), "has to be finite"),
             ("loss_form.constant_length", length, length > 0.0, "has to be positive"),
+            ("passes.epochs", f64::from(epochs), epochs > 0, at_least_one),
+            ("passes.mini_batch_units", mini_batch_units as f64, mini_batch_units > 0, at_least_one),
         ];
         match checks.into_iter().find(|&(.., valid, _)| !valid) {
             Some((field, value, _, reason)) => Err(Error::Config { field, value: value.to_string(), reason }),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{StepReport, Trainer};
+use super::{Passes, StepReport, Trainer};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::UnitTotals;
@@ -12,11 +12,22 @@ impl<D: Device> Trainer<D> {
     /// Makes one update of everything in the cache, and empties it.
     ///
     /// # Errors
-    /// [`Error::OpenGroups`] while groups are open, [`Error::EmptyCache`] if nothing was accumulated; [`Error::NotFinite`]
-    /// if the gradient is not finite. Weights and moments are then as before; in the last case the cache is empty: nothing
-    /// can be added to such a sum. [`Error::Device`] if the device has failed: then this trainer is lost.
+    /// [`Error::OpenGroups`] while groups are open, [`Error::EmptyCache`] if nothing was accumulated; [`Error::Config`] if the
+    /// options want several passes over the rows, which [`Self::update`] makes; [`Error::NotFinite`] if the gradient is not
+    /// finite. Weights and moments are then as before; in the last case the cache is empty: nothing can be added to such a sum.
+    /// [`Error::Device`] if the device has failed: then this trainer is lost.
     pub fn apply(&mut self) -> Result<StepReport, Error> {
         self.check_closed()?;
+        if self.options.passes != Passes::default() {
+            let value = format!("{:?}", self.options.passes);
+            let reason = "a cache has no rows to pass over again; give all units of the step to `update`";
+            return Err(Error::Config { field: "passes", value, reason });
+        }
+        self.step(self.version() + 1)
+    }
+
+    /// Makes an optimiser step of everything in the cache, empties it, and gives what it made that version.
+    pub(super) fn step(&mut self, version: u64) -> Result<StepReport, Error> {
         let units = self.cache.units().len() as u64;
         if units == 0 {
             return Err(Error::EmptyCache);
@@ -46,7 +57,7 @@ impl<D: Device> Trainer<D> {
         self.device.adamw(&step, gradient, &mut parameters, first, second);
         self.device.check()?;
         self.updates += 1;
-        let version = self.replace_policy(parameters);
+        self.replace_policy(parameters, version);
         self.cache.clear();
         let UnitTotals { rows, tokens, .. } = totals;
         Ok(StepReport { gradient_norm: norm, clipped, units, rows, tokens, denominator, version })
@@ -60,10 +71,8 @@ impl<D: Device> Trainer<D> {
         }
     }
 
-    /// Makes the next version of these parameters, and gives its number.
-    fn replace_policy(&mut self, parameters: D::Buffer) -> u64 {
-        let (shape, version) = (Arc::clone(&self.policy.shape), self.version() + 1);
+    fn replace_policy(&mut self, parameters: D::Buffer, version: u64) {
+        let shape = Arc::clone(&self.policy.shape);
         self.policy = Arc::new(Policy::from_parameters(&self.device, shape, parameters, version));
-        version
     }
 }

@@ -10,6 +10,7 @@ mod gradients;
 mod learning;
 mod losses;
 mod parallel;
+mod passes;
 mod payloads;
 mod refusals;
 mod suspend;

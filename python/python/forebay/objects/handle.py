@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InputError
+from ..errors import Error, InputError, WaitTimeout
 from .filling import Filling
+from .many import each
 from .tensors import TensorSpec, mapping_of, specs_of
 from .version import Version
 from .watch import Watch
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from .._forebay import ObjectCalls
 
 __all__ = ["Objects", "Shown"]
+
+LOOK_S = 1.0
+"""How long it may take to fetch what is known to be there."""
 
 
 class Shown(NamedTuple):
@@ -145,6 +150,38 @@ class Objects:
     async def receive_async(self, key: str, *, timeout: float | None = 20.0) -> Version:
         """The same in an event loop."""
         return Version(await self._calls.wait_async(key, None, "host", timeout))
+
+    def set_many(self, objects: Mapping[str, Any], **how: Any) -> dict[str, int | Error]:
+        """Sets the next version of each key, as ``set`` does. Gives its number, or the error that it met, by key; raises the first of
+        the errors where every key failed. At most 10,000 keys, as in every call of many."""
+        return each(objects, lambda key: self.set(key, objects[key], **how))
+
+    def get_many(self, keys: Iterable[str], *, tier: str = "host") -> dict[str, Version | Error]:
+        """Holds the newest version of each key; results as those of ``set_many``."""
+        return each(list(keys), lambda key: self.get(key, tier=tier))
+
+    def receive_many(self, keys: Iterable[str], *, timeout: float | None = 60.0) -> dict[str, Version | Error]:
+        """Takes what was published under each key; results as those of ``set_many``. All share one wait; once it is over, what is there
+        is taken all the same."""
+        until = None if timeout is None else monotonic() + timeout
+        there: set[str] | None = None
+
+        def receive(key: str) -> Version:
+            nonlocal there
+            left = None if until is None else until - monotonic()
+            if left is not None and left <= 0:
+                if there is None:
+                    there = {shown.key for shown in self.list() if shown.published}
+                if key not in there:
+                    raise WaitTimeout(f"nothing was published under {key!r} in {timeout} s")
+                left = LOOK_S
+            return self.receive(key, timeout=left)
+
+        return each(list(keys), receive)
+
+    def delete_many(self, versions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], bool | Error]:
+        """Removes versions; false for those that were not there. Results as those of ``set_many``."""
+        return each(list(versions), lambda of: self.delete(*of))
 
     def watch(self, key: str) -> Watch:
         """New versions of a key from now on."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _arrays
 from ..errors import InputError
+from .dlpack import Exported
 from .tensors import BITS, NUMPY, TORCH, TensorSpec, is_torch, mapping_of, spec_of, torch_module
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class Version(Mapping[str, Any]):
         else:
             tensor = _quietly(torch.frombuffer, self._held.bytes(name, None), dtype=dtype).reshape(spec.shape)
         return tensor if device is None else tensor.to(device)
+
+    def dlpack(self, name: str) -> Exported:
+        """A tensor for any library's ``from_dlpack``, over the same memory where the library can take it as read-only. BF16 and 8-bit
+        floats come as their bits, as they do by ``[name]``; ``torch(name)`` has their types."""
+        return Exported(self[name])
 
     def state_dict(self, device: Any = None) -> dict[str, Any]:
         """All tensors of torch, by name: what ``load_state_dict`` takes, which copies them."""

@@ -6,6 +6,7 @@
 mod admin;
 mod asked;
 mod claims;
+mod many;
 pub(crate) mod objects;
 mod refusals;
 mod rows;

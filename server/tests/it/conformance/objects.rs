@@ -39,7 +39,7 @@ pub(crate) fn set(objects: &Objects, key: &str, version: u8) -> u64 {
     filled(objects, key, Expected::Any, version).commit().unwrap()
 }
 
-fn small(byte: u8) -> [TensorBytes<'static>; 1] {
+pub(super) fn small(byte: u8) -> [TensorBytes<'static>; 1] {
     let bytes: &'static [u8] = Box::leak(vec![byte; 12].into_boxed_slice());
     [TensorBytes { class: "weights", name: "w", dtype: Dtype::F32, shape: &[3], bytes }]
 }
@@ -48,7 +48,7 @@ fn first(objects: &Objects, key: &str, which: Which) -> u8 {
     objects.get(key, which).unwrap().tensor("w").unwrap().to_vec().unwrap()[0]
 }
 
-// FX-62, FX-66, FX-67
+// FX-62, FX-66, FX-67, FX-68: over TCP in pieces, each with its checksum
 #[test]
 fn what_was_set_is_got_whole_and_in_parts() {
     on_every_way(|world| {

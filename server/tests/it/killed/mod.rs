@@ -10,6 +10,7 @@
 
 mod ending;
 mod judge;
+mod objects;
 mod process;
 mod promised;
 mod rollout;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use forebay_client::{Client, ConnectOptions, Error};
 use forebay_server::Server;
-use forebay_store::{Kind, Options, Store};
+use forebay_store::{HostFolder, Kind, ObjectOptions, Options, Store};
 
-use super::{judge, rollout, trainer};
+use super::{judge, objects, rollout, trainer};
 
 /// How long a client's call may take, and for how long it is sent again.
 pub(super) const CALL_MAX: Duration = Duration::from_secs(20);
@@ -25,6 +25,8 @@ pub(super) enum Part {
     Rollout(u64),
     Judge(u64),
     Trainer,
+    Setter(u64),
+    Reader(u64),
 }
 
 impl Part {
@@ -34,12 +36,15 @@ impl Part {
             Part::Rollout(_) => "rollout",
             Part::Judge(_) => "judge",
             Part::Trainer => "trainer",
+            Part::Setter(_) => "setter",
+            Part::Reader(_) => "reader",
         }
     }
 
     fn number(self) -> u64 {
         match self {
             Part::Rollout(number) | Part::Judge(number) => number,
+            Part::Setter(number) | Part::Reader(number) => number,
             Part::Server | Part::Trainer => 0,
         }
     }
@@ -112,7 +117,7 @@ pub(super) struct Worker {
     pub(super) number: u64,
     /// What the life before was heard to begin last.
     pub(super) from: String,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
 }
 
 impl Worker {
@@ -190,8 +195,15 @@ fn process() {
     match &*part {
         "rollout" => rollout::work(&worker),
         "judge" => judge::work(&worker),
+        "setter" => objects::set(&worker),
+        "reader" => objects::read(&worker),
         _ => trainer::work(&worker),
     }
+}
+
+/// Where objects lie in memory: so that they are there again for the server's next life.
+pub(super) fn host_memory(dir: &Path) -> ObjectOptions {
+    ObjectOptions::default().host_folder(HostFolder::At(dir.join("host"))).host_bytes_max(256 << 20)
 }
 
 /// Leases are longer than the campaign: what comes back, comes back because its holder is gone.
@@ -199,7 +211,8 @@ fn serve(dir: &Path, address: &str) {
     let options = Options::default()
         .extent_bytes(1 << 16, 1 << 20)
         .segment_bytes_max(1 << 16)
-        .lease(Duration::from_secs(3600));
+        .lease(Duration::from_secs(3600))
+        .objects(host_memory(dir));
     let store = Store::open(dir.join("store"), options).unwrap();
     super::promised::declare(&store);
     let _server = Server::builder()

@@ -86,7 +86,7 @@ fn start_of(file: &str, address: usize) -> usize {
     found.next().unwrap()
 }
 
-// FX-69
+// FX-69, FX-68
 #[test]
 fn a_byte_that_changed_in_memory_is_found_by_who_has_it_sent() {
     let world = World::new(Way::Tcp);

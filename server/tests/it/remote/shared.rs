@@ -8,9 +8,9 @@ use std::time::Duration;
 use forebay_client::wire::proto::store_client::StoreClient;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, CALL, SESSION};
-use forebay_client::{Changes, Client, ConnectOptions};
+use forebay_client::{Changes, Client, ConnectOptions, GetObject};
 use forebay_server::{Grant, Scope, Server, Token};
-use forebay_store::{Kind, NewRow, Wait};
+use forebay_store::{Kind, NewRow, Wait, Which};
 use futures_util::future::join_all;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
@@ -101,7 +101,7 @@ fn two_episodes_that_interleave_a_hundred_calls_never_mix() {
     }
 }
 
-// FX-63: of two servers one goes, its rows are told to be out of reach, and those of the other are not.
+// FX-63: of two servers one goes, its rows and the keys of its objects are told to be out of reach, and those of the other are not.
 #[test]
 fn a_server_that_is_gone_takes_no_other_along() {
     let (mut one, other) = (served([]), served([]));
@@ -114,7 +114,23 @@ fn a_server_that_is_gone_takes_no_other_along() {
         let row = row(&table, 0, "q_0_0", None);
         (table, row)
     });
+    let keys = clients.each_ref().map(Client::objects);
+    let held = keys.each_ref().map(|objects| {
+        objects::set(objects, "weights", 1);
+        objects.get("weights", Which::Latest).unwrap()
+    });
     one.server = None;
+    for outcome in [
+        keys[0].get("weights", Which::Latest).map(drop),
+        keys[0].list().map(drop),
+        keys[0].get_many(&["weights", "moments"], Which::Latest, &GetObject::default()).map(drop),
+    ] {
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::Retry, "Connection"), "{error}");
+    }
+    assert!(held[0].tensor("head").unwrap().to_vec().is_err(), "what was held there is over");
+    assert_eq!(held[1].tensor("head").unwrap().to_vec().unwrap(), objects::bytes("head", 1, 12));
+    assert_eq!(objects::set(&keys[1], "weights", 2), 2);
     let [(lost, lost_row), (kept, kept_row)] = &rows;
     let error = lost.cell(*lost_row, "prompt").unwrap_err();
     assert_eq!((error.kind(), error.cause()), (Kind::Retry, "Connection"), "{error}");
