@@ -99,7 +99,7 @@ pub struct PublisherCounts {
     pub in_place: u64,
     /// Gets that were granted.
     pub granted: u64,
-    /// Domains that were made: one a reader, however often it gets.
+    /// Connections that were made: a domain a reader, however often it gets, and one for each wait.
     pub domains_made: u64,
     /// Readers that were refused: of another user, or without the protocol.
     pub refused: u64,

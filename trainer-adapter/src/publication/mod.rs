@@ -37,6 +37,8 @@ mod catalog;
 mod domain;
 mod error;
 mod form;
+#[cfg(test)]
+mod hostile;
 mod in_place;
 mod packet;
 mod publisher;

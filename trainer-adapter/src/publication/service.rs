@@ -171,6 +171,7 @@ impl Service {
         match request {
             Request::Hello { .. } if !connection.has_greeted => {
                 connection.has_greeted = true;
+                self.board.state().catalog.counts.domains_made += 1;
                 connection.say(&Reply::Welcome { device: self.device.clone() }, &[]);
             }
             _ if !connection.has_greeted => return Err("it does not say who it is".to_owned()),
