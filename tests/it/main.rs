@@ -8,6 +8,7 @@ mod asked;
 mod bad_input;
 mod device_tier;
 mod documents;
+mod nearest;
 mod process_groups;
 mod ranks;
 mod repeatable;

@@ -275,7 +275,8 @@ pub enum Error {
 impl Error {
     /// A buffer that only this process has was to be exported.
     pub(crate) fn not_shared() -> Self {
-        let reason = "the buffer is this process's own; allocate it with `allocate_shared`, or publish a copy";
+        let reason =
+            "the buffer is this process's own; allocate it with `allocate_shared`, or publish a copy";
         Self::Share { reason: reason.into() }
     }
 }

@@ -212,8 +212,10 @@ mod tests {
         dead("a-0000.socket");
         dead("c-0000.socket"); // another node's
         let second = Door::open(folder.path(), "a-b").unwrap();
-        let mut left: Vec<_> =
-            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut left: Vec<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         left.sort();
         let mut expected = vec![door.name.clone(), second.name.clone(), "c-0000.socket".to_owned()];
         expected.sort();

@@ -73,7 +73,8 @@ impl Link {
             [false, true] => return Err(self.gone(false)),
             _ => return Err(self.silent()),
         }
-        let (bytes, files) = receive(&self.socket).map_err(|error| self.failed(error))?.ok_or_else(|| self.gone(false))?;
+        let (bytes, files) =
+            receive(&self.socket).map_err(|error| self.failed(error))?.ok_or_else(|| self.gone(false))?;
         match Reply::read(&bytes).map_err(|reason| self.protocol(reason))? {
             Reply::OtherUser { uid } => {
                 let what = format!("the publisher of {:?} (process {})", self.key, self.peer.pid);
@@ -249,7 +250,8 @@ fn map_all<D: Share>(
     }
     let class = |(class, place): (&super::form::ClassForm, &super::catalog::Place)| {
         let (name, memory) = (&class.name, place.memory);
-        let missing = || link.protocol(format!("class {name:?} lies in memory {memory}, which it did not give"));
+        let missing =
+            || link.protocol(format!("class {name:?} lies in memory {memory}, which it did not give"));
         let (imported, values) = mapped.get(&memory).ok_or_else(missing)?;
         match place.offset.checked_add(class.values).is_some_and(|end| end <= *values) {
             true => Ok(Arc::clone(imported)),

@@ -33,7 +33,9 @@ pub enum PublicationError {
         by: String,
     },
     /// Versions of a key only go up.
-    #[error("version {version} of {key:?} is not after {newest}, the newest that was published; publish a later one")]
+    #[error(
+        "version {version} of {key:?} is not after {newest}, the newest that was published; publish a later one"
+    )]
     OldVersion {
         /// The key.
         key: String,
@@ -43,7 +45,9 @@ pub enum PublicationError {
         newest: u64,
     },
     /// Readers hold the slot that was to be written, for longer than the publisher waits.
-    #[error("{key:?} has no slot free after {waited:?}: processes {readers:?} read an older version; wait for them or end them")]
+    #[error(
+        "{key:?} has no slot free after {waited:?}: processes {readers:?} read an older version; wait for them or end them"
+    )]
     Held {
         /// The key.
         key: String,
@@ -71,7 +75,9 @@ pub enum PublicationError {
         newest: Option<u64>,
     },
     /// The version is of another layout than the one that is wanted.
-    #[error("version {version} of {key:?} has the layout {found:016x}, {wanted:016x} is wanted; give parts of its layout")]
+    #[error(
+        "version {version} of {key:?} has the layout {found:016x}, {wanted:016x} is wanted; give parts of its layout"
+    )]
     OtherLayout {
         /// The key.
         key: String,
@@ -123,7 +129,9 @@ pub enum PublicationError {
         wrote: bool,
     },
     /// The publisher lives and does not answer.
-    #[error("the publisher of {key:?} (process {pid}) does not answer within {within:?}; it is stopped or overloaded")]
+    #[error(
+        "the publisher of {key:?} (process {pid}) does not answer within {within:?}; it is stopped or overloaded"
+    )]
     Silent {
         /// The key.
         key: String,
@@ -133,7 +141,9 @@ pub enum PublicationError {
         within: Duration,
     },
     /// The version ended while it was copied: its barrier was over. What the parts hold is undefined.
-    #[error("version {version} of {key:?} ended while it was copied, what arrived is not to be used; get again")]
+    #[error(
+        "version {version} of {key:?} ended while it was copied, what arrived is not to be used; get again"
+    )]
     Ended {
         /// The key.
         key: String,
@@ -141,7 +151,9 @@ pub enum PublicationError {
         version: u64,
     },
     /// What arrived is not what was published. What the parts hold is undefined.
-    #[error("version {version} of {key:?} has the fingerprint {found:016x} here, {published:016x} was published; get again")]
+    #[error(
+        "version {version} of {key:?} has the fingerprint {found:016x} here, {published:016x} was published; get again"
+    )]
     Damaged {
         /// The key.
         key: String,
@@ -153,7 +165,9 @@ pub enum PublicationError {
         published: u64,
     },
     /// The other side does not keep to the protocol.
-    #[error("process {pid} does not keep to the protocol: {reason}; run the same version of the program in both")]
+    #[error(
+        "process {pid} does not keep to the protocol: {reason}; run the same version of the program in both"
+    )]
     Protocol {
         /// The process.
         pid: u32,

@@ -102,7 +102,8 @@ pub(super) fn published_form<D: Device>(
             return Err(PublicationError::Part { class: part.class.to_owned(), reason });
         }
     }
-    let class = |part: &PublishedPart<'_, D>| ClassForm { name: part.class.to_owned(), values: part.values as u64 };
+    let class =
+        |part: &PublishedPart<'_, D>| ClassForm { name: part.class.to_owned(), values: part.values as u64 };
     let form = Form { layout, classes: parts.iter().map(class).collect() };
     match form.flaw() {
         None => Ok(form),

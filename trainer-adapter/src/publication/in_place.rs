@@ -38,15 +38,15 @@ impl<D: Share> Publisher<D> {
         parts: &[PublishedPart<'a, D>],
     ) -> Result<InPlace<'a, D>, PublicationError> {
         let form = published_form(&self.device, layout, parts)?;
-        let writer = self.key(key)?;
-        let _writer = writer.lock();
-        self.check_barrier(key, version)?;
-        self.device.wait(&self.device.computed())?;
-        let fingerprint = self.fingerprint_of(&form, parts)?;
-        let places = self.show(parts)?;
-        let mut state = self.board.state();
-        state.catalog.open_barrier(key, Version { number: version, form, fingerprint, places });
-        drop(state);
+        self.with_key(key, |_writer| {
+            self.check_barrier(key, version)?;
+            self.device.wait(&self.device.computed())?;
+            let fingerprint = self.fingerprint_of(&form, parts)?;
+            let places = self.show(parts)?;
+            let version = Version { number: version, form, fingerprint, places };
+            self.board.state().catalog.open_barrier(key, version);
+            Ok(())
+        })?;
         self.board.wake();
         let buffers = parts.iter().map(|part| part.buffer).collect();
         let barrier = InPlace { publisher: self, _buffers: buffers, key: key.to_owned(), is_over: false };
@@ -61,7 +61,9 @@ impl<D: Share> Publisher<D> {
             return Err(PublicationError::Taken { key: key.to_owned(), by });
         }
         match state.catalog.check_new(key, version) {
-            Err(NoSlot::Old(newest)) => Err(PublicationError::OldVersion { key: key.to_owned(), version, newest }),
+            Err(NoSlot::Old(newest)) => {
+                Err(PublicationError::OldVersion { key: key.to_owned(), version, newest })
+            }
             _ => Ok(()),
         }
     }
@@ -74,7 +76,11 @@ impl<D: Share> Publisher<D> {
         let firsts = form.places().map(|(firsts, _)| firsts).unwrap_or_default();
         let sum = |total: u64, (part, first): (&PublishedPart<'_, D>, u64)| {
             let values = part.offset..part.offset + part.values;
-            Ok::<_, PublicationError>(total.wrapping_add(self.device.fingerprint(part.buffer, values, first)?))
+            Ok::<_, PublicationError>(total.wrapping_add(self.device.fingerprint(
+                part.buffer,
+                values,
+                first,
+            )?))
         };
         self.options.fingerprint.then(|| parts.iter().zip(firsts).try_fold(0, sum)).transpose()
     }
@@ -127,7 +133,11 @@ impl<D: Share> InPlace<'_, D> {
         drop(state);
         let key = self.key.clone();
         self.over();
-        if readers.is_empty() { Ok(()) } else { Err(PublicationError::Held { key, readers, waited: patience }) }
+        if readers.is_empty() {
+            Ok(())
+        } else {
+            Err(PublicationError::Held { key, readers, waited: patience })
+        }
     }
 
     fn over(&mut self) {

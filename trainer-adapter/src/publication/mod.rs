@@ -45,6 +45,8 @@ mod publisher;
 mod reader;
 mod service;
 mod step;
+mod taking;
+mod wanted;
 mod wire;
 mod writing;
 
@@ -54,5 +56,6 @@ pub use error::PublicationError;
 pub use form::{ClassForm, Form, PublishedPart, TargetPart};
 pub use in_place::InPlace;
 pub use publisher::{Publisher, PublisherOptions};
-pub use reader::{Got, Reader, ReaderCounts, ReaderOptions, Source, Stamp, Wanted, Which};
+pub use reader::Reader;
 pub use step::{Step, StepObserver};
+pub use wanted::{Got, ReaderCounts, ReaderOptions, Source, Stamp, Wanted, Which};

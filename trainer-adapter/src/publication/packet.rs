@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -80,8 +80,7 @@ pub(super) fn receive(connection: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; PACKET_BYTES_MAX];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received =
-        retry(|| recvmsg(&connection, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags))?;
+    let received = retry(|| recvmsg(&connection, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags))?;
     let mut files: Vec<OwnedFd> = Vec::new();
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -93,7 +92,9 @@ pub(super) fn receive(connection: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<
         return invalid("a packet that is too long");
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        return invalid("descriptors that did not arrive: there were too many, or this process has too many open");
+        return invalid(
+            "descriptors that did not arrive: there were too many, or this process has too many open",
+        );
     }
     bytes.truncate(received.bytes);
     Ok(if bytes.is_empty() { None } else { Some((bytes, files)) })
@@ -113,8 +114,7 @@ pub(super) fn wait_for(files: &[BorrowedFd<'_>], until: Option<Instant>) -> io::
     let mut watched: Vec<PollFd<'_>> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| Timespec::try_from(left.max(Duration::ZERO)));
-        let left = left.transpose().map_err(io::Error::other)?;
+        let left = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         match poll(&mut watched, left.as_ref()) {
             Ok(_) => return Ok(watched.iter().map(|file| !file.revents().is_empty()).collect()),
             Err(Errno::INTR) => {}

@@ -181,8 +181,46 @@ impl<D: Share> Publisher<D> {
         self.board.state().catalog.counts()
     }
 
+    /// Publishes a key no more: nobody gets a version of it any more, its slots are free, and others may publish it. Whether a version
+    /// of it could be had. Readers under way are not waited for; what they have is whole, and they are told that it has
+    /// [ended](PublicationError::Ended).
+    ///
+    /// # Errors
+    /// [`PublicationError::Taken`] while a version of it is in place: end that first.
+    pub fn withdraw(&self, key: &str) -> Result<bool, PublicationError> {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(writer) = keys.get(key).cloned() else { return Ok(false) };
+        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner); // whoever publishes it now comes to his end
+        let mut state = self.board.state();
+        if state.catalog.has_barrier(key) {
+            let by = "this process in place; end that barrier".to_owned();
+            return Err(PublicationError::Taken { key: key.to_owned(), by });
+        }
+        let was_there = state.catalog.forget(key);
+        state.forget_memories();
+        drop(state);
+        writer.withdraw();
+        keys.remove(key);
+        Ok(was_there)
+    }
+
+    /// Has `work` done with the key by the one thread that publishes it.
+    pub(super) fn with_key<T>(
+        &self,
+        key: &str,
+        work: impl FnOnce(&mut KeyWriter<D>) -> Result<T, PublicationError>,
+    ) -> Result<T, PublicationError> {
+        loop {
+            let writer = self.key(key)?;
+            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            if !writer.is_withdrawn() {
+                return work(&mut writer);
+            }
+        }
+    }
+
     /// The key, whoever publishes it next; it is announced with the first call.
-    pub(super) fn key(&self, key: &str) -> Result<Arc<Mutex<KeyWriter<D>>>, PublicationError> {
+    fn key(&self, key: &str) -> Result<Arc<Mutex<KeyWriter<D>>>, PublicationError> {
         check_key(key)?;
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = keys.get(key) {

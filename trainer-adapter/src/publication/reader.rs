@@ -4,144 +4,22 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::announcement::{Announcement, this_node};
-use super::catalog::Ask;
 use super::domain::{Asked, Domain, Held, Link};
 use super::error::PublicationError;
-use super::form::{Form, TargetPart, targets_of};
-use super::step::{Step, StepObserver};
-use super::writing::finish;
-use crate::device::{DeviceRange, Share};
-
-/// Which version of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// The newest that can be had.
-    Latest,
-    /// This one.
-    Exact(u64),
-    /// The newest, once it is this one or a later one; how long to wait for that.
-    AtLeast(u64, Duration),
-}
-
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'a> {
-    /// The key.
-    pub key: &'a str,
-    /// The version.
-    pub which: Which,
-    /// Fingerprint of the layout that the version has to have. Default any.
-    pub layout: Option<u64>,
-}
-
-impl<'a> Wanted<'a> {
-    /// A version of a key, of any layout.
-    pub fn new(key: &'a str, which: Which) -> Self {
-        Self { key, which, layout: None }
-    }
-
-    /// The newest of a key.
-    pub fn latest(key: &'a str) -> Self {
-        Self::new(key, Which::Latest)
-    }
-
-    /// The same of a layout with that fingerprint, and of no other.
-    #[must_use]
-    pub fn layout(self, layout: u64) -> Self {
-        Self { layout: Some(layout), ..self }
-    }
-}
-
-/// How a reader behaves: plain data.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ReaderOptions {
-    /// How long a publisher may take for an answer. Default 20 s.
-    pub within: Duration,
-    /// Is told of steps.
-    pub observer: StepObserver,
-}
-
-impl Default for ReaderOptions {
-    fn default() -> Self {
-        Self { within: Duration::from_secs(20), observer: StepObserver::default() }
-    }
-}
-
-impl ReaderOptions {
-    /// How long a publisher may take for an answer.
-    #[must_use]
-    pub fn within(self, within: Duration) -> Self {
-        Self { within, ..self }
-    }
-
-    /// Who is told of steps.
-    #[must_use]
-    pub fn observer(self, observer: StepObserver) -> Self {
-        Self { observer, ..self }
-    }
-}
-
-/// Where a version came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// The node.
-    pub node: String,
-    /// The publisher's process.
-    pub pid: u32,
-    /// Its device: a GPU's UUID.
-    pub device: String,
-}
-
-/// What was got.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamp {
-    /// The key.
-    pub key: String,
-    /// The version.
-    pub version: u64,
-    /// Fingerprint of its layout.
-    pub layout: u64,
-    /// Fingerprint of its values, which was compared; none where the publisher takes none.
-    pub fingerprint: Option<u64>,
-    /// Whether it was read where its publisher works with it.
-    pub is_in_place: bool,
-    /// Where it came from.
-    pub source: Source,
-}
-
-/// A version in buffers of its own.
-#[derive(Debug)]
-pub struct Got<B> {
-    /// Which it is.
-    pub stamp: Stamp,
-    /// Its memory classes, in the publisher's order.
-    pub parts: Vec<(String, B)>,
-}
-
-/// What was done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ReaderCounts {
-    /// Versions that were got.
-    pub got: u64,
-    /// Domains that were made: one a publisher, as long as it lives.
-    pub domains_made: u64,
-    /// Memories that were mapped: each slot once.
-    pub memories_mapped: u64,
-    /// Copies that were not taken for a version: it had ended, or its fingerprint was another.
-    pub refused: u64,
-}
+use super::form::{ClassForm, TargetPart};
+use super::step::Step;
+use super::wanted::{Got, ReaderCounts, ReaderOptions, Source, Stamp, Wanted, Which};
+use crate::device::Share;
 
 #[derive(Debug, Default)]
-struct Counters {
-    got: AtomicU64,
+pub(super) struct Counters {
+    pub(super) got: AtomicU64,
     domains_made: AtomicU64,
     memories_mapped: AtomicU64,
-    refused: AtomicU64,
+    pub(super) refused: AtomicU64,
 }
 
 /// By the publisher's socket, which no other ever has.
@@ -153,12 +31,12 @@ type Domains<D> = HashMap<String, Arc<Mutex<Option<Arc<Domain<D>>>>>>;
 /// the reader is dropped.
 #[derive(Debug)]
 pub struct Reader<D: Share> {
-    device: D,
+    pub(super) device: D,
     folder: PathBuf,
-    options: ReaderOptions,
-    node: String,
+    pub(super) options: ReaderOptions,
+    pub(super) node: String,
     domains: Mutex<Domains<D>>,
-    counters: Counters,
+    pub(super) counters: Counters,
 }
 
 impl<D: Share> Reader<D> {
@@ -199,8 +77,8 @@ impl<D: Share> Reader<D> {
     /// # Errors
     /// What stands in the way, by its name in [`PublicationError`]; see [`PublicationError::may_be_elsewhere`].
     pub fn get(&self, wanted: &Wanted<'_>) -> Result<Got<D::Buffer>, PublicationError> {
-        let held = self.hold(wanted)?;
-        let allocate = |class: &super::form::ClassForm| {
+        let held = self.hold(wanted).inspect_err(|error| self.after(error))?;
+        let allocate = |class: &ClassForm| {
             let values = usize::try_from(class.values).unwrap_or(usize::MAX);
             (class.name.clone(), self.device.allocate(values))
         };
@@ -222,8 +100,15 @@ impl<D: Share> Reader<D> {
         wanted: &Wanted<'_>,
         parts: &mut [TargetPart<'_, D>],
     ) -> Result<Stamp, PublicationError> {
-        let held = self.hold(wanted)?;
+        let held = self.hold(wanted).inspect_err(|error| self.after(error))?;
         self.take(wanted.key, held, parts)
+    }
+
+    /// Memory of a publisher that is gone is let go of at once.
+    pub(super) fn after(&self, error: &PublicationError) {
+        if matches!(error, PublicationError::PublisherGone { .. }) {
+            self.forget_gone();
+        }
     }
 
     fn announcement(&self, key: &str) -> Result<Announcement, PublicationError> {
@@ -296,12 +181,12 @@ impl<D: Share> Reader<D> {
                 Ok(held) => return Ok(held),
                 Err(newest) => newest,
             };
-            let Which::AtLeast(least, wait) = wanted.which else { return Err(missing(wanted, newest)) };
+            let Which::AtLeast(least, wait) = wanted.which else { return Err(wanted.missing(newest)) };
             let left = wait.saturating_sub(began.elapsed());
             // Over a connection of its own, for the domain may be needed meanwhile.
             let waits = || self.link(wanted.key, &self.publisher(wanted.key)?)?.wait(least, left);
             if left.is_zero() || !waits()? {
-                return Err(missing(wanted, newest));
+                return Err(wanted.missing(newest));
             }
         }
     }
@@ -309,12 +194,7 @@ impl<D: Share> Reader<D> {
     /// Asks once. The newest version that is there when there is none that fits.
     fn ask(&self, wanted: &Wanted<'_>) -> Result<Result<Held<D>, Option<u64>>, PublicationError> {
         let domain = self.domain(wanted.key)?;
-        let ask = match wanted.which {
-            Which::Latest => Ask::Latest,
-            Which::Exact(version) => Ask::Exact(version),
-            Which::AtLeast(version, _) => Ask::AtLeast(version),
-        };
-        match domain.get(&self.device, wanted.key, (ask, wanted.layout))? {
+        match domain.get(&self.device, wanted.key, (wanted.ask(), wanted.layout))? {
             Asked::Held(held) => {
                 self.counters.memories_mapped.fetch_add(held.mapped, Ordering::Relaxed);
                 self.options.observer.reached(Step::Granted);
@@ -329,94 +209,4 @@ impl<D: Share> Reader<D> {
             }),
         }
     }
-
-    /// Copies what is held, ends the hold, and looks whether what arrived is the version.
-    fn take(
-        &self,
-        key: &str,
-        held: Held<D>,
-        targets: &mut [TargetPart<'_, D>],
-    ) -> Result<Stamp, PublicationError> {
-        let of = targets_of(&self.device, &held.grant.form, targets)?;
-        let copied = self.copy(&held, targets, &of);
-        let (grant, pid, device) = (held.grant.clone(), held.pid, held.device.clone());
-        let still = held.end().map_err(|error| match error {
-            PublicationError::PublisherGone { key, pid, .. } => {
-                PublicationError::PublisherGone { key, pid, wrote: true }
-            }
-            other => other,
-        });
-        copied?;
-        let refused = || self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        if still? != Some(grant.version) {
-            refused();
-            return Err(PublicationError::Ended { key: key.to_owned(), version: grant.version });
-        }
-        self.options.observer.reached(Step::Released);
-        if let Some(published) = grant.fingerprint {
-            let found = self.fingerprint(&grant.form, targets, &of)?;
-            if found != published {
-                refused();
-                let (key, version) = (key.to_owned(), grant.version);
-                return Err(PublicationError::Damaged { key, version, found, published });
-            }
-        }
-        self.counters.got.fetch_add(1, Ordering::Relaxed);
-        Ok(Stamp {
-            key: key.to_owned(),
-            version: grant.version,
-            layout: grant.form.layout,
-            fingerprint: grant.fingerprint,
-            is_in_place: grant.is_in_place,
-            source: Source { node: self.node.clone(), pid, device },
-        })
-    }
-
-    fn copy(
-        &self,
-        held: &Held<D>,
-        targets: &mut [TargetPart<'_, D>],
-        of: &[usize],
-    ) -> Result<(), PublicationError> {
-        let (device, classes) = (&self.device, held.grant.form.classes.iter().zip(&held.grant.places));
-        let stream = device.stream();
-        device.stream_after(&stream, &device.computed());
-        let mut events = Vec::with_capacity(targets.len());
-        for (((class, place), memory), at) in classes.zip(&held.memories).zip(of) {
-            let target = &mut targets[*at];
-            // Both lie in memory that was checked to be so long.
-            let (source_offset, length) = (place.offset as usize, class.values as usize);
-            let range = DeviceRange { source_offset, target_offset: target.offset, length };
-            events.push(device.copy_imported_async(&stream, memory, target.buffer, range));
-        }
-        self.options.observer.reached(Step::Copying);
-        finish(device, &events)?;
-        self.options.observer.reached(Step::Copied);
-        Ok(())
-    }
-
-    /// What arrived adds up to.
-    fn fingerprint(
-        &self,
-        form: &Form,
-        targets: &[TargetPart<'_, D>],
-        of: &[usize],
-    ) -> Result<u64, PublicationError> {
-        let firsts = form.places().map(|(firsts, _)| firsts).unwrap_or_default();
-        let sum = |total: u64, ((class, first), at): ((&super::form::ClassForm, u64), &usize)| {
-            let TargetPart { buffer, offset, .. } = &targets[*at];
-            let values = *offset..*offset + class.values as usize;
-            Ok(total.wrapping_add(self.device.fingerprint(buffer, values, first)?))
-        };
-        form.classes.iter().zip(firsts).zip(of).try_fold(0, sum)
-    }
-}
-
-fn missing(wanted: &Wanted<'_>, newest: Option<u64>) -> PublicationError {
-    let text = match wanted.which {
-        Which::Latest => "at all".to_owned(),
-        Which::Exact(version) => version.to_string(),
-        Which::AtLeast(version, wait) => format!("{version} or later within {wait:?}"),
-    };
-    PublicationError::NoVersion { key: wanted.key.to_owned(), wanted: text, newest }
 }

@@ -10,10 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::announcement::Door;
-use super::catalog::Ask;
+use super::catalog::{Ask, Place};
 use super::packet::{Peer, own_user, peer_of, receive, send, wait_for};
 use super::publisher::{Board, State};
 use super::wire::{Grant, OVER_MAX, Reply, Request};
@@ -29,8 +31,8 @@ pub(super) struct Service {
     device: String,
     connections: Vec<Connection>,
     numbers: u64,
-    /// Nobody can be let in, for want of descriptors, until one of those who are in is gone.
-    is_full: bool,
+    /// Closed to turn somebody away when this process may open no more files; whoever waits at the door would be seen for ever.
+    spare: Option<OwnedFd>,
 }
 
 /// One reader.
@@ -57,7 +59,7 @@ struct Waiting {
 
 impl Service {
     pub(super) fn new(board: Arc<Board>, door: Door, device: String) -> Self {
-        Self { board, door, device, connections: Vec::new(), numbers: 0, is_full: false }
+        Self { board, door, device, connections: Vec::new(), numbers: 0, spare: spare() }
     }
 
     /// Until the publisher is dropped.
@@ -70,9 +72,7 @@ impl Service {
 
     /// Waits for anything. Gives what there is: the bell, the door, then the socket and the process of each connection.
     fn wait(&self) -> io::Result<Vec<bool>> {
-        let bell = self.board.bell().as_fd();
-        let door = if self.is_full { bell } else { self.door.listener.as_fd() };
-        let mut files: Vec<BorrowedFd<'_>> = vec![bell, door];
+        let mut files: Vec<BorrowedFd<'_>> = vec![self.board.bell().as_fd(), self.door.listener.as_fd()];
         for connection in &self.connections {
             let process = connection.peer.process.as_fd();
             files.push(connection.socket.as_ref().map_or(process, AsFd::as_fd));
@@ -98,12 +98,10 @@ impl Service {
         }
         let state = self.board.state();
         let is_needed = |c: &Connection| c.socket.is_some() || state.catalog.is_holding(c.number);
-        let before = others.len();
         others.retain(is_needed);
         drop(state);
-        self.is_full &= others.len() == before;
         self.connections = others;
-        if ready[1] && !self.is_full {
+        if ready[1] {
             self.let_in();
         }
         self.board.state().catalog.counts.domains = self.connections.len();
@@ -117,15 +115,20 @@ impl Service {
         }
     }
 
+    fn accept(&self) -> Result<OwnedFd, Errno> {
+        accept_with(&self.door.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
     fn let_in(&mut self) {
-        let socket = match accept_with(&self.door.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        let socket = match self.accept() {
             Ok(socket) => socket,
-            Err(error) => {
-                let kind = io::Error::from(error).kind();
-                let passes = [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
-                self.is_full = !passes.contains(&kind) && !self.connections.is_empty();
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.spare = None;
+                drop(self.accept()); // he sees the end of the connection
+                self.spare = spare();
                 return;
             }
+            Err(_) => return, // gone already
         };
         let refusal = match peer_of(&socket) {
             Err(_) => return, // gone already
@@ -193,42 +196,26 @@ impl Service {
 
     fn get(&self, connection: &mut Connection, key: &str, ask: Ask, layout: Option<u64>) {
         let mut state = self.board.state();
-        let reply = match state.catalog.find(key, ask) {
-            None => Some(Reply::Missing { newest: state.catalog.newest(key) }),
-            Some(version) => layout.filter(|layout| *layout != version.form.layout).map(|_| {
-                Reply::OtherLayout { version: version.number, layout: version.form.layout }
-            }),
-        };
-        if let Some(reply) = reply {
+        if let Some(refusal) = refusal(&state, key, ask, layout) {
             drop(state);
-            connection.say(&reply, &[]);
+            connection.say(&refusal, &[]);
             return;
         }
         let (number, process) = (connection.number, connection.peer.pid);
         let Some(granted) = state.catalog.grant(key, ask, (number, process)) else { return };
-        let version = granted.version;
-        let (memories, files) = new_memories(&state, connection, &version.places);
+        let (memories, files) = new_memories(&state, connection, &granted.version.places);
         let live = state.catalog.memories();
         drop(state);
         let over = connection.given.iter().filter(|memory| !live.contains(memory)).copied();
-        let over: Vec<u64> = over.take(OVER_MAX).collect();
-        let grant = Grant {
-            hold: granted.hold,
-            version: version.number,
-            is_in_place: granted.is_in_place,
-            fingerprint: version.fingerprint,
-            form: version.form.clone(),
-            places: version.places.clone(),
-            memories,
-            over,
-        };
+        let (hold, over) = (granted.hold, over.take(OVER_MAX).collect());
+        let grant = Grant::of(&granted, memories, over);
         let borrowed: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
         if connection.say(&Reply::Granted(grant.clone()), &borrowed) {
             grant.over.iter().for_each(|memory| _ = connection.given.remove(memory));
             connection.given.extend(grant.memories.iter().map(|(memory, _)| *memory));
         } else {
             // Nothing of it was sent, so he has nothing to copy from.
-            let _ = self.board.state().catalog.release(granted.hold, number);
+            let _ = self.board.state().catalog.release(hold, number);
             self.board.tell_released();
         }
     }
@@ -249,11 +236,25 @@ impl Service {
     }
 }
 
+/// A descriptor that is good for nothing.
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+/// Why a version cannot be given.
+fn refusal(state: &State, key: &str, ask: Ask, layout: Option<u64>) -> Option<Reply> {
+    let Some(version) = state.catalog.find(key, ask) else {
+        return Some(Reply::Missing { newest: state.catalog.newest(key) });
+    };
+    let is_other = layout.is_some_and(|layout| layout != version.form.layout);
+    is_other.then(|| Reply::OtherLayout { version: version.number, layout: version.form.layout })
+}
+
 /// Memories of a version that a reader was not given yet, with their descriptors.
 fn new_memories(
     state: &State,
     connection: &Connection,
-    places: &[super::catalog::Place],
+    places: &[Place],
 ) -> (Vec<(u64, u64)>, Vec<Arc<OwnedFd>>) {
     let mut memories: Vec<(u64, u64)> = Vec::new();
     let mut files = Vec::new();

@@ -1,7 +1,6 @@
 //! A publish: into a slot, by one copy on the device.
 
 use std::fmt;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use super::announcement::Announced;
@@ -16,7 +15,8 @@ use crate::device::{DeviceRange, Share};
 pub(super) struct KeyWriter<D: Share> {
     slots: [Option<SlotMemory<D>>; 2],
     stream: Option<D::Stream>,
-    _announced: Announced,
+    /// None once the key is withdrawn.
+    announced: Option<Announced>,
 }
 
 struct SlotMemory<D: Share> {
@@ -26,7 +26,15 @@ struct SlotMemory<D: Share> {
 
 impl<D: Share> KeyWriter<D> {
     pub(super) fn new(announced: Announced) -> Self {
-        Self { slots: [None, None], stream: None, _announced: announced }
+        Self { slots: [None, None], stream: None, announced: Some(announced) }
+    }
+
+    pub(super) fn withdraw(&mut self) {
+        (self.slots, self.announced) = ([None, None], None);
+    }
+
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.announced.is_none()
     }
 }
 
@@ -54,16 +62,23 @@ impl<D: Share> Publisher<D> {
         parts: &[PublishedPart<'_, D>],
     ) -> Result<(), PublicationError> {
         let form = published_form(&self.device, layout, parts)?;
-        let writer = self.key(key)?;
-        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = self.take_slot(key, version)?;
+        self.with_key(key, |writer| self.publish_by(writer, (key, version), form, parts))
+    }
+
+    fn publish_by(
+        &self,
+        writer: &mut KeyWriter<D>,
+        (key, number): (&str, u64),
+        form: Form,
+        parts: &[PublishedPart<'_, D>],
+    ) -> Result<(), PublicationError> {
+        let slot = self.take_slot(key, number)?;
         self.options.observer.reached(Step::SlotTaken);
-        let memory = self.make_room(&mut writer, (key, slot), &form)?;
-        let fingerprint = self.fill(&mut writer, slot, &form, parts)?;
+        let memory = self.make_room(writer, (key, slot), &form)?;
+        let fingerprint = self.fill(writer, slot, &form, parts)?;
         self.options.observer.reached(Step::SlotFilled);
         let firsts = form.places().map(|(firsts, _)| firsts).unwrap_or_default();
         let places = firsts.into_iter().map(|offset| Place { memory, offset }).collect();
-        let number = version;
         self.board.state().catalog.fill(key, slot, Version { number, form, fingerprint, places });
         self.board.wake();
         self.options.observer.reached(Step::Published);
@@ -128,7 +143,9 @@ impl<D: Share> Publisher<D> {
     ) -> Result<Option<u64>, PublicationError> {
         let device = &self.device;
         let stream = writer.stream.get_or_insert_with(|| device.stream());
-        let (Some(slot), Some((firsts, _))) = (&mut writer.slots[slot], form.places()) else { return Ok(None) };
+        let (Some(slot), Some((firsts, _))) = (&mut writer.slots[slot], form.places()) else {
+            return Ok(None);
+        };
         device.stream_after(stream, &device.computed());
         let mut events = Vec::with_capacity(parts.len());
         for (part, first) in parts.iter().zip(&firsts) {

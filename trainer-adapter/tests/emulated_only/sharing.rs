@@ -40,8 +40,11 @@ fn a_gpu_reaches_those_that_the_driver_says_and_knows_them_by_their_identity() {
     let libraries = apart("reaches");
     let found = gpus(&libraries).unwrap();
     let reaches = |own: usize| {
-        let options =
-            CudaOptions { uuid: Some(found[own].uuid), libraries: libraries.clone(), ..CudaOptions::default() };
+        let options = CudaOptions {
+            uuid: Some(found[own].uuid),
+            libraries: libraries.clone(),
+            ..CudaOptions::default()
+        };
         let device = CudaDevice::open(&options).unwrap();
         assert_eq!(device.identity(), found[own].uuid.to_string());
         found.iter().map(|gpu| device.reaches(&gpu.uuid.to_string())).collect::<Vec<_>>()

@@ -24,7 +24,11 @@ fn nothing_is_copied_by_a_publisher_in_place_and_nothing_can_be_had_after_the_ba
         assert_eq!((checked(&theirs, &got), got.stamp.is_in_place), (version, true));
         let taken = publisher.in_place("solver", 9, LAYOUT, &parts).unwrap_err();
         assert!(taken.to_string().contains("end that barrier"), "{taken}");
-        if version == 7 { barrier.end().unwrap() } else { drop(barrier) }
+        if version == 7 {
+            barrier.end().unwrap()
+        } else {
+            drop(barrier)
+        }
         assert!(matches!(latest(&reader, &theirs), Err(PublicationError::NoVersion { newest: None, .. })));
         // The optimiser's step: the borrow is over.
         for (class, buffer) in buffers.iter_mut().enumerate() {
@@ -42,8 +46,12 @@ fn classes_of_one_buffer_are_mapped_once_and_a_later_snapshot_goes_before() {
     let (publisher, reader) = (publisher(&ours, folder.path()), reader(&theirs, folder.path()));
     let both = [values(1, 0, 100), values(1, 1, 50)].concat();
     let buffer = shared(&ours, &both);
-    let parts = [(CLASSES[0], 0, 100), (CLASSES[1], 100, 50)]
-        .map(|(class, offset, values)| PublishedPart { class, buffer: &buffer, offset, values });
+    let parts = [(CLASSES[0], 0, 100), (CLASSES[1], 100, 50)].map(|(class, offset, values)| PublishedPart {
+        class,
+        buffer: &buffer,
+        offset,
+        values,
+    });
     let barrier = publisher.in_place("solver", 1, LAYOUT, &parts).unwrap();
     assert_eq!((latest(&reader, &theirs).unwrap(), reader.counts().memories_mapped), (1, 1));
     publish(&publisher, &ours, 2).unwrap();

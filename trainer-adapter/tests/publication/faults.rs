@@ -87,7 +87,8 @@ fn processes_of_other_users_get_nothing_and_give_nothing() {
     open(folder.path(), 0o777);
     let program = std::env::current_exe().unwrap();
     let reachable = program.ancestors().skip(1).all(|path| {
-        let mode = std::fs::metadata(path).map(|found| std::os::unix::fs::PermissionsExt::mode(&found.permissions()));
+        let mode = std::fs::metadata(path)
+            .map(|found| std::os::unix::fs::PermissionsExt::mode(&found.permissions()));
         mode.is_ok_and(|mode| mode & 0o001 != 0)
     });
     if !reachable {

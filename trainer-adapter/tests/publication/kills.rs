@@ -66,7 +66,9 @@ fn a_publisher_that_is_killed_at_any_step_leaves_no_version_and_the_next_takes_o
         }
         dying.is_killed();
         let error = latest(&reader, &own).unwrap_err();
-        let PublicationError::PublisherGone { pid, wrote: false, .. } = error else { panic!("{step:?}: {error}") };
+        let PublicationError::PublisherGone { pid, wrote: false, .. } = error else {
+            panic!("{step:?}: {error}")
+        };
         assert_eq!(pid, dying.pid());
 
         let mut next = Program::start(folder.path(), &[]);

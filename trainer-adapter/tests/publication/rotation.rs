@@ -109,3 +109,25 @@ fn a_publisher_that_is_dropped_in_the_middle_of_a_get_is_an_error_of_it() {
         assert_eq!(latest(&slow, &theirs).unwrap(), 1);
     }
 }
+
+#[test]
+fn a_key_that_is_withdrawn_can_be_had_no_more_and_is_free_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (device(1), device(2));
+    let publisher = publisher(&ours, folder.path());
+    publish(&publisher, &ours, 1).unwrap();
+    let (stop, slow) = slow(&theirs, folder.path(), Step::Copying);
+    std::thread::scope(|scope| {
+        let slow_get = scope.spawn(|| latest(&slow, &theirs));
+        stop.reached.recv().unwrap();
+        assert!(publisher.withdraw("solver").unwrap());
+        stop.go_on.send(()).unwrap();
+        let error = slow_get.join().unwrap().unwrap_err();
+        assert!(matches!(error, PublicationError::Ended { version: 1, .. }), "{error}");
+    });
+    assert!(!publisher.withdraw("solver").unwrap(), "there is nothing any more");
+    assert!(matches!(latest(&slow, &theirs), Err(PublicationError::NotPublished { .. })));
+    let other = self::publisher(&ours, folder.path());
+    publish(&other, &ours, 1).unwrap();
+    assert_eq!(latest(&slow, &theirs).unwrap(), 1);
+}

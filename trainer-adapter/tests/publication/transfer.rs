@@ -138,8 +138,12 @@ fn parts_may_lie_anywhere_in_larger_buffers() {
     let (publisher, reader) = (publisher(&ours, folder.path()), reader(&theirs, folder.path()));
     let all = values(1, 0, 300);
     let buffer = loaded(&ours, &all);
-    let parts = [(CLASSES[0], 10, 100), (CLASSES[1], 200, 50)]
-        .map(|(class, offset, values)| PublishedPart { class, buffer: &buffer, offset, values });
+    let parts = [(CLASSES[0], 10, 100), (CLASSES[1], 200, 50)].map(|(class, offset, values)| PublishedPart {
+        class,
+        buffer: &buffer,
+        offset,
+        values,
+    });
     publisher.publish("solver", 1, LAYOUT, &parts).unwrap();
     let (mut target, mut other) = (theirs.allocate(400), theirs.allocate(60));
     let mut parts = [
@@ -175,13 +179,17 @@ fn what_cannot_be_had_is_refused_by_name_before_anything_is_written() {
     let far = StandInDevice::new(StandInOptions { identity: "other:1".into(), ..StandInOptions::default() });
     let error = self::reader(&far, folder.path()).get(&Wanted::latest("solver")).unwrap_err();
     assert!(error.may_be_elsewhere() && text(error).contains("on stand-in:0, which other:1 does not reach"));
-    let near = StandInDevice::new(StandInOptions { identity: "stand-in:1".into(), ..StandInOptions::default() });
+    let near =
+        StandInDevice::new(StandInOptions { identity: "stand-in:1".into(), ..StandInOptions::default() });
     let got = self::reader(&near, folder.path()).get(&Wanted::latest("solver")).unwrap();
     assert_eq!((checked(&near, &got), &*got.stamp.source.device), (3, "stand-in:0"));
 
     let (mut short, mut fits, mut extra) = (theirs.allocate(10), theirs.allocate(2000), theirs.allocate(1));
-    let mut parts = [("weights", &mut fits), ("moments", &mut short)]
-        .map(|(class, buffer)| TargetPart { class, buffer, offset: 0 });
+    let mut parts = [("weights", &mut fits), ("moments", &mut short)].map(|(class, buffer)| TargetPart {
+        class,
+        buffer,
+        offset: 0,
+    });
     let error = text(reader.get_into(&Wanted::latest("solver"), &mut parts).unwrap_err());
     assert!(error.contains("333 values from 0 on do not lie in a buffer of 10"), "{error}");
     let error = text(reader.get_into(&Wanted::latest("solver"), &mut parts[..1]).unwrap_err());

@@ -53,7 +53,8 @@ fn shared_memory_is_computed_with_as_any_other_and_copied_from_where_it_was_impo
 fn a_fingerprint_is_the_same_on_the_device_as_on_the_processor() {
     let (device, values) = (device(1), random(5, LENGTH));
     let buffer = buffer(&device, 5, LENGTH);
-    for (range, first) in [(0..LENGTH, 0), (3..70_000, 3), (65_536..131_072, 1 << 33), (9..9, 4), (9..10, 4)] {
+    for (range, first) in [(0..LENGTH, 0), (3..70_000, 3), (65_536..131_072, 1 << 33), (9..9, 4), (9..10, 4)]
+    {
         let found = device.fingerprint(&buffer, range.clone(), first).unwrap();
         assert_eq!(found, fingerprint(&values[range.clone()], first), "{range:?}");
     }
@@ -93,12 +94,15 @@ fn versions_go_from_process_to_process_on_the_device() {
     let (folder, own) = (tempfile::tempdir().unwrap(), device(1));
     let publisher = Publisher::open(own.clone(), folder.path(), PublisherOptions::default()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "published::other_process", "--ignored", "--nocapture"]).env(FOLDER, folder.path());
+    command
+        .args(["--exact", "published::other_process", "--ignored", "--nocapture"])
+        .env(FOLDER, folder.path());
     let mut other = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut input, output) = (other.stdin.take().unwrap(), other.stdout.take().unwrap());
-    let mut said = BufReader::new(output).lines().map_while(Result::ok).filter_map(|line| {
-        line.strip_prefix(MARK).map(str::to_owned)
-    });
+    let mut said = BufReader::new(output)
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.strip_prefix(MARK).map(str::to_owned));
     let mut gets = |version: u64, mapped: usize| {
         use std::io::Write;
         writeln!(input).unwrap();

@@ -72,10 +72,12 @@ impl ImportedMemory {
     /// Maps what [`SharedMemory::export`] gave, in whatever process.
     pub(crate) fn open(memory: OwnedFd, length: usize) -> io::Result<Self> {
         let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-        let seals = fcntl_get_seals(&memory)
-            .map_err(|_| wrong("the descriptor is of no memory file".to_owned()))?;
+        let seals =
+            fcntl_get_seals(&memory).map_err(|_| wrong("the descriptor is of no memory file".to_owned()))?;
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(wrong("the memory file could be cut short while it is read: it is not sealed".to_owned()));
+            return Err(wrong(
+                "the memory file could be cut short while it is read: it is not sealed".to_owned(),
+            ));
         }
         let bytes = length.checked_mul(VALUE).ok_or(io::ErrorKind::OutOfMemory)?.max(1);
         let file = File::from(memory);
@@ -101,7 +103,9 @@ impl ImportedMemory {
         let first = self.map.as_ptr().wrapping_add(VALUE * offset);
         // SAFETY: the range was just checked, and the seal keeps the file as long as it was then; no reference to it is made, and
         // what was copied is the caller's own; every pattern of bits is an f32.
-        unsafe { std::ptr::copy_nonoverlapping(first, values.as_mut_ptr().cast::<u8>(), size_of_val(values)) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(first, values.as_mut_ptr().cast::<u8>(), size_of_val(values))
+        };
     }
 }
 

@@ -1,5 +1,8 @@
 //! Memory that goes to other processes, and copies within the device.
-#![allow(unsafe_code, reason = "copies over ranges that were checked, between memories that are kept until they are done")]
+#![allow(
+    unsafe_code,
+    reason = "copies over ranges that were checked, between memories that are kept until they are done"
+)]
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::StandInDevice;
 use super::copies::place;
 use super::memory::StandInBuffer;
 use super::place::{Place, Values};
 use super::schedule::{CopyWay, StandInEvent};
-use super::StandInDevice;
 use crate::device::cpu::CpuBuffer;
 use crate::device::cpu::shared::ImportedMemory;
 use crate::device::{Device, DeviceRange, Share, share};

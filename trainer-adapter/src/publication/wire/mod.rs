@@ -3,21 +3,21 @@
 //!
 //! Whatever is no such packet is an error in words, and costs its sender the connection.
 
-use super::catalog::{Ask, Place};
-use super::form::{CLASS_BYTES_MAX, CLASSES_MAX, ClassForm, Form};
+use crate::publication::catalog::{Ask, Granted, Place, Version};
+use crate::publication::form::{CLASS_BYTES_MAX, CLASSES_MAX, ClassForm, Form};
 
 /// Both sides have to have the same.
-pub(super) const PROTOCOL: u32 = 1;
+pub(in crate::publication) const PROTOCOL: u32 = 1;
 const MAGIC: [u8; 4] = *b"FBPD";
 /// No packet is longer: a grant of the most classes, with memories that are over.
-pub(super) const PACKET_BYTES_MAX: usize = 16 << 10;
+pub(in crate::publication) const PACKET_BYTES_MAX: usize = 16 << 10;
 /// Memories that are told to be over in one packet; others are in the next.
-pub(super) const OVER_MAX: usize = 256;
+pub(in crate::publication) const OVER_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = 512;
 
 /// From a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Request {
+pub(in crate::publication) enum Request {
     /// The first: who it is.
     Hello { device: String },
     /// A version, to be held.
@@ -30,7 +30,7 @@ pub(super) enum Request {
 
 /// From a publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(in crate::publication) enum Reply {
     /// Who it is.
     Welcome { device: String },
     /// A version.
@@ -51,18 +51,18 @@ pub(super) enum Reply {
 
 /// A version that the reader holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) hold: u64,
-    pub(super) version: u64,
-    pub(super) is_in_place: bool,
-    pub(super) fingerprint: Option<u64>,
-    pub(super) form: Form,
+pub(in crate::publication) struct Grant {
+    pub(in crate::publication) hold: u64,
+    pub(in crate::publication) version: u64,
+    pub(in crate::publication) is_in_place: bool,
+    pub(in crate::publication) fingerprint: Option<u64>,
+    pub(in crate::publication) form: Form,
     /// One a class.
-    pub(super) places: Vec<Place>,
+    pub(in crate::publication) places: Vec<Place>,
     /// Memories that this reader was not given before, with their values; their descriptors go along in this order.
-    pub(super) memories: Vec<(u64, u64)>,
+    pub(in crate::publication) memories: Vec<(u64, u64)>,
     /// Memories that nothing lies in any more.
-    pub(super) over: Vec<u64>,
+    pub(in crate::publication) over: Vec<u64>,
 }
 
 #[derive(Default)]
@@ -171,7 +171,7 @@ fn magic(kind: u8) -> Writer {
 }
 
 impl Request {
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(in crate::publication) fn bytes(&self) -> Vec<u8> {
         let writer = match self {
             Self::Hello { device } => magic(0).text(device),
             Self::Get { key, ask, layout } => {
@@ -190,7 +190,7 @@ impl Request {
         writer.0
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Read<Self> {
+    pub(in crate::publication) fn read(bytes: &[u8]) -> Read<Self> {
         let mut input = Input(bytes);
         let request = match input.byte()? {
             0 => {
@@ -216,7 +216,7 @@ impl Request {
 }
 
 impl Reply {
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(in crate::publication) fn bytes(&self) -> Vec<u8> {
         let of = |kind| Writer::default().byte(kind);
         let writer = match self {
             Self::Welcome { device } => magic(0).text(device),
@@ -231,7 +231,7 @@ impl Reply {
         writer.0
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Read<Self> {
+    pub(in crate::publication) fn read(bytes: &[u8]) -> Read<Self> {
         let mut input = Input(bytes);
         let reply = match input.byte()? {
             0 => {
@@ -252,6 +252,13 @@ impl Reply {
 }
 
 impl Grant {
+    /// What a reader is told of a version, with memories that he was not given before and such as are over.
+    pub(in crate::publication) fn of(granted: &Granted, memories: Vec<(u64, u64)>, over: Vec<u64>) -> Self {
+        let Version { number, form, fingerprint, places } = (*granted.version).clone();
+        let (hold, is_in_place) = (granted.hold, granted.is_in_place);
+        Self { hold, version: number, is_in_place, fingerprint, form, places, memories, over }
+    }
+
     fn write(&self, writer: Writer) -> Writer {
         let writer = writer.number(self.hold).number(self.version).byte(self.is_in_place.into());
         let writer = writer.optional(self.fingerprint).number(self.form.layout);
@@ -287,99 +294,4 @@ impl Grant {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn grant() -> Grant {
-        let class = |name: &str, values| ClassForm { name: name.into(), values };
-        let classes = vec![class("weights", 70), class("moments", 140)];
-        Grant {
-            hold: 3,
-            version: 9,
-            is_in_place: true,
-            fingerprint: Some(u64::MAX),
-            form: Form { layout: 5, classes },
-            places: vec![Place { memory: 8, offset: 0 }, Place { memory: 8, offset: 128 }],
-            memories: vec![(8, 300)],
-            over: vec![1, 2],
-        }
-    }
-
-    fn requests() -> Vec<Request> {
-        let get = |ask, layout| Request::Get { key: "solver".into(), ask, layout };
-        vec![
-            Request::Hello { device: "GPU-7".into() },
-            get(Ask::Latest, None),
-            get(Ask::Exact(7), Some(0)),
-            get(Ask::AtLeast(u64::MAX), Some(1)),
-            Request::Wait { key: "solver".into(), least: 3, milliseconds: 20_000 },
-            Request::Release { hold: 77 },
-        ]
-    }
-
-    fn replies() -> Vec<Reply> {
-        vec![
-            Reply::Welcome { device: "GPU-7".into() },
-            Reply::Granted(grant()),
-            Reply::Missing { newest: Some(4) },
-            Reply::OtherLayout { version: 2, layout: 3 },
-            Reply::There,
-            Reply::Released { version: None },
-            Reply::OtherUser { uid: 1000 },
-            Reply::Refused { reason: "no room".into() },
-        ]
-    }
-
-    #[test]
-    fn what_is_written_is_read_and_every_shorter_or_longer_packet_is_refused() {
-        for request in requests() {
-            let bytes = request.bytes();
-            assert_eq!(Request::read(&bytes), Ok(request));
-            (0..bytes.len()).for_each(|end| assert!(Request::read(&bytes[..end]).is_err(), "{end}"));
-            assert!(Request::read(&[&bytes[..], &[0]].concat()).is_err());
-        }
-        for reply in replies() {
-            let bytes = reply.bytes();
-            assert_eq!(Reply::read(&bytes), Ok(reply));
-            (0..bytes.len()).for_each(|end| assert!(Reply::read(&bytes[..end]).is_err(), "{end}"));
-            assert!(Reply::read(&[&bytes[..], &[0]].concat()).is_err());
-        }
-    }
-
-    #[test]
-    fn the_longest_packet_fits() {
-        let class = |at: usize| ClassForm { name: format!("{at:0>CLASS_BYTES_MAX$}"), values: 1 };
-        let classes: Vec<ClassForm> = (0..CLASSES_MAX).map(class).collect();
-        let places = vec![Place { memory: 1, offset: 0 }; CLASSES_MAX];
-        let memories = vec![(1, 1); CLASSES_MAX];
-        let form = Form { layout: 0, classes };
-        let long = Reply::Granted(Grant { form, places, memories, over: vec![0; OVER_MAX], ..grant() });
-        assert!(long.bytes().len() <= PACKET_BYTES_MAX);
-        assert_eq!(Reply::read(&long.bytes()), Ok(long));
-    }
-
-    /// Bytes that nobody meant: never a panic, never more memory than the packet has.
-    #[test]
-    fn damaged_packets_are_refused_or_say_something_else() {
-        let mut random = 1_u64;
-        let mut next = move || {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            random >> 33
-        };
-        let packets: Vec<Vec<u8>> =
-            requests().iter().map(Request::bytes).chain(replies().iter().map(Reply::bytes)).collect();
-        for _ in 0..50_000 {
-            let mut bytes = packets[next() as usize % packets.len()].clone();
-            for _ in 0..=next() % 3 {
-                let at = next() as usize % bytes.len();
-                bytes[at] = next() as u8;
-            }
-            if let Ok(request) = Request::read(&bytes) {
-                assert!(Request::read(&request.bytes()).is_ok());
-            }
-            if let Ok(reply) = Reply::read(&bytes) {
-                assert_eq!(Reply::read(&reply.bytes()), Ok(reply));
-            }
-        }
-    }
-}
+mod tests;
