@@ -180,6 +180,7 @@ fn remove_dead(folder: &Path, node: &str) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests {
     use super::*;
 

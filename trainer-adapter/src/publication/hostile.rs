@@ -289,10 +289,11 @@ fn a_reader_that_sends_random_packets_harms_nobody() {
         }
         send(&connection, &bytes, &[]).unwrap();
         let waits = bytes[0] == 2; // it may wait for long, and is answered when it is there
-        if !waits && let Ok(Some((bytes, _))) = received(&connection) {
-            if let Reply::Granted(grant) = Reply::read(&bytes).unwrap() {
-                assert!(said(&connection, &Request::Release { hold: grant.hold }.bytes()).is_some());
-            }
+        if !waits
+            && let Ok(Some((bytes, _))) = received(&connection)
+            && let Reply::Granted(grant) = Reply::read(&bytes).unwrap()
+        {
+            assert!(said(&connection, &Request::Release { hold: grant.hold }.bytes()).is_some());
         }
     }
     world.goes_on(2);

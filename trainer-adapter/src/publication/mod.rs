@@ -14,7 +14,7 @@
 //!   whether the version was still the one, and says which it was ([`Stamp`]).
 //! - What is checked: the version's number and place before and after the copy, always; the version's *fingerprint*, taken on the
 //!   publisher's device of the published copy and on the reader's device of what arrived, unless the publisher was told not to
-//!   ([`PublisherOptions::fingerprint`]).
+//!   ([`PublisherOptions::fingerprint()`]).
 //! - A hold ends when the reader says so, or with the reader's process, and never by a clock.
 //! - Publishing that fails leaves the version before it in use.
 //! - A publisher that ends, or is dropped, in the middle of a get is an error of that get.
@@ -38,6 +38,7 @@ mod domain;
 mod error;
 mod form;
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod hostile;
 mod in_place;
 mod packet;

@@ -124,6 +124,7 @@ pub(super) fn wait_for(files: &[BorrowedFd<'_>], until: Option<Instant>) -> io::
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests {
     use super::*;
 

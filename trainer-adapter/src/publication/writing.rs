@@ -164,7 +164,10 @@ impl<D: Share> Publisher<D> {
 
 /// Waits for copies, every one of them, and has what the device computes from now on come after them.
 pub(super) fn finish<D: Share>(device: &D, events: &[D::Event]) -> Result<(), PublicationError> {
-    let done = events.iter().fold(Ok(()), |done, event| done.and(device.wait(event)));
+    let mut done = Ok(());
+    for event in events {
+        done = done.and(device.wait(event)); // also after one has failed: nothing may be under way
+    }
     done?;
     events.iter().try_for_each(|event| device.compute_after(event))?;
     Ok(device.check()?)

@@ -25,9 +25,9 @@ fn nothing_is_copied_by_a_publisher_in_place_and_nothing_can_be_had_after_the_ba
         let taken = publisher.in_place("solver", 9, LAYOUT, &parts).unwrap_err();
         assert!(taken.to_string().contains("end that barrier"), "{taken}");
         if version == 7 {
-            barrier.end().unwrap()
+            barrier.end().unwrap();
         } else {
-            drop(barrier)
+            drop(barrier);
         }
         assert!(matches!(latest(&reader, &theirs), Err(PublicationError::NoVersion { newest: None, .. })));
         // The optimiser's step: the borrow is over.

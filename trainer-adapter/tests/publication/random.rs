@@ -24,9 +24,9 @@ fn publish_all(publisher: &Publisher<StandInDevice>, ours: &StandInDevice, seed:
             let parts: Vec<_> = (0..2).map(|at| part(CLASSES[at], &buffers[at], lengths[at])).collect();
             let barrier = publisher.in_place("solver", version, LAYOUT, &parts).unwrap();
             if random >> 61 & 1 == 0 {
-                barrier.end().unwrap()
+                barrier.end().unwrap();
             } else {
-                drop(barrier)
+                drop(barrier);
             }
             buffers.iter_mut().zip(lengths).for_each(|(buffer, length)| ours.clear(buffer, 0, length));
         } else {

@@ -104,12 +104,13 @@ impl ImportedMemory {
         // SAFETY: the range was just checked, and the seal keeps the file as long as it was then; no reference to it is made, and
         // what was copied is the caller's own; every pattern of bits is an f32.
         unsafe {
-            std::ptr::copy_nonoverlapping(first, values.as_mut_ptr().cast::<u8>(), size_of_val(values))
+            std::ptr::copy_nonoverlapping(first, values.as_mut_ptr().cast::<u8>(), size_of_val(values));
         };
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests {
     use super::*;
 

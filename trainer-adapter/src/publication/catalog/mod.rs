@@ -298,4 +298,5 @@ impl Catalog {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests;

@@ -294,4 +294,5 @@ impl Grant {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests;
