@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     let mut show = |row: Row| println!("{}", if json { row.json() } else { row.text() });
     if quick {
         let device = StandInDevice::new(StandInOptions::default());
-        return ended(published::rows(&device, 100_000, &mut show));
+        return ended(published::rows(&device, 100_000, None, &mut show));
     }
     let libraries = CudaLibraries::from_environment();
     let device = match CudaDevice::open(&CudaOptions { libraries, ..CudaOptions::default() }) {
@@ -110,7 +110,8 @@ fn main() -> ExitCode {
     let outcome = copies(&device, &mut show)
         .and_then(|()| updates(&device, &mut show))
         .and_then(|()| attention(&device, &mut show));
-    let outcome = outcome.map_err(Into::into).and_then(|()| published::rows(&device, VALUES, &mut show));
+    let outcome =
+        outcome.map_err(Into::into).and_then(|()| published::rows(&device, VALUES, Some(0.85), &mut show));
     ended(outcome.and_then(|()| Ok(device.check()?)))
 }
 

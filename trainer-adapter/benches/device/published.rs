@@ -47,8 +47,13 @@ fn pair<D: Copies>(
     Ok(median((0..REPETITIONS).map(|_| rates()).collect::<Outcome<_>>()?))
 }
 
-/// The rows, over so many values.
-pub(super) fn rows<D: Share>(device: &D, values: usize, show: &mut dyn FnMut(Row)) -> Outcome<()> {
+/// The rows, over so many values; what looks at the version alone is to reach `goal`.
+pub(super) fn rows<D: Share>(
+    device: &D,
+    values: usize,
+    goal: Option<f64>,
+    show: &mut dyn FnMut(Row),
+) -> Outcome<()> {
     let [source, mut target, mut own] = [(); 3].map(|()| device.allocate(values));
     device.check()?;
     for (fingerprint, words) in [(false, "version checked"), (true, "version and fingerprint checked")] {
@@ -68,7 +73,7 @@ pub(super) fn rows<D: Share>(device: &D, values: usize, show: &mut dyn FnMut(Row
             Ok(reader.get_into(&Wanted::latest("solver"), &mut [part]).map(drop)?)
         };
         let got = pair(device, values, get, (&source, &mut target))?;
-        let goal = (!fingerprint).then_some(0.85);
+        let goal = goal.filter(|_| !fingerprint);
         for (what, (value, limit)) in [("publish, a snapshot", published), ("get", got)] {
             let (measure, limit_kind) = (format!("{what}, {words}"), "one copy on the device");
             show(Row { measure, unit: "GB/s", limit_kind, value, limit, goal });
