@@ -224,7 +224,12 @@ impl<D: Share> Domain<D> {
 
     fn release(&self, hold: u64) -> Result<Option<u64>, PublicationError> {
         let locked = self.link();
-        match self.ask(&locked.0, &Request::Release { hold })? {
+        let request = Request::Release { hold };
+        if self.is_broken.load(Ordering::Acquire) {
+            // An answer was missed: nobody knows which would be whose. The publisher, if he goes on, is to know all the same.
+            let _ = send(&locked.0.socket, &request.bytes(), &[]);
+        }
+        match self.ask(&locked.0, &request)? {
             (Reply::Released { version }, _) => Ok(version),
             (other, _) => Err(locked.0.unexpected(&other)),
         }

@@ -55,7 +55,7 @@ fn got(answer: Answer, then: &Reply) -> Result<Vec<f32>, PublicationError> {
             let _ = send(&connection, &then, &[]);
         }
     });
-    let (own, options) = (device(), ReaderOptions::default().within(Duration::from_millis(500)));
+    let (own, options) = (device(), ReaderOptions::default().within(Duration::from_secs(60)));
     let reader = Reader::open(own.clone(), folder.path(), options).unwrap();
     let got = reader.get(&Wanted::latest("solver")).map(|got| {
         let mut values = vec![0.0; VALUES];
@@ -157,6 +157,52 @@ fn a_publisher_that_does_not_answer_is_given_up_after_the_time() {
     let reader = Reader::open(device(), folder.path(), options).unwrap();
     let error = reader.get(&Wanted::latest("solver")).unwrap_err();
     assert!(matches!(error, PublicationError::Silent { .. }) && error.may_be_elsewhere(), "{error}");
+}
+
+/// One get gives up waiting while another copies: the hold of that one ends all the same, for a publisher that goes on later.
+#[test]
+fn a_hold_ends_also_over_a_connection_that_another_get_has_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = this_node().unwrap();
+    let door = Door::open(folder.path(), &node).unwrap();
+    let (pid, socket) = (std::process::id(), door.name.clone());
+    let announcement = Announcement { node, pid, device: "stand-in:0".into(), socket };
+    let _announced = Announced::take(folder.path(), "solver", &announcement).unwrap();
+    let slow = std::thread::spawn(move || {
+        let until = Instant::now() + Duration::from_secs(60);
+        wait_for(&[door.listener.as_fd()], Some(until)).unwrap();
+        let connection = accept_with(&door.listener, SocketFlags::CLOEXEC).unwrap();
+        received(&connection).unwrap();
+        send(&connection, &Reply::Welcome { device: "stand-in:0".into() }.bytes(), &[]).unwrap();
+        received(&connection).unwrap();
+        send(&connection, &Reply::Granted(grant()).bytes(), &[memory().as_fd()]).unwrap();
+        let [asked, last] =
+            [(); 2].map(|()| Request::read(&received(&connection).unwrap().unwrap().0).unwrap());
+        assert_eq!(asked, get(), "which is not answered");
+        last
+    });
+    let (tell, told) = std::sync::mpsc::channel();
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let ends = std::sync::Mutex::new(Some((tell, wait)));
+    let observer = StepObserver::new(move |step| {
+        let ends = if step == Step::Copied { ends.lock().unwrap().take() } else { None };
+        if let Some((tell, wait)) = ends {
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+        }
+    });
+    let options = ReaderOptions::default().within(Duration::from_secs(2)).observer(observer);
+    let reader = Reader::open(device(), folder.path(), options).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| reader.get(&Wanted::latest("solver")).unwrap_err());
+        told.recv().unwrap();
+        let second = reader.get(&Wanted::latest("solver")).unwrap_err();
+        assert!(matches!(second, PublicationError::Silent { .. }), "{second}");
+        go_on.send(()).unwrap();
+        let first = first.join().unwrap();
+        assert!(matches!(first, PublicationError::PublisherGone { wrote: true, .. }), "{first}");
+    });
+    assert_eq!(slow.join().unwrap(), Request::Release { hold: 1 });
 }
 
 struct World {
