@@ -23,7 +23,9 @@ pub mod run;
 mod states;
 
 pub use archiving::Archiving;
-pub use device_tier::{DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
+pub use device_tier::{
+    DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError, GotFrom, Nearest,
+};
 pub use duties::Duties;
 pub use forebay_client as client;
 pub use forebay_pipeline as pipeline;

@@ -2,6 +2,7 @@
 
 use crate::client::{self, ObjectFilling};
 use crate::trainer;
+use crate::trainer::publication::PublicationError;
 
 /// A refused or failed move.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +14,19 @@ pub enum DeviceTierError {
     /// A copy of the device failed, or the device has.
     #[error("the device did not copy: {0}; what was to be set is not there")]
     Device(#[from] trainer::Error),
+    /// A version was not published, or not got, from device to device.
+    #[error(transparent)]
+    Publication(#[from] PublicationError),
+    /// A version is neither to be had from device to device nor from the store.
+    #[error("{key:?} is not to be had: {device}; and from the store: {store}")]
+    Nowhere {
+        /// The key.
+        key: String,
+        /// Why it did not come from a device.
+        device: Box<PublicationError>,
+        /// Why it did not come from the store.
+        store: Box<DeviceTierError>,
+    },
     /// The parts are not what the layout says.
     #[error("part {class:?}: {reason}")]
     Part {

@@ -10,6 +10,8 @@
 //! [exchange](DeviceTier::exchange) does both at once, so both directions of the bus are busy: a piece of the new state follows as
 //! soon as that of the old one has left.
 //!
+//! A version that lies on a device of the same node already need not come from the store: `nearest` has that way, and publishes it.
+//!
 //! # Invariants
 //! - A version is committed when every byte of it has left the device and arrived: a copy that fails leaves no version behind.
 //! - Every chunk that comes in is compared with the checksum that its writer's process took, after it has left the object's
@@ -26,6 +28,7 @@
 
 mod error;
 mod inward;
+mod nearest;
 mod outward;
 mod part;
 mod ring;
@@ -36,6 +39,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 pub use error::DeviceTierError;
+pub use nearest::{GotFrom, Nearest};
 pub use part::{DevicePart, DevicePartMut};
 
 use crate::client::{GetObject, HeldObject, Objects};
@@ -154,10 +158,14 @@ impl<D: Copies> DeviceTier<D> {
         which: Which,
         parts: &mut [DevicePartMut<'_, D>],
     ) -> Result<u64, DeviceTierError> {
-        let held = self.objects.get_with(key, which, &GetObject::default())?;
-        let extents = self.extents_of(&held, parts)?;
+        self.bring(&self.objects.get_with(key, which, &GetObject::default())?, parts)
+    }
+
+    /// Copies a version that is held into the parts. Gives its number.
+    fn bring(&self, held: &HeldObject, parts: &mut [DevicePartMut<'_, D>]) -> Result<u64, DeviceTierError> {
+        let extents = self.extents_of(held, parts)?;
         self.with_ring(|ring| {
-            let mut inward = Inward::new(&self.device, ring, &held);
+            let mut inward = Inward::new(&self.device, ring, held);
             for (part, extent) in parts.iter_mut().zip(&extents) {
                 for piece in extent.pieces(self.piece_values) {
                     inward.give(part.buffer, extent, piece, None)?;

@@ -15,7 +15,7 @@ use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
-use super::groups::Ranks;
+use super::groups::{Ranks, forget_states};
 use super::overlap::{Overlap, RolloutClock};
 use super::policies::Published;
 use super::progress::{Progress, single_bar};
@@ -81,10 +81,8 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let last = measure_all(config, options.visible, &data, &ends)?;
     let mut summary = summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)?;
     summary.process_groups = trainers.into_iter().filter_map(PolicyTrainer::end).collect();
-    if let Some(ranks) = &ranks {
-        drop(server); // with what ranks that were killed still held through it
-        ranks.forget_states(&store, &config.tables());
-    }
+    drop(server); // with what ranks that were killed still held through it
+    forget_states(&store, &config.tables());
     Ok(summary)
 }
 

@@ -10,6 +10,7 @@ mod device_tier;
 mod device_verified;
 mod documents;
 mod doors;
+mod nearest;
 mod process_groups;
 mod ranks;
 mod repeatable;

@@ -229,6 +229,22 @@ fn a_run_goes_on_with_groups_or_without() {
     check_memory(&dir);
 }
 
+#[test]
+fn a_run_that_ends_without_groups_leaves_no_states_of_its_life_with_them() {
+    let scratch = Scratch::new();
+    let reference = run_small(&scratch.path("reference"), &[]);
+    check_memory(&scratch.path("reference"));
+    let whole = log_bytes(&scratch.path("reference"));
+    let (config, plain) = (grouped(&scratch, "groups", "slots = 1"), scratch.config(&[]));
+    let dir = scratch.path("run");
+    half_a_run(&config, &dir, &[], whole);
+    let store = fs::canonicalize(&dir).unwrap();
+    assert!(host_leftovers("/dev/shm").unwrap().iter().any(|left| left.store == store), "there are states");
+    let summary = run_config(&plain, &dir, &["--resume"]);
+    assert_eq!(weights(&summary), weights(&reference));
+    check_memory(&dir);
+}
+
 /// After the end of the machine memory is gone, states of groups with it.
 #[test]
 fn a_run_whose_states_are_gone_goes_on_from_its_last_step() {

@@ -1,9 +1,14 @@
-//! `cargo bench -p forebay-trainer-adapter --bench device -- [--json]`: what a GPU takes for copies, updates and attention.
+//! `cargo bench -p forebay-trainer-adapter --bench device -- [--json] [--quick]`: what a GPU takes for copies, updates, attention
+//! and publishing.
 //!
 //! A value and its limit are taken in turns in one run, and the median of five pairs is printed. Limits are copies of the same
-//! driver: one call for all bytes. Without a GPU one sentence says so, and nothing is measured.
+//! driver: one call for all bytes. Without a GPU one sentence says so, and nothing is measured. `--quick` runs the rows of publishing
+//! on the stand-in, over a few values: it shows that they run, and says nothing of speed.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
+
+#[path = "device/published.rs"]
+mod published;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -13,7 +18,7 @@ use forebay_trainer_adapter::device::{
     AdamWStep, AttentionHeads, Branch, CopyRange, Exchanged, Family, Matrix, MatrixMut, SharedAttention,
     exchange,
 };
-use forebay_trainer_adapter::{Copies, CudaDevice, Device, Error};
+use forebay_trainer_adapter::{Copies, CudaDevice, Device, Error, StandInDevice, StandInOptions};
 
 /// 1 GiB of f32.
 const VALUES: usize = 1 << 28;
@@ -75,18 +80,24 @@ impl Row {
 }
 
 fn main() -> ExitCode {
-    let mut json = false;
+    let (mut json, mut quick) = (false, false);
     for word in std::env::args().skip(1) {
         match word.as_str() {
             "--json" => json = true,
+            "--quick" => quick = true,
             "--bench" => {} // what cargo adds
             other => {
                 eprintln!(
-                    "unknown argument {other:?}\nusage: cargo bench -p forebay-trainer-adapter --bench device -- [--json]"
+                    "unknown argument {other:?}\nusage: cargo bench -p forebay-trainer-adapter --bench device -- [--json] [--quick]"
                 );
                 return ExitCode::FAILURE;
             }
         }
+    }
+    let mut show = |row: Row| println!("{}", if json { row.json() } else { row.text() });
+    if quick {
+        let device = StandInDevice::new(StandInOptions::default());
+        return ended(published::rows(&device, 100_000, None, &mut show));
     }
     let libraries = CudaLibraries::from_environment();
     let device = match CudaDevice::open(&CudaOptions { libraries, ..CudaOptions::default() }) {
@@ -96,11 +107,16 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let mut show = |row: Row| println!("{}", if json { row.json() } else { row.text() });
     let outcome = copies(&device, &mut show)
         .and_then(|()| updates(&device, &mut show))
         .and_then(|()| attention(&device, &mut show));
-    match outcome.and_then(|()| device.check()) {
+    let outcome =
+        outcome.map_err(Into::into).and_then(|()| published::rows(&device, VALUES, Some(0.85), &mut show));
+    ended(outcome.and_then(|()| Ok(device.check()?)))
+}
+
+fn ended(outcome: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -120,9 +136,12 @@ fn seconds(device: &CudaDevice, work: impl FnOnce() -> Result<(), Error>) -> Res
 
 /// Of some pairs of a value and its limit the one with the median ratio.
 fn typical(mut pair: impl FnMut() -> Result<(f64, f64), Error>) -> Result<(f64, f64), Error> {
-    let mut pairs = (0..REPETITIONS).map(|_| pair()).collect::<Result<Vec<_>, _>>()?;
+    Ok(median((0..REPETITIONS).map(|_| pair()).collect::<Result<_, _>>()?))
+}
+
+fn median(mut pairs: Vec<(f64, f64)>) -> (f64, f64) {
     pairs.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
-    Ok(pairs[REPETITIONS / 2])
+    pairs[pairs.len() / 2]
 }
 
 fn gigabytes(values: usize) -> f64 {

@@ -12,6 +12,7 @@
 //! - [`parallel`]: several processes that make one update together;
 //! - [`process_group`], [`scheduler`], [`states`]: the processes of an agent, started where and when there is room, ended
 //!   and resumed elsewhere;
+//! - [`publication`]: versions that go from one device to another, between processes of a node;
 //! - [`device`]: the arithmetic that all of them are written in, the CPU and the GPU that do it;
 //! - [`random`]: the counter generator.
 //!
@@ -68,6 +69,7 @@ pub mod gradient;
 pub mod parallel;
 pub mod policy;
 pub mod process_group;
+pub mod publication;
 pub mod random;
 pub mod scheduler;
 pub mod states;

@@ -2,6 +2,8 @@
 
 mod emulation;
 mod operations;
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod published;
 mod suite;
 
 use std::sync::OnceLock;

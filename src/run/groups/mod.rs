@@ -35,10 +35,13 @@
 //!   applied, so that only the commit is missing. A state that is neither belongs to another past (an earlier life without groups came
 //!   between), and is replaced by what the store has.
 //!
+//! A run that ends well, with the section or without it, leaves no states of its agents behind ([`forget_states`]).
+//!
 //! # Threads
 //! As without groups: in a step each agent has a thread, which has its group to itself, waits for micro-batches without holding slots, and
 //! for its turn (`Fleet`). The server has threads of its own. No lock is held here.
 
+mod forgetting;
 mod gradient_name;
 mod group_trainer;
 mod opening;
@@ -47,6 +50,7 @@ mod ranks;
 mod seat;
 mod turn;
 
+pub(super) use forgetting::forget_states;
 pub(super) use group_trainer::GroupTrainer;
 pub use rank::serve_rank;
 pub(super) use ranks::Ranks;

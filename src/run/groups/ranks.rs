@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use forebay_store::{Store, Tier};
+use forebay_store::Store;
 use forebay_trainer_adapter::process_group::{Fleet, GroupOptions, LocalLauncher, ProcessGroup};
 use forebay_trainer_adapter::scheduler::{
     DeviceId, DeviceSlot, Node, Placement, Scheduler, SchedulerOptions,
@@ -82,23 +82,6 @@ impl Ranks {
         let first = index * self.settings.world;
         let devices = (first..first + self.settings.world).map(slot_name).collect();
         Ok(Seat::Own { group: Box::new(group), placement: Placement { node: NODE.to_owned(), devices } })
-    }
-
-    /// Deletes the states of these agents, whose last step is committed, and gives their memory back to the machine. What the store has
-    /// of the policies stays; a run that goes on later begins from that.
-    pub(in crate::run) fn forget_states(&self, store: &Store, agents: &[&str]) {
-        let forget = || -> Result<()> {
-            agents.iter().try_for_each(|agent| self.states.forget(agent))?;
-            let objects = store.objects()?;
-            objects.run_once()?; // memory that ranks had, which have ended
-            if objects.list().iter().all(|object| !object.tiers.contains(&Tier::Host)) {
-                objects.give_back_host()?;
-            }
-            Ok(())
-        };
-        if let Err(error) = forget() {
-            tracing::warn!(error = format!("{error:#}"), "states of process groups were left in memory");
-        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Model, generation and trainer are written against [`Device`] and its flat buffers of f32; a second device is a
 //! second implementation of this trait, not a second model. [`CpuDevice`] computes; [`CudaDevice`] does on a GPU;
-//! [`StandInDevice`] gives the processor the manners of one, for tests of order. Copies that run beside the arithmetic are a trait of their own, [`Copies`].
+//! [`StandInDevice`] gives the processor the manners of one, for tests of order. Copies that run beside the arithmetic are a trait of their own, [`Copies`],
+//! and so is memory that other processes may map, [`Share`].
 //!
 //! Conventions
 //! - Matrices are row-major views into a buffer ([`Matrix`], [`MatrixMut`]); a *row* is one token.
@@ -19,6 +20,7 @@ pub mod cpu;
 pub mod cuda;
 mod exchange;
 mod matrix;
+mod share;
 pub mod stand_in;
 
 pub use attention::{AttentionHeads, AttentionMemory, Branch, CacheRow, Family, SharedAttention};
@@ -27,6 +29,7 @@ pub use cpu::CpuDevice;
 pub use cuda::{CudaDevice, CudaOptions};
 pub use exchange::{Exchanged, exchange};
 pub use matrix::{Linear, Matrix, MatrixMut};
+pub use share::{DeviceRange, Share, fingerprint};
 pub use stand_in::{StandInDevice, StandInOptions};
 
 use crate::error::Error;

@@ -43,6 +43,7 @@ impl Error {
             | Self::CacheNotEmpty { .. }
             | Self::RankFailed { .. }
             | Self::Copy { .. }
+            | Self::Share { .. }
             | Self::Device { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,

@@ -238,6 +238,12 @@ pub enum Error {
         /// What the device said.
         reason: String,
     },
+    /// Memory of the device cannot be shared between processes as it was asked for. The device goes on.
+    #[error("memory of the device is not shared: {reason}")]
+    Share {
+        /// What is wrong, and the way out where there is one.
+        reason: String,
+    },
     /// The device has failed, and what it has computed since is undefined: take another, and restore a stored state on it.
     #[error("the device failed: {0}")]
     Device(#[from] crate::device::cuda::CudaError),
@@ -264,4 +270,13 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl Error {
+    /// A buffer that only this process has was to be exported.
+    pub(crate) fn not_shared() -> Self {
+        let reason =
+            "the buffer is this process's own; allocate it with `allocate_shared`, or publish a copy";
+        Self::Share { reason: reason.into() }
+    }
 }

@@ -12,7 +12,7 @@ use forebay_trainer_adapter::{
 use crate::emulation;
 
 /// A copy of the emulation under another name: it has its own devices and its own state.
-fn apart(name: &str) -> CudaLibraries {
+pub(super) fn apart(name: &str) -> CudaLibraries {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}-{}.so", std::process::id()));
     std::fs::copy(emulation::emulation(), &made).unwrap();
     CudaLibraries::all_in(&made)

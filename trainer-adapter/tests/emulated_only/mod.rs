@@ -5,3 +5,4 @@ mod agreement;
 mod copies;
 mod failures;
 mod launches;
+mod sharing;

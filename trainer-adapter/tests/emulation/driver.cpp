@@ -6,6 +6,9 @@
 // - new memory holds garbage (not-a-number, read as f32), and writing outside of an allocation aborts when it is freed;
 // - a call on a thread without a context, and every call on a broken one, is refused.
 #include <stdint.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -151,7 +154,13 @@ CALL cuDeviceTotalMem_v2(size_t* bytes, int) {
     return SUCCESS;
 }
 CALL cuDeviceGetAttribute(int* value, int attribute, int) {
-    *value = attribute == 75 ? 9 : 0;
+    // Compute capability 9.0, mapping of memory, descriptors of it.
+    *value = attribute == 75 ? 9 : attribute == 102 || attribute == 103 ? 1 : 0;
+    return SUCCESS;
+}
+// Devices 0 and 1 have a link between them.
+CALL cuDeviceCanAccessPeer(int* can, int own, int other) {
+    *can = own < 2 && other < 2;
     return SUCCESS;
 }
 CALL cuDeviceGetDefaultMemPool(void** pool, int) {
@@ -208,6 +217,113 @@ CALL cuMemFreeAsync(uint64_t address, void* stream) {
     });
     return SUCCESS;
 }
+// Memory that has a descriptor: a memory file. What it holds at first is garbage, as everywhere.
+struct Location {
+    int type, id;
+};
+struct Properties {
+    int type;
+    unsigned handles;
+    Location location;
+    void* windows;
+    unsigned char flags[8];
+};
+struct Access {
+    Location location;
+    unsigned flags;
+};
+struct Physical {
+    int file;
+    size_t bytes;
+};
+constexpr size_t GRANULARITY = 64 << 10;
+// Mappings, and physical memory that was not released.
+std::map<uint64_t, size_t> mapped;
+int64_t physical = 0;
+
+static bool is_sound(const Properties* properties) {
+    return properties->type == 1 && properties->handles == 1 && properties->location.type == 1 && properties->location.id >= 0 && properties->location.id < 3;
+}
+
+CALL cuMemGetAllocationGranularity(size_t* bytes, const Properties* properties, int) {
+    *bytes = GRANULARITY;
+    return is_sound(properties) ? SUCCESS : INVALID_VALUE;
+}
+CALL cuMemCreate(uint64_t* handle, size_t bytes, const Properties* properties, unsigned long long flags) {
+    GUARDED
+    if (!is_sound(properties) || flags != 0 || bytes == 0 || bytes % GRANULARITY != 0) return INVALID_VALUE;
+    if (bytes > (size_t)64 << 30) return OUT_OF_MEMORY;
+    int file = memfd_create("emulated device memory", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, bytes) != 0) return OUT_OF_MEMORY;
+    void* place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (place == MAP_FAILED) return OUT_OF_MEMORY;
+    memset(place, 0xFF, bytes);
+    munmap(place, bytes);
+    ++physical;
+    *handle = (uint64_t) new Physical{file, bytes};
+    return SUCCESS;
+}
+CALL cuMemRelease(uint64_t handle) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    --physical;
+    close(((Physical*)handle)->file);
+    delete (Physical*)handle;
+    return SUCCESS;
+}
+CALL cuMemExportToShareableHandle(void* descriptor, uint64_t handle, int type, unsigned long long flags) {
+    GUARDED
+    if (type != 1 || flags != 0) return INVALID_VALUE;
+    *(int*)descriptor = dup(((Physical*)handle)->file);
+    return SUCCESS;
+}
+CALL cuMemImportFromShareableHandle(uint64_t* handle, void* descriptor, int type) {
+    GUARDED
+    struct stat file;
+    int number = dup((int)(intptr_t)descriptor);
+    if (type != 1 || number < 0 || fstat(number, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size == 0) {
+        if (number >= 0) close(number);
+        return INVALID_VALUE;
+    }
+    ++physical;
+    *handle = (uint64_t) new Physical{number, (size_t)file.st_size};
+    return SUCCESS;
+}
+CALL cuMemAddressReserve(uint64_t* address, size_t bytes, size_t, uint64_t, unsigned long long flags) {
+    GUARDED
+    if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0) return INVALID_VALUE;
+    void* place = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED) return OUT_OF_MEMORY;
+    *address = (uint64_t)place;
+    return SUCCESS;
+}
+CALL cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
+    GUARDED
+    Physical* memory = (Physical*)handle;
+    if (offset != 0 || flags != 0 || bytes > memory->bytes) return INVALID_VALUE;
+    if (mmap((void*)address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file, 0) == MAP_FAILED) return INVALID_VALUE;
+    mapped[address] = bytes;
+    return SUCCESS;
+}
+// Memory to be read alone is refused, as some drivers do.
+CALL cuMemSetAccess(uint64_t address, size_t bytes, const Access* access, size_t count) {
+    GUARDED
+    if (count != 1 || access->location.type != 1 || access->flags != 3 || mapped[address] != bytes) return INVALID_VALUE;
+    return mprotect((void*)address, bytes, PROT_READ | PROT_WRITE) == 0 ? SUCCESS : INVALID_VALUE;
+}
+CALL cuMemUnmap(uint64_t address, size_t bytes) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (mapped[address] != bytes) return INVALID_VALUE;
+    mapped.erase(address);
+    mmap((void*)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return SUCCESS;
+}
+CALL cuMemAddressFree(uint64_t address, size_t bytes) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    return munmap((void*)address, bytes) == 0 ? SUCCESS : INVALID_VALUE;
+}
+// For tests: what was not given back.
+CALL emulation_shared_memories() { return (int)(physical + mapped.size()); }
+
 CALL cuMemHostAlloc(void** place, size_t bytes, unsigned flags) {
     GUARDED
     // Write-combined memory (4) is for nobody who reads.

@@ -2,20 +2,23 @@
 
 use std::ops::{Deref, DerefMut};
 
+use super::shared::SharedMemory;
 use super::simd::LANES;
 use crate::device::{Matrix, MatrixMut};
 
 const ALIGNMENT: usize = 64;
 
 /// A flat run of f32 whose first value lies on a cache line, so that vector loads do not straddle two.
-///
-/// The allocation is a lane group longer than asked for and is never moved or grown; `start` is where the aligned part
-/// begins.
 #[derive(Debug)]
-pub struct CpuBuffer {
-    values: Vec<f32>,
-    start: usize,
-    length: usize,
+pub struct CpuBuffer(Backing);
+
+#[derive(Debug)]
+enum Backing {
+    /// The allocation is a lane group longer than asked for and is never moved or grown; `start` is where the aligned part
+    /// begins.
+    Own { values: Vec<f32>, start: usize, length: usize },
+    /// Pages that other processes may read.
+    Shared(SharedMemory),
 }
 
 impl CpuBuffer {
@@ -23,7 +26,20 @@ impl CpuBuffer {
     pub fn zeros(length: usize) -> Self {
         let values = vec![0.0; length + LANES];
         let start = values.as_ptr().align_offset(ALIGNMENT).min(LANES);
-        Self { values, start, length }
+        Self(Backing::Own { values, start, length })
+    }
+
+    /// `length` zeros that other processes may be shown.
+    pub(crate) fn shared(length: usize) -> std::io::Result<Self> {
+        Ok(Self(Backing::Shared(SharedMemory::new(length)?)))
+    }
+
+    /// What other processes are shown; none of memory that is this process's own.
+    pub(crate) fn shown(&self) -> Option<&SharedMemory> {
+        match &self.0 {
+            Backing::Own { .. } => None,
+            Backing::Shared(memory) => Some(memory),
+        }
     }
 }
 
@@ -31,13 +47,19 @@ impl Deref for CpuBuffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.values[self.start..self.start + self.length]
+        match &self.0 {
+            Backing::Own { values, start, length } => &values[*start..*start + *length],
+            Backing::Shared(memory) => memory.values(),
+        }
     }
 }
 
 impl DerefMut for CpuBuffer {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.values[self.start..self.start + self.length]
+        match &mut self.0 {
+            Backing::Own { values, start, length } => &mut values[*start..*start + *length],
+            Backing::Shared(memory) => memory.values_mut(),
+        }
     }
 }
 

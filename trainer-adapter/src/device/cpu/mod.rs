@@ -13,6 +13,7 @@ mod elementwise;
 mod head_norm;
 mod norm;
 mod product;
+pub(crate) mod shared;
 pub(crate) mod simd;
 mod sums;
 mod tokens;

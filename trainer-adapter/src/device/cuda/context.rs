@@ -59,6 +59,24 @@ impl Context {
         Ok(&self.driver)
     }
 
+    /// The driver's handle of the device.
+    pub(super) fn device(&self) -> c_int {
+        self.device
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// What the driver says of the device, by the number of the question.
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    pub(super) fn attribute(&self, attribute: u32) -> Result<c_int, CudaError> {
+        let mut value = 0;
+        // SAFETY: the driver writes one integer; `device` is a handle of it.
+        let code = unsafe { (self.driver.device_attribute)(&raw mut value, attribute, self.device) };
+        self.driver.ok("cuDeviceGetAttribute", code).map(|()| value)
+    }
+
     /// Pinned memory, of arbitrary contents. Never write-combined: the processor reads it.
     #[allow(unsafe_code, reason = "a call of the driver")]
     pub(super) fn allocate_host(&self, bytes: usize) -> Result<Handle<u8>, CudaError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::memory::Pinned;
 use super::stream::{Event, Stream};
-use super::under_way::Copy;
+use super::under_way::{Copy, Kept};
 use super::{CudaBuffer, CudaDevice, CudaError, CudaHost};
 use crate::device::copies::lies_in;
 use crate::device::{Copies, CopyRange};
@@ -35,13 +35,24 @@ impl CudaDevice {
     ) -> CudaEvent {
         let CopyRange { device_offset, host_offset, length } = range;
         range.check(buffer.length, host.length);
+        let kept = [Kept::of(&buffer.memory), Kept::of(&host.memory)];
+        self.queued(stream, kept, |stream| {
+            let address = buffer.memory.address() + (VALUE * device_offset) as u64;
+            let place = host.memory.place().wrapping_add(VALUE * host_offset);
+            if length > 0 { work(stream, address, place, VALUE * length) } else { Ok(()) }
+        })
+    }
+
+    /// Queues what `work` does, and keeps the memory that it uses until that is done.
+    pub(super) fn queued(
+        &self,
+        stream: &CudaStream,
+        kept: [Kept; 2],
+        work: impl FnOnce(&Stream) -> Result<(), CudaError>,
+    ) -> CudaEvent {
         let queued = self.queue.attempt(|| {
             let Some(stream) = &stream.0 else { return Ok(None) };
-            if length > 0 {
-                let address = buffer.memory.address() + (VALUE * device_offset) as u64;
-                let place = host.memory.place().wrapping_add(VALUE * host_offset);
-                work(stream, address, place, VALUE * length)?;
-            }
+            work(stream)?;
             let end = match stream.event() {
                 Ok(end) => Arc::new(end),
                 Err(error) => {
@@ -50,8 +61,7 @@ impl CudaDevice {
                     return Err(error);
                 }
             };
-            let (device, host) = (Arc::clone(&buffer.memory), Arc::clone(&host.memory));
-            self.queue.under_way.add(Copy { end: Arc::clone(&end), _device: device, _host: host });
+            self.queue.under_way.add(Copy { end: Arc::clone(&end), _kept: kept });
             Ok(Some(end))
         });
         CudaEvent(queued.flatten())

@@ -1,9 +1,10 @@
 //! The driver's functions, and its handles.
 
-use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemoryPool, CUmodule, CUstream, CUuuid,
 };
 
 use super::CudaError;
@@ -35,6 +36,17 @@ functions! {
         free = "cuMemFreeAsync" (CUdeviceptr, CUstream);
         allocate_host = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
         free_host = "cuMemFreeHost" (*mut c_void);
+        memory_granularity = "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, u32);
+        memory_create = "cuMemCreate" (*mut u64, usize, *const CUmemAllocationProp, c_ulonglong);
+        memory_release = "cuMemRelease" (u64);
+        memory_export = "cuMemExportToShareableHandle" (*mut c_void, u64, u32, c_ulonglong);
+        memory_import = "cuMemImportFromShareableHandle" (*mut u64, *mut c_void, u32);
+        address_reserve = "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        address_free = "cuMemAddressFree" (CUdeviceptr, usize);
+        memory_map = "cuMemMap" (CUdeviceptr, usize, usize, u64, c_ulonglong);
+        memory_unmap = "cuMemUnmap" (CUdeviceptr, usize);
+        memory_access = "cuMemSetAccess" (CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+        device_reaches = "cuDeviceCanAccessPeer" (*mut c_int, CUdevice, CUdevice);
         pointer_attribute = "cuPointerGetAttribute" (*mut c_void, u32, CUdeviceptr);
         to_device = "cuMemcpyHtoDAsync_v2" (CUdeviceptr, *const c_void, usize, CUstream);
         to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, CUdeviceptr, usize, CUstream);
@@ -58,7 +70,11 @@ functions! {
 
 impl Driver {
     pub(super) fn ok(&self, call: &'static str, code: u32) -> Result<(), CudaError> {
-        if code == 0 { Ok(()) } else { Err(CudaError::Call { call, code, name: self.name_of(code) }) }
+        if code == 0 { Ok(()) } else { Err(self.refused(call, code)) }
+    }
+
+    pub(super) fn refused(&self, call: &'static str, code: u32) -> CudaError {
+        CudaError::Call { call, code, name: self.name_of(code) }
     }
 
     #[allow(unsafe_code, reason = "a call of the driver")]

@@ -54,6 +54,12 @@ pub enum CudaError {
         /// What the compiler said.
         log: String,
     },
+    /// The GPU or its driver cannot do something that is not needed to compute.
+    #[error("the GPU, or its driver, has no {missing}")]
+    Unsupported {
+        /// What it does not have.
+        missing: &'static str,
+    },
     /// A call failed.
     #[error("{call} failed: {name} ({code})")]
     Call {

@@ -61,6 +61,7 @@ kernels! {
     WeighSums = "weigh_sums",
     RoundSums = "round_sums",
     CopyPieces = "copy_pieces",
+    Fingerprint = "fingerprint",
 }
 
 /// An argument of a kernel, by its type in the source.

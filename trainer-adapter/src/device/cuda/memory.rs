@@ -1,7 +1,8 @@
 //! Memory of the device and pinned memory of the host.
 //!
 //! Device memory is freed in the order of the stream that computes: whoever uses it in that stream may let go of it at once.
-//! Copies in other streams keep it until they are done (`super::under_way`). Pinned memory is never behind a reference: the
+//! Copies in other streams keep it until they are done (`super::under_way`). Memory that can leave the process is unmapped when
+//! the stream has come to its end. Pinned memory is never behind a reference: the
 //! device may be reading or writing it.
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use super::CudaError;
 use super::context::Context;
 use super::driver::Handle;
+use super::mapping::Mapping;
 use super::stream::Stream;
 
 /// A run of bytes in the device's memory; of none, no memory at all.
@@ -16,18 +18,30 @@ use super::stream::Stream;
 pub(super) struct Allocation {
     stream: Arc<Stream>,
     address: u64,
+    /// Memory that can leave the process; the rest is from the driver's pool.
+    mapping: Option<Mapping>,
 }
 
 impl Allocation {
     /// Arbitrary contents, there for what comes later in `stream`.
     pub(super) fn new(stream: &Arc<Stream>, bytes: usize) -> Result<Self, CudaError> {
         let address = if bytes == 0 { 0 } else { stream.allocate(bytes)? };
-        Ok(Self { stream: Arc::clone(stream), address })
+        Ok(Self { stream: Arc::clone(stream), address, mapping: None })
     }
 
     /// No memory: what stands in after the device has failed.
     pub(super) fn none(stream: &Arc<Stream>) -> Self {
-        Self { stream: Arc::clone(stream), address: 0 }
+        Self { stream: Arc::clone(stream), address: 0, mapping: None }
+    }
+
+    /// Memory that has a mapping of its own.
+    pub(super) fn mapped(stream: &Arc<Stream>, mapping: Mapping) -> Self {
+        Self { stream: Arc::clone(stream), address: mapping.address(), mapping: Some(mapping) }
+    }
+
+    /// What of it can leave the process.
+    pub(super) fn mapping(&self) -> Option<&Mapping> {
+        self.mapping.as_ref()
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -38,7 +52,10 @@ impl Allocation {
 impl Drop for Allocation {
     #[allow(unsafe_code, reason = "a call of the driver")]
     fn drop(&mut self) {
-        if self.address != 0 {
+        if self.mapping.is_some() {
+            // Unmapping knows no order of streams. What else used it held `self`.
+            let _ = self.stream.wait();
+        } else if self.address != 0 {
             // SAFETY: from `allocate` of this stream, and `self` was the last who named it. If the driver refuses, the context
             // is broken and its memory is gone with it.
             let _ = unsafe { self.stream.free(self.address) };

@@ -24,12 +24,14 @@ mod error;
 mod flat;
 mod kernel;
 mod library;
+mod mapping;
 mod memory;
 mod norms;
 mod probe;
 mod product;
 mod queue;
 mod rows;
+mod share;
 mod stream;
 mod tokens;
 mod under_way;
@@ -47,6 +49,7 @@ pub use memory::{CudaBuffer, CudaHost, CudaSums};
 pub use probe::{Gpu, GpuUuid, gpus};
 pub use product::CudaPrepared;
 use queue::Queue;
+pub use share::CudaImported;
 
 /// What the factors of matrix products are rounded to; sums are f32 in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

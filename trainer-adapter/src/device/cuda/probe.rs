@@ -95,6 +95,16 @@ pub(super) fn find(driver: &Driver, uuid: Option<GpuUuid>) -> Result<(Gpu, c_int
     Err(CudaError::UnknownGpu { wanted: uuid.map_or_else(|| "0".into(), |uuid| uuid.to_string()), found })
 }
 
+/// Whether a device may read memory of the GPU of that identity; it may not of one that this process does not see.
+#[allow(unsafe_code, reason = "a call of the driver")]
+pub(super) fn reaches(driver: &Driver, own: c_int, other: GpuUuid) -> Result<bool, CudaError> {
+    let (_, other) = find(driver, Some(other))?;
+    let mut reaches = 0;
+    // SAFETY: both are handles of this driver; it writes one integer.
+    let code = unsafe { (driver.device_reaches)(&raw mut reaches, own, other) };
+    driver.ok("cuDeviceCanAccessPeer", code).map(|()| reaches != 0)
+}
+
 #[allow(unsafe_code, reason = "calls of the driver")]
 fn count(driver: &Driver) -> Result<c_int, CudaError> {
     let no_gpu = |code| CudaError::NoGpu { code, name: driver.name_of(code) };

@@ -1,16 +1,31 @@
 //! Copies that may not be done yet, with the memory that they use.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::memory::{Allocation, Pinned};
 use super::stream::Event;
+
+/// A memory that is not freed while a copy uses it.
+pub(super) struct Kept(Arc<dyn Any + Send + Sync>);
+
+impl Kept {
+    pub(super) fn of<T: Send + Sync + 'static>(memory: &Arc<T>) -> Self {
+        Self(Arc::<T>::clone(memory))
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kept({} times)", Arc::strong_count(&self.0))
+    }
+}
 
 /// One copy.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) end: Arc<Event>,
-    pub(super) _device: Arc<Allocation>,
-    pub(super) _host: Arc<Pinned>,
+    pub(super) _kept: [Kept; 2],
 }
 
 /// The copies under way. Looked through whenever another is added, so handles may be dropped while their copies run.

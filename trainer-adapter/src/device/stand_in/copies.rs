@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::memory::StandInBuffer;
-use super::schedule::{CopyWay, Place, StandInEvent};
+use super::place::{Place, Values};
+use super::schedule::{CopyWay, StandInEvent};
 use super::{Schedule, StandInDevice};
 use crate::device::{Copies, CopyRange};
 use crate::error::Error;
@@ -13,15 +14,16 @@ use crate::error::Error;
 fn places(device: &StandInBuffer, host: &StandInBuffer, range: CopyRange) -> (Place, Place) {
     range.check(device.read().len(), host.read().len());
     let CopyRange { device_offset, host_offset, length } = range;
-    let place = |buffer: &StandInBuffer, first: usize| {
-        let values = Arc::clone(&buffer.values);
-        Place { id: buffer.id, values, range: first..first + length }
-    };
-    (place(device, device_offset), place(host, host_offset))
+    (place(device, device_offset, length), place(host, host_offset, length))
+}
+
+pub(super) fn place(buffer: &StandInBuffer, first: usize, length: usize) -> Place {
+    let values = Values::Own(Arc::clone(&buffer.values));
+    Place { id: buffer.id, values, range: first..first + length }
 }
 
 impl StandInDevice {
-    fn queue(&self, stream: usize, way: CopyWay, source: Place, target: Place) -> StandInEvent {
+    pub(super) fn queue(&self, stream: usize, way: CopyWay, source: Place, target: Place) -> StandInEvent {
         let mut schedule = self.schedule();
         self.shared.busy.store(true, Ordering::Release);
         schedule.queue(stream, way, source, target)

@@ -33,8 +33,8 @@ impl Deref for Seen<'_> {
 }
 
 impl StandInBuffer {
-    pub(super) fn new(id: u64, length: usize) -> Self {
-        Self { id, values: Arc::new(RwLock::new(CpuBuffer::zeros(length))) }
+    pub(super) fn new(id: u64, values: CpuBuffer) -> Self {
+        Self { id, values: Arc::new(RwLock::new(values)) }
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, CpuBuffer> {

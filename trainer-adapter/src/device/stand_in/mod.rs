@@ -6,6 +6,8 @@
 //! - two accesses that nothing orders leave poison, whichever came first this time;
 //! - a copy may fail, and says so when its event is asked for.
 //!
+//! Its shared memory is a memory file, so what is published from it really goes to other processes.
+//!
 //! Arithmetic is the processor's, bit for bit, and happens when it is called. It counts as an access to whole buffers.
 //!
 //! One lock guards the schedule; each memory has its own. A copy that ends takes memories under the schedule's lock, and
@@ -16,7 +18,9 @@ mod arithmetic;
 mod clock;
 mod copies;
 mod memory;
+mod place;
 mod schedule;
+mod share;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +30,7 @@ use memory::Seen;
 pub use memory::{POISON_BITS, StandInBuffer};
 use schedule::Schedule;
 pub use schedule::{CopyWay, StandInEvent, TraceEntry};
+pub use share::StandInImported;
 
 use super::cpu::{CpuBuffer, CpuDevice};
 
@@ -40,11 +45,14 @@ pub struct StandInOptions {
     pub copy_ticks_max: u64,
     /// Which copies fail, counted from 0 in the order in which they are queued. Default none.
     pub faults: Vec<usize>,
+    /// Its name among devices. Devices reach each other's memory whose names are the same up to the colon. Default `stand-in:0`.
+    pub identity: String,
 }
 
 impl Default for StandInOptions {
     fn default() -> Self {
-        Self { threads: 1, seed: 0, copy_ticks_max: 8, faults: Vec::new() }
+        let identity = "stand-in:0".to_owned();
+        Self { threads: 1, seed: 0, copy_ticks_max: 8, faults: Vec::new(), identity }
     }
 }
 
@@ -62,15 +70,16 @@ struct Shared {
     busy: AtomicBool,
     next_id: AtomicU64,
     is_out_of_memory: AtomicBool,
+    identity: String,
 }
 
 impl StandInDevice {
     /// A device that behaves as the options say.
     pub fn new(options: StandInOptions) -> Self {
-        let StandInOptions { threads, seed, copy_ticks_max, faults } = options;
+        let StandInOptions { threads, seed, copy_ticks_max, faults, identity } = options;
         let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, faults));
         let [busy, is_out_of_memory] = [(); 2].map(|()| AtomicBool::new(false));
-        let shared = Shared { schedule, busy, next_id: AtomicU64::new(0), is_out_of_memory };
+        let shared = Shared { schedule, busy, next_id: AtomicU64::new(0), is_out_of_memory, identity };
         Self { cpu: CpuDevice::new(threads), shared: Arc::new(shared) }
     }
 
@@ -90,7 +99,11 @@ impl StandInDevice {
     }
 
     fn memory(&self, length: usize) -> StandInBuffer {
-        StandInBuffer::new(self.shared.next_id.fetch_add(1, Ordering::Relaxed), length)
+        StandInBuffer::new(self.next_id(), CpuBuffer::zeros(length))
+    }
+
+    fn next_id(&self) -> u64 {
+        self.shared.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The memory as the host, or the arithmetic, sees it.

@@ -11,26 +11,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
 
 use super::clock::{Clock, CopyId};
-use super::memory::poison;
-use crate::device::cpu::CpuBuffer;
+use super::place::Place;
 use crate::error::Error;
-
-/// Some values of a memory.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) id: u64,
-    pub(super) values: Arc<RwLock<CpuBuffer>>,
-    pub(super) range: Range<usize>,
-}
-
-impl Place {
-    fn overlaps(&self, id: u64, range: &Range<usize>) -> bool {
-        self.id == id && self.range.start < range.end && range.start < self.range.end
-    }
-}
 
 /// Which way a copy went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +23,8 @@ pub enum CopyWay {
     ToHost,
     /// From the host to the device.
     ToDevice,
+    /// From one of its memories, or from another process's, to another of its memories.
+    OnDevice,
 }
 
 /// One copy that has ended.
@@ -46,7 +32,7 @@ pub enum CopyWay {
 pub struct TraceEntry {
     /// Which way it went.
     pub way: CopyWay,
-    /// Values of the device's buffer.
+    /// Values of the device's buffer; of the one that is written, where both are.
     pub range: Range<usize>,
     /// Ticks from its first to its last, both included.
     pub ticks: (u64, u64),
@@ -165,7 +151,7 @@ impl Schedule {
                 found = true;
                 copy.raced = true;
                 if copy.done {
-                    spoil(&copy.target);
+                    copy.target.spoil();
                 }
             }
         }
@@ -238,20 +224,17 @@ impl Schedule {
         let copy = &mut self.live[at];
         copy.done = true;
         if copy.fails || copy.raced {
-            spoil(&copy.target);
+            copy.target.spoil();
         } else {
-            let source = copy.source.values.read().unwrap_or_else(PoisonError::into_inner);
-            let values = source[copy.source.range.clone()].to_vec();
-            drop(source);
-            let mut target = copy.target.values.write().unwrap_or_else(PoisonError::into_inner);
-            target[copy.target.range.clone()].copy_from_slice(&values);
+            let values = copy.source.read();
+            copy.target.write(|target| target.copy_from_slice(&values));
         }
         if copy.fails {
             self.failed.push(copy.id);
         }
         let range = match copy.way {
             CopyWay::ToHost => copy.source.range.clone(),
-            CopyWay::ToDevice => copy.target.range.clone(),
+            CopyWay::ToDevice | CopyWay::OnDevice => copy.target.range.clone(),
         };
         let ticks = (copy.started.unwrap_or(self.tick), self.tick);
         self.trace.push(TraceEntry { way: copy.way, range, ticks });
@@ -268,9 +251,4 @@ impl Schedule {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-}
-
-fn spoil(place: &Place) {
-    let mut values = place.values.write().unwrap_or_else(PoisonError::into_inner);
-    poison(&mut values[place.range.clone()]);
 }

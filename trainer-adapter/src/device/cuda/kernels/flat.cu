@@ -79,3 +79,26 @@ extern "C" __global__ void copy_pieces(const Piece* pieces, u32 count, u64 lengt
         ((float*)piece.target)[index - piece.first] = ((const float*)piece.source)[index - piece.first];
     }
 }
+
+// `device::fingerprint` says the same in Rust.
+__device__ u64 mixed(u64 place, u32 bits) {
+    u64 word = place * 0x9E3779B97F4A7C15ull ^ bits;
+    word = (word ^ (word >> 32)) * 0xD6E8FEB86659FD93ull;
+    word = (word ^ (word >> 32)) * 0xD6E8FEB86659FD93ull;
+    return word ^ (word >> 32);
+}
+
+// One block and one sum for each run of `run` values. The sums are integers, so their order changes nothing.
+extern "C" __global__ void fingerprint(const u32* values, u64 length, u64 first_place, u32 run, u64* sums) {
+    __shared__ u64 parts[THREADS];
+    u64 first = blockIdx.x * (u64)run;
+    u64 end = first + run < length ? first + run : length;
+    u64 sum = 0;
+    for (u64 index = first + threadIdx.x; index < end; index += THREADS) sum += mixed(first_place + index, values[index]);
+    parts[threadIdx.x] = sum;
+    for (u32 half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
+}

@@ -1,0 +1,155 @@
+//! Packets between processes of this machine, with descriptors beside them; and who is on the other side.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg,
+    sendmsg, socket_with,
+};
+use rustix::process::{PidfdFlags, geteuid, pidfd_open};
+
+use super::form::CLASSES_MAX;
+use super::wire::PACKET_BYTES_MAX;
+
+/// Who may wait to be let in.
+const BACKLOG: i32 = 128;
+
+/// The other side of a connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) pid: u32,
+    pub(super) uid: u32,
+    /// Readable once the process has ended, and not before all of its memory is unmapped.
+    pub(super) process: OwnedFd,
+}
+
+/// This process's user, by which others know it.
+pub(super) fn own_user() -> u32 {
+    geteuid().as_raw()
+}
+
+/// Who was on the other side when the connection was made.
+pub(super) fn peer_of(connection: impl AsFd) -> io::Result<Peer> {
+    let peer = socket_peercred(connection)?;
+    let process = pidfd_open(peer.pid, PidfdFlags::empty())?;
+    Ok(Peer { pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), uid: peer.uid.as_raw(), process })
+}
+
+fn packets(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None)?)
+}
+
+/// Listens at a path where nothing is yet.
+pub(super) fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    let listener = packets(SocketFlags::NONBLOCK)?;
+    bind(&listener, &SocketAddrUnix::new(path)?)?;
+    listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Connects, and never waits in a line that others have filled.
+pub(super) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
+    let connection = packets(SocketFlags::NONBLOCK)?;
+    connect(&connection, &SocketAddrUnix::new(path)?)?;
+    Ok(connection)
+}
+
+/// Sends a packet, or nothing of it; never waits.
+pub(super) fn send(connection: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CLASSES_MAX))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other(format!("{} descriptors for one packet", files.len())));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let sent = retry(|| sendmsg(&connection, &[IoSlice::new(bytes)], &mut beside, flags))?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// A packet and the descriptors beside it, or `None` when the other side has closed. Never waits: `WouldBlock` when there is none.
+pub(super) fn receive(connection: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CLASSES_MAX))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0; PACKET_BYTES_MAX];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = retry(|| recvmsg(&connection, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags))?;
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights);
+        }
+    }
+    let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return invalid("a packet that is too long");
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return invalid(
+            "descriptors that did not arrive: there were too many, or this process has too many open",
+        );
+    }
+    bytes.truncate(received.bytes);
+    Ok(if bytes.is_empty() { None } else { Some((bytes, files)) })
+}
+
+fn retry<T>(mut work: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match work() {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Waits until one of the files can be read (or is over), or the time is. Gives which can.
+pub(super) fn wait_for(files: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
+    let mut watched: Vec<PollFd<'_>> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(&mut watched, left.as_ref()) {
+            Ok(_) => return Ok(watched.iter().map(|file| !file.revents().is_empty()).collect()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_go_whole_with_their_descriptors_and_the_end_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = listen_at(&path).unwrap();
+        let one = connect_to(&path).unwrap();
+        let other = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+        assert_eq!(receive(&other).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        send(&one, b"first", &[file.as_fd(), file.as_fd()]).unwrap();
+        send(&one, b"second", &[]).unwrap();
+        let (bytes, files) = receive(&other).unwrap().unwrap();
+        assert_eq!((&bytes[..], files.len()), (&b"first"[..], 2));
+        assert_eq!(receive(&other).unwrap().unwrap().0, b"second");
+        send(&one, &vec![1; PACKET_BYTES_MAX + 1], &[]).unwrap();
+        assert_eq!(receive(&other).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let peer = peer_of(&other).unwrap();
+        assert_eq!((peer.pid, peer.uid), (std::process::id(), own_user()));
+        drop(one);
+        assert!(receive(&other).unwrap().is_none());
+        assert_eq!(send(&other, b"nobody", &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let soon = Some(Instant::now());
+        assert_eq!(wait_for(&[other.as_fd(), peer.process.as_fd()], soon).unwrap(), [true, false]);
+    }
+}
