@@ -22,14 +22,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use forebay::Duties;
 use forebay::client::{Changes, Client, ConnectOptions, Embedded, Table};
-use forebay::query;
+use forebay::query::{Archive, ArchiveRule, Archiver};
+use forebay::server::Asked;
 use forebay::store::{Options, Row, Schema, Store, Wait};
+use forebay::{Archiving, Duties};
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 
-use crate::failure::{Failure, Result, closed, state};
+use crate::asking::Asking;
+use crate::failure::{Failure, Result, closed, input, state};
 use crate::questions::Questions;
 use crate::slot::{EndsWithStore, Slot};
 use crate::within::{Within, is_within};
@@ -63,7 +65,26 @@ pub(crate) struct Open {
 #[derive(Debug)]
 struct Local {
     store: Store,
-    duties: Mutex<Option<Duties>>,
+    threads: Mutex<Option<Threads>>,
+}
+
+/// What works for a store that is open for writing, and ends with it, in this order.
+#[derive(Debug)]
+struct Threads {
+    _archiving: Option<Archiving>,
+    _duties: Duties,
+}
+
+impl Threads {
+    /// Those of a store; `moved` says where versions go that leave it.
+    fn of(store: &Store, moved: Option<(Archive, ArchiveRule)>) -> Result<Self> {
+        let none =
+            |error| Failure::Here("CapacityError", format!("no thread for the store's duties: {error}"));
+        let duties = Duties::of(store).map_err(none)?;
+        let archiver = moved.map(|(archive, rule)| Archiver::new(store, &archive, rule));
+        let archiver = archiver.transpose().map_err(|error| Asked::failure(&error))?;
+        Ok(Threads { _archiving: archiver.map(Archiving::of).transpose().map_err(none)?, _duties: duties })
+    }
 }
 
 /// Claims and steps that Python holds.
@@ -87,18 +108,21 @@ impl std::fmt::Display for Place {
 }
 
 impl Handle {
-    /// Opens a store, and starts the thread of its duties where it can be written. Questions may use what `asked` says.
-    pub(crate) fn open(path: PathBuf, options: Options, asked: query::Options) -> Result<Self> {
+    /// Opens a store, and starts the threads of its duties and of its archive where it can be written.
+    pub(crate) fn open(path: PathBuf, options: Options, asking: Asking) -> Result<Self> {
         let store = Store::open(&path, options)?;
-        let duties = match store.is_read_only() {
-            true => None,
-            false => Some(Duties::of(&store).map_err(|error| {
-                Failure::Here("CapacityError", format!("no thread for the store's duties: {error}"))
-            })?),
+        let threads = match (store.is_read_only(), asking.moved) {
+            (false, moved) => Some(Threads::of(&store, moved)?),
+            (true, None) => None,
+            (true, Some(_)) => {
+                return Err(input(
+                    "archive_keep_versions moves versions out of the store, and read_only opens it for reading",
+                ));
+            }
         };
-        let questions = Arc::new(Questions::of(&store, asked));
+        let questions = Arc::new(Questions::of(&store, asking.options));
         let client = Client::over(Arc::new(Embedded::new(store.clone()).with_queries(questions)));
-        let local = Local { store, duties: Mutex::new(duties) };
+        let local = Local { store, threads: Mutex::new(threads) };
         Ok(Handle::new(Place::Directory(path), client, Some(local)))
     }
 
@@ -285,7 +309,7 @@ impl Open {
 
     /// The client first: it gives everything back and ends all waits, so that no slot is in use for long.
     fn close(&self) -> Result<()> {
-        drop(self.local.as_ref().and_then(|local| local.duties.lock().take()));
+        drop(self.local.as_ref().and_then(|local| local.threads.lock().take()));
         let closed = self.client.close();
         self.end_held();
         Ok(closed?)

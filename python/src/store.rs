@@ -34,8 +34,8 @@ pub(crate) struct Store(Arc<Handle>);
 #[pyfunction]
 #[pyo3(signature = (path, **options))]
 pub(crate) fn open(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
-    let (options, asked) = (self::options(options)?, asking::options(options)?);
-    let handle = py.detach(|| Handle::open(path, options, asked))?;
+    let (options, asking) = (self::options(options)?, asking::asking(options)?);
+    let handle = py.detach(|| Handle::open(path, options, asking))?;
     Ok(Store(Arc::new(handle)))
 }
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 import sys
 import textwrap
 
@@ -147,9 +148,9 @@ def test_sql_reads_tokens_with_the_tokenizers_that_the_store_was_opened_with(pat
             store.sql("select 1")
 
 
-def test_sql_reads_what_has_left_the_store_where_it_is_told_of_the_archive(path, tmp_path: pathlib.Path):
-    archive = tmp_path / "archive"
-    with forebay.open(path) as store:
+def six_versions(path, **options):
+    """A store whose policy has moved on six times, each time by one row."""
+    with forebay.open(path, **options) as store:
         solver = store.create_table("solver", SOLVER)
         store.create_consumer("train", tables=["solver"], kind="trainer", ready=["reward"])
         for version in range(6):
@@ -158,19 +159,44 @@ def test_sql_reads_what_has_left_the_store_where_it_is_told_of_the_archive(path,
                 for batch in step.micro_batches("train", size=1, timeout=30.0):
                     batch.accumulated()
                 step.commit({"solver": version + 1})
-    subprocess.run([command(), "archive", "--dir", path, "--to", archive, "--keep-versions", "1"], check=True, capture_output=True)
-    count = "select count(*) as rows from solver"
+
+
+COUNT = "select count(*) as rows from solver"
+
+
+def test_versions_that_are_over_are_archived_while_a_store_is_open(path, tmp_path: pathlib.Path):
+    archive = tmp_path / "archive"
+    six_versions(path)
+    with forebay.open(path, archive=archive, archive_keep_versions=2) as store:
+        until = time.monotonic() + 60
+        while not (archive / "_commits/solver/1.1.json").exists():
+            assert store.sql(COUNT).to_pylist() == [{"rows": 6}]
+            assert time.monotonic() < until, "nothing was archived within a minute"
+        assert store.sql(COUNT).to_pylist() == [{"rows": 6}]
     with forebay.open(path) as store:
-        left = store.sql(count).to_pylist()[0]["rows"]
+        assert store.sql(COUNT).to_pylist()[0]["rows"] < 6
+
+
+def test_sql_reads_what_has_left_the_store_where_it_is_told_of_the_archive(path, tmp_path: pathlib.Path):
+    archive = tmp_path / "archive"
+    six_versions(path)
+    subprocess.run([command(), "archive", "--dir", path, "--to", archive, "--keep-versions", "1"], check=True, capture_output=True)
+    with forebay.open(path) as store:
+        left = store.sql(COUNT).to_pylist()[0]["rows"]
     assert left < 6, "what is over has left"
     for place in [archive, str(archive), archive.as_uri()]:
         with forebay.open(path, read_only=True, archive=place) as store:
-            assert store.sql(count).to_pylist() == [{"rows": 6}]
+            assert store.sql(COUNT).to_pylist() == [{"rows": 6}]
     with pytest.raises(forebay.InputError, match="no address of an archive"):
         forebay.open(path, archive="gopher://x")
+    for wrong in [{"archive_keep_versions": 2}, {"archive": archive, "archive_keep_versions": 0}]:
+        with pytest.raises(forebay.InputError, match="archive"):
+            forebay.open(path, **wrong)
+    with pytest.raises(forebay.InputError, match="read_only"):
+        forebay.open(path, read_only=True, archive=archive, archive_keep_versions=1)
     with forebay.open(path, archive=tmp_path / "nowhere") as store:
         with pytest.raises(forebay.StateError, match="there is no archive"):
-            store.sql(count)
+            store.sql(COUNT)
 
 
 def test_a_question_ends_within_the_limits_that_the_store_was_opened_with(path):

@@ -59,6 +59,7 @@ def open(
     consumed_kept: float | None = ...,
     tokenizer: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = ...,
     archive: str | os.PathLike[str] | None = ...,
+    archive_keep_versions: int | None = ...,
     query_time_max: float | None = ...,
     query_memory_bytes_max: int | None = ...,
 ) -> Store:
@@ -87,6 +88,8 @@ def open(
     tokenizer: the ``tokenizer.json`` with which ``detokenise`` of ``sql`` reads tokens, or several by name. Default: none.
     archive: where versions lie that left the store, a directory or a URL: ``sql`` reads them beside the live ones. Default:
         none, and then ``sql`` shows the rows that are in the store alone.
+    archive_keep_versions: moves versions that are over into that archive while the store is open, all but so many of each table's
+        newest. Default: moves none.
     query_time_max: how long a question of ``sql`` may take. Default: as long as it takes.
     query_memory_bytes_max: the memory that sorts, joins and groups of questions take; beyond it they go on in temporary files.
         Default: 1 GiB.
