@@ -5,9 +5,9 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
 import sys
 import textwrap
+import time
 
 import pyarrow as pa
 import pytest
