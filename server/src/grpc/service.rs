@@ -103,7 +103,7 @@ impl Protocol for Service {
 
     async fn open(&self, request: Request<OpenRequest>) -> Reply<Self::OpenStream> {
         use open_event::Event;
-        let open = || -> Result<_, Error> {
+        let open = async {
             let caller = self.caller(&request)?;
             let OpenRequest { owner, resume, neighbour, slabs } = request.get_ref();
             let is_neighbour = *neighbour && is_own_user(&request);
@@ -113,9 +113,10 @@ impl Protocol for Service {
                 slabs: *slabs && is_of_this_machine(&request) && self.limits.slab_bytes_max > 0,
             };
             let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
-            Ok((self.sessions.enter(&caller.name, owner, resume, local.clone())?, local))
+            let entered = self.sessions.let_in(&caller.name, owner, resume, local.clone()).await?;
+            Ok::<_, Error>((entered, local))
         };
-        let ((id, present, resumed), local) = open().map_err(|error| from_error(&error))?;
+        let ((id, present, resumed), local) = open.await.map_err(|error| from_error(&error))?;
         let first = Opened {
             session: id.to_vec().into(),
             store_id: self.store.id(),
@@ -134,13 +135,8 @@ impl Protocol for Service {
 
     async fn close(&self, request: Request<CloseRequest>) -> Reply<CloseReply> {
         let call = self.enter(&request, READ)?;
-        let ended = self.sessions.close(&binary(request.metadata(), SESSION));
         drop(call);
-        blocking(move || {
-            ended.iter().for_each(|session| session.give_back());
-            Ok(())
-        })
-        .await?;
+        self.sessions.end(&binary(request.metadata(), SESSION)).await?;
         Ok(Response::new(CloseReply {}))
     }
 

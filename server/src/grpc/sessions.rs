@@ -1,7 +1,9 @@
 //! Who is there, and what each of them holds.
 //!
 //! A session lives for as long as one of its client's streams is open, and for `grace` after the last broke: then it ends,
-//! and what it held goes back. A call keeps its session until it is over.
+//! and what it held goes back (`ending`). A call keeps its session until it is over.
+
+mod ending;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +13,7 @@ use forebay_client::wire::Lent;
 use forebay_client::wire::proto::Changes;
 use forebay_client::{Error, Holder, KeptObjects};
 use forebay_store::{Kind, ProcessHandle, Store};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, RwLock, Semaphore};
 
 use super::Limits;
 use super::loans::Loans;
@@ -21,11 +23,10 @@ use super::slabs::{self, Slabs};
 use super::tally::{Ended, Tally};
 use super::waits::Waits;
 
+pub(super) use ending::sweep;
+
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
-
-/// How often is looked for sessions that are over.
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// How many waits for objects one client may have under way.
 pub(super) const OBJECT_WAITS_MAX: usize = 1024;
@@ -73,6 +74,8 @@ pub(super) struct Sessions {
     /// How many slabs there may be yet.
     slabs: Arc<Semaphore>,
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
+    /// Had by who ends sessions until their objects have gone back, and by clients that come in.
+    ending: Arc<RwLock<()>>,
 }
 
 /// What a client of this machine shares with the server; nothing where all is sent.
@@ -101,7 +104,7 @@ impl Sessions {
         tally.watch(&open);
         let (grace, most) = (limits.grace, limits.sessions_max);
         let (slabs, limits) = (slabs::room(limits.slab_bytes_max), limits.clone());
-        Sessions { store, grace, most, limits, tally: tally.clone(), slabs, open }
+        Sessions { store, grace, most, limits, tally: tally.clone(), slabs, open, ending: Arc::default() }
     }
 
     /// The session of that name, whoever asks.
@@ -110,7 +113,7 @@ impl Sessions {
     }
 
     /// Goes on with a session that is there and the caller's, or begins one. Gives its name and whether it went on.
-    pub(super) fn enter(
+    fn enter(
         &self,
         caller: &str,
         owner: &str,
@@ -172,22 +175,20 @@ impl Sessions {
         })
     }
 
-    /// Ends a session; what it holds is the caller's to give back.
-    pub(super) fn close(&self, id: &[u8]) -> Option<Arc<Session>> {
-        let ended = lock(&self.open).remove(&SessionId::try_from(id).ok()?)?;
-        self.tally.sessions_ended(Ended::Closed, 1);
-        Some(ended)
+    /// Takes a session off; what it holds is the caller's to give back.
+    fn close(&self, id: &[u8]) -> Option<Arc<Session>> {
+        lock(&self.open).remove(&SessionId::try_from(id).ok()?)
     }
 
     /// Ends all sessions: the server does.
     pub(super) fn close_all(&self) {
         let all: Vec<Arc<Session>> = lock(&self.open).drain().map(|(_, session)| session).collect();
-        self.tally.sessions_ended(Ended::Stopped, all.len());
         all.iter().for_each(|session| session.give_back()); // with nothing locked
+        self.tally.sessions_ended(Ended::Stopped, all.len());
     }
 
-    /// Ends the sessions whose clients have been gone for too long; what they hold is the caller's to give back.
-    pub(super) fn sweep(&self) -> Vec<Arc<Session>> {
+    /// Takes the sessions off whose clients have been gone for too long; what they hold is the caller's to give back.
+    fn sweep(&self) -> Vec<Arc<Session>> {
         let mut open = lock(&self.open);
         let late = |session: &Session| {
             let presence = lock(&session.presence);
@@ -195,7 +196,6 @@ impl Sessions {
         };
         let gone: Vec<SessionId> =
             open.iter().filter(|(_, session)| late(session)).map(|(id, _)| *id).collect();
-        self.tally.sessions_ended(Ended::Gone, gone.len());
         gone.iter().filter_map(|id| open.remove(id)).collect()
     }
 
@@ -205,24 +205,11 @@ impl Sessions {
     }
 }
 
-/// Ends sessions whose clients are gone, for as long as the server runs.
-pub(super) async fn sweep(sessions: Sessions) {
-    loop {
-        tokio::time::sleep(SWEEP_EVERY).await;
-        let gone = sessions.sweep();
-        if !gone.is_empty() {
-            tracing::info!(sessions = gone.len(), "sessions ended whose clients are gone");
-            let give_back = move || gone.iter().for_each(|session| session.give_back());
-            let _ = tokio::task::spawn_blocking(give_back).await;
-        }
-    }
-}
-
 impl Session {
-    /// Gives everything back that its client has: claims, steps, places in gangs, objects, extents.
-    pub(super) fn give_back(&self) {
-        self.holder.give_back();
+    /// Gives everything back that its client has: objects, claims, steps, places in gangs, extents.
+    fn give_back(&self) {
         self.objects.give_back();
+        self.holder.give_back();
         self.loans.iter().for_each(Loans::take_back);
         self.slabs.iter().for_each(Slabs::let_go);
     }
