@@ -3,6 +3,7 @@
 //! A setting has one name, its flag's: `--connections-max` is `connections_max` in the file and
 //! `FOREBAY_SERVE_CONNECTIONS_MAX` in the environment. What the file and the environment say is put before the words that were
 //! typed, as flags, so a setting is declared, checked and explained in one place. Paths in the file are relative to the file.
+//! Of a flag that may come again, a variable and the file say all values at once, separated by commas.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,15 +12,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::builder::ValueHint;
 use clap::error::ErrorKind;
-use clap::{Arg, Args, Command};
+use clap::{Arg, ArgAction, Args, Command};
 
 use super::serve::ServeArguments;
-use super::tokenizers::{SEPARATOR, named};
+use super::tokenizers::named;
 
 /// What the names of variables begin with.
 const PREFIX: &str = "FOREBAY_SERVE_";
 /// The setting that names the file.
 const CONFIG: &str = "config";
+/// What stands between several values of a setting, where it cannot be given again.
+const SEPARATOR: char = ',';
 
 /// Where the file is.
 #[derive(Debug, Args)]
@@ -88,8 +91,13 @@ fn from_environment(
         if ["port", "service"].contains(&flag.split('-').next().unwrap_or_default()) {
             continue;
         }
-        setting(command, &flag, &as_variable).context("in the environment")?;
-        all.push(Found { origin: as_variable(&flag), flag, value });
+        let argument = setting(command, &flag, &as_variable).context("in the environment")?;
+        let origin = as_variable(&flag);
+        let values = match value.to_str() {
+            Some(text) => each(argument, text).map(OsString::from).collect(),
+            None => vec![value],
+        };
+        all.extend(found(&flag, &origin, values));
     }
     Ok(all)
 }
@@ -102,23 +110,34 @@ fn from_file(command: &Command, file: &Path) -> Result<Vec<Found>> {
         let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
         anyhow::anyhow!("{}: line {line}: {}", cannot(), error.message())
     })?;
-    let found = |(key, value): (String, toml::Value)| {
+    let mut all = Vec::new();
+    for (key, value) in table {
         let flag = key.replace('_', "-");
         let of_file = |flag: &str| flag.replace('-', "_");
         let argument = setting(command, &flag, &of_file).with_context(cannot)?;
         if flag == CONFIG {
             bail!("{}: {key} = {value}: a file names no other", cannot());
         }
-        let value = match value {
-            toml::Value::String(text) if is_path(argument, &text) => placed(file, argument, &text),
-            toml::Value::String(text) => text.into(),
-            toml::Value::Integer(number) => number.to_string().into(),
-            toml::Value::Float(number) => number.to_string().into(),
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
             other => bail!("{}: {key} = {other}: give text or a number", cannot()),
         };
-        Ok(Found { flag, value, origin: format!("{} of {}", key, file.display()) })
-    };
-    table.into_iter().map(found).collect()
+        let values = each(argument, &text).map(|text| placed(file, argument, text)).collect();
+        all.extend(found(&flag, &format!("{key} of {}", file.display()), values));
+    }
+    Ok(all)
+}
+
+/// The values that a text gives a setting.
+fn each<'t>(argument: &Arg, text: &'t str) -> impl Iterator<Item = &'t str> {
+    let count = if is_repeated(argument) { usize::MAX } else { 1 };
+    text.splitn(count, SEPARATOR)
+}
+
+fn found(flag: &str, origin: &str, values: Vec<OsString>) -> impl Iterator<Item = Found> {
+    values.into_iter().map(|value| Found { flag: flag.to_owned(), value, origin: origin.to_owned() })
 }
 
 fn flags(command: &Command) -> impl Iterator<Item = &str> {
@@ -138,24 +157,21 @@ fn setting<'c>(command: &'c Command, flag: &str, shown: &dyn Fn(&str) -> String)
     bail!("{} is no setting; {hint}", shown(flag))
 }
 
-/// Whether a setting's text is a path, not a URL.
-fn is_path(argument: &Arg, text: &str) -> bool {
-    argument.get_value_hint() == ValueHint::AnyPath && !text.contains("://")
+/// Whether a setting may be given again, each time with the name of a file.
+fn is_repeated(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::Append)
 }
 
-/// A path of a file, from where the file is; of a setting that takes several, each with its name.
+/// A value of a file's setting: a path is meant from where the file is.
 fn placed(file: &Path, argument: &Arg, text: &str) -> OsString {
-    let folder = file.parent().unwrap_or(Path::new(""));
-    if argument.get_value_delimiter() != Some(SEPARATOR) {
-        return folder.join(text).into_os_string();
+    let (name, path) = if is_repeated(argument) { named(text) } else { (None, text) };
+    let is_path = argument.get_value_hint() == ValueHint::AnyPath && !text.contains("://");
+    if !is_path || path.is_empty() {
+        return text.into();
     }
-    let each = text.split(SEPARATOR).map(|given| {
-        let (name, file) = named(given);
-        let mut word = OsString::from(name.map(|name| format!("{name}=")).unwrap_or_default());
-        word.push(folder.join(file));
-        word
-    });
-    each.collect::<Vec<_>>().join(OsStr::new(","))
+    let mut word = OsString::from(name.map(|name| format!("{name}=")).unwrap_or_default());
+    word.push(file.parent().unwrap_or(Path::new("")).join(path));
+    word
 }
 
 impl Found {
@@ -208,14 +224,15 @@ mod tests {
             "--connections-max=5",
             "--session-grace=0.5",
             "--archive=s3://b/a",
-            "--tokenizer=HERE/one.json,two=/2.json",
+            "--tokenizer=HERE/one.json",
+            "--tokenizer=two=/2.json",
             "--connections-max=6",
             "--config=HERE/serve.toml",
             "--connections-max",
             "7",
         ];
         let sorted = |mut words: Vec<String>| {
-            words[2..8].sort(); // a file has no order
+            words[2..9].sort(); // a file has no order
             words
         };
         assert_eq!(sorted(words), sorted(expected.map(str::to_owned).to_vec()));
@@ -258,6 +275,12 @@ mod tests {
             ("grpc = \"here\"", vec![], "serve.toml: invalid value 'here'"),
             ("dir = \"d\"\ngrpc = ", vec![], "serve.toml: line 2"),
             ("config = \"other.toml\"", vec![], "a file names no other"),
+            ("tokenizer = \"one.json,\"", vec![], "serve.toml: invalid value ''"),
+            (
+                "",
+                vec![("FOREBAY_SERVE_TOKENIZER", "one=,two=2.json")],
+                "FOREBAY_SERVE_TOKENIZER: invalid value 'one='",
+            ),
             ("", vec![("FOREBAY_SERVE_GRPX", "1")], "did you mean FOREBAY_SERVE_GRPC?"),
             ("", vec![("FOREBAY_SERVE_SESSION_GRACE", "soon")], "FOREBAY_SERVE_SESSION_GRACE: invalid value"),
         ] {

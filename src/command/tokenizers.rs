@@ -6,23 +6,27 @@ use clap::{Args, ValueHint};
 
 /// The name of one that is given without.
 const ONLY: &str = "default";
-/// What stands between several.
-pub(super) const SEPARATOR: char = ',';
 
 #[derive(Debug, Args)]
 pub(super) struct TokenizerArguments {
-    /// A tokenizer (`tokenizer.json`) for detokenise(); several, separated by commas, under names of their own
-    #[arg(long, value_name = "[NAME=]FILE", value_delimiter = SEPARATOR, value_hint = ValueHint::AnyPath)]
-    tokenizer: Vec<String>,
+    /// A tokenizer (`tokenizer.json`) for detokenise(); again for several, under names of their own
+    #[arg(long, value_name = "[NAME=]FILE", value_parser = tokenizer, value_hint = ValueHint::AnyPath)]
+    tokenizer: Vec<(String, PathBuf)>,
 }
 
 impl TokenizerArguments {
     /// The names, and the files.
     pub(super) fn named(&self) -> impl Iterator<Item = (String, PathBuf)> {
-        self.tokenizer.iter().map(|given| {
-            let (name, file) = named(given);
-            (name.unwrap_or(ONLY).to_owned(), file.into())
-        })
+        self.tokenizer.iter().cloned()
+    }
+}
+
+/// A tokenizer as it is given. A comma may be part of its path.
+fn tokenizer(given: &str) -> Result<(String, PathBuf), &'static str> {
+    match named(given) {
+        (_, "") => Err("it names no file; give [NAME=]FILE"),
+        (Some(""), _) => Err("the name before = is empty; give [NAME=]FILE"),
+        (name, file) => Ok((name.unwrap_or(ONLY).to_owned(), file.into())),
     }
 }
 

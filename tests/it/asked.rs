@@ -84,7 +84,14 @@ fn tokens_are_read_with_the_tokenizers_that_are_given() {
     let (one, two) = (format!("one={file}"), format!("two={file}"));
     let named = "SELECT detokenise([1], 'two') AS text";
     assert_eq!(stdout(&ask(&[&one, &two], named)), "text\nyes\n");
-    assert_eq!(stdout(&ask(&[&format!("{one},{two}")], named)), "text\nyes\n");
+    let comma = scratch.path("one,two.json");
+    std::fs::copy(&file, &comma).unwrap();
+    assert_eq!(stdout(&ask(&[&comma], statement)), "text\nyes no\n", "a comma may be part of a path");
+    for (empty, said) in [("", "names no file"), ("one=", "names no file"), ("=a.json", "is empty")] {
+        let refused = ask(&[&file, empty], statement);
+        assert_eq!(refused.status.code(), Some(2), "{empty:?}");
+        assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
+    }
     assert!(stderr(&ask(&[&one, &two], statement)).contains("name one of \"one\", \"two\""));
     assert!(stderr(&ask(&[], statement)).contains("--tokenizer"));
     let missing = ask(&["nowhere.json"], statement);
@@ -164,8 +171,9 @@ fn what_is_served_reads_tokens_by_flag_by_variable_and_by_file() {
     let several = format!("one={file},two={file}");
     let config = scratch.path("serve.toml");
     std::fs::write(&config, "tokenizer = \"two=tokenizer.json\"").unwrap();
-    for words in [["--tokenizer", &several], ["--config", &config]] {
-        let served = Served::new(&dir, &words, None);
+    let (one, two) = (format!("one={file}"), format!("two={file}"));
+    for words in [&["--tokenizer", &one, "--tokenizer", &two][..], &["--config", &config]] {
+        let served = Served::new(&dir, words, None);
         assert!(served.ask(named, "").ends_with("\r\n\r\ntext\nyes no\n"), "{words:?}");
     }
     let mut command = forebay(&["serve", "--dir", &dir]);

@@ -6,7 +6,7 @@
 //! moment, live and archived rows in one. It is made from where a plan is made, and ends with it.
 //!
 //! A row is one version and one attempt of a sample of a table, and comes once, at the generation that it was first met in:
-//! so a family ends, also where rows name each other in a circle. Which versions belong together says `links`.
+//! so a family ends, also where rows name each other in a circle. Which versions belong together say `links` and `trajectory`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
 use datafusion::physical_plan::collect;
 
-use super::links::{Trajectory, meant};
+use super::links::meant;
 use super::member::{Member, columns, members, names_next_agents};
+use super::trajectory::Trajectory;
 use crate::catalog::Catalogs;
 
 /// Where to look for relatives.
@@ -35,6 +36,9 @@ pub(super) struct Family<'a> {
 
 /// An input and the number of a trajectory of it.
 type Key = (String, u32);
+
+/// The trajectories that were met so far.
+type Trajectories = HashMap<Key, Trajectory>;
 
 fn key(member: &Member) -> Key {
     (member.sample.input().to_owned(), member.sample.trajectory())
@@ -62,13 +66,14 @@ impl<'a> Family<'a> {
         own.retain(|member| version.is_none_or(|version| member.version == version));
         let mut seen: HashSet<Member> = own.iter().cloned().collect();
         let mut found: Vec<(i32, Member)> = own.iter().map(|member| (0, member.clone())).collect();
+        let mut known = HashMap::new();
         for step in [-1, 1] {
             let (mut depth, mut front) = (0, own.clone());
             while !front.is_empty() {
                 depth += step;
                 let next = match step {
-                    1 => self.after(&front).await?,
-                    _ => self.before(&front).await?,
+                    1 => self.after(&front, &mut known).await?,
+                    _ => self.before(&front, &mut known).await?,
                 };
                 front = next.into_iter().filter(|member| seen.insert(member.clone())).collect();
                 found.extend(front.iter().map(|member| (depth, member.clone())));
@@ -84,7 +89,7 @@ impl<'a> Family<'a> {
     }
 
     /// The rows that these continue.
-    async fn before(&self, front: &[Member]) -> PlanResult<Vec<Member>> {
+    async fn before(&self, front: &[Member], known: &mut Trajectories) -> PlanResult<Vec<Member>> {
         let rows = self.named(&front.iter().filter_map(|member| member.parent.clone()).collect()).await?;
         let named = by_name(&rows);
         let of_name = |name: &String| named.get(name).map_or(&[][..], Vec::as_slice);
@@ -92,29 +97,30 @@ impl<'a> Family<'a> {
             member.parent.iter().flat_map(|parent| meant(member, of_name(parent))).cloned()
         });
         let mut found: Vec<Member> = parents.collect();
-        let trajectories = self.trajectories(front.iter().filter(|member| member.parent.is_none())).await?;
-        for member in front {
-            let rows = trajectories.get(&key(member)).map_or(&[][..], Vec::as_slice);
-            found.extend(Trajectory::new(rows, &self.numbered).before(member).into_iter().cloned());
+        let by_turn = || front.iter().filter(|member| member.parent.is_none());
+        self.learn(by_turn(), known).await?;
+        for member in by_turn() {
+            found.extend(known.get(&key(member)).into_iter().flat_map(|rows| rows.before(member)).cloned());
         }
         Ok(found)
     }
 
     /// The rows that continue these.
-    async fn after(&self, front: &[Member]) -> PlanResult<Vec<Member>> {
+    async fn after(&self, front: &[Member], known: &mut Trajectories) -> PlanResult<Vec<Member>> {
         let children = self.continuing(&front.iter().map(Member::name).collect()).await?;
         let rows = self.named(&children.iter().filter_map(|child| child.parent.clone()).collect()).await?;
         let named = by_name(&rows);
         let of_name = |name: &String| named.get(name).map_or(&[][..], Vec::as_slice);
+        let own: HashSet<&Member> = front.iter().collect();
         let of_front = |child: &Member| {
-            let parents = child.parent.iter().flat_map(|parent| meant(child, of_name(parent)));
-            parents.into_iter().any(|parent| front.contains(parent))
+            let mut parents = child.parent.iter().flat_map(|parent| meant(child, of_name(parent)));
+            parents.any(|parent| own.contains(parent))
         };
         let mut found: Vec<Member> = children.iter().filter(|child| of_front(child)).cloned().collect();
-        let trajectories = self.trajectories(front.iter().filter(|member| member.next.is_some())).await?;
-        for member in front {
-            let rows = trajectories.get(&key(member)).map_or(&[][..], Vec::as_slice);
-            found.extend(Trajectory::new(rows, &self.numbered).after(member).into_iter().cloned());
+        let by_turn = || front.iter().filter(|member| member.next.is_some());
+        self.learn(by_turn(), known).await?;
+        for member in by_turn() {
+            found.extend(known.get(&key(member)).into_iter().flat_map(|rows| rows.after(member)).cloned());
         }
         Ok(found)
     }
@@ -139,15 +145,15 @@ impl<'a> Family<'a> {
         Ok(found)
     }
 
-    /// All rows of these rows' trajectories; nothing where no row says which agent goes on.
-    async fn trajectories(&self, of: impl Iterator<Item = &Member>) -> PlanResult<HashMap<Key, Vec<Member>>> {
-        let mut found: HashMap<Key, Vec<Member>> = HashMap::new();
-        if !self.names_next_agents {
-            return Ok(found);
+    /// Reads these rows' trajectories, each once; nothing where no row says which agent goes on.
+    async fn learn(&self, of: impl Iterator<Item = &Member>, known: &mut Trajectories) -> PlanResult<()> {
+        let keys: HashSet<Key> = of.map(key).filter(|key| !known.contains_key(key)).collect();
+        if !self.names_next_agents || keys.is_empty() {
+            return Ok(());
         }
-        let keys: HashSet<Key> = of.map(key).collect();
         let inputs: HashSet<String> = keys.iter().map(|(input, _)| input.clone()).collect();
         let numbers: HashSet<u32> = keys.iter().map(|(_, trajectory)| *trajectory).collect();
+        let mut found: HashMap<Key, Vec<Member>> = HashMap::new();
         for (table, provider) in &self.tables {
             let both = one_of("input_id", &inputs).zip(one_of("trajectory_id", &numbers));
             let both = both.map(|(input, trajectory)| input.and(trajectory));
@@ -155,7 +161,9 @@ impl<'a> Family<'a> {
                 found.entry(key(&member)).or_default().push(member);
             }
         }
-        Ok(found)
+        let asked = found.into_iter().filter(|(key, _)| keys.contains(key));
+        known.extend(asked.map(|(key, rows)| (key, Trajectory::new(rows, &self.numbered))));
+        Ok(())
     }
 
     /// The rows of a table that a condition lets through; without one there is nothing to look for.

@@ -74,3 +74,30 @@ pub(super) fn members(table: &Arc<str>, batch: &RecordBatch) -> Vec<Member> {
     };
     (0..batch.num_rows()).filter_map(member).collect()
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::Member;
+
+    /// A row of the agent that the table is named after.
+    pub(in crate::travel) fn row(
+        table: &str,
+        sample: &str,
+        version: u64,
+        created_at: i64,
+        next: Option<&str>,
+    ) -> Member {
+        Member {
+            table: table.into(),
+            sample: sample.parse().unwrap(),
+            version,
+            attempt: 0,
+            parent: None,
+            created_at,
+            agent: table.to_owned(),
+            next: next.map(str::to_owned),
+        }
+    }
+}

@@ -12,6 +12,7 @@ mod family;
 mod lineage;
 mod links;
 mod member;
+mod trajectory;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -237,6 +237,26 @@ fn a_sample_of_several_versions_has_as_many_families() {
 }
 
 #[test]
+fn an_unfinished_older_version_does_not_go_on_in_a_later_one() {
+    let run = routed();
+    hand_on(&run, "solver", 4, "q1_0_0", Some(1)); // its checker never came
+    hand_on(&run, "solver", 5, "q1_0_0", Some(1)); // its checker's policy has moved meanwhile
+    hand_on(&run, "checker", 6, "q1_1_0", None);
+    hand_on(&run, "solver", 8, "q1_0_0", Some(1)); // nor did this one's
+    hand_on(&run, "solver", 9, "q1_0_0", Some(1));
+    hand_on(&run, "checker", 9, "q1_1_0", None);
+    for (row, whole) in [
+        ("'solver/q1_0_0', version => 8", vec!["0 solver/q1_0_0@8"]),
+        ("'solver/q1_0_0', version => 9", vec!["0 solver/q1_0_0@9", "1 checker/q1_1_0@9"]),
+        ("'checker/q1_1_0', version => 9", vec!["-1 solver/q1_0_0@9", "0 checker/q1_1_0@9"]),
+        ("'solver/q1_0_0', version => 4", vec!["0 solver/q1_0_0@4"]),
+        ("'checker/q1_1_0', version => 6", vec!["-1 solver/q1_0_0@5", "0 checker/q1_1_0@6"]),
+    ] {
+        assert_eq!(family(&run, row), whole, "{row}");
+    }
+}
+
+#[test]
 fn agents_that_share_a_table_or_are_named_are_followed_too() {
     let run = Run::empty();
     let shared =
