@@ -51,7 +51,9 @@ pub(crate) fn asking(given: Option<&Bound<'_, PyDict>>) -> Result<Asking> {
     let moved = match (place, kept) {
         (_, None) => None,
         (_, Some(0)) => {
-            return Err(input("archive_keep_versions is 0; the current version always stays: 1 is the least"));
+            return Err(input(
+                "archive_keep_versions is 0; the current version always stays: 1 is the least",
+            ));
         }
         (Some(archive), Some(kept)) => Some((archive, ArchiveRule::keep_versions(kept))),
         (None, Some(_)) => {

@@ -68,8 +68,8 @@ impl<'a, 'py> From<pyo3::CastError<'a, 'py>> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Store(error) => raise(class_of(error.kind()), message(&error)),
-            Failure::Here(class, message) => raise(class, message),
+            Failure::Store(error) => raise(class_of(error.kind()), message(&error), error.cause()),
+            Failure::Here(class, message) => raise(class, message, ""),
             Failure::Python(error) => error,
         }
     }
@@ -100,12 +100,12 @@ fn message(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn raise(class: &str, message: String) -> PyErr {
-    Python::attach(|py| {
-        let class = py.import("forebay.errors").and_then(|errors| errors.getattr(class));
-        match class.and_then(|class| class.cast_into::<PyType>().map_err(PyErr::from)) {
-            Ok(class) => PyErr::from_type(class, (message,)),
-            Err(missing) => missing,
-        }
-    })
+fn raise(class: &str, message: String, cause: &str) -> PyErr {
+    let raised = Python::attach(|py| {
+        let class = py.import("forebay.errors")?.getattr(class)?.cast_into::<PyType>()?;
+        let error = PyErr::from_type(class, (message,));
+        error.value(py).setattr("cause", cause)?;
+        Ok(error)
+    });
+    raised.unwrap_or_else(|failed: PyErr| failed)
 }

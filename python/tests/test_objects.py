@@ -6,38 +6,10 @@ import threading
 
 import numpy as np
 import pytest
-import serving
+from objects_ways import check, store, tensors  # noqa: F401
 
 import forebay
 import forebay.objects
-
-
-@pytest.fixture(params=["embedded", "neighbour", "sent"])
-def store(request, tmp_path):
-    if request.param == "embedded":
-        with forebay.open(tmp_path / "store", host_folder=tmp_path / "host") as opened:
-            yield opened
-        return
-    with serving.Server(tmp_path / "store", tmp_path / "fb.sock") as server:
-        with forebay.connect(server.address, neighbour=request.param == "neighbour") as connected:
-            yield connected
-
-
-def tensors(seed: int) -> dict:
-    random = np.random.default_rng(seed)
-    return {
-        "embed": random.normal(size=(1000, 700)).astype(np.float32),
-        "head": random.integers(-128, 127, size=(3, 5)).astype(np.int8),
-        "scalar": np.float64(seed),
-        "empty": np.zeros((0, 4), np.uint16),
-    }
-
-
-def check(held, seed: int) -> None:
-    assert set(held) == set(tensors(seed))
-    for name, meant in tensors(seed).items():
-        assert held[name].dtype == np.asarray(meant).dtype
-        np.testing.assert_array_equal(held[name], meant)
 
 
 def test_what_was_set_is_got_bit_by_bit(store):
@@ -199,98 +171,3 @@ def test_modules_of_torch_go_in_and_out(store):
             assert torch.equal(tensor, one.state_dict()[name])
         assert torch.equal(torch.from_dlpack(held.dlpack("0.weight")).view(torch.bfloat16), one[0].weight)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
-
-
-class OnlyDLPack:
-    """A tensor of some library, which has nothing but the protocol."""
-
-    def __init__(self, array, knows_versions=True):
-        self.array, self.knows_versions = array, knows_versions
-        self.asked = 0
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-    def __dlpack__(self, **wishes):
-        if wishes and not self.knows_versions:
-            raise TypeError("this library is of before DLPack 1.0")
-        self.asked += 1
-        return self.array.__dlpack__(**wishes)
-
-
-@pytest.mark.parametrize("knows_versions", [True, False])
-def test_what_has_nothing_but_dlpack_is_set(store, knows_versions):
-    given = {name: OnlyDLPack(np.array(tensor), knows_versions) for name, tensor in tensors(3).items()}
-    store.objects.set("solver", given)
-    assert all(one.asked for one in given.values())
-    with store.objects.get("solver") as held:
-        check(held, 3)
-        into = {"head": np.zeros((3, 5), np.int8)}
-        held.copy_to(into)
-        np.testing.assert_array_equal(into["head"], tensors(3)["head"])
-    with pytest.raises(forebay.InputError, match="'a'"):
-        store.objects.set("solver", {"a": object()})
-
-
-def test_what_is_held_goes_to_other_libraries_by_dlpack(store):
-    objects = store.objects
-    objects.set("solver", tensors(4))
-    held = objects.get("solver")
-    taken = {name: np.from_dlpack(held.dlpack(name)) for name in held}
-    for name, meant in tensors(4).items():
-        np.testing.assert_array_equal(taken[name], meant)
-    lies_in_the_store = np.shares_memory(held["embed"], held["embed"])  # else each look reads it anew
-    if lies_in_the_store and tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
-        assert np.shares_memory(taken["embed"], held["embed"])  # what speaks DLPack 1.0 has the store's memory itself
-        assert not taken["embed"].flags.writeable
-
-    class Before:
-        """A library of before DLPack 1.0 asks without wishes, and may write what it gets."""
-
-        def __init__(self, exported):
-            self.__dlpack_device__, self.exported = exported.__dlpack_device__, exported
-
-        def __dlpack__(self, **wishes):
-            if wishes:
-                raise TypeError("before DLPack 1.0")
-            return self.exported.__dlpack__()
-
-    own = np.from_dlpack(Before(held.dlpack("embed")))
-    if own.flags.writeable:
-        own[:] = 0
-    np.testing.assert_array_equal(held["embed"], tensors(4)["embed"])
-    assert not np.shares_memory(own, held["embed"])
-    with pytest.raises(BufferError, match="host memory"):
-        held.dlpack("embed").__dlpack__(dl_device=(2, 0))
-    with pytest.raises(BufferError, match="copy"):
-        held.dlpack("embed").__dlpack__(copy=False)
-    held.close()
-    store.close()
-    del held
-    gc.collect()
-    np.testing.assert_array_equal(taken["embed"], tensors(4)["embed"])
-
-
-def test_many_keys_have_a_result_each_and_a_call_in_which_all_failed_fails(store):
-    objects = store.objects
-    one = {"w": np.ones(3, np.float32)}
-    done = objects.set_many({"a": one, "b": {"w": object()}, "not a key": one, "c": {"w": np.full(3, 3, np.float32)}})
-    assert (done["a"], done["c"]) == (1, 1)
-    assert isinstance(done["b"], forebay.InputError) and isinstance(done["not a key"], forebay.InputError)
-    with pytest.raises(forebay.InputError, match="'w'"):
-        objects.set_many({"b": {"w": object()}})
-    got = objects.get_many(["a", "b", "c"])
-    assert [got[key]["w"][0] for key in ("a", "c")] == [1.0, 3.0]
-    assert isinstance(got["b"], forebay.Error) and '"b"' in str(got["b"])
-    with pytest.raises(forebay.Error, match='"b"'):
-        objects.get_many(["b", "d"])
-    objects.publish("a", one)
-    received = objects.receive_many(["b", "a"], timeout=0.05)
-    assert isinstance(received["b"], forebay.WaitTimeout)
-    received["a"].done()
-    with pytest.raises(forebay.WaitTimeout):
-        objects.receive_many(["a", "b"], timeout=0.05)
-    assert objects.delete_many([("a", 1), ("a", 9), ("c", 1)]) == {("a", 1): True, ("a", 9): False, ("c", 1): True}
-    assert objects.set_many({}) == {}
-    with pytest.raises(forebay.InputError, match="10001"):
-        objects.get_many(["a"] * 10_001)

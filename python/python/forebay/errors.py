@@ -6,9 +6,14 @@ classes and their ``kind`` do not.
 
 
 class Error(Exception):
-    """Anything that a store refuses."""
+    """Anything that a store refuses.
+
+    ``cause`` says in one word what it came of, finer than its class: ``"Connection"`` where the server cannot be reached,
+    ``"Deadline"`` where one call took too long. Empty where only the message says more.
+    """
 
     kind = "error"
+    cause = ""
 
 
 class InputError(Error, ValueError):

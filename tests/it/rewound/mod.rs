@@ -3,10 +3,15 @@
 
 mod lives;
 
+use std::time::{Duration, Instant};
+
 use forebay::store::*;
 
 use crate::ranks::kill_run;
 use crate::support::{Scratch, log_bytes, run_config, small_config, sql, start_config, weights};
+
+/// Far longer than a run takes to log what it is waited for: one that has not done so by then hangs.
+const HANGS: Duration = Duration::from_secs(300);
 
 /// Takes a store `back` committed steps back, or as far as the states of its policies are kept. Gives the steps that were undone.
 fn take_back(store: &Store, back: usize) -> u64 {
@@ -27,13 +32,15 @@ fn take_back(store: &Store, back: usize) -> u64 {
 fn kill_after(config: &str, dir: &str, more: &[&str], bytes: u64) -> bool {
     let before = log_bytes(dir);
     let mut child = start_config(config, dir, more);
-    while log_bytes(dir) < before + bytes {
+    let begun = Instant::now();
+    while log_bytes(dir) < before + bytes && begun.elapsed() < HANGS {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
         std::thread::yield_now();
     }
     kill_run(child);
+    assert!(begun.elapsed() < HANGS, "{dir}: the run hangs");
     true
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every epoch needs the rows again, so [`Trainer::update`] takes all units of a step at once and the cache is of no use for it.
 //! However many optimiser steps it makes, an update is one version, and it is made whole or not at all: whatever goes wrong,
-//! weights, moments and counters are as before.
+//! weights, moments and counters are as before. Only a device that fails is lost with all that lies on it.
 
 use std::sync::Arc;
 
@@ -44,12 +44,14 @@ impl<D: Device> Trainer<D> {
     /// ([`PolicyTerm::Clipped`](crate::PolicyTerm::Clipped) or [`Truncated`](crate::PolicyTerm::Truncated)), unless the rows are
     /// supervised.
     ///
-    /// It takes two buffers of the policy's size while it runs.
+    /// While it runs it takes buffers of the policy's size beyond what a single step takes: two for the moments, and from the second
+    /// step on a third for the weights that it began with.
     ///
     /// # Errors
     /// As [`Self::accumulate`], for the first unit that has one: of one unit of another version the whole update is refused, before
     /// anything is computed. [`Error::CacheNotEmpty`] if something was accumulated, [`Error::EmptyCache`] without units, and as
-    /// [`Self::apply`]. Weights, moments and counters are then as before.
+    /// [`Self::apply`]. Weights, moments and counters are then as before. Not so with [`Error::Device`], which memory of the device
+    /// that runs out is, too: a device that has failed stays failed, so restore a stored state on another.
     pub fn update<'a, R>(&mut self, units: &[Unit<'a, R>]) -> Result<Vec<StepReport>, Error>
     where
         R: Copy + Into<Row<'a>>,
@@ -62,6 +64,7 @@ impl<D: Device> Trainer<D> {
         let mut ordered = units.to_vec();
         ordered.sort_by_key(|unit| unit.position);
         let before = self.before();
+        self.device.check()?;
         let made = self.pass_over(&ordered);
         if made.is_err() {
             self.go_back(before);
@@ -75,13 +78,13 @@ impl<D: Device> Trainer<D> {
     {
         let (passes, version) = (self.options.passes, self.version());
         let mini_batches = units.chunks(passes.mini_batch_units);
-        let steps = passes.epochs as usize * mini_batches.len();
-        let mut reports = Vec::with_capacity(steps);
+        let steps = u64::from(passes.epochs) * mini_batches.len() as u64;
+        let mut reports = Vec::new(); // not with room for all: how many epochs there are is bounded by nothing
         for _ in 0..passes.epochs {
             for mini_batch in mini_batches.clone() {
                 self.accumulate_many(mini_batch)?;
                 // The rows of the next mini-batch are of the version that the update began with.
-                let is_last = reports.len() + 1 == steps;
+                let is_last = reports.len() as u64 + 1 == steps;
                 reports.push(self.step(version + u64::from(is_last))?);
             }
         }

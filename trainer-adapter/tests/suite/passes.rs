@@ -129,6 +129,15 @@ fn an_update_that_fails_in_its_middle_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn however_many_epochs_are_asked_for_memory_is_for_those_that_are_made() {
+    let groups = groups();
+    let rows: Vec<Vec<FullRow<'_>>> = groups.iter().map(|group| full_rows(group)).collect();
+    let mut options = options(Passes { epochs: u32::MAX, mini_batch_units: 1 });
+    options.adamw.learning_rate = 1e38; // ends it in its beginning
+    assert!(matches!(trainer(options).update(&units(&rows, 0)), Err(Error::NotFinite { .. })));
+}
+
+#[test]
 fn a_cache_and_several_passes_do_not_go_together() {
     let groups = groups();
     let rows: Vec<Vec<FullRow<'_>>> = groups.iter().map(|group| full_rows(group)).collect();

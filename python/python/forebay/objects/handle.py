@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import Error, InputError, WaitTimeout
+from ..errors import InputError, WaitTimeout
 from .filling import Filling
 from .many import each
 from .tensors import TensorSpec, mapping_of, specs_of
@@ -151,16 +151,17 @@ class Objects:
         """The same in an event loop."""
         return Version(await self._calls.wait_async(key, None, "host", timeout))
 
-    def set_many(self, objects: Mapping[str, Any], **how: Any) -> dict[str, int | Error]:
-        """Sets the next version of each key, as ``set`` does. Gives its number, or the error that it met, by key; raises the first of
-        the errors where every key failed. At most 10,000 keys, as in every call of many."""
+    def set_many(self, objects: Mapping[str, Any], **how: Any) -> dict[str, int | Exception]:
+        """Sets the next version of each key, as ``set`` does. Gives its number, or the exception that it met, by key; raises the first
+        of them where every key failed. Where the server cannot be reached, the keys that are left fail as the first did. At most 10,000
+        keys, as in every call of many."""
         return each(objects, lambda key: self.set(key, objects[key], **how))
 
-    def get_many(self, keys: Iterable[str], *, tier: str = "host") -> dict[str, Version | Error]:
+    def get_many(self, keys: Iterable[str], *, tier: str = "host") -> dict[str, Version | Exception]:
         """Holds the newest version of each key; results as those of ``set_many``."""
         return each(list(keys), lambda key: self.get(key, tier=tier))
 
-    def receive_many(self, keys: Iterable[str], *, timeout: float | None = 60.0) -> dict[str, Version | Error]:
+    def receive_many(self, keys: Iterable[str], *, timeout: float | None = 60.0) -> dict[str, Version | Exception]:
         """Takes what was published under each key; results as those of ``set_many``. All share one wait; once it is over, what is there
         is taken all the same."""
         until = None if timeout is None else monotonic() + timeout
@@ -179,7 +180,7 @@ class Objects:
 
         return each(list(keys), receive)
 
-    def delete_many(self, versions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], bool | Error]:
+    def delete_many(self, versions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], bool | Exception]:
         """Removes versions; false for those that were not there. Results as those of ``set_many``."""
         return each(list(versions), lambda of: self.delete(*of))
 

@@ -16,22 +16,28 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-def each(keys: Collection[K], call: Callable[[K], T]) -> dict[K, T | Error]:
-    """What ``call`` gives for each key, or the error that it met there; raises the first of them where there is nothing else.
+def each(keys: Collection[K], call: Callable[[K], T]) -> dict[K, T | Exception]:
+    """What ``call`` gives for each key, or the exception that it met there; raises the first of them where there is nothing else.
 
-    A store that is closed is not asked again for the keys that are left.
+    A key that is named twice is called once. A store that is closed, or whose server cannot be reached, is not asked again for the
+    keys that are left.
     """
     if len(keys) > KEYS_MAX:
         raise InputError(f"keys: {len(keys)} in one call; take {KEYS_MAX} at most")
-    results: dict[K, T | Error] = {}
-    closed: ClosedError | None = None
-    for key in keys:
+    results: dict[K, T | Exception] = {}
+    away: Error | None = None
+    for key in dict.fromkeys(keys):
         try:
-            results[key] = closed or call(key)
-        except Error as error:
+            results[key] = away or call(key)
+        except Exception as error:  # of whatever was given, too: what was done for other keys is told all the same
             results[key] = error
-            closed = error if isinstance(error, ClosedError) else None
-    failed = [result for result in results.values() if isinstance(result, Error)]
+            away = error if _is_of_all(error) else None
+    failed = [result for result in results.values() if isinstance(result, Exception)]
     if failed and len(failed) == len(results):
         raise failed[0]
     return results
+
+
+def _is_of_all(error: Exception) -> bool:
+    """Whether every key would meet it. One call that took too long says nothing of the next."""
+    return isinstance(error, ClosedError) or (isinstance(error, Error) and error.cause == "Connection")

@@ -71,10 +71,14 @@ class Version(Mapping[str, Any]):
             tensor = _quietly(torch.frombuffer, self._held.bytes(name, None), dtype=dtype).reshape(spec.shape)
         return tensor if device is None else tensor.to(device)
 
-    def dlpack(self, name: str) -> Exported:
-        """A tensor for any library's ``from_dlpack``, over the same memory where the library can take it as read-only. BF16 and 8-bit
-        floats come as their bits, as they do by ``[name]``; ``torch(name)`` has their types."""
-        return Exported(self[name])
+    def dlpack(self, name: str, *, shared: bool = False) -> Exported:
+        """A tensor for any library's ``from_dlpack``: a copy, which may be written. BF16 and 8-bit floats come as their bits, as they
+        do by ``[name]``; ``torch(name)`` has their types.
+
+        shared: the store's own memory, to libraries that speak DLPack 1.0. It goes as read-only, but some, torch among them, do not
+        look at that: who writes it all the same changes the version for everybody, or ends the process.
+        """
+        return Exported(self[name], shared)
 
     def state_dict(self, device: Any = None) -> dict[str, Any]:
         """All tensors of torch, by name: what ``load_state_dict`` takes, which copies them."""

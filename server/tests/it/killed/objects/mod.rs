@@ -16,6 +16,7 @@ mod told;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
 use forebay_store::{Options, Randomness, SeededRandomness, Store, Which};
 
@@ -94,7 +95,11 @@ impl Campaign {
         }
         let victim = PARTS[self.dice.next_u64() as usize % PARTS.len()];
         if victim != Part::Server {
-            while self.hear_one() != victim || !self.told.is_in_the_middle(victim) {}
+            let begun = Instant::now();
+            while self.hear_one() != victim || !self.told.is_in_the_middle(victim) {
+                let seed = self.seed;
+                assert!(begun.elapsed() < SILENCE_MAX, "seed {seed}: {victim:?} gets nowhere, others do");
+            }
         }
         self.kill(victim);
         for _ in 0..self.dice.next_u64() % 4 * u64::from(victim != Part::Server) {
