@@ -61,8 +61,15 @@ impl<D: Share> DeviceTier<D> {
     /// from the store, as [`get`](Self::get) does. [`Which::Latest`] is the newest that either of them has; a wait for
     /// [`Which::AtLeast`] is for the store, when no device has the version at once.
     ///
+    /// For [`Which::Latest`] the store is asked first which version is its newest, by a list of what it has under names that begin
+    /// with the key (an embedded store looks through all of its objects for that): a store that cannot be reached fails the call,
+    /// also when a device has the version. Ask for [`Which::Exact`] or [`Which::AtLeast`] where that matters: they ask the device
+    /// first.
+    ///
     /// # Errors
-    /// As [`get`](Self::get), and [`DeviceTierError::Nowhere`] with both reasons when neither has it;
+    /// As [`get`](Self::get), and [`DeviceTierError::Nowhere`] with both reasons when neither has it. What the parts hold is
+    /// undefined then if the device's reason is [`PublicationError::PublisherGone`] with `wrote`, [`PublicationError::Ended`] or
+    /// [`PublicationError::Damaged`], or the store's says so;
     /// [`DeviceTierError::Publication`] when it is on a device and of another layout, or this device does not copy.
     pub fn get_nearest(
         &self,

@@ -4,6 +4,7 @@
 //! solver.publication     locked by the publisher for as long as it has the key
 //!     forebay publication 1
 //!     node 6f0b0d5e-...
+//!     numbers 4026531836
 //!     pid 4711
 //!     device GPU-...
 //!     socket 9e0c1f22-5b1f0a9c37de4410.socket
@@ -17,7 +18,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::PublicationError;
@@ -28,7 +29,8 @@ const HEAD: &str = "forebay publication 1";
 /// No announcement is as long.
 const BYTES_MAX: u64 = 4096;
 
-/// This node: the same for all of its processes, in whatever container, and another after a reboot.
+/// This node: the same for all of its processes, also for those of other containers, and another after a reboot. Processes meet only
+/// if they are in one PID namespace besides.
 ///
 /// # Errors
 /// As the system has them.
@@ -38,10 +40,18 @@ pub fn this_node() -> Result<String, PublicationError> {
     Ok(text.trim().to_owned())
 }
 
+/// The PID namespace of this process: only those of the same one know each other by handles of processes.
+pub(super) fn own_numbers() -> Result<u64, PublicationError> {
+    let path = "/proc/self/ns/pid";
+    Ok(fs::metadata(path).map_err(PublicationError::io(format!("look at {path}")))?.ino())
+}
+
 /// Where a key is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) node: String,
+    /// The PID namespace.
+    pub(super) numbers: u64,
     pub(super) pid: u32,
     pub(super) device: String,
     /// A name in the same folder.
@@ -50,8 +60,8 @@ pub(super) struct Announcement {
 
 impl Announcement {
     fn text(&self) -> String {
-        let Self { node, pid, device, socket } = self;
-        format!("{HEAD}\nnode {node}\npid {pid}\ndevice {device}\nsocket {socket}\nend\n")
+        let Self { node, numbers, pid, device, socket } = self;
+        format!("{HEAD}\nnode {node}\nnumbers {numbers}\npid {pid}\ndevice {device}\nsocket {socket}\nend\n")
     }
 
     /// Of a file that may be half written.
@@ -59,11 +69,12 @@ impl Announcement {
         let mut lines = text.lines();
         let mut line = |name: &str| lines.next()?.strip_prefix(name).map(str::to_owned);
         line(HEAD).filter(String::is_empty)?;
-        let (node, pid) = (line("node ")?, line("pid ")?.parse().ok()?);
+        let (node, numbers) = (line("node ")?, line("numbers ")?.parse().ok()?);
+        let pid = line("pid ")?.parse().ok()?;
         let (device, socket) = (line("device ")?, line("socket ")?);
         line("end").filter(String::is_empty)?;
         let is_name = !socket.is_empty() && !socket.contains('/') && !socket.starts_with('.');
-        is_name.then_some(Self { node, pid, device, socket })
+        is_name.then_some(Self { node, numbers, pid, device, socket })
     }
 
     fn by(&self) -> String {
@@ -186,7 +197,7 @@ mod tests {
 
     fn announcement() -> Announcement {
         let (node, device, socket) = ("a-b".into(), "stand-in:0".into(), "a-1.socket".into());
-        Announcement { node, pid: 12, device, socket }
+        Announcement { node, numbers: 7, pid: 12, device, socket }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::announcement::Announcement;
 use super::catalog::Ask;
 use super::error::PublicationError;
+use super::mapped::{Mapped, map_all};
 use super::packet::{Peer, connect_to, own_user, peer_of, receive, send, wait_for};
 use super::wire::{Grant, Reply, Request};
 use crate::device::Share;
@@ -45,8 +46,11 @@ impl Link {
             _ => PublicationError::Io { what: format!("connect to process {pid}"), source: error },
         };
         let socket = connect_to(&folder.join(&announcement.socket)).map_err(failed)?;
-        let gone = |_| PublicationError::PublisherGone { key: key.clone(), pid, wrote: false };
-        let peer = peer_of(&socket).map_err(gone)?;
+        let unknown = |error: io::Error| match error.kind() {
+            io::ErrorKind::Unsupported => PublicationError::io(format!("know process {pid}"))(error),
+            _ => PublicationError::PublisherGone { key: key.clone(), pid, wrote: false },
+        };
+        let peer = peer_of(&socket).map_err(unknown)?;
         if peer.uid != own_user() {
             let what = format!("the publisher of {key:?} (process {pid})");
             return Err(PublicationError::OtherUser { what, uid: peer.uid, own: own_user() });
@@ -105,7 +109,7 @@ impl Link {
         PublicationError::Silent { key: self.key.clone(), pid: self.peer.pid, within: self.within }
     }
 
-    fn protocol(&self, reason: String) -> PublicationError {
+    pub(super) fn protocol(&self, reason: String) -> PublicationError {
         PublicationError::Protocol { pid: self.peer.pid, reason }
     }
 
@@ -123,26 +127,29 @@ impl Link {
             _ => PublicationError::Io { what: format!("talk to process {}", self.peer.pid), source: error },
         }
     }
-
-    fn has_ended(&self) -> bool {
-        let soon = Some(Instant::now());
-        wait_for(&[self.peer.process.as_fd()], soon).is_ok_and(|ended| ended[0])
-    }
 }
-
-/// Memory of the publisher's that is mapped here, and how many values it has.
-type Mapped<D> = HashMap<u64, (Arc<<D as Share>::Imported>, u64)>;
 
 /// A reader and a publisher. One request at a time; copies hold nothing of it.
 pub(super) struct Domain<D: Share> {
     link: Mutex<(Link, Mapped<D>)>,
+    /// The publisher's, to look at while another thread waits for an answer.
+    process: Arc<OwnedFd>,
     /// Nothing more is asked here.
     is_broken: AtomicBool,
 }
 
+/// Whatever is held has a handle of the domain, so nothing is copied any more: also what the publisher has granted by an answer
+/// that was missed is free.
+impl<D: Share> Drop for Domain<D> {
+    fn drop(&mut self) {
+        let link = &self.link.get_mut().unwrap_or_else(PoisonError::into_inner).0;
+        let _ = send(&link.socket, &Request::Bye.bytes(), &[]); // he may be gone
+    }
+}
+
 impl<D: Share> fmt::Debug for Domain<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Domain({:?})", self.link().0)
+        write!(f, "Domain(of the process behind {:?})", self.process)
     }
 }
 
@@ -168,16 +175,21 @@ pub(super) enum Asked<D: Share> {
 
 impl<D: Share> Domain<D> {
     pub(super) fn new(link: Link) -> Self {
-        Self { link: Mutex::new((link, HashMap::new())), is_broken: AtomicBool::new(false) }
+        let process = Arc::clone(&link.peer.process);
+        Self { link: Mutex::new((link, HashMap::new())), process, is_broken: AtomicBool::new(false) }
     }
 
     fn link(&self) -> MutexGuard<'_, (Link, Mapped<D>)> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is of no use any more.
+    /// Whether it is of no use any more. Waits for nobody.
     pub(super) fn is_over(&self) -> bool {
-        self.is_broken.load(Ordering::Acquire) || self.link().0.has_ended()
+        let has_ended = || {
+            let soon = Some(Instant::now());
+            wait_for(&[self.process.as_fd()], soon).is_ok_and(|ended| ended[0])
+        };
+        self.is_broken.load(Ordering::Acquire) || has_ended()
     }
 
     fn ask(&self, link: &Link, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PublicationError> {
@@ -234,40 +246,6 @@ impl<D: Share> Domain<D> {
             (other, _) => Err(locked.0.unexpected(&other)),
         }
     }
-}
-
-/// Maps what came along, lets go of what is over, and finds what each class lies in.
-fn map_all<D: Share>(
-    device: &D,
-    link: &Link,
-    mapped: &mut Mapped<D>,
-    grant: &Grant,
-    files: Vec<OwnedFd>,
-) -> Result<Vec<Arc<D::Imported>>, PublicationError> {
-    grant.over.iter().for_each(|memory| _ = mapped.remove(memory));
-    if files.len() != grant.memories.len() {
-        let reason = format!("{} memories with {} descriptors", grant.memories.len(), files.len());
-        return Err(link.protocol(reason));
-    }
-    for ((memory, values), file) in grant.memories.iter().zip(files) {
-        let length = usize::try_from(*values).unwrap_or(usize::MAX);
-        mapped.insert(*memory, (Arc::new(device.import(file, length)?), *values));
-    }
-    let class = |(class, place): (&super::form::ClassForm, &super::catalog::Place)| {
-        let (name, memory) = (&class.name, place.memory);
-        let missing =
-            || link.protocol(format!("class {name:?} lies in memory {memory}, which it did not give"));
-        let (imported, values) = mapped.get(&memory).ok_or_else(missing)?;
-        match place.offset.checked_add(class.values).is_some_and(|end| end <= *values) {
-            true => Ok(Arc::clone(imported)),
-            false => {
-                let (count, offset) = (class.values, place.offset);
-                let reason = format!("{count} values of class {name:?} at {offset} of a memory of {values}");
-                Err(link.protocol(reason))
-            }
-        }
-    };
-    grant.form.classes.iter().zip(&grant.places).map(class).collect()
 }
 
 impl<D: Share> Held<D> {

@@ -98,6 +98,18 @@ pub enum PublicationError {
         /// This node.
         own: String,
     },
+    /// The key is published by a process that this one cannot know: of another PID namespace.
+    #[error(
+        "{key:?} is published in the PID namespace {numbers}, this process is in {own}; run both in one, or get it from the store"
+    )]
+    OtherNumbers {
+        /// The key.
+        key: String,
+        /// The publisher's PID namespace.
+        numbers: u64,
+        /// The reader's.
+        own: u64,
+    },
     /// The key is published on a device whose memory the reader's cannot read.
     #[error("{key:?} is published on {device}, which {own} does not reach; get it from the store")]
     OtherDevice {
@@ -203,6 +215,7 @@ impl PublicationError {
             Self::NotPublished { .. }
             | Self::NoVersion { .. }
             | Self::OtherNode { .. }
+            | Self::OtherNumbers { .. }
             | Self::OtherDevice { .. }
             | Self::OtherUser { .. }
             | Self::PublisherGone { .. }

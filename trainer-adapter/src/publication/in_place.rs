@@ -1,5 +1,6 @@
 //! A version in place: nothing is copied, and nothing may change while it can be had.
 
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use super::catalog::{NoSlot, Place, Version};
@@ -23,6 +24,14 @@ pub struct InPlace<'a, D: Share> {
     is_over: bool,
 }
 
+/// Buffers that a version lies in, which nobody knows yet.
+struct Shown {
+    /// With how many values each has.
+    memories: Vec<(OwnedFd, u64)>,
+    /// For each part which of them it lies in, and where it begins.
+    parts: Vec<(usize, u64)>,
+}
+
 impl<D: Share> Publisher<D> {
     /// Lets a version be had from where it lies, after all arithmetic that the device was given before. The buffers are from
     /// [`Share::allocate_shared`]. Readers map them anew with each barrier; a snapshot's slot they map once.
@@ -42,9 +51,8 @@ impl<D: Share> Publisher<D> {
             self.check_barrier(key, version)?;
             self.device.wait(&self.device.computed())?;
             let fingerprint = self.fingerprint_of(&form, parts)?;
-            let places = self.show(parts)?;
-            let version = Version { number: version, form, fingerprint, places };
-            self.board.state().catalog.open_barrier(key, version);
+            let shown = self.show(parts)?;
+            self.open_barrier(key, shown, |places| Version { number: version, form, fingerprint, places });
             Ok(())
         })?;
         self.board.wake();
@@ -85,28 +93,36 @@ impl<D: Share> Publisher<D> {
         self.options.fingerprint.then(|| parts.iter().zip(firsts).try_fold(0, sum)).transpose()
     }
 
-    /// Descriptors of the buffers, each once. Gives where the parts lie in them.
-    fn show(&self, parts: &[PublishedPart<'_, D>]) -> Result<Vec<Place>, PublicationError> {
-        let mut shown: Vec<(*const D::Buffer, u64)> = Vec::new();
-        let mut places = Vec::with_capacity(parts.len());
+    /// Descriptors of the buffers, each once.
+    fn show(&self, parts: &[PublishedPart<'_, D>]) -> Result<Shown, PublicationError> {
+        let mut buffers: Vec<*const D::Buffer> = Vec::new();
+        let mut shown = Shown { memories: Vec::new(), parts: Vec::with_capacity(parts.len()) };
         for part in parts {
             let at: *const D::Buffer = part.buffer;
-            let known = shown.iter().find(|(buffer, _)| *buffer == at).map(|(_, memory)| *memory);
-            let memory = match known {
-                Some(memory) => memory,
-                None => {
-                    let descriptor = self.device.export(part.buffer)?;
-                    let mut state = self.board.state();
-                    let memory = state.catalog.memory();
-                    let values = self.device.length(part.buffer) as u64;
-                    state.memories.insert(memory, (descriptor.into(), values));
-                    shown.push((at, memory));
-                    memory
-                }
-            };
-            places.push(Place { memory, offset: part.offset as u64 });
+            let known = buffers.iter().position(|buffer| *buffer == at);
+            let memory = known.unwrap_or(buffers.len());
+            if known.is_none() {
+                let descriptor = self.device.export(part.buffer)?;
+                shown.memories.push((descriptor, self.device.length(part.buffer) as u64));
+                buffers.push(at);
+            }
+            shown.parts.push((memory, part.offset as u64));
         }
-        Ok(places)
+        Ok(shown)
+    }
+
+    /// Memories become known and live at once: whoever ends another barrier lets go of those in which nothing lies.
+    fn open_barrier(&self, key: &str, shown: Shown, version: impl FnOnce(Vec<Place>) -> Version) {
+        let mut state = self.board.state();
+        let mut known = Vec::with_capacity(shown.memories.len());
+        for (descriptor, values) in shown.memories {
+            let memory = state.catalog.memory();
+            state.memories.insert(memory, (descriptor.into(), values));
+            known.push(memory);
+        }
+        let place = |(memory, offset): (usize, u64)| Place { memory: known[memory], offset };
+        let places = shown.parts.into_iter().map(place).collect();
+        state.catalog.open_barrier(key, version(places));
     }
 }
 

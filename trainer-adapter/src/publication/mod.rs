@@ -34,6 +34,7 @@
 
 mod announcement;
 mod catalog;
+mod connection;
 mod domain;
 mod error;
 mod form;
@@ -41,6 +42,7 @@ mod form;
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod hostile;
 mod in_place;
+mod mapped;
 mod packet;
 mod publisher;
 mod reader;

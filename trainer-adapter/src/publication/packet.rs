@@ -2,19 +2,19 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg,
     sendmsg, socket_with,
 };
-use rustix::process::{PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::form::CLASSES_MAX;
 use super::wire::PACKET_BYTES_MAX;
@@ -28,7 +28,7 @@ pub(super) struct Peer {
     pub(super) pid: u32,
     pub(super) uid: u32,
     /// Readable once the process has ended, and not before all of its memory is unmapped.
-    pub(super) process: OwnedFd,
+    pub(super) process: Arc<OwnedFd>,
 }
 
 /// This process's user, by which others know it.
@@ -36,11 +36,29 @@ pub(super) fn own_user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Who was on the other side when the connection was made.
+/// Who was on the other side when the connection was made. One of another PID namespace, which has no number here, is
+/// [`io::ErrorKind::Unsupported`].
 pub(super) fn peer_of(connection: impl AsFd) -> io::Result<Peer> {
-    let peer = socket_peercred(connection)?;
-    let process = pidfd_open(peer.pid, PidfdFlags::empty())?;
-    Ok(Peer { pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), uid: peer.uid.as_raw(), process })
+    known(credentials(connection.as_fd())?)
+}
+
+fn known(libc::ucred { pid, uid, .. }: libc::ucred) -> io::Result<Peer> {
+    let reason = "it is a process of another PID namespace; run both in one";
+    let number = Pid::from_raw(pid).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, reason))?;
+    let process = Arc::new(pidfd_open(number, PidfdFlags::empty())?);
+    Ok(Peer { pid: pid.unsigned_abs(), uid, process })
+}
+
+/// `rustix` gives a process number that may not be 0; the kernel gives 0 for a process of another PID namespace.
+#[allow(unsafe_code, reason = "a call of the system that fills three plain numbers")]
+fn credentials(connection: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let (place, socket) = ((&raw mut found).cast(), connection.as_raw_fd());
+    // SAFETY: the descriptor is open for the call; the kernel writes at most `length` bytes to `found`, whose fields take any bits.
+    let code =
+        unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length) };
+    if code == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
 fn packets(flags: SocketFlags) -> io::Result<OwnedFd> {
@@ -146,6 +164,8 @@ mod tests {
         assert_eq!(receive(&other).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let peer = peer_of(&other).unwrap();
         assert_eq!((peer.pid, peer.uid), (std::process::id(), own_user()));
+        let unseen = known(libc::ucred { pid: 0, uid: own_user(), gid: 0 }).unwrap_err();
+        assert!(unseen.to_string().contains("another PID namespace"), "{unseen}");
         drop(one);
         assert!(receive(&other).unwrap().is_none());
         assert_eq!(send(&other, b"nobody", &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);

@@ -1,6 +1,7 @@
 //! The one who publishes: what it is made of, and how it begins and ends.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::announcement::{Announced, Announcement, Door, this_node};
+use super::announcement::{Announced, Announcement, Door, own_numbers, this_node};
 use super::catalog::{Catalog, PublisherCounts};
 use super::error::PublicationError;
 use super::form::check_key;
@@ -73,6 +74,8 @@ pub(super) struct State {
     /// Descriptors of the memories that versions lie in, and how many values they have.
     pub(super) memories: HashMap<u64, (Arc<OwnedFd>, u64)>,
     pub(super) is_over: bool,
+    /// Why its thread has ended before it.
+    failure: Option<(io::ErrorKind, String)>,
 }
 
 impl State {
@@ -99,6 +102,19 @@ impl Board {
 
     pub(super) fn tell_released(&self) {
         self.released.notify_all();
+    }
+
+    /// The thread ends: nobody is let in any more.
+    pub(super) fn fail(&self, error: &io::Error) {
+        self.state().failure = Some((error.kind(), error.to_string()));
+    }
+
+    /// Refuses to publish where nobody could get it.
+    pub(super) fn check(&self) -> Result<(), PublicationError> {
+        let Some((kind, text)) = self.state().failure.clone() else { return Ok(()) };
+        Err(PublicationError::io("serve readers any more; open another publisher")(io::Error::new(
+            kind, text,
+        )))
     }
 
     /// Has the thread look again.
@@ -165,6 +181,7 @@ impl<D: Share> Publisher<D> {
         let board = Arc::new(Board { state: Mutex::default(), released: Condvar::new(), wake });
         let announcement = Announcement {
             node,
+            numbers: own_numbers()?,
             pid: std::process::id(),
             device: device.identity(),
             socket: door.name.clone(),
@@ -188,9 +205,13 @@ impl<D: Share> Publisher<D> {
     /// # Errors
     /// [`PublicationError::Taken`] while a version of it is in place: end that first.
     pub fn withdraw(&self, key: &str) -> Result<bool, PublicationError> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(writer) = keys.get(key).cloned() else { return Ok(false) };
-        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner); // whoever publishes it now comes to his end
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(found) = keys.get(key).cloned() else { return Ok(false) };
+        drop(keys); // those of other keys go on
+        let mut writer = found.lock().unwrap_or_else(PoisonError::into_inner); // whoever publishes it now comes to his end
+        if writer.is_withdrawn() {
+            return Ok(false); // by another thread
+        }
         let mut state = self.board.state();
         if state.catalog.has_barrier(key) {
             let by = "this process in place; end that barrier".to_owned();
@@ -200,8 +221,17 @@ impl<D: Share> Publisher<D> {
         state.forget_memories();
         drop(state);
         writer.withdraw();
-        keys.remove(key);
+        drop(writer);
+        self.remove(key, &found);
         Ok(was_there)
+    }
+
+    /// The key has that writer no more; another one stays.
+    fn remove(&self, key: &str, writer: &Arc<Mutex<KeyWriter<D>>>) {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.get(key).is_some_and(|found| Arc::ptr_eq(found, writer)) {
+            keys.remove(key);
+        }
     }
 
     /// Has `work` done with the key by the one thread that publishes it.
@@ -210,12 +240,15 @@ impl<D: Share> Publisher<D> {
         key: &str,
         work: impl FnOnce(&mut KeyWriter<D>) -> Result<T, PublicationError>,
     ) -> Result<T, PublicationError> {
+        self.board.check()?;
         loop {
-            let writer = self.key(key)?;
-            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = self.key(key)?;
+            let mut writer = found.lock().unwrap_or_else(PoisonError::into_inner);
             if !writer.is_withdrawn() {
                 return work(&mut writer);
             }
+            drop(writer);
+            self.remove(key, &found); // who withdrew it may not have come so far
         }
     }
 

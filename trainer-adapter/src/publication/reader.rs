@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::announcement::{Announcement, this_node};
+use super::announcement::{Announcement, own_numbers, this_node};
 use super::domain::{Asked, Domain, Held, Link};
 use super::error::PublicationError;
 use super::form::{ClassForm, TargetPart};
@@ -28,7 +28,8 @@ type Domains<D> = HashMap<String, Arc<Mutex<Option<Arc<Domain<D>>>>>>;
 /// Gets versions that publishers of this node have on their devices onto its own. Any thread may call, any number at a time.
 ///
 /// It keeps a domain with each publisher, and with it the memory that it has mapped, until the publisher is found to be gone or
-/// the reader is dropped.
+/// the reader is dropped. A publisher lets 128 connections of one process in (a domain for each of its readers, one for each wait),
+/// and one reader hold 1024 versions at a time; more are [`PublicationError::Protocol`].
 #[derive(Debug)]
 pub struct Reader<D: Share> {
     pub(super) device: D,
@@ -72,18 +73,20 @@ impl<D: Share> Reader<D> {
         Ok(Source { node, pid, device })
     }
 
-    /// Gets a version into buffers of its own. Nobody sees any of it before all of it is there.
+    /// Gets a version into buffers of its own, which can be shared. Nobody sees any of it before all of it is there. When the
+    /// device has no room for them, that is [`PublicationError::Device`] with [`crate::Error::Share`], and the device goes on.
     ///
     /// # Errors
     /// What stands in the way, by its name in [`PublicationError`]; see [`PublicationError::may_be_elsewhere`].
     pub fn get(&self, wanted: &Wanted<'_>) -> Result<Got<D::Buffer>, PublicationError> {
         let held = self.hold(wanted).inspect_err(|error| self.after(error))?;
-        let allocate = |class: &ClassForm| {
+        // How many values is the publisher's word: that there is no room for them is no failure of the device.
+        let allocate = |class: &ClassForm| -> Result<(String, D::Buffer), PublicationError> {
             let values = usize::try_from(class.values).unwrap_or(usize::MAX);
-            (class.name.clone(), self.device.allocate(values))
+            Ok((class.name.clone(), self.device.allocate_shared(values)?))
         };
-        let mut parts: Vec<(String, D::Buffer)> = held.grant.form.classes.iter().map(allocate).collect();
-        self.device.check()?;
+        let parts: Result<Vec<_>, _> = held.grant.form.classes.iter().map(allocate).collect();
+        let mut parts = parts?;
         let targets = parts.iter_mut().map(|(class, buffer)| TargetPart { class, buffer, offset: 0 });
         let stamp = self.take(wanted.key, held, &mut targets.collect::<Vec<_>>())?;
         Ok(Got { stamp, parts })
@@ -104,9 +107,12 @@ impl<D: Share> Reader<D> {
         self.take(wanted.key, held, parts)
     }
 
-    /// Memory of a publisher that is gone is let go of at once.
+    /// Memory of a publisher that is gone, or with whom nothing more can be said, is let go of at once; so is what he holds for us.
     pub(super) fn after(&self, error: &PublicationError) {
-        if matches!(error, PublicationError::PublisherGone { .. }) {
+        use PublicationError as E;
+        let is_of_the_link =
+            matches!(error, E::PublisherGone { .. } | E::Silent { .. } | E::Protocol { .. } | E::Io { .. });
+        if is_of_the_link || matches!(error, E::Device(_)) {
             self.forget_gone();
         }
     }
@@ -123,6 +129,11 @@ impl<D: Share> Reader<D> {
         if found.node != self.node {
             let (node, own) = (found.node, self.node.clone());
             return Err(PublicationError::OtherNode { key: key.to_owned(), node, own });
+        }
+        let own = own_numbers()?;
+        if found.numbers != own {
+            let (key, numbers) = (key.to_owned(), found.numbers);
+            return Err(PublicationError::OtherNumbers { key, numbers, own });
         }
         self.check_device(key, &found.device)?;
         Ok(found)
@@ -167,10 +178,13 @@ impl<D: Share> Reader<D> {
     /// a new domain is made.
     pub fn forget_gone(&self) {
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
-        domains.retain(|_, place| match place.try_lock() {
-            Ok(place) => place.as_ref().is_some_and(|domain| !domain.is_over()),
-            Err(_) => true, // somebody is connecting
-        });
+        let is_gone = |_: &String, place: &mut Arc<Mutex<Option<Arc<Domain<D>>>>>| match place.try_lock() {
+            Ok(place) => place.as_ref().is_none_or(|domain| domain.is_over()),
+            Err(_) => false, // somebody is connecting
+        };
+        let gone: Vec<_> = domains.extract_if(is_gone).collect();
+        drop(domains); // others go on while memory is unmapped
+        drop(gone);
     }
 
     /// Holds a version, once it is there.

@@ -1,8 +1,8 @@
 //! The publisher's thread: lets readers in, answers them, and sees their processes end.
 //!
 //! It waits for all at once and for none alone: a reader who sends nothing, sends nonsense, or reads no answers costs the others
-//! nothing. A reader whose connection is over while he holds something keeps it until his process has ended: his device may still
-//! be copying.
+//! nothing. A reader who says that he goes holds nothing any more. One whose connection is over without that, while he holds
+//! something, keeps it until his process has ended: his device may still be copying.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,13 +15,18 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::announcement::Door;
-use super::catalog::{Ask, Place};
-use super::packet::{Peer, own_user, peer_of, receive, send, wait_for};
-use super::publisher::{Board, State};
+use super::catalog::Ask;
+use super::connection::{Connection, Waiting, new_memories, refusal};
+use super::packet::{own_user, peer_of, receive, send, wait_for};
+use super::publisher::Board;
 use super::wire::{Grant, OVER_MAX, Reply, Request};
 
 /// More readers than a node has processes for.
 const CONNECTIONS_MAX: usize = 1024;
+/// Of one process: a domain for each of its readers, one for each wait, and those that it has left without an end of its holds.
+pub(super) const CONNECTIONS_OF_PROCESS_MAX: usize = 128;
+/// Of one connection: gets of one reader at a time.
+pub(super) const HOLDS_MAX: usize = 1024;
 
 /// The thread's own.
 #[derive(Debug)]
@@ -35,28 +40,6 @@ pub(super) struct Service {
     spare: Option<OwnedFd>,
 }
 
-/// One reader.
-#[derive(Debug)]
-struct Connection {
-    number: u64,
-    /// `None` once it is over.
-    socket: Option<OwnedFd>,
-    peer: Peer,
-    has_greeted: bool,
-    /// Memories whose descriptors it was given.
-    given: HashSet<u64>,
-    waiting: Option<Waiting>,
-}
-
-/// What a reader waits for.
-#[derive(Debug)]
-struct Waiting {
-    key: String,
-    least: u64,
-    /// `None`: however long it takes.
-    until: Option<Instant>,
-}
-
 impl Service {
     pub(super) fn new(board: Arc<Board>, door: Door, device: String) -> Self {
         Self { board, door, device, connections: Vec::new(), numbers: 0, spare: spare() }
@@ -65,18 +48,23 @@ impl Service {
     /// Until the publisher is dropped.
     pub(super) fn run(mut self) {
         while !self.board.state().is_over {
-            let Ok(ready) = self.wait() else { return }; // readers see the connection's end
-            self.look(&ready);
+            match self.wait() {
+                Ok(ready) => self.look(&ready),
+                Err(error) => {
+                    self.board.fail(&error);
+                    return; // readers see the connection's end
+                }
+            }
         }
     }
 
-    /// Waits for anything. Gives what there is: the bell, the door, then the socket and the process of each connection.
+    /// Waits for anything. Gives what there is: the bell, the door, then of each connection the socket, if it has one, and the
+    /// process. Each file once: the system refuses to watch more than a process may have open.
     fn wait(&self) -> io::Result<Vec<bool>> {
         let mut files: Vec<BorrowedFd<'_>> = vec![self.board.bell().as_fd(), self.door.listener.as_fd()];
         for connection in &self.connections {
-            let process = connection.peer.process.as_fd();
-            files.push(connection.socket.as_ref().map_or(process, AsFd::as_fd));
-            files.push(process);
+            files.extend(connection.socket.as_ref().map(AsFd::as_fd));
+            files.push(connection.peer.process.as_fd());
         }
         let waiting = self.connections.iter().filter_map(|connection| connection.waiting.as_ref()?.until);
         wait_for(&files, waiting.min())
@@ -87,17 +75,20 @@ impl Service {
             let _ = rustix::io::read(self.board.bell(), &mut [0; 8]); // it is looked at below, whatever it says
         }
         let mut others = std::mem::take(&mut self.connections);
-        for (connection, ready) in others.iter_mut().zip(ready[2..].chunks(2)) {
-            if ready[0] && connection.socket.is_some() {
+        let mut of_connections = ready[2..].iter().copied();
+        let mut next = || of_connections.next().unwrap_or(false);
+        for connection in &mut others {
+            let (is_heard, has_ended) = (connection.socket.is_some() && next(), next());
+            if is_heard {
                 self.hear(connection);
             }
-            if ready[1] {
+            if has_ended {
                 self.bury(connection);
             }
             self.answer_waiting(connection);
         }
         let state = self.board.state();
-        let is_needed = |c: &Connection| c.socket.is_some() || state.catalog.is_holding(c.number);
+        let is_needed = |c: &Connection| c.socket.is_some() || state.catalog.holds_of(c.number) > 0;
         others.retain(is_needed);
         drop(state);
         self.connections = others;
@@ -107,7 +98,7 @@ impl Service {
         self.board.state().catalog.counts.domains = self.connections.len();
     }
 
-    /// Its process has ended: nothing of it copies any more.
+    /// Its process has ended, or says that it goes: nothing of it copies any more.
     fn bury(&self, connection: &mut Connection) {
         connection.socket = None;
         if self.board.state().catalog.release_all(connection.number) {
@@ -131,10 +122,18 @@ impl Service {
             Err(_) => return, // gone already
         };
         let refusal = match peer_of(&socket) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                Reply::Refused { reason: error.to_string() }
+            }
             Err(_) => return, // gone already
             Ok(peer) if peer.uid != own_user() => Reply::OtherUser { uid: own_user() },
             Ok(_) if self.connections.len() >= CONNECTIONS_MAX => {
                 let reason = format!("it has {CONNECTIONS_MAX} readers, and lets no more in");
+                Reply::Refused { reason }
+            }
+            Ok(peer) if self.connections_of(peer.pid) >= CONNECTIONS_OF_PROCESS_MAX => {
+                let reason =
+                    format!("process {} has {CONNECTIONS_OF_PROCESS_MAX} connections already", peer.pid);
                 Reply::Refused { reason }
             }
             Ok(peer) => {
@@ -149,6 +148,10 @@ impl Service {
         let _ = send(&socket, &refusal.bytes(), &[]); // he may be gone
     }
 
+    fn connections_of(&self, process: u32) -> usize {
+        self.connections.iter().filter(|connection| connection.peer.pid == process).count()
+    }
+
     /// Reads one packet and answers it.
     fn hear(&self, connection: &mut Connection) {
         let Some(socket) = &connection.socket else { return };
@@ -156,6 +159,8 @@ impl Service {
             Ok(Some((bytes, _))) => Request::read(&bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error.to_string()),
+            // He has gone without reading all answers. What he said before comes next, and then the end.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
             Ok(None) | Err(_) => {
                 connection.socket = None;
                 return;
@@ -179,7 +184,7 @@ impl Service {
             }
             _ if !connection.has_greeted => return Err("it does not say who it is".to_owned()),
             Request::Hello { .. } => return Err("it says twice who it is".to_owned()),
-            Request::Get { key, ask, layout } => self.get(connection, &key, ask, layout),
+            Request::Get { key, ask, layout } => self.get(connection, &key, ask, layout)?,
             Request::Wait { key, least, milliseconds } => {
                 let until = Instant::now().checked_add(Duration::from_millis(milliseconds));
                 connection.waiting = Some(Waiting { key, least, until });
@@ -190,20 +195,38 @@ impl Service {
                 self.board.tell_released();
                 connection.say(&Reply::Released { version }, &[]);
             }
+            Request::Bye => self.bury(connection),
         }
         Ok(())
     }
 
-    fn get(&self, connection: &mut Connection, key: &str, ask: Ask, layout: Option<u64>) {
+    fn get(
+        &self,
+        connection: &mut Connection,
+        key: &str,
+        ask: Ask,
+        layout: Option<u64>,
+    ) -> Result<(), String> {
         let mut state = self.board.state();
         if let Some(refusal) = refusal(&state, key, ask, layout) {
             drop(state);
             connection.say(&refusal, &[]);
-            return;
+            return Ok(());
         }
         let (number, process) = (connection.number, connection.peer.pid);
-        let Some(granted) = state.catalog.grant(key, ask, (number, process)) else { return };
-        let (memories, files) = new_memories(&state, connection, &granted.version.places);
+        if state.catalog.holds_of(number) >= HOLDS_MAX {
+            return Err(format!("it has {HOLDS_MAX} holds already"));
+        }
+        let Some(granted) = state.catalog.grant(key, ask, (number, process)) else { return Ok(()) };
+        let (memories, files) = match new_memories(&state, connection, &granted.version.places) {
+            Ok(found) => found,
+            Err(memory) => {
+                let _ = state.catalog.release(granted.hold, number);
+                drop(state);
+                self.board.tell_released();
+                return Err(format!("it has lost memory {memory}, in which a version of {key:?} lies"));
+            }
+        };
         let live = state.catalog.memories();
         drop(state);
         let over = connection.given.iter().filter(|memory| !live.contains(memory)).copied();
@@ -218,6 +241,7 @@ impl Service {
             let _ = self.board.state().catalog.release(hold, number);
             self.board.tell_released();
         }
+        Ok(())
     }
 
     /// Tells a reader that what he waits for is there, or that the time is over.
@@ -239,44 +263,4 @@ impl Service {
 /// A descriptor that is good for nothing.
 fn spare() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
-}
-
-/// Why a version cannot be given.
-fn refusal(state: &State, key: &str, ask: Ask, layout: Option<u64>) -> Option<Reply> {
-    let Some(version) = state.catalog.find(key, ask) else {
-        return Some(Reply::Missing { newest: state.catalog.newest(key) });
-    };
-    let is_other = layout.is_some_and(|layout| layout != version.form.layout);
-    is_other.then(|| Reply::OtherLayout { version: version.number, layout: version.form.layout })
-}
-
-/// Memories of a version that a reader was not given yet, with their descriptors.
-fn new_memories(
-    state: &State,
-    connection: &Connection,
-    places: &[Place],
-) -> (Vec<(u64, u64)>, Vec<Arc<OwnedFd>>) {
-    let mut memories: Vec<(u64, u64)> = Vec::new();
-    let mut files = Vec::new();
-    for place in places {
-        let is_known = connection.given.contains(&place.memory)
-            || memories.iter().any(|(memory, _)| *memory == place.memory);
-        if let (false, Some((file, values))) = (is_known, state.memories.get(&place.memory)) {
-            memories.push((place.memory, *values));
-            files.push(Arc::clone(file));
-        }
-    }
-    (memories, files)
-}
-
-impl Connection {
-    /// Sends a reply; whether it is on its way. A reader who reads none, until there is no room for more, has no connection any more.
-    fn say(&mut self, reply: &Reply, files: &[BorrowedFd<'_>]) -> bool {
-        let Some(socket) = &self.socket else { return false };
-        let said = send(socket, &reply.bytes(), files).is_ok();
-        if !said {
-            self.socket = None;
-        }
-        said
-    }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 /// A moment of a publish or a get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
+    /// Publisher: readers hold the slot that is needed, and it waits for them.
+    Waiting,
     /// Publisher: a slot is chosen, and has no version any more.
     SlotTaken,
     /// Publisher: all values are in the slot.
@@ -29,7 +31,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Those of a publisher.
+    /// Those of a publisher, but for [`Waiting`](Self::Waiting), which comes only where it has to.
     pub const PUBLISHER: [Self; 5] =
         [Self::SlotTaken, Self::SlotFilled, Self::Published, Self::InPlace, Self::Ending];
     /// Those of a reader.

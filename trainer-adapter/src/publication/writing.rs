@@ -88,7 +88,7 @@ impl<D: Share> Publisher<D> {
     /// A slot that nobody holds.
     fn take_slot(&self, key: &str, version: u64) -> Result<usize, PublicationError> {
         let (began, patience) = (Instant::now(), self.options.patience);
-        let mut state = self.board.state();
+        let (mut state, mut is_told) = (self.board.state(), false);
         loop {
             let readers = match state.catalog.take_slot(key, version) {
                 Ok(slot) => return Ok(slot),
@@ -100,7 +100,14 @@ impl<D: Share> Publisher<D> {
             let Some(left) = patience.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
                 return Err(PublicationError::Held { key: key.to_owned(), readers, waited: patience });
             };
-            state = self.board.wait_for_release(state, left);
+            if is_told {
+                state = self.board.wait_for_release(state, left);
+            } else {
+                drop(state);
+                is_told = true;
+                self.options.observer.reached(Step::Waiting);
+                state = self.board.state(); // and look again
+            }
         }
     }
 

@@ -192,10 +192,18 @@ CALL cuModuleGetFunction(void** function, void*, const char* name) {
     return SUCCESS;
 }
 
+// For tests: no memory of a device is longer than this.
+size_t longest = (size_t)64 << 30;
+CALL emulation_longest(size_t bytes) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    longest = bytes;
+    return SUCCESS;
+}
+
 CALL cuMemAllocAsync(uint64_t* address, size_t bytes, void*) {
     GUARDED
     if (bytes == 0) return INVALID_VALUE;
-    char* base = bytes > (size_t)64 << 30 ? nullptr : (char*)malloc(bytes + 2 * GUARD);
+    char* base = bytes > longest ? nullptr : (char*)malloc(bytes + 2 * GUARD);
     if (base == nullptr) return OUT_OF_MEMORY;
     memset(base, GUARD_BYTE, GUARD);
     memset(base + GUARD, 0xFF, bytes);
@@ -252,7 +260,7 @@ CALL cuMemGetAllocationGranularity(size_t* bytes, const Properties* properties, 
 CALL cuMemCreate(uint64_t* handle, size_t bytes, const Properties* properties, unsigned long long flags) {
     GUARDED
     if (!is_sound(properties) || flags != 0 || bytes == 0 || bytes % GRANULARITY != 0) return INVALID_VALUE;
-    if (bytes > (size_t)64 << 30) return OUT_OF_MEMORY;
+    if (bytes > longest) return OUT_OF_MEMORY;
     int file = memfd_create("emulated device memory", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, bytes) != 0) return OUT_OF_MEMORY;
     void* place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

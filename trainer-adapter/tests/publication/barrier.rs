@@ -1,5 +1,6 @@
 //! Versions in place.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_trainer_adapter::Device;
@@ -132,4 +133,40 @@ fn a_guard_that_is_dropped_waits_for_nobody_and_who_still_read_is_told() {
         assert_told(&get.join().unwrap().unwrap_err());
     });
     assert_eq!(publisher.counts().holds, 0);
+}
+
+/// The end of one key's barrier lets go of what nothing lies in any more: not of what another key's is about to show.
+#[test]
+fn barriers_of_two_keys_begin_and_end_without_regard_to_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (device(1), device(2));
+    let (publisher, reader) = (publisher(&ours, folder.path()), reader(&theirs, folder.path()));
+    let names: Vec<String> = (0..16).map(|class| format!("class-{class}")).collect();
+    let buffers: Vec<_> = (0..16).map(|class| shared(&ours, &values(1, class, 10))).collect();
+    let parts: Vec<_> = names.iter().zip(&buffers).map(|(name, buffer)| part(name, buffer, 10)).collect();
+    let (other, is_over) = (shared(&ours, &values(1, 0, 10)), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut versions = 1..;
+            while !is_over.load(Ordering::Relaxed) {
+                let version = versions.next().unwrap();
+                let part = part("weights", &other, 10);
+                drop(publisher.in_place("other", version, LAYOUT, &[part]).unwrap());
+            }
+        });
+        let rounds = || -> Result<(), PublicationError> {
+            for version in 1..=200 {
+                let barrier = publisher.in_place("solver", version, LAYOUT, &parts)?;
+                let got = reader.get(&Wanted::latest("solver"))?;
+                for (class, (_, buffer)) in got.parts.iter().enumerate() {
+                    assert_eq!(read(&theirs, buffer), values(1, class, 10));
+                }
+                barrier.end()?;
+            }
+            Ok(())
+        };
+        let done = rounds();
+        is_over.store(true, Ordering::Relaxed);
+        done.unwrap();
+    });
 }

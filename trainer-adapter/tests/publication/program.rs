@@ -125,7 +125,8 @@ impl Program {
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").unwrap();
+        // In one piece: it may end before a second one is written.
+        self.input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// What it says next; nothing when it has ended.

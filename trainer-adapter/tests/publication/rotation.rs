@@ -69,7 +69,9 @@ fn a_slot_is_not_written_while_a_slow_reader_has_it_and_the_other_goes_on_being_
 fn a_publish_waits_for_a_slow_reader_and_goes_on_when_it_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = (device(4), device(5));
-    let publisher = publisher(&ours, folder.path());
+    let (waiting, at_wait) = Stop::at(Step::Waiting);
+    let options = PublisherOptions::default().observer(at_wait);
+    let publisher = Publisher::open(ours.clone(), folder.path(), options).unwrap();
     (1..=2).for_each(|version| publish(&publisher, &ours, version).unwrap());
     let (stop, slow) = slow(&theirs, folder.path(), Step::Copying);
     let exact = Wanted::new("solver", Which::Exact(1));
@@ -77,6 +79,8 @@ fn a_publish_waits_for_a_slow_reader_and_goes_on_when_it_is_done() {
         let slow = scope.spawn(|| slow.get(&exact).map(|got| checked(&theirs, &got)));
         stop.reached.recv().unwrap();
         let third = scope.spawn(|| publish(&publisher, &ours, 3));
+        waiting.reached.recv().unwrap(); // it has found the slot held
+        waiting.go_on.send(()).unwrap();
         stop.go_on.send(()).unwrap();
         assert_eq!(slow.join().unwrap().unwrap(), 1);
         third.join().unwrap().unwrap();
@@ -108,6 +112,29 @@ fn a_publisher_that_is_dropped_in_the_middle_of_a_get_is_an_error_of_it() {
         publish(&next, &ours, 1).unwrap();
         assert_eq!(latest(&slow, &theirs).unwrap(), 1);
     }
+}
+
+/// A withdrawal waits for whoever publishes the key, and for nobody else.
+#[test]
+fn other_keys_are_published_while_a_withdrawal_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = device(1);
+    let (stop, observer) = Stop::at(Step::SlotTaken);
+    let options = PublisherOptions::default().observer(observer);
+    let publisher = Publisher::open(ours.clone(), folder.path(), options).unwrap();
+    let buffer = loaded(&ours, &values(1, 0, 100));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| publish(&publisher, &ours, 1));
+        stop.reached.recv().unwrap();
+        let withdrawn = scope.spawn(|| publisher.withdraw("solver"));
+        for version in 1..=100 {
+            publisher.publish("other", version, LAYOUT, &[part("weights", &buffer, 100)]).unwrap();
+        }
+        stop.go_on.send(()).unwrap();
+        first.join().unwrap().unwrap();
+        withdrawn.join().unwrap().unwrap(); // true, or it came before the key was there
+    });
+    publish(&publisher, &ours, 2).unwrap();
 }
 
 #[test]

@@ -164,10 +164,16 @@ impl Copies for CudaDevice {
     }
 
     fn is_done(&self, event: &CudaEvent) -> Result<bool, Error> {
-        self.of_event(event, Event::is_done)
+        let is_done = self.of_event(event, Event::is_done)?;
+        if is_done {
+            self.queue.under_way.sweep();
+        }
+        Ok(is_done)
     }
 
     fn wait(&self, event: &CudaEvent) -> Result<(), Error> {
-        self.of_event(event, Event::wait)
+        self.of_event(event, Event::wait)?;
+        self.queue.under_way.sweep();
+        Ok(())
     }
 }

@@ -28,7 +28,8 @@ pub(super) struct Copy {
     pub(super) _kept: [Kept; 2],
 }
 
-/// The copies under way. Looked through whenever another is added, so handles may be dropped while their copies run.
+/// The copies under way. Looked through whenever another is added or one was found to be done, so handles may be dropped while
+/// their copies run, and nothing is kept once somebody knows that they have.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     copies: Mutex<Vec<Copy>>,
@@ -39,14 +40,18 @@ impl UnderWay {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the memory of a copy until it is done, and lets go of that of others that are. A failed copy is over too: the
-    /// context is broken.
+    /// Keeps the memory of a copy until it is done, and lets go of that of others that are.
     pub(super) fn add(&self, copy: Copy) {
+        self.sweep();
+        self.copies().push(copy);
+    }
+
+    /// Lets go of the memory of copies that are done. A failed copy is over too: the context is broken.
+    pub(super) fn sweep(&self) {
         let mut copies = self.copies();
         let (over, open): (Vec<Copy>, Vec<Copy>) =
             std::mem::take(&mut *copies).into_iter().partition(|copy| copy.end.is_done().unwrap_or(true));
         *copies = open;
-        copies.push(copy);
         drop(copies);
         drop(over);
     }

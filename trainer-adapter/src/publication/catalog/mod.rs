@@ -2,51 +2,17 @@
 //!
 //! A key has two slots and perhaps a barrier (a version in place). What is held is never written: a slot is taken to be written when
 //! nobody holds it, and has no version from then until it is filled. The slot of the newest snapshot is never the one taken.
+//!
+//! A key lives from its first version until it is forgotten. A hold is of one life of its key, and says nothing of the next.
 
 mod counts;
+mod version;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 pub use counts::PublisherCounts;
-
-use crate::publication::form::Form;
-
-/// Where a class of a version lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::publication) struct Place {
-    /// A memory of the publisher's, by a number that never comes again.
-    pub(in crate::publication) memory: u64,
-    /// The first value.
-    pub(in crate::publication) offset: u64,
-}
-
-/// A version that can be had.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::publication) struct Version {
-    pub(in crate::publication) number: u64,
-    pub(in crate::publication) form: Form,
-    pub(in crate::publication) fingerprint: Option<u64>,
-    /// One a class.
-    pub(in crate::publication) places: Vec<Place>,
-}
-
-/// Which version is asked for. How long to wait for it is the reader's affair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::publication) enum Ask {
-    Latest,
-    Exact(u64),
-    AtLeast(u64),
-}
-
-/// Why a slot cannot be had.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::publication) enum NoSlot {
-    /// The version is not after this one.
-    Old(u64),
-    /// Processes that read what is in it.
-    Held(Vec<u32>),
-}
+pub(in crate::publication) use version::{Ask, Granted, NoSlot, Place, Version};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seat {
@@ -71,6 +37,8 @@ struct Barrier {
 
 #[derive(Debug, Default)]
 struct Key {
+    /// A number that never comes again.
+    life: u64,
     newest: Option<u64>,
     slots: [Slot; 2],
     barrier: Option<Barrier>,
@@ -80,24 +48,17 @@ struct Key {
 #[derive(Debug)]
 struct Hold {
     key: String,
+    life: u64,
     seat: Seat,
     connection: u64,
     process: u32,
-}
-
-/// A version that was given to a reader.
-#[derive(Debug)]
-pub(in crate::publication) struct Granted {
-    pub(in crate::publication) hold: u64,
-    pub(in crate::publication) is_in_place: bool,
-    pub(in crate::publication) version: Arc<Version>,
 }
 
 #[derive(Debug, Default)]
 pub(in crate::publication) struct Catalog {
     keys: BTreeMap<String, Key>,
     holds: HashMap<u64, Hold>,
-    /// Holds, barriers and memories have numbers that never come again.
+    /// Lives, holds, barriers and memories have numbers that never come again.
     numbers: u64,
     pub(in crate::publication) counts: PublisherCounts,
 }
@@ -114,7 +75,11 @@ impl Catalog {
     }
 
     fn key(&mut self, key: &str) -> &mut Key {
-        self.keys.entry(key.to_owned()).or_default()
+        let Self { keys, numbers, .. } = self;
+        keys.entry(key.to_owned()).or_insert_with(|| {
+            *numbers += 1;
+            Key { life: *numbers, ..Key::default() }
+        })
     }
 
     /// Refuses a version that is not after all that were there.
@@ -179,7 +144,9 @@ impl Catalog {
 
     /// The barrier is over. Who still reads is told when he is done.
     pub(in crate::publication) fn remove_barrier(&mut self, key: &str) {
-        self.key(key).barrier = None;
+        if let Some(key) = self.keys.get_mut(key) {
+            key.barrier = None;
+        }
     }
 
     /// Nothing of the key can be had any more. Who still reads is told when he is done. Whether there was anything.
@@ -188,7 +155,8 @@ impl Catalog {
     }
 
     fn readers_of(&self, key: &str, seat: Seat) -> Vec<u32> {
-        let of = |hold: &&Hold| hold.key == key && hold.seat == seat;
+        let life = self.keys.get(key).map(|key| key.life);
+        let of = |hold: &&Hold| hold.key == key && Some(hold.life) == life && hold.seat == seat;
         let mut readers: Vec<u32> = self.holds.values().filter(of).map(|hold| hold.process).collect();
         readers.sort_unstable();
         readers.dedup();
@@ -231,18 +199,21 @@ impl Catalog {
         ask: Ask,
         (connection, process): (u64, u32),
     ) -> Option<Granted> {
+        let life = self.keys.get(key)?.life;
         let (seat, version) = self.seat(key, ask)?;
         let version = Arc::clone(version);
+        let given = Hold { key: key.to_owned(), life, seat, connection, process };
+        self.change_holds(&given, |holds| holds + 1);
         let hold = self.number();
-        self.holds.insert(hold, Hold { key: key.to_owned(), seat, connection, process });
-        self.change_holds(key, seat, |holds| holds + 1);
+        self.holds.insert(hold, given);
         self.counts.granted += 1;
         Some(Granted { hold, is_in_place: matches!(seat, Seat::Barrier(_)), version })
     }
 
-    fn change_holds(&mut self, key: &str, seat: Seat, change: impl FnOnce(usize) -> usize) {
-        let Some(key) = self.keys.get_mut(key) else { return };
-        match (seat, &mut key.barrier) {
+    /// Counts a hold, or counts it off. The one of a life or a barrier that is over is counted nowhere.
+    fn change_holds(&mut self, hold: &Hold, change: impl FnOnce(usize) -> usize) {
+        let Some(key) = self.keys.get_mut(&hold.key).filter(|key| key.life == hold.life) else { return };
+        match (hold.seat, &mut key.barrier) {
             (Seat::Slot(at), _) => key.slots[at].holds = change(key.slots[at].holds),
             (Seat::Barrier(number), Some(barrier)) if barrier.number == number => {
                 barrier.holds = change(barrier.holds);
@@ -258,9 +229,13 @@ impl Catalog {
             Some(found) if found.connection == connection => {}
             _ => return Err(()),
         }
-        let Some(Hold { key, seat, .. }) = self.holds.remove(&hold) else { return Err(()) };
-        self.change_holds(&key, seat, |holds| holds.saturating_sub(1));
-        let there = self.keys.get(&key).and_then(|key| match seat {
+        let Some(over) = self.holds.remove(&hold) else { return Err(()) };
+        self.change_holds(&over, |holds| {
+            debug_assert!(holds > 0, "what is counted off was counted");
+            holds.saturating_sub(1)
+        });
+        let key = self.keys.get(&over.key).filter(|key| key.life == over.life);
+        let there = key.and_then(|key| match over.seat {
             Seat::Slot(at) => key.slots[at].version.as_ref(),
             Seat::Barrier(number) => {
                 key.barrier.as_ref().filter(|barrier| barrier.number == number).map(|b| &b.version)
@@ -277,9 +252,9 @@ impl Catalog {
         !holds.is_empty()
     }
 
-    /// Whether a connection holds anything.
-    pub(in crate::publication) fn is_holding(&self, connection: u64) -> bool {
-        self.holds.values().any(|hold| hold.connection == connection)
+    /// How many versions a connection holds.
+    pub(in crate::publication) fn holds_of(&self, connection: u64) -> usize {
+        self.holds.values().filter(|hold| hold.connection == connection).count()
     }
 
     /// The memories in which a version lies or may come to lie.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SocketFlags, accept_with};
 
-use super::announcement::{Announced, Announcement, Door};
+use super::announcement::{Announced, Announcement, Door, own_numbers};
 use super::catalog::{Ask, Place};
 use super::form::ClassForm;
 use super::packet::{receive, send, wait_for};
@@ -22,6 +22,10 @@ const VALUES: usize = 100;
 
 fn device() -> StandInDevice {
     StandInDevice::new(StandInOptions::default())
+}
+
+fn announcement(node: String, pid: u32, socket: String) -> Announcement {
+    Announcement { node, numbers: own_numbers().unwrap(), pid, device: "stand-in:0".into(), socket }
 }
 
 fn received(connection: &OwnedFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
@@ -39,7 +43,7 @@ fn got(answer: Answer, then: &Reply) -> Result<Vec<f32>, PublicationError> {
     let node = this_node().unwrap();
     let door = Door::open(folder.path(), &node).unwrap();
     let (pid, socket) = (std::process::id(), door.name.clone());
-    let announcement = Announcement { node, pid, device: "stand-in:0".into(), socket };
+    let announcement = announcement(node, pid, socket);
     let _announced = Announced::take(folder.path(), "solver", &announcement).unwrap();
     let then = then.bytes();
     let liar = std::thread::spawn(move || {
@@ -151,7 +155,7 @@ fn a_publisher_that_does_not_answer_is_given_up_after_the_time() {
     let node = this_node().unwrap();
     let door = Door::open(folder.path(), &node).unwrap();
     let (pid, socket) = (std::process::id(), door.name.clone());
-    let announcement = Announcement { node, pid, device: "stand-in:0".into(), socket };
+    let announcement = announcement(node, pid, socket);
     let _announced = Announced::take(folder.path(), "solver", &announcement).unwrap();
     let options = ReaderOptions::default().within(Duration::from_millis(20));
     let reader = Reader::open(device(), folder.path(), options).unwrap();
@@ -159,14 +163,63 @@ fn a_publisher_that_does_not_answer_is_given_up_after_the_time() {
     assert!(matches!(error, PublicationError::Silent { .. }) && error.may_be_elsewhere(), "{error}");
 }
 
-/// One get gives up waiting while another copies: the hold of that one ends all the same, for a publisher that goes on later.
+/// A publisher that takes its time costs nobody else theirs: memory of others is let go of meanwhile.
+#[test]
+fn what_is_gone_is_forgotten_while_a_get_waits_for_its_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = this_node().unwrap();
+    let door = Door::open(folder.path(), &node).unwrap();
+    let announcement = announcement(node, std::process::id(), door.name.clone());
+    let _announced = Announced::take(folder.path(), "solver", &announcement).unwrap();
+    let (asked, is_asked) = std::sync::mpsc::channel();
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let slow = std::thread::spawn(move || {
+        wait_for(&[door.listener.as_fd()], None).unwrap();
+        let connection = accept_with(&door.listener, SocketFlags::CLOEXEC).unwrap();
+        received(&connection).unwrap();
+        send(&connection, &Reply::Welcome { device: "stand-in:0".into() }.bytes(), &[]).unwrap();
+        received(&connection).unwrap();
+        asked.send(()).unwrap();
+        wait.recv().unwrap();
+        send(&connection, &Reply::Missing { newest: None }.bytes(), &[]).unwrap();
+        received(&connection).unwrap()
+    });
+    let options = ReaderOptions::default().within(Duration::from_secs(10));
+    let reader = Reader::open(device(), folder.path(), options).unwrap();
+    std::thread::scope(|scope| {
+        let get = scope.spawn(|| reader.get(&Wanted::latest("solver")).unwrap_err());
+        is_asked.recv().unwrap();
+        reader.forget_gone(); // before the answer, for which it does not wait
+        go_on.send(()).unwrap();
+        let error = get.join().unwrap();
+        assert!(matches!(error, PublicationError::NoVersion { .. }), "{error}");
+    });
+    drop(reader);
+    assert_eq!(Request::read(&slow.join().unwrap().unwrap().0), Ok(Request::Bye));
+}
+
+// Handles of processes have no meaning there: it is said before anybody connects.
+#[test]
+fn a_publisher_of_another_pid_namespace_is_an_error_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = this_node().unwrap();
+    let elsewhere = Announcement { numbers: 7, ..announcement(node, 1, "nobody.socket".into()) };
+    let _announced = Announced::take(folder.path(), "solver", &elsewhere).unwrap();
+    let reader = Reader::open(device(), folder.path(), ReaderOptions::default()).unwrap();
+    let error = reader.get(&Wanted::latest("solver")).unwrap_err();
+    assert!(matches!(error, PublicationError::OtherNumbers { numbers: 7, .. }), "{error}");
+    assert!(error.may_be_elsewhere());
+}
+
+/// One get gives up waiting while another copies: the hold of that one ends all the same, for a publisher that goes on later. The
+/// hold that the first may yet be given ends when nobody copies any more, and not only with the reader.
 #[test]
 fn a_hold_ends_also_over_a_connection_that_another_get_has_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let node = this_node().unwrap();
     let door = Door::open(folder.path(), &node).unwrap();
     let (pid, socket) = (std::process::id(), door.name.clone());
-    let announcement = Announcement { node, pid, device: "stand-in:0".into(), socket };
+    let announcement = announcement(node, pid, socket);
     let _announced = Announced::take(folder.path(), "solver", &announcement).unwrap();
     let slow = std::thread::spawn(move || {
         let until = Instant::now() + Duration::from_secs(60);
@@ -176,10 +229,7 @@ fn a_hold_ends_also_over_a_connection_that_another_get_has_given_up() {
         send(&connection, &Reply::Welcome { device: "stand-in:0".into() }.bytes(), &[]).unwrap();
         received(&connection).unwrap();
         send(&connection, &Reply::Granted(grant()).bytes(), &[memory().as_fd()]).unwrap();
-        let [asked, last] =
-            [(); 2].map(|()| Request::read(&received(&connection).unwrap().unwrap().0).unwrap());
-        assert_eq!(asked, get(), "which is not answered");
-        last
+        [(); 3].map(|()| Request::read(&received(&connection).unwrap().unwrap().0).unwrap())
     });
     let (tell, told) = std::sync::mpsc::channel();
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
@@ -202,7 +252,8 @@ fn a_hold_ends_also_over_a_connection_that_another_get_has_given_up() {
         let first = first.join().unwrap();
         assert!(matches!(first, PublicationError::PublisherGone { wrote: true, .. }), "{first}");
     });
-    assert_eq!(slow.join().unwrap(), Request::Release { hold: 1 });
+    let said = slow.join().unwrap();
+    assert_eq!(said, [get(), Request::Release { hold: 1 }, Request::Bye], "the get is never answered");
 }
 
 fn hello() -> Request {

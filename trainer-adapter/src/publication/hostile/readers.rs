@@ -9,6 +9,7 @@ use super::{VALUES, device, get, hello, received};
 use crate::device::{Device, StandInDevice};
 use crate::publication::announcement::Announcement;
 use crate::publication::packet::{connect_to, send, wait_for};
+use crate::publication::service::{CONNECTIONS_OF_PROCESS_MAX, HOLDS_MAX};
 use crate::publication::wire::{Reply, Request};
 use crate::publication::*;
 
@@ -115,6 +116,79 @@ fn descriptors_from_a_reader_are_closed_and_a_reader_that_reads_nothing_is_throw
     let exact = Wanted::new("solver", Which::Exact(1));
     let reader = Reader::open(device(), held.folder.path(), ReaderOptions::default()).unwrap();
     assert_eq!(reader.get(&exact).unwrap().stamp.version, 1, "nobody wrote there");
+}
+
+// The slot of an answer that a reader has missed is free when he goes, and not only when his process ends.
+#[test]
+fn a_reader_that_says_goodbye_holds_nothing_whatever_it_was_given_and_did_not_read() {
+    let world = World::new();
+    for version in [2, 4, 6] {
+        let connection = world.greeted();
+        send(&connection, &get().bytes(), &[]).unwrap();
+        wait_for(&[connection.as_fd()], None).unwrap(); // the answer is there, and is not read
+        assert_eq!(world.publisher.counts().holds, 1);
+        send(&connection, &Request::Bye.bytes(), &[]).unwrap();
+        drop(connection);
+        world.publish(version);
+        world.publish(version + 1); // waits for the slot
+        assert_eq!(world.publisher.counts().holds, 0);
+    }
+}
+
+/// What it says before it goes is heard, also when nobody can be told of it any more.
+#[test]
+fn a_goodbye_is_heard_behind_requests_whose_answers_cannot_be_sent() {
+    let world = World::new();
+    let connection = world.greeted();
+    let Some(Reply::Granted(grant)) = said(&connection, &get().bytes()) else { panic!("no grant") };
+    send(&connection, &get().bytes(), &[]).unwrap();
+    wait_for(&[connection.as_fd()], None).unwrap();
+    let state = world.publisher.board.state(); // the publisher's thread stands still
+    send(&connection, &Request::Release { hold: grant.hold }.bytes(), &[]).unwrap();
+    send(&connection, &Request::Bye.bytes(), &[]).unwrap();
+    drop(connection);
+    drop(state);
+    (2..=3).for_each(|version| world.publish(version));
+    assert_eq!(world.publisher.counts().holds, 0);
+}
+
+/// Connections that were left with something held, and holds that are never ended, are counted, and there is an end to them.
+#[test]
+fn one_process_has_so_many_connections_and_one_connection_so_many_holds() {
+    let world = World::new();
+    for _ in 0..CONNECTIONS_OF_PROCESS_MAX {
+        let connection = world.greeted();
+        assert!(matches!(said(&connection, &get().bytes()), Some(Reply::Granted(_))));
+    }
+    let refused = received(&world.connect()).unwrap().unwrap().0;
+    let Ok(Reply::Refused { reason }) = Reply::read(&refused) else { panic!("no refusal") };
+    assert!(reason.contains("connections already"), "{reason}");
+    let other = World::new();
+    let connection = other.greeted();
+    for _ in 0..HOLDS_MAX {
+        assert!(matches!(said(&connection, &get().bytes()), Some(Reply::Granted(_))));
+    }
+    is_refused(&connection, &get().bytes(), "holds already");
+    other.publish(2);
+}
+
+#[test]
+fn whoever_publishes_is_told_that_nobody_is_served_any_more() {
+    let world = World::new();
+    world.publisher.board.fail(&io::Error::other("out of spite"));
+    let buffer = world.own.allocate(VALUES);
+    let part = PublishedPart { class: "weights", buffer: &buffer, offset: 0, values: VALUES };
+    let error = world.publisher.publish("solver", 2, 0, &[part]).unwrap_err();
+    assert!(matches!(error, PublicationError::Io { .. }), "{error}");
+    assert!(error.to_string().contains("out of spite"), "{error}");
+}
+
+#[test]
+fn a_version_whose_memory_is_lost_is_refused_in_words_and_not_held() {
+    let world = World::new();
+    world.publisher.board.state().memories.clear();
+    is_refused(&world.greeted(), &get().bytes(), "it has lost memory");
+    assert_eq!(world.publisher.counts().holds, 0);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(in crate::publication) enum Request {
     Wait { key: String, least: u64, milliseconds: u64 },
     /// The hold is over.
     Release { hold: u64 },
+    /// The last: nothing is copied any more, whatever is held, also by answers that never arrived. It is not answered.
+    Bye,
 }
 
 /// From a publisher.
@@ -186,6 +188,7 @@ impl Request {
                 Writer::default().byte(2).text(key).number(*least).number(*milliseconds)
             }
             Self::Release { hold } => Writer::default().byte(3).number(*hold),
+            Self::Bye => Writer::default().byte(4),
         };
         writer.0
     }
@@ -209,6 +212,7 @@ impl Request {
             }
             2 => Self::Wait { key: input.text()?, least: input.number()?, milliseconds: input.number()? },
             3 => Self::Release { hold: input.number()? },
+            4 => Self::Bye,
             other => return Err(format!("no request is of kind {other}")),
         };
         input.end(request)
