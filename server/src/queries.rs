@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay_query::{QueryThreads, Session};
 use tokio::sync::Notify;
 
 /// The ways by which queries come.
@@ -27,6 +28,14 @@ struct Running {
     way: &'static str,
     handle: Vec<u8>,
     end: Arc<Notify>,
+}
+
+/// What queries are answered with.
+#[derive(Clone, Debug)]
+pub(crate) struct Answering {
+    pub(crate) session: Session,
+    pub(crate) threads: Arc<QueryThreads>,
+    pub(crate) queries: Queries,
 }
 
 /// What is counted, at one instant.

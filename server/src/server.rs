@@ -23,6 +23,7 @@ use crate::connections::{Connections, HttpListener, Known};
 use crate::error::{Error, Result};
 use crate::flight;
 use crate::grpc;
+use crate::queries::Answering;
 use crate::routes::{self, App};
 
 const WORKERS: usize = 3;
@@ -136,18 +137,10 @@ impl Server {
                 let connections = Connections::new(clients.limits.connections, &app.doors.grpc);
                 let tcp = grpc.map(|listening| listening.listener);
                 let listeners = grpc::Listeners { tcp, unix: socket, connections };
-                let (queries, stopper) = (app.queries.clone(), stopper.clone());
-                let streams = streams.clone();
-                threads.push(grpc::start(
-                    listeners,
-                    clients,
-                    everything,
-                    streams,
-                    query_threads.clone(),
-                    queries,
-                    &app.clients,
-                    stopper,
-                )?);
+                let (session, queries) = (streams.clone(), app.queries.clone());
+                let answering = Answering { session, threads: query_threads.clone(), queries };
+                let (tally, stopper) = (&app.clients, stopper.clone());
+                threads.push(grpc::start(listeners, clients, everything, answering, tally, stopper)?);
                 tracing::info!(address = ?grpc_address, "serving gRPC");
             }
             if let Some(Listening { address, listener }) = flight {

@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_long_trajectory_of_many_versions_is_linked_once() {
         let turn = |version: u64, turn: u64| {
-            let (table, next) = if turn % 2 == 0 { ("solver", "1") } else { ("checker", "0") };
+            let (table, next) = if turn.is_multiple_of(2) { ("solver", "1") } else { ("checker", "0") };
             let at = i64::try_from(version * 1_000 + turn).unwrap();
             row(table, &format!("q_{turn}_0"), version, at, (turn < 99).then_some(next))
         };

@@ -155,7 +155,7 @@ fn objects_that_are_set_are_listed_with_their_leases_and_those_of_policies_with_
     store.declare_policy("checker", policy).unwrap();
     let crc32c = format!("{:08x}", named.crc32c);
     let of_policy = format!("state,3,disk,7,,false,{crc32c},checker,");
-    assert_eq!(objects(&session), [of_policy.clone()]);
+    assert_eq!(objects(&session), std::slice::from_ref(&of_policy));
     assert!(store.object_stats().is_none(), "to look makes no memory for objects");
 
     let bytes = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[3], bytes: &[1, 2, 3] };

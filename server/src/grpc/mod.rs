@@ -37,7 +37,6 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -45,7 +44,6 @@ use forebay_client::wire::MESSAGE_BYTES_MAX;
 use forebay_client::wire::proto::admin_server::AdminServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
-use forebay_query::{QueryThreads, Session as Queryable};
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
@@ -55,7 +53,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::copies::Copies;
-use crate::queries::Queries;
+use crate::queries::Answering;
 use crate::server::Stopper;
 use admin::AdminService;
 use bulk::BulkService;
@@ -167,9 +165,7 @@ pub(crate) fn start(
     listeners: Listeners,
     mut settings: Settings,
     store: Store,
-    queryable: Queryable,
-    threads: Arc<QueryThreads>,
-    queries: Queries,
+    answering: Answering,
     tally: &Tally,
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
@@ -184,6 +180,7 @@ pub(crate) fn start(
     if listeners.unix.as_ref().is_none_or(|sockets| sockets.slabs.is_none()) {
         settings.limits.slab_bytes_max = 0; // there is no way to hand them out
     }
+    let Answering { session: queryable, threads, queries } = answering;
     let service =
         call::Service::new(settings, store, queryable, threads, queries, tally.clone(), stopper.clone());
     let mut serving = Vec::new();

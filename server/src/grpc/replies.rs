@@ -296,7 +296,7 @@ mod tests {
             replies.once_begun(7, 1, work).unwrap()
         };
         let crowd = |from: u128| {
-            (0..2 * KEPT as u128).for_each(|at| _ = replies.once_here(from + at, ROWS_KEPT / 8, || Ok(0_u8)))
+            (0..2 * KEPT as u128).for_each(|at| _ = replies.once_here(from + at, ROWS_KEPT / 8, || Ok(0_u8)));
         };
         assert_eq!(ask(&mut goes_on).await.unwrap(), 0);
         crowd(1 << 64);

@@ -27,6 +27,9 @@ use told::Told;
 pub(super) use reader::read;
 pub(super) use setter::set;
 
+/// So many of the newest versions stay, whoever holds them: the default.
+const VERSIONS_KEPT: u64 = 2;
+
 /// Even numbers use mappings, odd ones the wire; the last reader is a process beside the server.
 const PARTS: [Part; 6] = [
     Part::Server,
@@ -129,7 +132,12 @@ impl Campaign {
                 if shown.once {
                     continue; // published, and received by nobody
                 }
-                let held = objects.get(&shown.manifest.key, Which::Exact(shown.manifest.version)).unwrap();
+                let version = shown.manifest.version;
+                let held = match objects.get(&shown.manifest.key, Which::Exact(version)) {
+                    // A reader that is dead held it, and since it was listed that is known.
+                    Err(_) if version + VERSIONS_KEPT <= newest.version() => continue,
+                    held => held.unwrap(),
+                };
                 held.verify().unwrap();
                 let seed = content::seed_of(held.manifest()).unwrap();
                 self.told.of_version(held.version(), seed);
