@@ -28,7 +28,7 @@ impl Within {
 
 impl Drop for Within {
     fn drop(&mut self) {
-        UNDER_WAY.with_borrow_mut(|all| all.pop());
+        UNDER_WAY.with_borrow_mut(Vec::pop);
     }
 }
 
