@@ -5,6 +5,7 @@ import pty
 import re
 import select
 import signal
+import termios
 import time
 
 import pytest
@@ -24,6 +25,7 @@ class Terminal:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it
+            termios.tcsetwinsize(0, (24, 200))  # no line is folded
             os.execvpe(arguments[0], arguments, environment)
         self.bytes, self.said, self.taken = b"", "", 0
         self.until("forebay> ")
@@ -45,6 +47,13 @@ class Terminal:
         before, self.said = self.said.split(text, 1)
         self.taken += len(before) + len(text)
         return before
+
+    def until_it_answers(self):
+        """Waits until the line editor has left the terminal, where Ctrl-C is a signal again and not a key of the next line."""
+        ends = time.monotonic() + DEADLINE_S
+        while not termios.tcgetattr(self.terminal)[3] & termios.ISIG:
+            assert time.monotonic() < ends, "the line is not taken"
+            self.read(0.001)
 
     def type(self, keys):
         os.write(self.terminal, keys.encode())
@@ -98,6 +107,25 @@ def test_ctrl_c_clears_the_line_that_is_typed(terminal):
     prompt.type("SELECT nonsense\x03")
     prompt.until("forebay> ")
     assert "7" in prompt.ask("SELECT 7 AS seven;"), "a line that was broken off is gone"
+    assert prompt.end() == 0
+
+
+ENDLESS = "SELECT count(*) FROM solver a, solver b, solver c, solver d WHERE a.turn + b.turn + c.turn + d.turn > 3;"
+
+
+@pytest.mark.parametrize("wait_ms", [0, 30, 500])
+def test_ctrl_c_ends_the_query_that_runs_whenever_it_comes(terminal, wait_ms):
+    prompt = terminal()
+    for _ in range(3):
+        line = f"{ENDLESS} SELECT 'not asked';"
+        prompt.type(line + "\r")
+        prompt.until(line + "\n")
+        prompt.until_it_answers()
+        prompt.read(wait_ms / 1000)
+        prompt.type("\x03")
+        before = prompt.until("ended by Ctrl-C")
+        assert "not asked" not in before + prompt.until("forebay> "), "the rest of the line is not asked either"
+    assert "7" in prompt.ask("SELECT 7 AS seven;")
     assert prompt.end() == 0
 
 

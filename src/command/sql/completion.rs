@@ -1,14 +1,8 @@
 //! What Tab offers: keywords, tables, columns, and the prompt's own commands.
 
 use forebay::query::{Format, TableInfo};
-use rustyline::completion::Completer;
-use rustyline::highlight::Highlighter;
-use rustyline::hint::Hinter;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Context, Helper};
 
 use super::command::COMMANDS;
-use super::statements;
 
 const KEYWORDS: [&str; 50] = [
     "ALL",
@@ -63,7 +57,7 @@ const KEYWORDS: [&str; 50] = [
     "WITHIN GROUP",
 ];
 
-/// The line editor's helper: completes names and knows when a statement is whole.
+/// What can be offered.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     tables: Vec<Table>,
@@ -89,7 +83,7 @@ impl Names {
     }
 
     /// Where the word before the cursor begins, and what it could become.
-    fn offers(&self, line: &str, cursor: usize) -> (usize, Vec<String>) {
+    pub(super) fn offers(&self, line: &str, cursor: usize) -> (usize, Vec<String>) {
         let before = &line[..cursor];
         let is_part =
             |character: char| character.is_alphanumeric() || matches!(character, '_' | '.' | '\\' | '?');
@@ -168,35 +162,6 @@ fn fitting(word: &str, names: impl Iterator<Item = String>) -> Vec<String> {
     let word = word.to_lowercase();
     names.filter(|name| name.trim_start_matches('"').to_lowercase().starts_with(&word)).collect()
 }
-
-impl Completer for Names {
-    type Candidate = String;
-
-    fn complete(
-        &self,
-        line: &str,
-        cursor: usize,
-        _: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(self.offers(line, cursor))
-    }
-}
-
-impl Validator for Names {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let typed = context.input();
-        let ready = typed.trim_start().starts_with('\\') || statements::is_whole(typed);
-        Ok(if ready { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
-    }
-}
-
-impl Hinter for Names {
-    type Hint = String;
-}
-
-impl Highlighter for Names {}
-
-impl Helper for Names {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! Ctrl-C ends the query that runs, and not the program.
 //!
-//! While the prompt waits for a line the terminal sends no signal; the line editor clears the line instead.
+//! While the prompt waits for a line the terminal sends no signal; the line editor clears the line instead. So the line's
+//! end, while that still holds, is the moment to forget what was pressed before: what comes later is meant for the
+//! statements of the line, also when none of them has begun.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use anyhow::{Context, Result};
 /// How often is looked for it: sooner than a person notices.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Whether Ctrl-C was pressed since the last look.
+/// Whether Ctrl-C was pressed since the end of the line that is answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
@@ -24,9 +26,13 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// The work's result, or none when it was ended by Ctrl-C.
+    /// A line is at its end: what was pressed before was meant for something else.
+    pub(super) fn forget(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// The work's result, or none when Ctrl-C has ended it or came before it.
     pub(super) async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        self.0.store(false, Ordering::Relaxed); // what was pressed before was meant for something else
         tokio::select! {
             biased;
             () = self.pressed() => None,
@@ -48,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ctrl_c_ends_the_work_and_the_next_work_runs() {
+    fn ctrl_c_ends_the_work_and_what_comes_after_it_until_the_next_line() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let interrupt = Interrupt::listen().unwrap();
         runtime.block_on(async {
@@ -57,6 +63,8 @@ mod tests {
                 std::future::pending::<()>().await;
             };
             assert_eq!(interrupt.or(endless).await, None);
+            assert_eq!(interrupt.or(async { 7 }).await, None, "it is of the same line");
+            interrupt.forget();
             assert_eq!(interrupt.or(async { 7 }).await, Some(7));
         });
     }

@@ -9,6 +9,7 @@ mod output;
 mod prompt;
 mod runner;
 mod statements;
+mod typing;
 
 use std::io::{IsTerminal, Read};
 use std::num::NonZeroUsize;

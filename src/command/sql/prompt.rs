@@ -1,5 +1,6 @@
 //! `forebay sql` on a terminal: a line editor with a history, and a fresh look at the store for each statement.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use super::completion::Names;
 use super::interrupt::Interrupt;
 use super::output::Output;
 use super::runner::Runner;
+use super::typing::Typing;
 use super::{help, history, statements};
 
 /// The rows of an answer that are shown unless more are asked for.
@@ -30,7 +32,7 @@ struct Prompt {
     timing: bool,
 }
 
-type Lines = Editor<Names, FileHistory>;
+type Lines = Editor<Typing, FileHistory>;
 
 /// Asks for statements until there are no more.
 pub(super) fn run(session: &Session, output: Output, rows_max: Option<usize>) -> Result<()> {
@@ -41,7 +43,7 @@ pub(super) fn run(session: &Session, output: Output, rows_max: Option<usize>) ->
     let mut lines = lines(history.as_deref())?;
     println!("\\? shows what can be typed; statements end with `;`.");
     loop {
-        lines.set_helper(Some(prompt.names()));
+        lines.set_helper(Some(Typing::new(prompt.names(), prompt.interrupt.clone())));
         match lines.readline("forebay> ") {
             Ok(text) => {
                 if lines.add_history_entry(text.as_str())? {
@@ -94,7 +96,7 @@ impl Prompt {
     /// Does what was typed: a command, or statements.
     fn take(&mut self, text: &str) -> Then {
         if !text.trim_start().starts_with('\\') {
-            statements::all(text).iter().for_each(|statement| self.ask(statement));
+            let _ended_early = statements::all(text).iter().try_for_each(|statement| self.ask(statement));
             return Then::Ask;
         }
         match command::read(text) {
@@ -112,11 +114,14 @@ impl Prompt {
         self.runner.wait(session.tables()).map(names).unwrap_or_default()
     }
 
-    /// Runs a statement; what goes wrong is told, and the prompt comes back.
-    fn ask(&self, statement: &str) {
+    /// Runs a statement; what goes wrong is told, and the next one comes. Ctrl-C breaks off all statements of a line.
+    fn ask(&self, statement: &str) -> ControlFlow<()> {
         let start = Instant::now();
         match self.runner.wait(self.interrupt.or(self.runner.answer(statement))) {
-            None => eprintln!("ended by Ctrl-C"),
+            None => {
+                eprintln!("ended by Ctrl-C");
+                return ControlFlow::Break(());
+            }
             Some(Err(error)) => eprintln!("error: {error:#}"),
             Some(Ok(written)) => {
                 self.runner.tell(written);
@@ -125,12 +130,13 @@ impl Prompt {
                 }
             }
         }
+        ControlFlow::Continue(())
     }
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Tables => self.ask(TABLES),
-            Command::Describe(table) => self.ask(&format!("DESCRIBE {table}")),
+            Command::Tables => drop(self.ask(TABLES)),
+            Command::Describe(table) => drop(self.ask(&format!("DESCRIBE {table}"))),
             Command::Timing => {
                 self.timing = !self.timing;
                 println!("timing is {}", if self.timing { "on" } else { "off" });
