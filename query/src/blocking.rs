@@ -5,19 +5,16 @@
 
 use std::sync::OnceLock;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
-use crate::error::{Cause, Error, Result};
+use crate::error::{Cause, Result};
+use crate::threads::Unwaited;
 
 /// Made when it is first needed.
 pub(crate) struct Blocking {
     workers: usize,
-    runtime: OnceLock<Running>,
+    runtime: OnceLock<Unwaited>,
 }
-
-/// Ended without waiting for it: the last clone of a session may be dropped inside of another runtime, where waiting is a
-/// panic. Nothing runs in it by then, for a query ends with its caller.
-struct Running(Option<Runtime>);
 
 impl Blocking {
     /// For queries of so many partitions.
@@ -34,24 +31,15 @@ impl Blocking {
                 self.runtime.get_or_init(|| made)
             }
         };
-        let none = || Error::from(Cause::Bug { reason: "a runtime that is over was asked".to_owned() });
-        running.0.as_ref().ok_or_else(none)?.block_on(work)
+        running.block_on(work)
     }
 
-    fn make(&self) -> std::io::Result<Running> {
+    fn make(&self) -> std::io::Result<Unwaited> {
         let mut builder = match self.workers {
             1 => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
         let builder = builder.worker_threads(self.workers.max(1)).thread_name("forebay-sql").enable_all();
-        builder.build().map(Some).map(Running)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
+        builder.build().map(Unwaited::new)
     }
 }

@@ -71,7 +71,7 @@ impl RowStream {
     /// there while the query computes for long without a pause. `keeps` is dropped when the computing has ended, which may be
     /// after the stream was.
     pub fn driven_by(mut self, threads: &QueryThreads, keeps: impl Send + 'static) -> Self {
-        if let (Some(runtime), Some(mut batches)) = (threads.handle(), self.batches.take()) {
+        if let Some(mut batches) = self.batches.take() {
             let mut driven = RecordBatchReceiverStreamBuilder::new(self.schema.clone(), 1);
             let given = driven.tx();
             let drive = async move {
@@ -83,7 +83,7 @@ impl RowStream {
                 }
                 Ok(())
             };
-            driven.spawn_on(drive, runtime);
+            driven.spawn_on(drive, threads.handle());
             self.batches = Some(driven.build());
         }
         self

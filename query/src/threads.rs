@@ -1,6 +1,7 @@
-//! Threads that compute queries for callers who have to stay awake.
+//! Threads that compute queries: for callers who have to stay awake, and for those who have no runtime.
 
 use std::io;
+use std::ops::Deref;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -26,7 +27,12 @@ const STACK_BYTES: usize = 8 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct QueryThreads(Option<Runtime>);
+pub struct QueryThreads(Unwaited);
+
+/// A runtime that is ended without waiting for it: its last owner may be dropped inside of another one, where waiting is a
+/// panic.
+#[derive(Debug)]
+pub(crate) struct Unwaited(Option<Runtime>);
 
 impl QueryThreads {
     /// So many threads, at least one.
@@ -37,15 +43,30 @@ impl QueryThreads {
         let mut builder = Builder::new_multi_thread();
         let builder =
             builder.worker_threads(count.max(1)).thread_name("forebay-query").thread_stack_size(STACK_BYTES);
-        builder.enable_all().build().map(Some).map(QueryThreads)
+        builder.enable_all().build().map(Unwaited::new).map(QueryThreads)
     }
 
-    pub(crate) fn handle(&self) -> Option<&Handle> {
-        self.0.as_ref().map(Runtime::handle)
+    pub(crate) fn handle(&self) -> &Handle {
+        self.0.handle()
     }
 }
 
-impl Drop for QueryThreads {
+impl Unwaited {
+    pub(crate) fn new(runtime: Runtime) -> Self {
+        Unwaited(Some(runtime))
+    }
+}
+
+impl Deref for Unwaited {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        let Unwaited(Some(runtime)) = self else { unreachable!("taken when it is dropped, and not before") };
+        runtime
+    }
+}
+
+impl Drop for Unwaited {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();

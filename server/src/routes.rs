@@ -18,7 +18,7 @@ use crate::doors::Doors;
 use crate::failure::Failure;
 use crate::grpc::Tally;
 use crate::queries::Queries;
-use crate::server::QUERIES_AT_ONCE;
+use crate::server::QUERY_THREADS;
 use crate::token::Token;
 use crate::{guard, metrics, sql};
 
@@ -41,7 +41,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session, threads: Arc<QueryThreads>) -> Self {
         let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
-        let (turns, queries) = (Arc::new(Semaphore::new(QUERIES_AT_ONCE)), Queries::default());
+        let (turns, queries) = (Arc::new(Semaphore::new(QUERY_THREADS)), Queries::default());
         let (clients, doors) = (Tally::default(), Doors::default());
         let any_host = allow_remote || token.is_some(); // a web page knows no token
         App {

@@ -29,10 +29,8 @@ use crate::routes::{self, App};
 const WORKERS: usize = 3;
 /// How often is taken in what another process has written, whether or not somebody asks.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
-/// The threads that queries compute on.
-const QUERY_THREADS: usize = 2;
-/// How many queries over HTTP run at the same time; others wait for their turn.
-pub(crate) const QUERIES_AT_ONCE: usize = QUERY_THREADS;
+/// The threads that queries compute on. Those over HTTP are answered when they are computed, so more would gain nothing there.
+pub(crate) const QUERY_THREADS: usize = 2;
 
 /// Serves a store over HTTP, and wherever else its [`Builder`] says, until it is shut down or dropped.
 ///

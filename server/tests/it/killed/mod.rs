@@ -154,13 +154,18 @@ fn whoever_is_killed_what_was_told_is_there_and_what_was_held_comes_back() {
     kill_again_and_again(21, 14);
 }
 
-/// `FOREBAY_ROUNDS` rounds from `FOREBAY_SEED` on, 30 in a directory.
+/// `FOREBAY_ROUNDS` rounds from `FOREBAY_SEED` on.
 #[test]
 #[ignore = "takes minutes"]
 fn killed_long() {
+    long_form(300, 30, kill_again_and_again);
+}
+
+/// So many rounds from a seed of 100 on, where the environment says nothing else, in campaigns of a directory and a seed each.
+fn long_form(rounds: u64, of_a_campaign: u64, campaign: impl Fn(u64, u64)) {
     let from = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
-    let (rounds, seed) = (from("FOREBAY_ROUNDS", 300), from("FOREBAY_SEED", 100));
-    for campaign in 0..u64::div_ceil(rounds, 30) {
-        kill_again_and_again(seed + campaign, 30.min(rounds - 30 * campaign));
+    let (rounds, seed) = (from("FOREBAY_ROUNDS", rounds), from("FOREBAY_SEED", 100));
+    for number in 0..rounds.div_ceil(of_a_campaign) {
+        campaign(seed + number, of_a_campaign.min(rounds - of_a_campaign * number));
     }
 }

@@ -167,13 +167,9 @@ fn whoever_is_killed_in_the_middle_no_version_is_mixed_and_none_is_lost() {
     kill_again_and_again(31, 16);
 }
 
-/// `FOREBAY_ROUNDS` rounds from `FOREBAY_SEED` on, 50 in a directory.
+/// `FOREBAY_ROUNDS` rounds from `FOREBAY_SEED` on.
 #[test]
 #[ignore = "takes minutes"]
 fn killed_objects_long() {
-    let from = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
-    let (rounds, seed) = (from("FOREBAY_ROUNDS", 500), from("FOREBAY_SEED", 100));
-    for campaign in 0..u64::div_ceil(rounds, 50) {
-        kill_again_and_again(seed + campaign, 50.min(rounds - 50 * campaign));
-    }
+    super::long_form(500, 50, kill_again_and_again);
 }
