@@ -9,6 +9,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SQLOptions;
 use datafusion::sql::parser::Statement;
+use futures_util::{TryStreamExt, stream};
 
 use crate::catalog::Catalogs;
 use crate::error::Result;
@@ -71,9 +72,10 @@ impl Planned {
     /// Makes it ready to be polled; nothing is read before it is.
     pub(crate) async fn start(self) -> Result<(SchemaRef, Batches)> {
         let plan = self.state.create_physical_plan(&self.limited()?).await?;
-        let schema = plan.schema();
-        let batches = execute_stream(plan, self.state.task_ctx())?;
-        Ok((schema, batches))
+        let (schema, context) = (plan.schema(), self.state.task_ctx());
+        // Where this is called a plan of several partitions begins a task for each: that is to be where the rows are computed.
+        let start = async move { execute_stream(plan, context) };
+        Ok((schema, Box::pin(stream::once(start).try_flatten())))
     }
 
     /// The row limit is planned with the query, and one row more, which tells that there are more. So a sort keeps that

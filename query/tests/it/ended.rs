@@ -12,8 +12,10 @@ use crate::fixture::Run;
 const ROWS: u32 = 2_000;
 
 /// Each of these makes a trillion rows or more, and gives none, few, or all of them to a plan that takes them.
-const ENDLESS: [&str; 8] = [
+const ENDLESS: [&str; 9] = [
     "SELECT count(*) FROM solver a, solver b, solver c, solver d WHERE a.turn + b.turn + c.turn + d.turn > 3",
+    "SELECT count(*) FROM (SELECT a.turn + b.turn + c.turn + d.turn AS n FROM solver a, solver b, solver c, solver d \
+     UNION ALL SELECT a.turn * b.turn * c.turn * d.turn FROM solver a, solver b, solver c, solver d) WHERE n > 3",
     "SELECT sum(a.turn + d.turn) FROM solver a, solver b, solver c, solver d",
     "SELECT count(*) FROM solver a JOIN solver b ON a.turn = b.turn JOIN solver c ON b.turn = c.turn \
      JOIN solver d ON c.turn = d.turn AND a.reward + b.reward + c.reward + d.reward > 9",
