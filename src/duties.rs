@@ -9,8 +9,8 @@ use forebay_store::Store;
 /// How often the store is asked whether something is due.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// A thread that syncs, takes checkpoints, applies retention and looks after space, as the store says that it is due. It
-/// ends when this is dropped, which waits for what it is doing.
+/// A thread that syncs, takes checkpoints, applies retention and looks after space, as the store says that it is due. What
+/// fails is logged and tried again. It ends when this is dropped, which waits for what it is doing, or when the store is closed.
 ///
 /// ```
 /// use forebay::store::{Options, Store};
@@ -35,16 +35,27 @@ impl Duties {
         let (stop, stopped) = channel();
         let store = store.clone();
         let work = move || {
-            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = store.run_once() {
-                    // A store that is closed says so to whoever uses it next; nothing is lost by stopping here.
-                    tracing::warn!(%error, "the store's background duties ended");
-                    return;
-                }
+            let mut told = None;
+            // A store that is closed says so to whoever uses it next.
+            while store.closed().is_none() && stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                let failed = store.run_once().err().map(|error| error.to_string());
+                tell(failed.as_deref(), told.as_deref());
+                told = failed;
             }
         };
         let thread = std::thread::Builder::new().name("store-duties".into()).spawn(work)?;
         Ok(Duties { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// Tells what fails once and not four times a second, and when it is over.
+fn tell(failed: Option<&str>, told: Option<&str>) {
+    match failed {
+        Some(error) if told != Some(error) => {
+            tracing::warn!(error, "a background duty of the store failed; it is tried again");
+        }
+        None if told.is_some() => tracing::info!("the store's background duties work again"),
+        _ => {}
     }
 }
 

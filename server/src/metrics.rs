@@ -88,6 +88,11 @@ fn storage(page: &mut Page, store: &Store) {
     page.sample(&[], stats.value_bytes_written);
     page.counter("forebay_value_reads_total", "Values read from extents since the store was opened.");
     page.sample(&[], stats.value_reads);
+    page.counter(
+        "forebay_duties_failed_total",
+        "Background duties that failed, and were or will be tried again.",
+    );
+    page.sample(&[], stats.duties_failed);
     page.gauge("forebay_extents", "Extent files.");
     page.sample(&[], stats.extents);
     page.gauge("forebay_extent_bytes", "Bytes that extent files take.");

@@ -231,6 +231,11 @@ pub enum Cause {
     )]
     StateMissing { policy: String, key: String },
     #[error(
+        "object {key:?} version {version} was put by somebody else meanwhile: its file has crc32c {found:08x}, and {put:08x} is \
+         meant; if the step is yours, put it again and commit"
+    )]
+    PutByOther { key: String, version: u64, put: u32, found: u32 },
+    #[error(
         "gradient {gradient} was meant for a cache that has been dropped; the cache is in epoch {epoch} now, take its \
          rows again"
     )]
@@ -361,6 +366,12 @@ pub enum Cause {
          longer, or declare it with a larger buffer"
     )]
     HeldBack { consumer: String, inserted: u64, handed_out: u64, buffer: f64 },
+    #[error(
+        "no file handle is free to {verb} {}; let connections and stores go that are not needed, or raise the limit of open files \
+         (`ulimit -n`)",
+        path.display()
+    )]
+    NoHandles { verb: &'static str, path: PathBuf, source: io::Error },
     #[error("could not {verb} {}", path.display())]
     Io { verb: &'static str, path: PathBuf, source: io::Error },
 
@@ -371,6 +382,17 @@ pub enum Cause {
     // Corrupt.
     #[error("{} is damaged at offset {offset}: {reason}; nothing was changed, restore the file from a copy", path.display())]
     Corrupt { path: PathBuf, offset: u64, reason: String },
+
+    #[error(
+        "a checkpoint's manifest would take {bytes} bytes, and no more than {limit} are read back; the log stays as it is. Delete \
+         whole versions (retention by version), so that identities of deleted rows need not be remembered one by one"
+    )]
+    ManifestTooLarge { bytes: usize, limit: u64 },
+    #[error(
+        "{what} are numbered with 32 bits, and {left} numbers are left for the {wanted} that are wanted; numbers are never used \
+         again: go on in another table, or in a new store"
+    )]
+    NumbersUsedUp { what: &'static str, left: u64, wanted: u64 },
 
     // Closed.
     #[error("the store is closed: {reason}; open it again")]
@@ -398,9 +420,11 @@ impl Cause {
             RowDeleted { .. } | RowHeld { .. } | RowNeeded { .. } | VersionCurrent { .. } => Kind::State,
             VersionChanged { .. } => Kind::State,
             Retired { .. } | ColumnRetired { .. } | ColumnRequired { .. } => Kind::State,
-            StateMissing { .. } | CacheDropped { .. } | StepIncomplete { .. } | RewindTooFar { .. } => {
-                Kind::State
-            }
+            PutByOther { .. }
+            | StateMissing { .. }
+            | CacheDropped { .. }
+            | StepIncomplete { .. }
+            | RewindTooFar { .. } => Kind::State,
             NeedsRecovery { .. } | Forked { .. } => Kind::State,
             NotAStore { .. } | DirectoryTaken { .. } | Link { .. } | FormatVersion { .. } | Io { .. } => {
                 Kind::State
@@ -412,6 +436,7 @@ impl Cause {
                 Kind::State
             }
             Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } => Kind::State,
+            ManifestTooLarge { .. } | NumbersUsedUp { .. } | NoHandles { .. } => Kind::Capacity,
             DiskFull { .. } | NoSpace { .. } | NoMemory { .. } | NoHostMemory { .. } => Kind::Capacity,
             LockedByReaders { .. } | HeldBack { .. } | Stopped { .. } => Kind::Retry,
             ObjectNotYet { .. } | ObjectOutran { .. } | FillingFailed { .. } => Kind::Retry,
@@ -420,7 +445,7 @@ impl Cause {
         }
     }
 
-    /// An I/O failure of `verb` on `path`; a full disk is told apart from the rest.
+    /// An I/O failure of `verb` on `path`; a full disk and a lack of file handles are told apart from the rest.
     pub(crate) fn io(verb: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         if let Some(link) = link_in_the_way(&source) {
@@ -430,9 +455,18 @@ impl Cause {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Cause::DiskFull { verb, path, source }
             }
+            _ if is_out_of_handles(&source) => Cause::NoHandles { verb, path, source },
             _ => Cause::Io { verb, path, source },
         }
     }
+}
+
+/// Whether this process, or the machine, has as many files open as it may.
+fn is_out_of_handles(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    error
+        .raw_os_error()
+        .is_some_and(|number| [Errno::MFILE, Errno::NFILE].contains(&Errno::from_raw_os_error(number)))
 }
 
 fn way_to_unlock(pid: u32) -> &'static str {

@@ -6,7 +6,8 @@
 //!
 //! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer or the
 //! numbering of trajectories. The log's file, the pool of value writers and the list of wake-ups are leaves that are taken
-//! with neither `state` nor the buffer held (the buffer, by the holder of the file). The limits have one lock, a leaf, too.
+//! with neither `state` nor the buffer held (the buffer, by the holder of the file). The limits have one lock, a leaf, too, and
+//! so have objects that are put, which are looked up with `state` held.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -23,14 +24,14 @@ use crate::limits::Limits;
 use crate::log::record::{Event, Record, ReturnReason};
 use crate::log::{self, Appended};
 use crate::memory::Memory;
-use crate::object::Core;
+use crate::object::{Core, Puts};
 use crate::options::Options;
 use crate::process;
 use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::{Numbering, State};
 use crate::step::Retiring;
-use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::sync::{Event as WakeUp, Mutex};
 use crate::unsynced::Unsynced;
 
@@ -56,8 +57,11 @@ pub(crate) struct Shared {
     pub(crate) recovery: RecoveryReport,
     /// Files that records name, beside live extents.
     pub(crate) unsynced: Unsynced,
+    /// Objects that were put and are not committed.
+    pub(crate) puts: Puts,
     /// Objects that go once the commits that made them needless are durable.
     pub(crate) retiring: Retiring,
+    pub(crate) duties_failed: AtomicU64,
     /// When the background duty last synced, in microseconds since the Unix epoch.
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
@@ -98,8 +102,10 @@ impl Shared {
             values: ValueSource::new(directory.clone(), extents.clone(), state.liveness.greatest(), &options),
             log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
             unsynced: Unsynced::new(&directory, recovery.checked || end.next_sequence == 0)?,
+            puts: Puts::default(),
             recovery,
             retiring: Retiring::default(),
+            duties_failed: AtomicU64::new(0),
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
             state: Mutex::new(state),
@@ -120,7 +126,8 @@ impl Shared {
         if !shared.options.read_only {
             let opened =
                 Event::Opened { incarnation: next_incarnation, pid: shared.directory.disk.process() };
-            shared.submit(|_| Ok((opened, ())))?;
+            // Also where nothing else waits for the kernel: the incarnation of this life is not given out again.
+            shared.submit_at(shared.options.durability.max(Durability::Logged), |_| Ok((opened, ())))?;
         }
         Ok(shared)
     }
@@ -176,9 +183,10 @@ impl Shared {
         };
         let carried = if level == Durability::Synced { self.carry(&state, &event) } else { Vec::new() };
         let names_values = carried.is_empty() && state.values_named(&event).next().is_some();
+        let names_files = names_values || event.objects().next().is_some();
         let record = Record { time: self.options.clock.now().0, event, carried };
         let frees_memory = record.event.frees_memory();
-        let logged = self.log.append(&record, names_values);
+        let logged = self.log.append(&record, names_files);
         let applied = logged.and_then(|appended| {
             let effects = state.apply(record).map_err(|reason| self.close(reason))?;
             self.signals.publish(&state, &effects);

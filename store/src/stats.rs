@@ -26,4 +26,7 @@ pub struct Stats {
     pub free_extent_bytes: u64,
     /// How many times an extent was used again since the store was opened.
     pub extents_recycled: u64,
+    /// Background duties that failed since the store was opened; each is tried again with the next
+    /// [`Store::run_once`](crate::Store::run_once).
+    pub duties_failed: u64,
 }

@@ -29,6 +29,7 @@ use crate::snapshot::Snapshot;
 use crate::state::{ConsumerInfo, State, check_planned, declare, unknown};
 use crate::stats::Stats;
 use crate::step::{Step, StepInfo, StepPlan};
+use crate::sync::atomic::Ordering;
 use crate::table::Table;
 
 /// A store, open in this process. Clones are handles on the same store; the last one to go closes it.
@@ -114,13 +115,13 @@ impl Store {
     pub fn declare_policy(&self, name: &str, policy: Policy) -> Result<()> {
         check_name("policy", name)?;
         policy.state_keys.iter().try_for_each(|key| check_name("object", key))?;
-        policy.objects.iter().try_for_each(|object| object::check(&self.0.directory, object))?;
+        policy.objects.iter().try_for_each(|object| self.0.puts.check(&self.0.directory, object))?;
         self.0.submit(|state| {
             if state.policy_named(name).is_some() {
                 return Err(Cause::Exists { what: "policy", name: name.to_owned() }.into());
             }
             let Policy { version, objects, state_keys } = &policy;
-            objects.iter().try_for_each(|object| object::check_there(&self.0.directory, object))?;
+            objects.iter().try_for_each(|object| self.0.puts.check_still(&self.0.directory, object))?;
             let objects = objects.iter().map(ObjectRef::record).collect();
             let (name, state_keys) = (name.to_owned(), state_keys.clone());
             Ok((Event::PolicyCreated { name, version: *version, objects, state_keys }, ()))
@@ -290,21 +291,24 @@ impl Store {
     ///
     /// # Errors
     /// `capacity` when the disk is full; `input` when the key is not a legal name, or when a step that stands names this
-    /// version of the object with other bytes.
+    /// version of the object with other bytes, also one that was committed while these were written.
     pub fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
         self.0.check_writable("write objects")?;
+        let exists = || Cause::Exists { what: "object", name: format!("{key} version {version}") };
         let there = self.0.state.lock().committed_object(key, version).cloned();
-        if let Some(there) = there {
-            if there == ObjectRef::of(key, version, payload) {
-                return match object::check(&self.0.directory, &there) {
-                    Ok(()) => Ok(there),
-                    Err(_) => object::write(&self.0.directory, key, version, payload), // retired, and wanted again
-                };
-            }
-            return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+        match there {
+            Some(there) if there != ObjectRef::of(key, version, payload) => return Err(exists().into()),
+            Some(there) if object::check(&self.0.directory, &there).is_ok() => return Ok(there),
+            Some(_) => {} // retired, and wanted again
+            None => self.check_unset(key, version)?,
         }
-        self.check_unset(key, version)?;
-        let object = object::write(&self.0.directory, key, version, payload)?;
+        let unnamed = self.0.puts.write(&self.0.directory, (key, version), payload)?;
+        let state = self.0.state.lock();
+        if state.committed_object(key, version).is_some_and(|there| there != unnamed.object()) {
+            return Err(exists().into());
+        }
+        let object = self.0.puts.name(unnamed)?;
+        drop(state);
         self.0.unsynced.note(object::path_of(&self.0.directory, &object));
         Ok(object)
     }
@@ -521,6 +525,7 @@ impl Store {
             memory_bytes: self.0.memory_bytes(),
             free_extent_bytes: self.0.values.free_bytes(),
             extents_recycled: self.0.values.recycled(),
+            duties_failed: self.0.duties_failed.load(Ordering::Relaxed),
         }
     }
 
@@ -533,17 +538,32 @@ impl Store {
     /// Looks after the extents: those of versions that are over are sealed, thin ones evacuated, those that nobody
     /// needs made free. Objects that no rewind can need go; of those that are set and got
     /// ([`Store::objects`]) what nobody holds is brought to the disk when their memory is nearly full. `None`: not before something is written.
+    ///
+    /// # Errors
+    /// The first one's of the duties that failed ([`Stats::duties_failed`]). The others were done all the same, and while the store
+    /// is not [closed](Self::closed) the next call tries again: on a full disk no checkpoint can be taken, and what retention and
+    /// the extents' care give back makes room for it.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
-        self.0.expire()?;
-        self.apply_retention()?;
-        self.0.checkpoint_if_due()?;
-        self.0.tend_memory()?;
-        let sync = self.0.sync_when_due()?;
-        self.0.prove_and_retire()?;
-        self.0.tend_extents()?;
-        if let Some(core) = self.0.objects_if_open() {
-            Objects::new(self.clone(), core).run_once()?;
-        }
+        self.0.check_writable("look after it")?;
+        let mut sync = None;
+        let objects = || match self.0.objects_if_open() {
+            Some(core) => Objects::new(self.clone(), core).run_once().map(drop),
+            None => Ok(()),
+        };
+        // In this order, each whatever came of those before it.
+        let outcomes = [
+            self.0.expire().map(drop),
+            self.apply_retention().map(drop),
+            self.0.checkpoint_if_due(),
+            self.0.tend_memory().map(drop),
+            self.0.sync_when_due().map(|due| sync = due),
+            self.0.prove_and_retire(),
+            self.0.tend_extents().map(drop),
+            objects(),
+        ];
+        let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+        self.0.duties_failed.fetch_add(failed as u64, Ordering::Relaxed);
+        outcomes.into_iter().collect::<Result<()>>()?;
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())
     }

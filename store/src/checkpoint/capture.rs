@@ -114,6 +114,7 @@ fn claim(number: u64, claim: &ClaimState) -> ClaimImage {
         consumer: claim.consumer as u32,
         table: claim.table,
         rows: claim.rows.clone(),
+        row_count: claim.row_count,
         owner: claim.owner.0,
         incarnation: claim.incarnation,
         granted_at: claim.granted_at.0,

@@ -159,7 +159,9 @@ pub(crate) struct ClaimImage {
     pub(crate) number: u64,
     pub(crate) consumer: u32,
     pub(crate) table: u32,
+    /// Of one that is live.
     pub(crate) rows: Vec<u32>,
+    pub(crate) row_count: u32,
     pub(crate) owner: u32,
     pub(crate) incarnation: u64,
     pub(crate) granted_at: i64,
@@ -243,11 +245,20 @@ impl Manifest {
 
     /// As [`write`](Self::write), to any place: for the copy of a checkpoint.
     pub(crate) fn write_to(&self, disk: &dyn Disk, path: &Path, store_id: u64) -> Result<()> {
-        let payload = rkyv::to_bytes::<rkyv::rancor::Error>(self)
-            .map_err(|error| Cause::Argument { what: "manifest", reason: error.to_string() })?;
+        let payload = self.payload(PAYLOAD_BYTES_MAX)?;
         let header = self.header(&payload, store_id);
         let io = |e| Error::from(Cause::io("write", path, e));
         disk.write_durably(path, &[&header, &payload]).map_err(io)
+    }
+
+    /// The stored form behind the header. What would be too large to be read back is not written.
+    fn payload(&self, limit: u64) -> Result<rkyv::util::AlignedVec> {
+        let payload = rkyv::to_bytes::<rkyv::rancor::Error>(self)
+            .map_err(|error| Cause::Argument { what: "manifest", reason: error.to_string() })?;
+        if payload.len() as u64 > limit {
+            return Err(Cause::ManifestTooLarge { bytes: payload.len(), limit }.into());
+        }
+        Ok(payload)
     }
 
     fn header(&self, payload: &[u8], store_id: u64) -> [u8; MANIFEST_HEADER_BYTES] {
@@ -326,6 +337,18 @@ mod tests {
             assert!(Manifest::decode(&damaged, 7, path).is_err(), "byte {at}");
             assert!(Manifest::decode(&bytes[..at], 7, path).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn a_manifest_that_could_not_be_read_back_is_not_made() {
+        let manifest = Manifest::default();
+        let bytes = stored(&manifest).len() - MANIFEST_HEADER_BYTES;
+        assert_eq!(manifest.payload(bytes as u64).unwrap().len(), bytes);
+        let refused = manifest.payload(bytes as u64 - 1).unwrap_err();
+        assert!(
+            matches!(refused.cause(), Cause::ManifestTooLarge { bytes: found, .. } if *found == bytes),
+            "{refused}"
+        );
     }
 
     proptest! {

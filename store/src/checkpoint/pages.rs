@@ -46,13 +46,18 @@ struct OpenFile {
     gathered: Vec<u8>,
 }
 
+/// The greatest number that a pages file has.
+pub(super) fn greatest(directory: &Directory) -> Result<u32> {
+    let path = directory.pages();
+    let files = directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))?;
+    Ok(files.iter().filter_map(|path| Numbered::Pages.number(path)).max().unwrap_or(0))
+}
+
 impl<'a> PagesWriter<'a> {
     /// A writer of files with numbers that nothing has, be it what a checkpoint that failed has left.
     pub(super) fn new(directory: &'a Directory) -> Result<Self> {
-        let path = directory.pages();
-        let files = directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))?;
-        let greatest = files.iter().filter_map(|path| Numbered::Pages.number(path)).max().unwrap_or(0);
-        Ok(PagesWriter { directory, open: None, next_number: greatest + 1, finished: Vec::new() })
+        let next_number = greatest(directory)? + 1;
+        Ok(PagesWriter { directory, open: None, next_number, finished: Vec::new() })
     }
 
     /// Stores an image. One without bytes needs no place.

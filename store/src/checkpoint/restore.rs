@@ -189,6 +189,7 @@ fn claim(image: ClaimImage) -> Result<(u64, ClaimState), String> {
         consumer: image.consumer as usize,
         table: image.table,
         rows: image.rows,
+        row_count: image.row_count,
         owner: TextId(image.owner),
         incarnation: image.incarnation,
         granted_at: Timestamp(image.granted_at),

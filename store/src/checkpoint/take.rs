@@ -8,7 +8,7 @@ use super::capture::{Capture, TableCapture, capture};
 use super::consumers::ConsumerCapture;
 use super::let_go::let_go;
 use super::manifest::*;
-use super::pages::{PagesWriter, image_bytes};
+use super::pages::{self, PagesWriter, image_bytes};
 use crate::consumer::GroupRuns;
 use crate::directory::Directory;
 use crate::error::Result;
@@ -84,11 +84,10 @@ impl Checkpointer {
         };
         shared.sync_all_and_carried()?;
         let directory = &*shared.directory;
-        let mut store = PageStore::new(directory, last, &captured)?;
+        let before = pages::greatest(directory)?;
         let runs = NewRuns::of(&captured);
-        let manifest = store.manifest(captured, &runs, last.number + 1, next_sequence)?;
-        let (manifest, placed) = store.finish(manifest)?;
-        manifest.write(directory)?;
+        let written = write(directory, last, captured, (&runs, next_sequence));
+        let (manifest, placed) = written.inspect_err(|_| remove_written(directory, last, before))?;
         shared.log.prove(next_sequence);
         placed.iter().for_each(|(page, at)| page.set_stored(*at));
         runs.install(shared);
@@ -110,13 +109,38 @@ impl Checkpointer {
     }
 }
 
+/// Writes the pages that have changed and the manifest that names them.
+fn write(
+    directory: &Directory,
+    last: &Last,
+    captured: Capture,
+    (runs, next_sequence): (&NewRuns, u64),
+) -> Result<(Manifest, Placed)> {
+    let mut store = PageStore::new(directory, last, &captured)?;
+    let manifest = store.manifest(captured, runs, last.number + 1, next_sequence)?;
+    let (manifest, placed) = store.finish(manifest)?;
+    manifest.write(directory)?;
+    Ok((manifest, placed))
+}
+
+/// Removes what a checkpoint that failed has written, or the next attempts would fill the disk: pages files after `before`. They
+/// stay where the manifest that names them may be in its place, and was not made sure of.
+fn remove_written(directory: &Directory, last: &Last, before: u32) {
+    let in_place = Manifest::read(directory).map(|manifest| manifest.map_or(0, |manifest| manifest.number));
+    if in_place.is_ok_and(|number| number == last.number) {
+        remove_pages(directory, |number| number > before);
+    }
+}
+
 /// Removes pages files that no manifest names. What cannot be removed now is tried again after the next checkpoint.
 pub(super) fn retire_pages(directory: &Directory, named: &[FileImage]) {
+    remove_pages(directory, |number| named.iter().all(|file| file.number != number));
+}
+
+fn remove_pages(directory: &Directory, goes: impl Fn(u32) -> bool) {
     let Ok(files) = directory.disk.list(&directory.pages()) else { return };
-    let unnamed = |path: &PathBuf| {
-        Numbered::Pages.number(path).is_some_and(|number| named.iter().all(|file| file.number != number))
-    };
-    for path in files.into_iter().filter(unnamed) {
+    let goes = |path: &PathBuf| Numbered::Pages.number(path).is_some_and(&goes);
+    for path in files.into_iter().filter(goes) {
         if let Err(error) = directory.disk.remove(&path) {
             tracing::warn!(path = %path.display(), %error, "a pages file could not be removed");
         }

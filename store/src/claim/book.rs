@@ -1,4 +1,4 @@
-//! What the engine knows of claims.
+//! What the engine knows of claims. Of one that has ended it remembers everything but its rows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -69,7 +69,10 @@ impl ClaimProgress {
 pub(crate) struct ClaimState {
     pub(crate) consumer: usize,
     pub(crate) table: u32,
+    /// Of one that is live.
     pub(crate) rows: Vec<u32>,
+    /// How many it has, also when it has ended.
+    pub(crate) row_count: u32,
     pub(crate) owner: TextId,
     pub(crate) incarnation: u64,
     pub(crate) granted_at: Timestamp,
@@ -253,6 +256,7 @@ impl ClaimBook {
             return;
         }
         claim.ended_at = Some(now);
+        claim.rows = Vec::new(); // what became of a row is the row's to say
         self.ended.push_back(number);
         if self.ended.len() > self.kept
             && let Some(oldest) = self.ended.pop_front()

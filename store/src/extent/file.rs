@@ -131,16 +131,20 @@ impl ExtentFile {
         self.unsynced.swap(true, Ordering::SeqCst); // after the bytes, in the eyes of every thread
     }
 
-    /// Makes what was written before the call stable. `close` lets the file handle go when that is done.
+    /// Makes what was written before the call stable. `close` lets the file handle go when that is done: also where somebody
+    /// else did it before, for handles are few.
     fn sync(&self, close: bool) -> io::Result<()> {
         let passing = self.gate.enter()?;
-        if self.unsynced.swap(false, Ordering::SeqCst)
-            && let Some(file) = self.handle()
-        {
-            file.sync()?;
-            if close {
-                *self.file.lock() = None;
+        if self.unsynced.swap(false, Ordering::SeqCst) {
+            match self.handle() {
+                Some(file) => file.sync()?,
+                // Closed by who had an earlier generation in hand.
+                None if self.is_named() => self.directory.disk.open(&self.path)?.sync()?,
+                None => {}
             }
+        }
+        if close && !self.unsynced.load(Ordering::SeqCst) {
+            *self.file.lock() = None;
         }
         passing.done();
         Ok(())

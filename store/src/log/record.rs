@@ -323,6 +323,18 @@ impl Record {
     }
 }
 
+impl Event {
+    /// The objects that it names: it holds as long as they are there.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &ObjectRecord> {
+        let (created, updates): (&[ObjectRecord], &[UpdateRecord]) = match self {
+            Event::PolicyCreated { objects, .. } => (objects, &[]),
+            Event::StepCommitted { updates, .. } => (&[], updates),
+            _ => (&[], &[]),
+        };
+        created.iter().chain(updates.iter().flat_map(|update| &update.objects))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

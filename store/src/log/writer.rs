@@ -13,7 +13,7 @@ use crate::error::{Cause, Error, Result};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes the bytes stable that records name and that lie outside the log. True: also those of values.
+/// Makes the bytes stable that records name and that lie outside the log. True: also those in extents.
 pub(crate) type SyncNamed<'a> = &'a dyn Fn(bool) -> Result<()>;
 
 /// The log's writing end.
@@ -36,10 +36,10 @@ pub(crate) struct Writer {
 struct Buffer {
     frames: Vec<u8>,
     next_sequence: u64,
-    /// One past the last record that names values outside the log.
-    values_named: u64,
-    /// Every value that a record below this one names is on stable storage.
-    values_synced: u64,
+    /// One past the last record that names values or objects outside the log.
+    files_named: u64,
+    /// Every value and object that a record below this one names is on stable storage.
+    files_synced: u64,
     /// How far the log was durable by what the last record says.
     marked: u64,
 }
@@ -84,8 +84,7 @@ impl Writer {
             name_unsynced: false,
         };
         // What the process before named may be unsynced; whoever opens the store keeps the list of it.
-        let buffer =
-            Buffer { frames: Vec::new(), next_sequence, values_named: 0, values_synced: 0, marked: 0 };
+        let buffer = Buffer { frames: Vec::new(), next_sequence, files_named: 0, files_synced: 0, marked: 0 };
         Writer {
             boot: directory.disk.boot(),
             directory,
@@ -149,10 +148,10 @@ impl Writer {
     }
 
     /// Takes a record into the buffer. Called with the state locked, so that the log has the order of the state's changes.
-    /// `names_values`: it names values that lie outside the log.
-    pub(crate) fn append(&self, record: &Record, names_values: bool) -> Result<Appended> {
+    /// `names_files`: it names values or objects that lie outside the log.
+    pub(crate) fn append(&self, record: &Record, names_files: bool) -> Result<Appended> {
         let mut buffer = self.buffer.lock();
-        let Buffer { frames, next_sequence: sequence, values_named, marked, .. } = &mut *buffer;
+        let Buffer { frames, next_sequence: sequence, files_named, marked, .. } = &mut *buffer;
         let start = begin_frame(frames);
         let payload_bytes = match record.encode_to(frames) {
             Ok(bytes) if bytes <= PAYLOAD_BYTES_MAX => bytes,
@@ -171,8 +170,8 @@ impl Writer {
         end_frame(frames, start, payload_bytes, *sequence, *marked);
         let appended = Appended { sequence: *sequence, buffered_bytes: frames.len() };
         *sequence += 1;
-        if names_values {
-            *values_named = *sequence;
+        if names_files {
+            *files_named = *sequence;
         }
         Ok(appended)
     }
@@ -208,12 +207,12 @@ impl Writer {
 
     /// Syncs what is there: what records name first, then the log. Gives how far the log is durable.
     fn lead(&self, named: SyncNamed<'_>) -> Result<u64> {
-        let (values_pending, before) = {
+        let (files_pending, before) = {
             let buffer = self.buffer.lock();
-            (buffer.values_named > buffer.values_synced, buffer.next_sequence)
+            (buffer.files_named > buffer.files_synced, buffer.next_sequence)
         };
-        named(values_pending)?;
-        self.buffer.lock().values_synced = before;
+        named(files_pending)?;
+        self.buffer.lock().files_synced = before;
         let (files, name_unsynced, written) = {
             let mut segment = self.file.lock();
             let written = self.write_buffer(&mut segment)?;
@@ -227,8 +226,8 @@ impl Writer {
             self.directory.disk.sync_directory(&log).map_err(|e| Cause::io("sync", &log, e))?;
         }
         self.prove(written.marked);
-        // Records that came meanwhile are durable too, unless one of them names a value.
-        Ok(if written.values_named <= before { written.next_sequence } else { before })
+        // Records that came meanwhile are durable too, unless one of them names what came too late to be synced with the rest.
+        Ok(if written.files_named <= before { written.next_sequence } else { before })
     }
 
     /// Hands the buffer to the kernel.
@@ -242,7 +241,7 @@ impl Writer {
             std::mem::swap(&mut buffer.frames, &mut frames);
             Written {
                 next_sequence: buffer.next_sequence,
-                values_named: buffer.values_named,
+                files_named: buffer.files_named,
                 marked: buffer.marked,
             }
         };
@@ -320,6 +319,6 @@ impl Writer {
 /// What a write handed over.
 struct Written {
     next_sequence: u64,
-    values_named: u64,
+    files_named: u64,
     marked: u64,
 }

@@ -50,6 +50,7 @@ mod neighbour;
 mod objects;
 mod options;
 mod owner;
+mod puts;
 mod set;
 mod stats;
 mod version;
@@ -83,6 +84,7 @@ pub(crate) use disk::{Found as FoundFile, look_at};
 pub(crate) use disk::{MARK, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use host::replay_journal;
-pub(crate) use named::{check, check_there, left_aside, path_in, path_of, read, versions_in, write};
+pub(crate) use named::{check, left_aside, path_in, path_of, read, versions_in};
+pub(crate) use puts::Puts;
 
 use host::Entry;

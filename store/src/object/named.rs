@@ -2,7 +2,7 @@
 //!
 //! An object is written first and named later: its file is there, whole, before the record that makes it part of the
 //! store, so a crash between the two leaves a file that nobody refers to and that the next write of the same version
-//! replaces. A version that a record names is never written again.
+//! replaces. A version that a record names is never written again ([`puts`](super::puts)).
 
 use std::path::PathBuf;
 
@@ -54,16 +54,6 @@ fn file_of(directory: &Directory, key: &str, version: u64) -> PathBuf {
     path_in(&directory.objects(), key, version)
 }
 
-/// Writes a version, whole or not at all.
-pub(crate) fn write(directory: &Directory, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
-    check_name("object", key)?;
-    let folder = directory_of(directory, key);
-    let path = file_of(directory, key, version);
-    directory.disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
-    directory.disk.write_atomically(&path, &[payload]).map_err(|e| Cause::io("write", &path, e))?;
-    Ok(ObjectRef::of(key, version, payload))
-}
-
 /// Where a version lies.
 pub(crate) fn path_of(directory: &Directory, object: &ObjectRef) -> PathBuf {
     file_of(directory, &object.key, object.version)
@@ -84,6 +74,13 @@ pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>>
         return Err(Cause::Corrupt { path, offset: 0, reason }.into());
     }
     Ok(payload)
+}
+
+/// What the file of a version holds, whoever wrote it.
+pub(crate) fn found(directory: &Directory, object: &ObjectRef) -> Result<ObjectRef> {
+    let path = path_of(directory, object);
+    let payload = directory.disk.read(&path).map_err(|e| Cause::io("read", &path, e))?;
+    Ok(ObjectRef::of(&object.key, object.version, &payload))
 }
 
 /// Checks that a version is there in its full length, without reading it.

@@ -7,7 +7,7 @@ use crate::directory::Directory;
 use crate::error::{Cause, Result as StoreResult};
 use crate::extent::{self, StoredValues, View};
 use crate::log::Refusal;
-use crate::log::record::{Event, ObjectRecord, Record};
+use crate::log::record::{ObjectRecord, Record};
 use crate::object::{self, ObjectRef};
 use crate::state::State;
 use crate::verify::named_values;
@@ -43,7 +43,7 @@ impl<'a> Check<'a> {
             views.try_for_each(|view| self.values.check(view)).map_err(Refusal::Incomplete)?;
         }
         if doubted {
-            objects_of(&record.event).into_iter().try_for_each(|named| self.object(named))?;
+            record.event.objects().try_for_each(|named| self.object(named))?;
         }
         Ok(())
     }
@@ -91,14 +91,5 @@ impl<'a> Check<'a> {
             named.version, named.key
         );
         Err(Refusal::Incomplete(reason))
-    }
-}
-
-/// Objects that have to be there for the record to hold.
-fn objects_of(event: &Event) -> Vec<&ObjectRecord> {
-    match event {
-        Event::PolicyCreated { objects, .. } => objects.iter().collect(),
-        Event::StepCommitted { updates, .. } => updates.iter().flat_map(|update| &update.objects).collect(),
-        _ => Vec::new(),
     }
 }

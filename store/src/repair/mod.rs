@@ -142,7 +142,7 @@ fn empty_damaged(
     sink: &mut dyn FnMut(&Record) -> Result<()>,
 ) -> Result<()> {
     let mut operations = Vec::new();
-    let mut seen = HashSet::new();
+    let (mut seen, mut rows) = (HashSet::new(), HashSet::new());
     for value in &findings.values {
         let &NamedValue { table, row, column, .. } = value;
         if !seen.insert((table, row, column)) {
@@ -151,8 +151,7 @@ fn empty_damaged(
         mended.report.cells_emptied += 1;
         let cell = verify::describe(&mended.state, value);
         mended.report.lose(format!("{cell}: its value is damaged, the cell is null now"));
-        let first = !seen.iter().any(|&(t, r, c)| (t, r) == (table, row) && c != column);
-        if first && mended.state.tables[table as usize].status(row).is_open() {
+        if rows.insert((table, row)) && mended.state.tables[table as usize].status(row).is_open() {
             mended.report.rows_excluded += 1;
             operations.push(Operation::Exclude { table, row, reason: DAMAGED.to_owned() });
         }

@@ -326,7 +326,7 @@ impl Decision<'_> {
             self.check_purpose(&insertion, old)?;
             self.left_out.insert((*table, old), SUPERSEDED.to_owned());
         }
-        let row = state.row_count() + self.count_insert(*table);
+        let row = self.next_row(*table)?;
         let handle = Row::new(*table, row, *policy_version, sample);
         let (table, excluded) = (*table, insertion.excluded.take());
         if insertion.numbered && insertion.token != 0 {
@@ -392,6 +392,17 @@ impl Decision<'_> {
         }
         let reason = format!("the row's next attempt is for another one than {}", purpose.as_str());
         Err(Cause::Argument { what: "purpose", reason }.into())
+    }
+
+    /// The number of the next row that this batch inserts. Numbers are never used again.
+    fn next_row(&mut self, table: u32) -> Result<u32> {
+        let (there, before) = (self.state.tables[table as usize].row_count(), self.count_insert(table));
+        let row = there.checked_add(before).filter(|row| *row < u32::MAX);
+        let used_up = || {
+            let (left, wanted) = (u64::from(u32::MAX - there), u64::from(before) + 1);
+            Cause::NumbersUsedUp { what: "rows of a table", left, wanted }.into()
+        };
+        row.ok_or_else(used_up)
     }
 
     fn count_insert(&mut self, table: u32) -> u32 {
@@ -596,5 +607,28 @@ impl Decision<'_> {
             return Err(Cause::ClaimFenced { claim, found, expected: "released" }.into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::{Cause, DataType, Kind, NewRow, Options, Schema, SimulatedDisk, Store};
+
+    #[test]
+    fn rows_whose_numbers_would_begin_again_are_refused() {
+        let options = Options::default().disk(Arc::new(SimulatedDisk::default()));
+        let store = Store::open("/store", options).unwrap();
+        let table = store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+        store.0.state.lock().tables[0].pretend_rows(u32::MAX - 2);
+        let mut batch = store.batch();
+        for i in 0..3 {
+            batch.insert(&table, NewRow::new(0, &format!("q_0_{i}")).unwrap(), []).unwrap();
+        }
+        let refused = batch.commit().unwrap_err();
+        let Cause::NumbersUsedUp { left: 2, wanted: 3, .. } = refused.cause() else { panic!("{refused}") };
+        assert_eq!(refused.kind(), Kind::Capacity);
+        assert_eq!(store.closed(), None);
     }
 }

@@ -39,7 +39,7 @@ impl State {
             table: self.tables[claim.table as usize].name.to_string(),
             owner: self.texts.get(claim.owner).to_owned(),
             progress: claim.progress,
-            rows: claim.rows.len() as u64,
+            rows: u64::from(claim.row_count),
             step: (claim.step != 0).then_some(claim.step),
             sequence_in_step: claim.sequence_in_step,
             granted_at: claim.granted_at,

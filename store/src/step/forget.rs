@@ -2,7 +2,8 @@
 //!
 //! A step's plan, claims and micro-batches say which rows it was made of. They are needed while it may be undone, and for
 //! its provenance while a row of it is there. Behind that a step is one line of history: its number, its times, how many
-//! rows it had and what it moved. So a run that trains and retires for months grows by a line a step.
+//! rows it had and what it moved. So a run that trains and retires for months grows by a line a step. That a row was deleted is
+//! remembered for as long as it could come again: not when it would be stale, as far back as a rewind may go.
 //!
 //! # Invariants
 //! - A step's `deleted_rows` are those of its rows that were removed; so it follows from the records like everything else.
@@ -27,8 +28,22 @@ impl State {
     pub(crate) fn raise_rewind_floor(&mut self, floor: u64) {
         let steps: RangeInclusive<u64> = self.rewind_floor..=floor;
         self.rewind_floor = floor.max(self.rewind_floor);
+        self.forget_deleted();
         if !steps.is_empty() {
             self.steps.range_mut(steps).for_each(|(number, step)| step.forget_if_over(*number, floor));
+        }
+    }
+
+    /// Forgets the identities of deleted rows that would be stale if they came again, wherever a rewind may go.
+    fn forget_deleted(&mut self) {
+        for table in 0..self.tables.len() {
+            let state = &self.tables[table];
+            if state.trainer.is_none() {
+                continue; // its window is still to be declared
+            }
+            let version = self.moment_at(state.policy, self.rewind_floor).version;
+            let oldest = state.freshness.oldest_at(version);
+            self.tables[table].rare.forget_deleted_below(oldest);
         }
     }
 }

@@ -1,9 +1,11 @@
 //! What a trainer holds of a step.
 
+use std::collections::HashMap;
+
 use crate::claim::{Claim, ClaimProgress};
 use crate::consumer::{ClaimFuture, ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
-use crate::error::Result;
+use crate::error::{Cause, Result};
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
 use crate::state::{Ask, unknown};
@@ -106,8 +108,9 @@ impl Step {
 
     /// The policies as the commit's record names them, once every object is known to be there.
     fn updates(&self, updates: &[PolicyUpdate<'_>]) -> Result<Vec<UpdateRecord>> {
+        check_keys(updates)?;
         for object in updates.iter().flat_map(|(_, objects)| objects) {
-            crate::object::check(&self.store.0.directory, object)?;
+            self.store.0.puts.check(&self.store.0.directory, object)?;
         }
         let state = self.store.0.state.lock();
         let named = |(name, objects): &PolicyUpdate<'_>| {
@@ -125,7 +128,7 @@ impl Step {
     ///
     /// # Errors
     /// `state` when a claim of the step is still leased, a policy is named that has no accumulated rows, or one that has
-    /// is not named, or a durable policy's update lacks an object; `input` for a policy that is unknown or named twice,
+    /// is not named, a durable policy's update lacks an object, or somebody else has put an object's version since; `input` for a policy that is unknown or named twice,
     /// or an object that is not there. Nothing has changed then: the step is open as before, for a better commit.
     pub fn commit<'a>(&self, updates: impl IntoIterator<Item = PolicyUpdate<'a>>) -> Result<CommittedStep> {
         self.commit_at(self.durability, updates)
@@ -146,13 +149,15 @@ impl Step {
         self.store.0.submit_at(level, |state| {
             state.decide_commit(number, &records)?;
             let mut objects = updates.iter().flat_map(|(_, objects)| objects);
-            objects.try_for_each(|object| crate::object::check_there(&self.store.0.directory, object))?;
+            let puts = &self.store.0.puts;
+            objects.try_for_each(|object| puts.check_still(&self.store.0.directory, object))?;
             let kept = self.store.0.options.object_versions_kept;
             let rewind_floor = state.oldest_rewind_after(number, &records, kept);
             Ok((Event::StepCommitted { step: number, updates: records, rewind_floor }, ()))
         })?;
         self.ended.store(true, Ordering::Relaxed);
         let newest: Vec<ObjectRef> = updates.into_iter().flat_map(|(_, objects)| objects).collect();
+        self.store.0.puts.committed(&newest);
         self.store.retire_objects(&newest);
         let rows = self.store.0.state.lock().steps.get(&number).map_or(0, |step| step.rows);
         Ok(CommittedStep { step: number, rows })
@@ -192,6 +197,25 @@ impl Step {
         self.ended.store(true, Ordering::Relaxed); // or the drop would give up who begins the number again
         Ok(())
     }
+}
+
+/// Keys are of the whole store: two policies can name the same object, but not each its own by the same key and version.
+fn check_keys(updates: &[PolicyUpdate<'_>]) -> Result<()> {
+    let mut named: HashMap<(&str, u64), (&str, &ObjectRef)> = HashMap::new();
+    for (policy, object) in
+        updates.iter().flat_map(|(policy, objects)| objects.iter().map(move |o| (*policy, o)))
+    {
+        let (other, first) = *named.entry((&object.key, object.version)).or_insert((policy, object));
+        if first != object {
+            let ObjectRef { key, version, .. } = object;
+            let reason = format!(
+                "policies {other:?} and {policy:?} name different objects by the key {key:?} and version {version}; keys are of the \
+                 whole store, so give each policy its own"
+            );
+            return Err(Cause::Argument { what: "object", reason }.into());
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Step {

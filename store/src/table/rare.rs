@@ -1,10 +1,12 @@
 //! What few rows of a table have: kept beside the pages, so that the others pay nothing for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::{CHUNK_ROWS, Identity, RowMeta};
 use crate::heap::HeapBytes;
+use crate::origin::EXTERNAL_VERSION;
 use crate::texts::TextId;
 
 /// From which token on a response was made under which policy version.
@@ -73,8 +75,8 @@ pub(crate) struct Rare {
     tokens: HashMap<u128, u32>,
     /// Versions that were deleted for good: first and last, in order, with gaps between.
     retired: Vec<(u64, u64)>,
-    /// Identities that were deleted for good in versions that are not.
-    deleted: HashSet<Identity>,
+    /// Identities that were deleted for good in versions that are not, by the lane of their rows.
+    deleted: BTreeMap<u64, HashSet<Identity>>,
     /// The rows of every step up to this one are deleted.
     consumed_deleted_up_to: u64,
 }
@@ -86,15 +88,21 @@ pub(crate) struct RareRecord {
     trainable_from: Vec<(u32, u32)>,
     tokens: Vec<(u128, u32)>,
     retired: Vec<(u64, u64)>,
-    deleted: Vec<(u64, u32, u32, u32)>,
+    deleted: Vec<IdentityRecord>,
+    /// Of peers.
+    deleted_external: Vec<IdentityRecord>,
     consumed_deleted_up_to: u64,
 }
+
+/// Version, input, turn, trajectory.
+type IdentityRecord = (u64, u32, u32, u32);
 
 impl Rare {
     /// Bytes of memory.
     pub(crate) fn heap_bytes(&self) -> usize {
         let spans = self.spans.iter().map(|(_, spans)| size_of_val(spans) + SPAN_ROW_BYTES).sum::<usize>();
-        spans + self.tokens.heap_bytes() + self.retired.heap_bytes() + self.deleted.heap_bytes()
+        let deleted = self.deleted.values().map(HeapBytes::heap_bytes).sum::<usize>();
+        spans + self.tokens.heap_bytes() + self.retired.heap_bytes() + deleted
     }
 
     pub(crate) fn spans(&self) -> &RarePages<VersionSpan> {
@@ -169,7 +177,7 @@ impl Rare {
 
     /// Whether a version was deleted for good.
     pub(crate) fn is_retired(&self, version: u64) -> bool {
-        self.retired.iter().any(|(first, last)| (*first..=*last).contains(&version))
+        holds(&self.retired, version)
     }
 
     /// Deletes versions for good. Their identities need not be remembered any more.
@@ -184,13 +192,21 @@ impl Rare {
             }
         }
         self.retired = merged;
-        let deleted = std::mem::take(&mut self.deleted);
-        self.deleted = deleted.into_iter().filter(|id| !self.is_retired(id.policy_version)).collect();
+        let Rare { deleted, retired, .. } = self;
+        deleted.values_mut().for_each(|ids| ids.retain(|id| !holds(retired, id.policy_version)));
+        deleted.retain(|_, ids| !ids.is_empty());
+    }
+
+    /// Forgets which rows of versions below this one were deleted: they would be refused as stale if they came again. Rows of
+    /// peers never are.
+    pub(crate) fn forget_deleted_below(&mut self, version: u64) {
+        self.deleted = self.deleted.split_off(&version);
     }
 
     /// Whether a row of this identity was deleted for good.
     pub(crate) fn is_deleted(&self, identity: &Identity) -> bool {
-        self.deleted.contains(identity)
+        let lanes = [identity.policy_version, EXTERNAL_VERSION];
+        lanes.iter().filter_map(|lane| self.deleted.get(lane)).any(|ids| ids.contains(identity))
     }
 
     /// The step up to which the rows of all steps are deleted.
@@ -212,7 +228,7 @@ impl Rare {
             self.tokens.remove(&meta.token());
         }
         if latest && !self.is_retired(meta.policy_version) {
-            self.deleted.insert(Identity::of(meta));
+            self.deleted.entry(meta.lane()).or_default().insert(Identity::of(meta));
         }
     }
 
@@ -222,11 +238,23 @@ impl Rare {
         let trainable_from = self.trainable_from.iter().map(|(row, start)| (*row, *start)).collect();
         let mut tokens: Vec<(u128, u32)> = self.tokens.iter().map(|(token, row)| (*token, *row)).collect();
         tokens.sort_unstable();
+        RareRecord {
+            spans,
+            trainable_from,
+            tokens,
+            retired: self.retired.clone(),
+            deleted: self.deleted_in(0..EXTERNAL_VERSION),
+            deleted_external: self.deleted_in(EXTERNAL_VERSION..=EXTERNAL_VERSION),
+            consumed_deleted_up_to: self.consumed_deleted_up_to,
+        }
+    }
+
+    fn deleted_in(&self, lanes: impl RangeBounds<u64>) -> Vec<IdentityRecord> {
         let parts = |id: &Identity| (id.policy_version, id.input.0, id.turn, id.trajectory);
-        let mut deleted: Vec<_> = self.deleted.iter().map(parts).collect();
+        let mut deleted: Vec<_> =
+            self.deleted.range(lanes).flat_map(|(_, ids)| ids.iter().map(parts)).collect();
         deleted.sort_unstable();
-        let (retired, consumed_deleted_up_to) = (self.retired.clone(), self.consumed_deleted_up_to);
-        RareRecord { spans, trainable_from, tokens, retired, deleted, consumed_deleted_up_to }
+        deleted
     }
 
     /// Reads the stored form.
@@ -241,16 +269,25 @@ impl Rare {
             turn,
             trajectory,
         };
+        let mut deleted: BTreeMap<u64, HashSet<Identity>> = BTreeMap::new();
+        let own = record.deleted.into_iter().map(|parts| (parts.0, identity(parts)));
+        let of_peers = record.deleted_external.into_iter().map(|parts| (EXTERNAL_VERSION, identity(parts)));
+        own.chain(of_peers).for_each(|(lane, id)| _ = deleted.entry(lane).or_default().insert(id));
         Rare {
             spans,
             trainable_from: record.trainable_from.into_iter().collect(),
             ahead: BTreeSet::new(), // the table says as of which version
             tokens: record.tokens.into_iter().collect(),
             retired: record.retired,
-            deleted: record.deleted.into_iter().map(identity).collect(),
+            deleted,
             consumed_deleted_up_to: record.consumed_deleted_up_to,
         }
     }
+}
+
+/// Whether a version is in one of these spans.
+fn holds(spans: &[(u64, u64)], version: u64) -> bool {
+    spans.iter().any(|(first, last)| (*first..=*last).contains(&version))
 }
 
 #[cfg(test)]
@@ -290,6 +327,13 @@ mod tests {
             [true, true, false, true, true, false]
         );
         assert_eq!(again.consumed_deleted_up_to(), 6);
+        let peer = RowMeta { policy_version: 9, turn: 5, ..RowMeta::default() };
+        assert!(again.is_deleted(&Identity::of(&RowMeta { turn: 4, ..peer })));
+        rare.forget_deleted_below(9);
+        assert_eq!(rare.record(), again.record());
+        rare.forget_deleted_below(10);
+        assert_eq!(rare.record().deleted, [], "it would be stale");
+        rare.row_deleted(4, &peer, true);
         rare.retire(5, 9);
         assert_eq!(rare.record().deleted, [], "a version that is gone stands for its identities");
     }

@@ -148,6 +148,12 @@ impl TableState {
         self.index.find(identity.hash(), is_it)
     }
 
+    /// As if so many rows had been inserted already.
+    #[cfg(test)]
+    pub(crate) fn pretend_rows(&mut self, rows: u32) {
+        self.rows = rows;
+    }
+
     pub(crate) fn meta(&self, row: u32) -> RowMeta {
         self.chunk(row).meta(at(row))
     }

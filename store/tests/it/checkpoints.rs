@@ -1,6 +1,7 @@
 //! Checkpoints: what is opened from one is what the whole log gives, and goes on as that does.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_store::*;
 
@@ -196,4 +197,58 @@ fn a_damaged_checkpoint_is_named_and_nothing_is_changed() {
         }
     }
     world.open();
+}
+
+fn manifest_bytes(world: &World) -> usize {
+    let disk: &dyn Disk = &world.disk;
+    disk.read(&Path::new(ROOT).join("MANIFEST")).unwrap().len()
+}
+
+#[test]
+fn claims_that_ended_are_remembered_without_their_rows() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let score = store.create_consumer("score", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+    (0..2000).for_each(|i| _ = finished(&table, 0, &format!("q{i}_0_0")));
+    let claim = |rows| score.claim(MicroBatch::of(rows), "somebody", Wait::No).unwrap().unwrap();
+    (0..50).for_each(|_| claim(2000).release().unwrap());
+    let live = claim(100);
+    store.checkpoint().unwrap();
+    assert!(manifest_bytes(&world) < 20_000, "{} bytes", manifest_bytes(&world));
+    let shown = |store: &Store| store.claims().iter().map(|claim| claim.rows).collect::<Vec<_>>();
+    let rows = shown(&store);
+    assert_eq!((rows.len(), rows[0], rows[50]), (51, 2000, 100));
+    std::mem::forget(live);
+    let store = world.reopen(store);
+    assert_eq!(shown(&store), rows);
+}
+
+// A row that is deleted is not to come again, and one that would be stale cannot.
+#[test]
+fn deleted_rows_are_remembered_no_longer_than_they_could_come_again() {
+    let world = World::new();
+    let options =
+        world.options().retention(Retention::default().consumed_for(Duration::ZERO)).object_versions_kept(2);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
+    let mut bytes = Vec::new();
+    for version in 0..12 {
+        (0..500).for_each(|i| _ = finished(&table, version, &format!("q{i}_0_0")));
+        let step = store.begin_step(StepPlan::new().rows(&train, 500)).unwrap();
+        while let Some(claim) = step.next(&train, MicroBatch::up_to(500), Wait::No).unwrap() {
+            claim.accumulated().unwrap();
+        }
+        let weights = store.put_object("solver", version + 1, &version.to_le_bytes()).unwrap();
+        step.commit([("solver", vec![weights])]).unwrap();
+        store.sync().unwrap();
+        store.run_once().unwrap();
+        store.checkpoint().unwrap();
+        bytes.push(manifest_bytes(&world));
+    }
+    assert!(bytes[11] < bytes[5] + 3_000, "{bytes:?}");
+    let again = table.insert(11, "q7_0_0", []).unwrap_err();
+    assert!(matches!(again.cause(), Cause::RowDeleted { .. } | Cause::Stale { .. }), "{again}");
+    let stale = table.insert(2, "q7_0_0", []).unwrap_err();
+    assert!(matches!(stale.cause(), Cause::Stale { .. }), "{stale}");
 }

@@ -271,3 +271,27 @@ fn large_extents_hold_what_was_written_whichever_way_it_went_and_whatever_they_h
         check(&store.table("solver").unwrap());
     }
 }
+
+// File handles are few: a process has 1,024 of them where nobody says otherwise.
+#[test]
+fn what_is_full_and_synced_holds_no_file_open() {
+    for level in [Durability::Logged, Durability::Synced] {
+        let scratch = tempfile::tempdir().unwrap();
+        let options = Options::default().durability(level).extent_bytes(1 << 16, 1 << 16);
+        let store = Store::open(scratch.path().join("store"), options).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        for i in 0..40 {
+            let text = format!("{i} ").repeat(10_000);
+            table.insert(0, &format!("q{i}_0_0"), [("prompt", text.as_str().into())]).unwrap();
+        }
+        store.sync().unwrap();
+        store.run_once().unwrap();
+        store.sync().unwrap();
+        assert!(store.stats().extents >= 10, "{:?}", store.stats());
+        let extents = scratch.path().join("store/extents");
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let open: Vec<_> = open.filter(|path| path.starts_with(&extents)).collect();
+        assert!(open.len() <= 2, "{level:?}: {open:?}");
+    }
+}

@@ -15,6 +15,7 @@ mod support;
 
 mod group_commit;
 mod leases;
+mod puts;
 mod ready_queue;
 mod recycling;
 mod snapshots;

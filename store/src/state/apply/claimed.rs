@@ -30,6 +30,7 @@ impl State {
         let claim = ClaimState {
             consumer,
             table: record.table,
+            row_count: record.rows.len() as u32,
             rows: record.rows,
             owner,
             incarnation: self.incarnation,

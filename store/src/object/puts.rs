@@ -1,0 +1,167 @@
+//! Objects that were put and that no record may name yet.
+//!
+//! Whoever puts a version writes it beside its name, to a file of his own, for as long as that takes; then it gets its name
+//! under the state's lock, where a commit decides too. Two trainers may both believe that the version is theirs: the name goes
+//! to the later one, and the commit of the other is refused, for the file is not what he has put.
+//!
+//! Invariants
+//! - A version that a record names is never replaced by other bytes.
+//! - A record names a version only when its file holds what that record says: what this process has put is remembered, what
+//!   an earlier one has left is read once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::named::{self, ObjectRef};
+use crate::directory::Directory;
+use crate::disk::Disk;
+use crate::error::{Cause, Error, Result};
+use crate::schema::check_name;
+use crate::sync::Mutex;
+
+/// What is written beside its name ends so.
+const BESIDE: &str = "tmp";
+
+/// What this process knows of the files of versions that are not committed.
+#[derive(Debug, Default)]
+pub(crate) struct Puts(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What the file of a version holds.
+    held: BTreeMap<(String, u64), ObjectRef>,
+    /// Keys in whose folders nothing is left of earlier processes.
+    swept: BTreeSet<String>,
+    writers: u64,
+}
+
+/// A version that is written and has no name yet. Dropped, it is gone.
+#[derive(Debug)]
+pub(crate) struct Unnamed<'a> {
+    disk: &'a dyn Disk,
+    beside: PathBuf,
+    path: PathBuf,
+    object: ObjectRef,
+}
+
+impl Puts {
+    /// Writes a version beside its name.
+    ///
+    /// # Errors
+    /// `input` for a key that is no name, `capacity` when the disk is full.
+    pub(crate) fn write<'a>(
+        &self,
+        directory: &'a Directory,
+        (key, version): (&str, u64),
+        payload: &[u8],
+    ) -> Result<Unnamed<'a>> {
+        check_name("object", key)?;
+        let path = named::path_in(&directory.objects(), key, version);
+        let beside = path.with_extension(format!("{}.{BESIDE}", self.next_writer(directory, key)?));
+        let object = ObjectRef::of(key, version, payload);
+        let unnamed = Unnamed { disk: &*directory.disk, beside, path, object };
+        let io = |e| Error::from(Cause::io("write", &unnamed.path, e));
+        let file = unnamed.disk.create(&unnamed.beside).map_err(io)?;
+        file.append(payload).map_err(io)?;
+        Ok(unnamed)
+    }
+
+    /// A number that no other writer has. The first one of a key sweeps its folder.
+    fn next_writer(&self, directory: &Directory, key: &str) -> Result<u64> {
+        let folder = directory.objects().join(key);
+        directory.disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
+        let mut known = self.0.lock();
+        if known.swept.insert(key.to_owned()) {
+            sweep(&*directory.disk, &folder);
+        }
+        known.writers += 1;
+        Ok(known.writers)
+    }
+
+    /// Gives a version its name. Called with the state locked, once nothing there names the version.
+    ///
+    /// # Errors
+    /// When the disk refuses; the version then has the file that it had.
+    pub(crate) fn name(&self, unnamed: Unnamed<'_>) -> Result<ObjectRef> {
+        let (object, path) = (unnamed.object.clone(), unnamed.path.clone());
+        unnamed.disk.rename(&unnamed.beside, &path).map_err(|e| Cause::io("rename", &path, e))?;
+        self.0.lock().held.insert((object.key.clone(), object.version), object.clone());
+        Ok(object)
+    }
+
+    /// Looks whether the file of an object holds it, before a commit that is to name it is decided.
+    ///
+    /// # Errors
+    /// `input` when it is not there, `state` when somebody else has put the version since.
+    pub(crate) fn check(&self, directory: &Directory, object: &ObjectRef) -> Result<()> {
+        named::check(directory, object)?;
+        if self.holds(object)? {
+            return Ok(());
+        }
+        let held = named::found(directory, object)?;
+        if held != *object {
+            return Err(put_by_other(object, &held));
+        }
+        self.0.lock().held.entry((object.key.clone(), object.version)).or_insert_with(|| object.clone());
+        Ok(())
+    }
+
+    /// As [`check`](Self::check), once it was checked: for the decision, under the state's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check_still(&self, directory: &Directory, object: &ObjectRef) -> Result<()> {
+        named::check_there(directory, object)?;
+        self.holds(object).map(drop)
+    }
+
+    /// Whether the file is known to hold the object; false when nothing is known of it.
+    fn holds(&self, object: &ObjectRef) -> Result<bool> {
+        match self.0.lock().held.get(&(object.key.clone(), object.version)) {
+            None => Ok(false),
+            Some(held) if held == object => Ok(true),
+            Some(held) => Err(put_by_other(object, held)),
+        }
+    }
+
+    /// A commit names these: versions before them are looked after by the state.
+    pub(crate) fn committed(&self, objects: &[ObjectRef]) {
+        let mut known = self.0.lock();
+        for object in objects {
+            known.held.retain(|(key, version), _| *key != object.key || *version >= object.version);
+        }
+    }
+}
+
+impl Unnamed<'_> {
+    /// What it will be.
+    pub(crate) fn object(&self) -> &ObjectRef {
+        &self.object
+    }
+}
+
+impl Drop for Unnamed<'_> {
+    fn drop(&mut self) {
+        if self.disk.exists(&self.beside) {
+            remove(self.disk, &self.beside);
+        }
+    }
+}
+
+fn put_by_other(object: &ObjectRef, held: &ObjectRef) -> Error {
+    let (key, version) = (object.key.clone(), object.version);
+    Cause::PutByOther { key, version, put: object.crc32c, found: held.crc32c }.into()
+}
+
+/// Removes what earlier processes were writing when they ended.
+fn sweep(disk: &dyn Disk, folder: &Path) {
+    let files = disk.list(folder).unwrap_or_default();
+    let left = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == BESIDE));
+    left.for_each(|path| remove(disk, path));
+}
+
+fn remove(disk: &dyn Disk, path: &Path) {
+    if let Err(error) = disk.remove(path) {
+        tracing::warn!(path = %path.display(), %error, "what is left of an object that was not put cannot be removed");
+    }
+}
