@@ -149,11 +149,21 @@ pub(super) fn frame_end(bytes: &[u8]) -> Option<usize> {
     sound.then(|| FRAME_HEADER_BYTES + length.next_multiple_of(8))
 }
 
-/// What a sound frame header says: how far the log was durable when it was made, and how many bytes its frame takes.
-pub(super) fn sound_frame(bytes: &[u8]) -> Option<(u64, usize)> {
+/// What a sound frame header says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SoundFrame {
+    pub(super) sequence: u64,
+    /// How far the log was durable when it was made.
+    pub(super) durable_through: u64,
+    /// How many bytes the frame takes.
+    pub(super) length: usize,
+}
+
+/// The frame that `bytes` begin with, where its header is sound, whatever became of its payload.
+pub(super) fn sound_frame(bytes: &[u8]) -> Option<SoundFrame> {
     let length = frame_end(bytes)?;
     let (sequence, durable_through) = (u64_at(bytes, 8), u64_at(bytes, 16));
-    (durable_through <= sequence).then_some((durable_through, length))
+    (durable_through <= sequence).then_some(SoundFrame { sequence, durable_through, length })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader, sound_frame};
+use super::frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, SoundFrame, sound_frame};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Result};
 use crate::header::HeaderFault;
@@ -82,22 +82,35 @@ pub(crate) fn survey(directory: &Directory, segments: &[SegmentFile]) -> Result<
     let mut durable = 0;
     for segment in segments {
         let bytes = directory.disk.read(&segment.path).map_err(|e| Cause::io("read", &segment.path, e))?;
-        let mut at = SEGMENT_HEADER_BYTES;
-        durable = durable.max(segment.sound().map_or(0, |header| header.durable_through));
-        while let Some(rest) = bytes.get(at..) {
-            if rest.is_empty() {
-                break;
-            }
-            match sound_frame(rest) {
-                Some((through, length)) => {
-                    durable = durable.max(through);
-                    at += length;
-                }
-                None => at += 8, // frames begin at multiples of 8
-            }
-        }
+        let header = segment.sound();
+        durable = durable.max(header.map_or(0, |header| header.durable_through));
+        durable = durable.max(survey_frames(&bytes, header.map(|header| header.first_sequence)));
     }
     Ok(durable)
+}
+
+/// The same of one segment's frames, of which the first has the sequence number `next` where that is known.
+///
+/// Behind damage any 32 bytes may look like a frame's header, for instance those of a log that somebody has stored as a value.
+/// So one counts where as many records as its number says can lie between the last sound one and it.
+fn survey_frames(bytes: &[u8], mut next: Option<u64>) -> u64 {
+    let (mut durable, mut at, mut sound_until) = (0, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES);
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let passed = ((at - sound_until) / FRAME_HEADER_BYTES) as u64;
+        let fits = |frame: &SoundFrame| {
+            next.is_none_or(|next| (next..=next.saturating_add(passed)).contains(&frame.sequence))
+        };
+        match sound_frame(rest).filter(fits) {
+            Some(frame) => {
+                durable = durable.max(frame.durable_through);
+                next = frame.sequence.checked_add(1);
+                at = at.saturating_add(frame.length);
+                sound_until = at;
+            }
+            None => at += 8, // frames begin at multiples of 8
+        }
+    }
+    durable
 }
 
 /// Cuts the log behind `offset` of segment `number`, for good: what lies beyond is never read again. `next_sequence` is the
@@ -159,4 +172,34 @@ fn replace(directory: &Directory, path: &Path, bytes: &[u8]) -> Result<()> {
     file.sync().map_err(io("sync"))?;
     disk.rename(&temporary, path).map_err(io("rename"))?;
     sync_all(disk, &BTreeSet::from([path.to_owned()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{begin_frame, end_frame};
+    use super::*;
+
+    fn push(bytes: &mut Vec<u8>, payload: &[u8], (sequence, durable_through): (u64, u64)) -> usize {
+        let start = begin_frame(bytes);
+        bytes.extend_from_slice(payload);
+        end_frame(bytes, start, payload.len(), sequence, durable_through);
+        start
+    }
+
+    #[test]
+    fn frames_behind_damage_count_and_those_of_a_log_that_was_stored_as_a_value_do_not() {
+        let mut stored = Vec::new();
+        push(&mut stored, b"of another store", (9_000, 8_999));
+        let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
+        push(&mut bytes, b"first", (5, 3));
+        let torn = push(&mut bytes, &stored, (6, 4));
+        push(&mut bytes, b"last", (7, 5));
+        for first in [Some(5), None] {
+            assert_eq!(survey_frames(&bytes, first), 5);
+        }
+        bytes[torn] ^= 1;
+        assert_eq!(survey_frames(&bytes, Some(5)), 5);
+        let end = bytes.len() - FRAME_HEADER_BYTES - 8;
+        assert_eq!(survey_frames(&bytes[..end], Some(5)), 3, "the last record is gone");
+    }
 }
