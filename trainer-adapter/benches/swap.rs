@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -114,8 +115,12 @@ impl Recipe for BenchRecipe {
         Ok(Trainer::new(device, policy, TrainerOptions::default())?)
     }
 
-    fn restore(&mut self, device: &CpuDevice, state: &[u8]) -> Result<Trainer<CpuDevice>, RecipeError> {
-        Ok(Trainer::restore(device, &self.0, TrainerOptions::default(), state)?)
+    fn restore(
+        &mut self,
+        device: &CpuDevice,
+        state: &mut dyn Read,
+    ) -> Result<Trainer<CpuDevice>, RecipeError> {
+        Ok(Trainer::restore_from(device, &self.0, TrainerOptions::default(), state)?)
     }
 }
 
@@ -239,7 +244,7 @@ fn resident((size, rounds): (&str, usize), folder: &Path, rows: &mut Rows) -> Ou
         let kept = newest.part("trainer").ok_or("no trainer was set")?.staged.clone();
         let cache = states.stage("resident", "cache", &trainer.export_cache().to_bytes())?;
         states.commit("resident", newest.number, &[kept, cache])?;
-        trainer = recipe.restore(&device, &states.read("resident", Which::Latest, "trainer")?)?;
+        trainer = recipe.restore(&device, &mut *states.open("resident", Which::Latest, "trainer")?)?;
         trainer.import_cache(&CachePayload::from_bytes(&states.read(
             "resident",
             Which::Latest,
