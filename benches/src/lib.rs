@@ -30,7 +30,8 @@ use std::error::Error;
 
 pub use hour::{End, Hour};
 pub use machine::Machine;
-pub use objects::{ObjectScale, answer_as_neighbour, run_objects};
+pub use measure::{Pair, timed, typical};
+pub use objects::{ObjectScale, noise, run_objects, sum};
 pub use random::Random;
 pub use row::{Goal, Row, table};
 use workload::Workload;

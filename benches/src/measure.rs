@@ -6,13 +6,16 @@ use crate::Outcome;
 
 /// One repetition: what the engine did and what its limit did right after it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pair {
-    pub(crate) value: f64,
-    pub(crate) limit: f64,
+pub struct Pair {
+    /// What the engine did.
+    pub value: f64,
+    /// What its limit did.
+    pub limit: f64,
 }
 
-/// The repetition whose ratio is the median: value and limit stay a pair, taken at the same moment of a busy machine.
-pub(crate) fn typical(mut pairs: Vec<Pair>) -> Pair {
+/// The repetition whose ratio is the median: value and limit stay a pair, taken at the same moment of a busy machine. There has to be
+/// one.
+pub fn typical(mut pairs: Vec<Pair>) -> Pair {
     pairs.sort_by(|a, b| (a.value / a.limit).total_cmp(&(b.value / b.limit)));
     pairs[pairs.len() / 2]
 }
@@ -70,7 +73,7 @@ pub(crate) fn on_threads(
 }
 
 /// Gives what `work` gives, and how long it took.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+pub fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
     let outcome = work();
     (start.elapsed(), outcome)

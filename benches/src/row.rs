@@ -43,6 +43,11 @@ impl Row {
         Row { measure, level: Durability::default(), value, unit, limit, limit_kind, goal, digest: 0 }
     }
 
+    /// The same with a hash of what came out.
+    pub fn of(self, digest: u64) -> Self {
+        Row { digest, ..self }
+    }
+
     /// What is measured.
     pub fn measure(&self) -> &str {
         &self.measure

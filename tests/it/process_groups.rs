@@ -1,6 +1,7 @@
 //! A trainer in processes of its own, its state among a store's objects, its micro-batches from the store's claims: suspended, killed,
 //! and resumed, it comes to the weights of a trainer that was never disturbed.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use forebay::ObjectStates;
 use forebay::client::{CellValue, Claim, Client, ConnectOptions, Plan, Step};
 use forebay::store::*;
 use forebay::trainer::process_group::{
-    BatchOutcome, BatchRow, BatchUnit, ClaimId, GroupError, GroupOptions, Life, LocalLauncher,
+    BatchOutcome, BatchRow, BatchUnit, Boundary, ClaimId, GroupError, GroupOptions, Life, LocalLauncher,
     MicroBatch as Batch, Observer, ProcessGroup, RankPlace, Recipe, RecipeError, serve_local_rank,
 };
 use forebay::trainer::scheduler::{DeviceId, Placement};
@@ -18,6 +19,8 @@ use forebay::trainer::{CpuDevice, ModelType, Policy as Model, PolicyConfig, Trai
 use crate::support::World;
 
 const SOCKET: &str = "FOREBAY_TEST_SOCKET";
+/// A folder: who reaches a boundary that a file there is named for dies.
+const DEATHS: &str = "FOREBAY_TEST_DEATHS";
 const GROUPS: usize = 6;
 const MEMBERS: usize = 4;
 
@@ -57,8 +60,12 @@ impl Recipe for Small {
         Ok(new_trainer())
     }
 
-    fn restore(&mut self, device: &CpuDevice, state: &[u8]) -> Result<Trainer<CpuDevice>, RecipeError> {
-        Ok(Trainer::restore(device, &config(), TrainerOptions::default(), state)?)
+    fn restore(
+        &mut self,
+        device: &CpuDevice,
+        state: &mut dyn Read,
+    ) -> Result<Trainer<CpuDevice>, RecipeError> {
+        Ok(Trainer::restore_from(device, &config(), TrainerOptions::default(), state)?)
     }
 }
 
@@ -66,9 +73,18 @@ impl Recipe for Small {
 #[ignore = "is the program of a rank"]
 fn rank() {
     let address = std::env::var(SOCKET).unwrap();
+    let order = std::env::var_os(DEATHS).map(std::path::PathBuf::from);
+    let observer = Observer::new(move |boundary| {
+        // Whoever can remove the order carries it out.
+        let ordered = order.as_ref().map(|folder| folder.join(format!("{boundary:?}")));
+        if ordered.is_some_and(|order| std::fs::remove_file(order).is_ok()) {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+    });
     let states = ObjectStates::new(Client::connect(&address, &ConnectOptions::default()).unwrap().objects());
+    let states = states.observed(observer.clone());
     // A coordinator that is gone is no failure of the rank.
-    let _ = serve_local_rank(&states, &mut Small, &Observer::default());
+    let _ = serve_local_rank(&states, &mut Small, &observer);
 }
 
 fn states(world: &World) -> Arc<ObjectStates> {
@@ -79,6 +95,7 @@ fn group(world: &World, ranks: usize) -> ProcessGroup {
     let launcher = LocalLauncher::new(std::env::current_exe().unwrap(), world.dir.path().join("sockets"))
         .unwrap()
         .arguments(["--exact", "process_groups::rank", "--ignored"])
+        .variable(DEATHS, world.dir.path())
         .variable(SOCKET, world.address());
     let options = GroupOptions { world: ranks, ..GroupOptions::default() };
     ProcessGroup::create("solver", options, Arc::new(launcher), states(world)).unwrap()
@@ -236,6 +253,110 @@ fn a_trainer_that_is_suspended_killed_and_resumed_ends_with_the_same_weights() {
             Trainer::restore(&CpuDevice::inline(), &config(), TrainerOptions::default(), &state).unwrap();
         assert_eq!(kept.weights_sha256(), undisturbed(), "world {world}, suspends {suspends}, kills {kills}");
     }
+}
+
+// FX-58, FX-61: a rank is killed at each boundary between the first byte of a part that it sets and the last of one that it gets.
+#[test]
+fn a_rank_killed_while_its_state_is_an_object_half_set_or_half_got_loses_and_repeats_nothing() {
+    let (expected, batches) = (undisturbed(), all_batches());
+    let boundaries = [
+        Boundary::Staging,
+        Boundary::HalfWritten,
+        Boundary::PartWritten,
+        Boundary::PartsStaged,
+        Boundary::DeviceOpened,
+        Boundary::Got,
+        Boundary::Restored,
+    ];
+    for boundary in boundaries {
+        let here = World::new();
+        let mut group = group(&here, 1);
+        group.activate(&placement(0, 1)).unwrap();
+        let order = here.dir.path().join(format!("{boundary:?}"));
+        for (at, batch) in batches.iter().enumerate() {
+            if at == 2 {
+                std::fs::write(&order, "").unwrap();
+            }
+            group.accumulate(std::slice::from_ref(batch)).unwrap();
+            let lost = match group.suspend() {
+                Ok(_) => Vec::new(),
+                Err(error) => error.lost().to_vec(),
+            };
+            // One version is there at any time, whole, and says what it has.
+            let states = states(&here);
+            let newest = states.find("solver", Asked::Latest).unwrap().unwrap();
+            for part in &newest.parts {
+                states.read("solver", Asked::Exact(newest.number), &part.name).unwrap();
+            }
+            assert_eq!(group.ledger().has(&batch.claim), lost.is_empty(), "{boundary:?}, batch {at}");
+            while let Err(error) = group.resume(&placement(at % 2, 1)) {
+                assert!(matches!(error, GroupError::NotStarted { .. }), "{boundary:?}: {error}");
+            }
+            if !lost.is_empty() {
+                assert_eq!(lost, std::slice::from_ref(&batch.claim), "{boundary:?}");
+                group.accumulate(std::slice::from_ref(batch)).unwrap();
+            }
+        }
+        assert!(!order.exists(), "nobody came to {boundary:?}");
+        assert_eq!(group.apply().unwrap().weights_sha256, expected, "{boundary:?}");
+    }
+}
+
+// FX-58: one changed byte in shared memory, and the state is not gone on with.
+#[test]
+fn a_byte_that_changed_in_a_states_object_is_found_before_anybody_trains_on_it() {
+    let here = World::new();
+    let mut group = group(&here, 1);
+    group.activate(&placement(0, 1)).unwrap();
+    group.suspend().unwrap();
+    let states = states(&here);
+    let trainer = states.read("solver", Asked::Latest, "trainer").unwrap();
+    let (segment, at) = found_in(&here.dir.path().join("host"), &trainer[..64]);
+    let flip = |by: u8| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::options().read(true).write(true).open(&segment).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ by], at).unwrap();
+    };
+    flip(4);
+    let damaged = states.read("solver", Asked::Latest, "trainer").unwrap_err();
+    assert!(matches!(damaged, StatesError::Damaged { .. }), "{damaged}");
+    assert!(damaged.to_string().contains("does not match its checksum"), "{damaged}");
+    let refused = group.resume(&placement(1, 1)).unwrap_err();
+    assert!(refused.to_string().contains("does not match its checksum"), "{refused}");
+    assert!(group.pids().is_empty());
+    flip(4);
+    group.resume(&placement(1, 1)).unwrap();
+}
+
+/// The file below a folder that has these bytes, and where.
+fn found_in(folder: &Path, bytes: &[u8]) -> (std::path::PathBuf, u64) {
+    let entries = || std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    for path in entries().filter(|path| path.is_file()) {
+        let all = std::fs::read(&path).unwrap();
+        if let Some(at) = all.windows(bytes.len()).position(|window| window == bytes) {
+            return (path, at as u64);
+        }
+    }
+    let folders: Vec<_> = entries().filter(|path| path.is_dir()).collect();
+    let [folder] = &folders[..] else { panic!("the state is in no segment: {folders:?}") };
+    found_in(folder, bytes)
+}
+
+/// The micro-batches of a step as they come of claims.
+fn all_batches() -> Vec<Batch> {
+    let here = World::new();
+    fill(&here);
+    let client = Client::embedded(here.store.clone());
+    let consumer = client.consumer("train").unwrap();
+    let mut step = client.begin_step(&Plan::new().rows("train", (GROUPS * MEMBERS) as u64)).unwrap();
+    let mut batches = Vec::new();
+    while let Some(claim) = next(&mut step, &consumer) {
+        batches.push(batch_of(&claim));
+        claim.accumulated().unwrap();
+    }
+    batches
 }
 
 /// The weights of one trainer in this process that takes all rows at once.

@@ -9,6 +9,8 @@ mod client;
 mod crowd;
 mod http2;
 mod many;
+pub mod objects;
+pub mod swap;
 
 use std::process::{Child, Command, Stdio};
 

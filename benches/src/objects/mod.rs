@@ -1,19 +1,17 @@
 //! `--bench objects`: what setting and getting agents' state takes, beside what bare memory and bare files take.
 //!
-//! In reading order: `memory` (set, get and read in the host tier), `neighbour` (the same from another process), `control` (what
-//! a version costs beside its bytes), `files` (spilling and restoring). A row and its limit take turns in one run; buffers are
+//! In reading order: `memory` (set, get and read in the host tier), `control` (what a version costs beside its bytes), `files`
+//! (spilling and restoring). What needs a server, the same between two processes, is in `benches/server`. A row and its limit take turns in one run; buffers are
 //! warm before anything is timed.
 
 mod control;
 mod files;
 mod memory;
-mod neighbour;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use forebay_store::{Dtype, Expected, HostFolder, Layout, ObjectOptions, Objects, Options, Store};
 
-pub use self::neighbour::answer_as_neighbour;
 use crate::Outcome;
 use crate::random::Random;
 use crate::row::Row;
@@ -31,33 +29,39 @@ pub struct ObjectScale {
     /// How many tensors a state has where control time is measured; the last one has the goal.
     pub(crate) tensors: Vec<usize>,
     pub(crate) round_trips: usize,
-    /// A program that calls [`answer_as_neighbour`] first; without one the rows of another process are left out.
-    pub(crate) neighbour: Option<PathBuf>,
 }
 
 impl ObjectScale {
-    /// The sizes that are reported, with a program that is started as another process.
-    pub fn full(neighbour: PathBuf) -> Self {
+    /// The sizes that are reported.
+    pub fn full() -> Self {
         ObjectScale {
             repetitions: 7,
             state_bytes: 1 << 30,
             spilled_bytes: 512 << 20,
             tensors: vec![10, 100, 579, 5000, 10_000],
             round_trips: 20_000,
-            neighbour: Some(neighbour),
         }
     }
 
     /// Sizes that show that every row runs, and say nothing of speed.
-    pub fn quick(neighbour: Option<PathBuf>) -> Self {
+    pub fn quick() -> Self {
         ObjectScale {
             repetitions: 1,
             state_bytes: 3 << 20,
             spilled_bytes: 3 << 20,
             tensors: vec![10, 40],
             round_trips: 20,
-            neighbour,
         }
+    }
+
+    /// How often a row is measured.
+    pub fn repetitions(&self) -> usize {
+        self.repetitions
+    }
+
+    /// Bytes of the state that is set and got in memory.
+    pub fn state_bytes(&self) -> usize {
+        self.state_bytes
     }
 }
 
@@ -67,7 +71,6 @@ impl ObjectScale {
 /// The first failure of the store or of the machine.
 pub fn run_objects(scale: &ObjectScale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     memory::rows(scale, print)?;
-    neighbour::rows(scale, print)?;
     control::rows(scale, print)?;
     files::rows(scale, print)
 }
@@ -95,7 +98,7 @@ impl Opened {
 }
 
 /// Bytes that no memory or disk can make less of.
-fn noise(bytes: usize) -> Vec<u8> {
+pub fn noise(bytes: usize) -> Vec<u8> {
     let mut random = Random::new(SEED);
     let mut words: Vec<u8> = Vec::with_capacity(bytes + 8);
     while words.len() < bytes {
@@ -117,7 +120,7 @@ fn set(objects: &Objects, key: &str, layout: &Layout, bytes: &[u8]) -> Outcome<u
 }
 
 /// The sum of all words, which reads every byte.
-fn sum(bytes: &[u8]) -> u64 {
+pub fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     words.fold(0, u64::wrapping_add)
 }

@@ -1,7 +1,7 @@
 //! What a rank of a run is: this executable once more, told by its environment what to train.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -82,8 +82,12 @@ impl Recipe for PolicyRecipe {
         Err("a run sets the first state of its agents itself".into())
     }
 
-    fn restore(&mut self, device: &CpuDevice, state: &[u8]) -> Result<Trainer<CpuDevice>, RecipeError> {
+    fn restore(
+        &mut self,
+        device: &CpuDevice,
+        state: &mut dyn Read,
+    ) -> Result<Trainer<CpuDevice>, RecipeError> {
         let (shape, options) = self.placed.clone().ok_or("no device was opened")?;
-        Ok(Trainer::restore(device, &shape, options, state)?)
+        Ok(Trainer::restore_from(device, &shape, options, state)?)
     }
 }

@@ -106,6 +106,15 @@ pub trait Device: Clone + Send + Sync + 'static {
     fn upload(&self, values: &[f32], buffer: &mut Self::Buffer, offset: usize);
     /// Copies values from `offset` on into host memory.
     fn download(&self, buffer: &Self::Buffer, offset: usize, values: &mut [f32]);
+    /// The values where they lie, of a device whose memory is the host's: for whoever writes them elsewhere and needs no copy on the
+    /// way. Default: nothing, they have to be downloaded.
+    fn in_host_memory<'a>(&self, _buffer: &'a Self::Buffer) -> Option<&'a [f32]> {
+        None
+    }
+    /// The same to be written to. Default: nothing, they have to be uploaded.
+    fn in_host_memory_mut<'a>(&self, _buffer: &'a mut Self::Buffer) -> Option<&'a mut [f32]> {
+        None
+    }
     /// Copies all of `source` to the start of `target`.
     fn copy(&self, source: &Self::Buffer, target: &mut Self::Buffer);
     /// Sets `length` values from `offset` on to zero.

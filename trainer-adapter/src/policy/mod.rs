@@ -10,9 +10,10 @@ mod forward;
 mod layout;
 mod safetensors;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use activations::{Activations, Batch, logit_stride};
 pub use config::{ModelType, PolicyConfig};
@@ -40,6 +41,29 @@ pub struct Policy<D: Device> {
     pub(crate) parameters: D::Buffer,
     pub(crate) prepared: D::Prepared,
     version: u64,
+    fingerprint: OnceLock<u128>,
+}
+
+/// Values that are downloaded at a time where not all are wanted at once: 4 MiB.
+pub(crate) const PIECE_VALUES: usize = 1 << 20;
+
+/// Hands the first `length` values of a buffer to `take`, in order: where they lie if that is host memory, else in pieces.
+pub(crate) fn each_piece<D: Device, E>(
+    device: &D,
+    buffer: &D::Buffer,
+    length: usize,
+    mut take: impl FnMut(&[f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    if let Some(values) = device.in_host_memory(buffer) {
+        return take(&values[..length]);
+    }
+    let mut piece = vec![0.0; PIECE_VALUES.min(length)];
+    for first in (0..length).step_by(PIECE_VALUES) {
+        let values = &mut piece[..PIECE_VALUES.min(length - first)];
+        device.download(buffer, first, values);
+        take(values)?;
+    }
+    Ok(())
 }
 
 impl<D: Device> std::fmt::Debug for Policy<D> {
@@ -94,11 +118,23 @@ impl<D: Device> Policy<D> {
             let reason = format!("{} values, the configuration has {}", values.len(), layout.length());
             return Err(Error::Tensor { name: "parameters".into(), reason });
         }
+        let mut parameters = device.allocate(values.len());
+        device.upload(values, &mut parameters, 0);
+        Self::from_buffer(device, config, parameters, version)
+    }
+
+    /// The same of parameters that are on the device already, as many as the configuration says.
+    pub(crate) fn from_buffer(
+        device: &D,
+        config: &PolicyConfig,
+        parameters: D::Buffer,
+        version: u64,
+    ) -> Result<Self, Error> {
+        config.validate()?;
+        let layout = ParameterLayout::new(config);
         let table = rotary_table(config);
         let mut rotary = device.allocate(table.len());
         device.upload(&table, &mut rotary, 0);
-        let mut parameters = device.allocate(values.len());
-        device.upload(values, &mut parameters, 0);
         let shape = Arc::new(Shape { config: config.clone(), layout, rotary });
         let policy = Self::from_parameters(device, shape, parameters, version);
         device.check()?;
@@ -113,7 +149,7 @@ impl<D: Device> Policy<D> {
         version: u64,
     ) -> Self {
         let prepared = device.prepare(&parameters, &shape.layout.linears());
-        Self { shape, parameters, prepared, version }
+        Self { shape, parameters, prepared, version, fingerprint: OnceLock::new() }
     }
 
     /// The configuration.
@@ -142,6 +178,20 @@ impl<D: Device> Policy<D> {
     pub fn sha256(&self, device: &D) -> String {
         let digest = Sha256::digest(f32_bytes(&self.values(device)));
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// XXH3 of the same bytes as [`Self::sha256`], worked out once: at the speed of memory, for telling weights apart where nobody
+    /// means harm.
+    pub(crate) fn fingerprint(&self, device: &D) -> u128 {
+        *self.fingerprint.get_or_init(|| {
+            let mut hash = Xxh3::new();
+            let add = |values: &[f32]| {
+                hash.update(&f32_bytes(values));
+                Ok::<_, std::convert::Infallible>(())
+            };
+            let Ok(()) = each_piece(device, &self.parameters, self.shape.layout.length(), add);
+            hash.digest128()
+        })
     }
 
     pub(crate) fn vector(&self, vector: Vector) -> Matrix<'_, D::Buffer> {

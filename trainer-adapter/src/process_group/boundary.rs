@@ -41,17 +41,17 @@ pub enum Boundary {
     Setting,
     /// Rank: it begins to stage.
     Staging,
-    /// [`crate::states::FileStates`]: half of a file is written.
+    /// Whoever keeps states: half of a part is written.
     HalfWritten,
-    /// [`crate::states::FileStates`]: a part is on stable storage.
+    /// Whoever keeps states: a part is there, on stable storage where it is to survive the machine.
     PartWritten,
     /// Rank: its parts are staged, and nobody was told.
     PartsStaged,
     /// Coordinator: every part is staged, and nothing committed.
     AllStaged,
-    /// [`crate::states::FileStates`]: the manifest is on stable storage under another name.
+    /// Whoever keeps states: all that makes the version is there, and nobody sees it.
     ManifestWritten,
-    /// [`crate::states::FileStates`]: the version is there.
+    /// Whoever keeps states: the version is there.
     ManifestLinked,
     /// Coordinator: the version is committed, the processes are still there.
     Committed,
@@ -104,7 +104,8 @@ impl Observer {
         Self(Some(Arc::new(told)))
     }
 
-    pub(crate) fn reached(&self, boundary: Boundary) {
+    /// Tells that a boundary is reached: for whoever implements [`crate::states::States`].
+    pub fn reached(&self, boundary: Boundary) {
         if let Some(told) = &self.0 {
             told(boundary);
         }

@@ -5,10 +5,11 @@
 //! for every claim that was handed out, whether its rows were trained on or have to be returned.
 
 use std::collections::BTreeSet;
-use std::io::Result;
+use std::io::{ErrorKind, Read, Result};
 
 use super::batch::ClaimId;
 use super::wire::{Decoder, Encoder};
+use crate::frame::invalid;
 
 /// The claims whose gradient is in a state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,25 +65,70 @@ pub(super) struct CachedClaim {
     pub(super) positions: Vec<usize>,
 }
 
-/// The part of a state that is one rank's cache: its claims, and the units as [`crate::CachePayload`].
-pub(super) fn cache_part(claims: &[CachedClaim], cache: &[u8]) -> Vec<u8> {
+/// What the part of a state that is one rank's cache begins with: its claims, and how many bytes of
+/// [`crate::Trainer::cache_stream`] follow.
+pub(super) fn cache_head(claims: &[CachedClaim], cache_bytes: u64) -> Vec<u8> {
     let mut to = Encoder::default();
     to.list(claims, |to, cached| {
         to.text(&cached.claim.0);
         to.list(&cached.positions, |to, &position| to.count(position));
     });
-    to.bytes(cache);
+    to.word(cache_bytes);
     to.0
 }
 
-/// What [`cache_part`] made.
-pub(super) fn read_cache_part(bytes: &[u8]) -> Result<(Vec<CachedClaim>, &[u8])> {
-    let mut from = Decoder(bytes);
-    let claims = from.list(|from| {
-        let claim = ClaimId(from.text()?);
-        Ok(CachedClaim { claim, positions: from.list(Decoder::count)? })
-    })?;
-    let cache = from.bytes()?;
-    from.end()?;
-    Ok((claims, cache))
+/// What [`cache_head`] made; the units come next.
+pub(super) fn read_cache_head(from: &mut dyn Read) -> Result<Vec<CachedClaim>> {
+    let mut claims = Vec::new();
+    for _ in 0..word(from)? {
+        let claim = ClaimId(text(from)?);
+        let mut positions = Vec::new();
+        for _ in 0..word(from)? {
+            let position = usize::try_from(word(from)?);
+            positions.push(position.map_err(|_| invalid("a position is too large"))?);
+        }
+        claims.push(CachedClaim { claim, positions });
+    }
+    word(from)?;
+    Ok(claims)
+}
+
+fn word(from: &mut dyn Read) -> Result<u64> {
+    let mut bytes = [0; 8];
+    from.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Memory grows with what comes, not with what is claimed.
+fn text(from: &mut dyn Read) -> Result<String> {
+    let (length, mut bytes) = (word(from)?, Vec::new());
+    if from.take(length).read_to_end(&mut bytes)? as u64 != length {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("a text is not UTF-8"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_cache_comes_back_and_a_cut_one_is_an_error() {
+        let claim = |name: &str, positions: &[usize]| CachedClaim {
+            claim: ClaimId(name.into()),
+            positions: positions.to_vec(),
+        };
+        let claims = [claim("a", &[3, 1]), claim("", &[]), claim("solver-0-1", &[7])];
+        let head = cache_head(&claims, 5);
+        let mut from = [&head[..], b"units"].concat();
+        let mut rest = &from[..];
+        assert_eq!(read_cache_head(&mut rest).unwrap(), claims);
+        assert_eq!(rest, b"units");
+        for length in 0..head.len() {
+            assert!(read_cache_head(&mut &head[..length]).is_err(), "cut to {length}");
+        }
+        from[..8].fill(0xFF);
+        assert!(read_cache_head(&mut &from[..]).is_err());
+    }
 }

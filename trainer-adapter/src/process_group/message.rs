@@ -63,9 +63,9 @@ pub(super) enum Answer {
 pub struct LoadTimes {
     /// Opening the device.
     pub context_us: u64,
-    /// Reading the state, checks included.
+    /// Finding the state and registering its memory: of objects in shared memory, mapping it.
     pub get_us: u64,
-    /// Copying it to the device and into a trainer.
+    /// Copying it to the device and into a trainer, checks included.
     pub copy_us: u64,
 }
 

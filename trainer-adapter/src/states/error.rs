@@ -86,6 +86,22 @@ impl StatesError {
         }
     }
 
+    /// What a [`super::States::open`]ed part has failed with while it was read.
+    pub fn of_read(key: &str, part: &str, error: io::Error) -> Self {
+        let path = Path::new(key).join(part);
+        error.downcast().unwrap_or_else(|source| Self::Io { verb: "read", path, source })
+    }
+
+    /// As an error of a read or a write of a part.
+    pub fn into_io(self) -> io::Error {
+        let kind = match &self {
+            Self::Damaged { .. } => io::ErrorKind::InvalidData,
+            Self::Io { source, .. } => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, self)
+    }
+
     /// Says what was done to which path.
     pub(super) fn io(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

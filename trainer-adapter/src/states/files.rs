@@ -10,12 +10,13 @@
 //! not name is deleted after a commit.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::manifest::{self, Entry, is_name, sha256};
-use super::{PartInfo, Staged, States, StatesError, Version, Which};
+use super::manifest::{self, Entry, is_name};
+use super::part::{PartReader, PartWriter};
+use super::{Fill, PartInfo, Staged, States, StatesError, Version, Which};
 use crate::process_group::{Boundary, Observer};
 
 /// Versions whose files are kept.
@@ -132,7 +133,13 @@ impl FileStates {
 }
 
 impl States for FileStates {
-    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
+    fn stage_from(
+        &self,
+        key: &str,
+        part: &str,
+        bytes: u64,
+        fill: &mut Fill<'_>,
+    ) -> Result<Staged, StatesError> {
         static STAGED: AtomicU64 = AtomicU64::new(0);
         check_name(part)?;
         let folder = self.key_folder(key)?.join("parts");
@@ -141,12 +148,11 @@ impl States for FileStates {
         // Process numbers come again, so the name has a time too, and a file is never opened a second time.
         let file = format!("{part}.{}.{count}.{:x}", std::process::id(), nanoseconds());
         let path = folder.join(&file);
-        let written = self.write(&path, bytes);
-        written.map_err(StatesError::io("write", &path))?;
+        let written = self.write(&path, bytes, fill);
+        let digest = written.map_err(StatesError::io("write", &path))?;
         sync_folder(&folder)?;
-        let entry = Entry { name: part.to_owned(), bytes: bytes.len() as u64, sha256: sha256(bytes), file };
         self.observer.reached(Boundary::PartWritten);
-        Ok(Staged(entry.line()))
+        Ok(Staged(Entry { name: part.to_owned(), bytes, digest, file }.line()))
     }
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
@@ -159,7 +165,8 @@ impl States for FileStates {
         }
         // Among the parts: what a crash leaves of it is deleted as a part that nobody names.
         let draft = folder.join("parts").join(format!("draft.{}.{:x}", std::process::id(), nanoseconds()));
-        let written = self.write(&draft, manifest::write(&entries).as_bytes());
+        let text = manifest::write(&entries);
+        let written = self.write(&draft, text.len() as u64, &mut |to| to.write_all(text.as_bytes()));
         written.map_err(StatesError::io("write", &draft))?;
         self.observer.reached(Boundary::ManifestWritten);
         let path = self.manifest_path(key, number)?;
@@ -190,32 +197,24 @@ impl States for FileStates {
         Ok(found.map(|(number, entries)| Version { number, parts: entries.into_iter().map(info).collect() }))
     }
 
-    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
+    fn open<'a>(&'a self, key: &str, which: Which, part: &str) -> Result<Box<dyn Read + 'a>, StatesError> {
         let missing = |what: String| StatesError::Missing { key: key.to_owned(), what };
         let (number, entries) =
             self.numbered(key, which)?.ok_or_else(|| missing(format!("version {which:?}")))?;
         let entry = entries.into_iter().find(|entry| entry.name == part);
         let entry = entry.ok_or_else(|| missing(format!("part {part:?} in version {number}")))?;
         let path = self.key_folder(key)?.join("parts").join(&entry.file);
-        let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-        read.map_err(StatesError::io("read", &path))?;
-        if bytes.len() as u64 != entry.bytes || sha256(&bytes) != entry.sha256 {
-            return Err(StatesError::Damaged { path, reason: "its bytes are not what was staged".into() });
-        }
-        Ok(bytes)
+        let file = File::open(&path).map_err(StatesError::io("read", &path))?;
+        Ok(Box::new(PartReader::new(file, path, entry)))
     }
 }
 
 impl FileStates {
-    /// A new file on stable storage; half of it may be there before the whole is.
-    fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-        let mut file = File::create_new(path)?;
-        let (first, second) = bytes.split_at(bytes.len() / 2);
-        file.write_all(first)?;
-        self.observer.reached(Boundary::HalfWritten);
-        file.write_all(second)?;
-        file.sync_all()
+    /// A new file on stable storage, and the digest of its bytes; half of it may be there before the whole is.
+    fn write(&self, path: &Path, bytes: u64, fill: &mut Fill<'_>) -> io::Result<String> {
+        let mut writer = PartWriter::new(File::create_new(path)?, bytes, &self.observer);
+        fill(&mut writer)?;
+        writer.finish()
     }
 }
 

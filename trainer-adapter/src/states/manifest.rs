@@ -7,9 +7,11 @@
 //! end 0f6c..
 //! ```
 //!
-//! A line a part: name, length, SHA-256, file. The last line has the SHA-256 of everything before it.
+//! A line a part: name, length, digest, file. The last line has the SHA-256 of everything before it, which is a few hundred bytes.
 
 use sha2::{Digest, Sha256};
+
+use super::digest::is_digest;
 
 const HEAD: &str = "forebay state 1";
 
@@ -18,22 +20,22 @@ const HEAD: &str = "forebay state 1";
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) bytes: u64,
-    pub(super) sha256: String,
+    pub(super) digest: String,
     pub(super) file: String,
 }
 
 impl Entry {
     /// As one line; also what a part is called between stage and commit.
     pub(super) fn line(&self) -> String {
-        format!("{} {} {} {}", self.name, self.bytes, self.sha256, self.file)
+        format!("{} {} {} {}", self.name, self.bytes, self.digest, self.file)
     }
 
     pub(super) fn of_line(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [name, bytes, sha256, file] = words[..] else { return None };
-        let is_valid = is_name(name) && is_name(file) && sha256.len() == 64;
+        let [name, bytes, digest, file] = words[..] else { return None };
+        let is_valid = is_name(name) && is_name(file) && is_digest(digest);
         let bytes = bytes.parse().ok().filter(|_| is_valid)?;
-        Some(Self { name: name.to_owned(), bytes, sha256: sha256.to_owned(), file: file.to_owned() })
+        Some(Self { name: name.to_owned(), bytes, digest: digest.to_owned(), file: file.to_owned() })
     }
 }
 
@@ -60,7 +62,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Entry>, String> {
     lines.map(|line| Entry::of_line(line).ok_or_else(|| format!("{line:?} names no part"))).collect()
 }
 
-pub(super) fn sha256(bytes: &[u8]) -> String {
+fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -80,7 +82,7 @@ mod tests {
         let entry = |name: &str| Entry {
             name: name.into(),
             bytes: 12,
-            sha256: sha256(name.as_bytes()),
+            digest: sha256(name.as_bytes()),
             file: format!("{name}.1.a"),
         };
         let entries = [entry("trainer"), entry("cache.0")];

@@ -4,7 +4,11 @@
 //! One commit by the coordinator makes staged parts, whole and in one moment, the next version. So a rank that is killed, or that
 //! outlives its coordinator, can leave bytes that nobody names, and nothing else.
 //!
-//! [`States`] is the seam: [`FileStates`] keeps versions in a folder, a store keeps them as objects.
+//! [`States`] is the seam. A store keeps versions as objects (`forebay::ObjectStates`): that is the way of a swap, since bytes go from a
+//! rank's buffers into shared memory and from there into another rank's, each once, with checksums of chunks. [`FileStates`] keeps
+//! versions in a folder, each on stable storage before it is there: for where there is no store, and the machine may go down.
+//!
+//! Parts are written and read as streams, so that nobody needs to have the whole of one beside what it is made of.
 //!
 //! What whoever implements it has to hold
 //! - A version never changes and is seen whole or not at all, also after a crash of any process at any moment.
@@ -13,9 +17,13 @@
 //! - At least the newest version and the one before it can be read.
 //! - What is read is what was staged, or an error: never other bytes.
 
+mod digest;
 mod error;
 mod files;
 mod manifest;
+mod part;
+
+use std::io::{self, Read, Write};
 
 pub use error::StatesError;
 pub use files::FileStates;
@@ -62,6 +70,9 @@ impl Version {
     }
 }
 
+/// Writes a part: exactly as many bytes as were said.
+pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
+
 /// Keeps states of agents in versions. See the module for what has to hold.
 ///
 /// ```
@@ -75,11 +86,25 @@ impl Version {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait States: Send + Sync {
-    /// Keeps a part for a version to come.
+    /// Keeps a part of `bytes` bytes for a version to come, which `fill` writes, in order.
     ///
     /// # Errors
-    /// [`StatesError::Name`], [`StatesError::Io`].
-    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError>;
+    /// [`StatesError::Name`], [`StatesError::Io`], also if `fill` fails or writes another number of bytes: nothing is staged then.
+    fn stage_from(
+        &self,
+        key: &str,
+        part: &str,
+        bytes: u64,
+        fill: &mut Fill<'_>,
+    ) -> Result<Staged, StatesError>;
+
+    /// The same of bytes that are there.
+    ///
+    /// # Errors
+    /// As [`Self::stage_from`].
+    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
+        self.stage_from(key, part, bytes.len() as u64, &mut |to| to.write_all(bytes))
+    }
 
     /// Makes the parts the next version of the key, and gives its number. `expected` is the newest version, 0 if there is none.
     ///
@@ -94,16 +119,34 @@ pub trait States: Send + Sync {
     /// [`StatesError::Damaged`], [`StatesError::Name`], [`StatesError::Io`].
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError>;
 
-    /// A part of a version, checked.
+    /// A part of a version, to be read from its beginning. What is wrong with its bytes is an error of the read
+    /// ([`StatesError::of_read`]) at the latest when the end is read: whoever has read up to there has what was staged.
     ///
     /// # Errors
     /// [`StatesError::Missing`] if there is no such version or part; otherwise as [`Self::find`].
-    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError>;
+    fn open<'a>(&'a self, key: &str, which: Which, part: &str) -> Result<Box<dyn Read + 'a>, StatesError>;
+
+    /// A part of a version, checked.
+    ///
+    /// # Errors
+    /// As [`Self::open`], [`StatesError::Damaged`].
+    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
+        let mut bytes = Vec::new();
+        let read = self.open(key, which, part)?.read_to_end(&mut bytes);
+        read.map_err(|error| StatesError::of_read(key, part, error))?;
+        Ok(bytes)
+    }
 }
 
 impl<S: States + ?Sized> States for std::sync::Arc<S> {
-    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
-        (**self).stage(key, part, bytes)
+    fn stage_from(
+        &self,
+        key: &str,
+        part: &str,
+        bytes: u64,
+        fill: &mut Fill<'_>,
+    ) -> Result<Staged, StatesError> {
+        (**self).stage_from(key, part, bytes, fill)
     }
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
@@ -114,7 +157,7 @@ impl<S: States + ?Sized> States for std::sync::Arc<S> {
         (**self).find(key, which)
     }
 
-    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
-        (**self).read(key, which, part)
+    fn open<'a>(&'a self, key: &str, which: Which, part: &str) -> Result<Box<dyn Read + 'a>, StatesError> {
+        (**self).open(key, which, part)
     }
 }

@@ -7,45 +7,52 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use super::payload::{CachePayload, FlatType};
+use super::stream::Run;
 use super::words::{MEMBER_WORDS, member_of, member_words, total_words, totals_of};
 use super::{Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::{GradientCache, GroupSums, LossForm, Member, Nodes, PolicyTerm, RewardValues};
-use crate::policy::f32_bytes;
 
 const UNIT_WORDS: usize = 5;
 const NODE_WORDS: usize = 3;
 const GROUP_WORDS: usize = 6;
+const SHA256_DIGITS: usize = 64;
+
+/// A cache and its open groups.
+pub(super) type CacheParts<D> = (GradientCache<D>, BTreeMap<usize, GroupSums<D>>);
 
 impl<D: Device> Trainer<D> {
     /// The gradient cache: units, tree, totals and open groups. The same cache gives the same bytes.
     pub fn export_cache(&self) -> CachePayload {
-        let mut payload = self.identity();
+        let mut payload = CachePayload::default();
+        for run in self.cache_runs(&self.weights_sha256()) {
+            payload.put_run(&self.device, &run);
+        }
+        payload.seal()
+    }
+
+    /// The cache, and whose it is: of the policy with these `weights`.
+    pub(super) fn cache_runs(&self, weights: &str) -> Vec<Run<'_, D>> {
+        let length = self.policy.layout().length();
+        let mut runs = self.identity(weights);
         let units = self.cache.units().iter();
         let units: Vec<u64> = units
             .flat_map(|(&position, totals)| [vec![position as u64], total_words(totals).to_vec()].concat())
             .collect();
-        payload.put_words("units", &units);
+        runs.push(Run::words("units", &units));
         let mut nodes = Vec::new();
         for (&(level, index), sum) in self.cache.nodes() {
             nodes.extend([u64::from(level), index as u64, u64::from(sum.is_some())]);
-            if let Some(sum) = sum {
-                payload.put(node_name(level, index), FlatType::F32, self.values_of(sum));
-            }
+            runs.extend(sum.as_ref().map(|sum| Run::buffer(node_name(level, index), sum, length)));
         }
-        payload.put_words("nodes", &nodes);
-        self.export_groups(&mut payload);
-        payload.seal()
+        runs.push(Run::words("nodes", &nodes));
+        self.group_runs(&mut runs);
+        runs
     }
 
-    fn values_of(&self, buffer: &D::Buffer) -> Vec<u8> {
-        let mut values = vec![0.0; self.policy.layout().length()];
-        self.device.download(buffer, 0, &mut values);
-        f32_bytes(&values).into_owned()
-    }
-
-    fn export_groups(&self, payload: &mut CachePayload) {
+    fn group_runs<'a>(&'a self, runs: &mut Vec<Run<'a, D>>) {
+        let length = self.policy.layout().length();
         let mut rows = Vec::new();
         for (position, group) in &self.groups {
             let (kind, one, other) = match group.rewards {
@@ -56,20 +63,16 @@ impl<D: Device> Trainer<D> {
             let members = group.members.len() as u64;
             rows.extend([*position as u64, members, kind, one, other, u64::from(group.rest.is_some())]);
             let members: Vec<u64> = group.members.iter().flat_map(member_words).collect();
-            payload.put_words(group_name(*position, "members"), &members);
+            runs.push(Run::words(group_name(*position, "members"), &members));
             let parts = [
                 ("first", Some(&group.first)),
                 ("second", Some(&group.second)),
                 ("rest", group.rest.as_ref()),
             ];
-            for (part, sums) in parts.into_iter().filter_map(|(part, sums)| sums.map(|sums| (part, sums))) {
-                let mut units = vec![0; self.policy.layout().length()];
-                self.device.download_sums(sums, &mut units);
-                let bytes = units.iter().flat_map(|unit: &i64| unit.to_le_bytes()).collect();
-                payload.put(group_name(*position, part), FlatType::I64, bytes);
-            }
+            let parts = parts.into_iter().filter_map(|(part, sums)| sums.map(|sums| (part, sums)));
+            runs.extend(parts.map(|(part, sums)| Run::sums(group_name(*position, part), sums, length)));
         }
-        payload.put_words("groups", &rows);
+        runs.push(Run::words("groups", &rows));
     }
 
     /// Puts a cache back that was taken out of a trainer with the same policy, weights and loss. From here on the step goes
@@ -81,7 +84,7 @@ impl<D: Device> Trainer<D> {
     /// before.
     pub fn import_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
         self.check_cache_empty()?;
-        let (cache, groups) = self.read_cache(payload)?;
+        let (cache, groups) = self.read_cache(payload, BTreeMap::new())?;
         self.device.check()?;
         (self.cache, self.groups) = (cache, groups);
         Ok(())
@@ -139,13 +142,13 @@ impl<D: Device> Trainer<D> {
     /// A cache without open groups, for a trainer without open groups.
     fn read_closed(&self, payload: &CachePayload) -> Result<GradientCache<D>, Error> {
         self.check_closed()?;
-        let (cache, groups) = self.read_cache(payload)?;
+        let (cache, groups) = self.read_cache(payload, BTreeMap::new())?;
         let positions: Vec<usize> = groups.keys().copied().collect();
         if positions.is_empty() { Ok(cache) } else { Err(Error::OpenGroups { positions }) }
     }
 
-    /// What the cache belongs to.
-    fn identity(&self) -> CachePayload {
+    /// What the cache belongs to; `weights` tells those of a version apart.
+    fn identity(&self, weights: &str) -> Vec<Run<'_, D>> {
         let TrainerOptions { loss_form, entropy_coefficient, .. } = self.options;
         let form = match loss_form {
             LossForm::TokenMean => [0, 0],
@@ -160,16 +163,20 @@ impl<D: Device> Trainer<D> {
         };
         let rest =
             [bits(entropy_coefficient), bits(self.objective.kl_coefficient), self.early.fraction_bits.into()];
-        let mut payload = CachePayload::default();
-        payload.put("policy", FlatType::U8, self.options.policy.clone().into_bytes());
-        payload.put("weights", FlatType::U8, self.weights_sha256().into_bytes());
-        payload.put_words("version", &[self.version()]);
-        payload.put_words("loss", &[&form[..], &term, &rest].concat());
-        payload
+        vec![
+            Run::text("policy", &self.options.policy),
+            Run::text("weights", weights),
+            Run::words("version", &[self.version()]),
+            Run::words("loss", &[&form[..], &term, &rest].concat()),
+        ]
     }
 
     fn check_identity(&self, payload: &CachePayload) -> Result<(), Error> {
-        let own = self.identity();
+        // A payload names weights by their SHA-256, a stream by their fingerprint.
+        let is_sha256 = payload.bytes("weights", FlatType::U8)?.len() == SHA256_DIGITS;
+        let weights = if is_sha256 { self.weights_sha256() } else { self.weights_fingerprint() };
+        let mut own = CachePayload::default();
+        self.identity(&weights).iter().for_each(|run| own.put_run(&self.device, run));
         for field in ["policy", "version", "weights", "loss"] {
             let show = |payload: &CachePayload| {
                 let tensor = payload.tensors().get(field);
@@ -185,11 +192,12 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    #[allow(clippy::type_complexity, reason = "the two fields that it fills")]
-    fn read_cache(
+    /// The cache of a payload; sums of the tree that are on the device already are in `buffers`.
+    pub(super) fn read_cache(
         &self,
         payload: &CachePayload,
-    ) -> Result<(GradientCache<D>, BTreeMap<usize, GroupSums<D>>), Error> {
+        mut buffers: BTreeMap<String, D::Buffer>,
+    ) -> Result<CacheParts<D>, Error> {
         self.check_identity(payload)?;
         let mut units = BTreeMap::new();
         for words in payload.words("units", UNIT_WORDS)?.chunks_exact(UNIT_WORDS) {
@@ -199,7 +207,11 @@ impl<D: Device> Trainer<D> {
         for words in payload.words("nodes", NODE_WORDS)?.chunks_exact(NODE_WORDS) {
             let (level, index) = (words[0] as u32, position(words[1])?);
             let name = node_name(level, index);
-            let sum = (words[2] != 0).then(|| self.read_node(payload, &name)).transpose()?;
+            let sum = match (words[2] != 0, buffers.remove(&name)) {
+                (true, Some(buffer)) => Some(buffer),
+                (true, None) => Some(self.read_node(payload, &name)?),
+                (false, _) => None,
+            };
             nodes.insert((level, index), sum);
         }
         let cache = GradientCache::from_parts(self.policy.layout().length(), units, nodes)

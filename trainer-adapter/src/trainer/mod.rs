@@ -8,12 +8,14 @@
 
 mod adamw;
 mod cache_state;
+mod cache_stream;
 mod early;
 mod options;
 mod passes;
 mod payload;
 mod report;
 mod state;
+mod stream;
 mod update;
 mod words;
 
@@ -25,6 +27,7 @@ pub use options::TrainerOptions;
 pub use passes::Passes;
 pub use payload::{CachePayload, FlatTensor, FlatType};
 pub use report::{CacheReport, OpenGroupReport, StepReport};
+pub use stream::FlatStream;
 
 use crate::device::Device;
 use crate::error::Error;
@@ -62,7 +65,19 @@ impl<D: Device> Trainer<D> {
     pub fn new(device: &D, policy: Policy<D>, options: TrainerOptions) -> Result<Self, Error> {
         options.validate()?;
         let length = policy.layout().length();
-        let (first_moments, second_moments) = (device.allocate(length), device.allocate(length));
+        let moments = (device.allocate(length), device.allocate(length));
+        Self::with_moments(device, policy, options, moments)
+    }
+
+    /// The same with moments that are there already.
+    fn with_moments(
+        device: &D,
+        policy: Policy<D>,
+        options: TrainerOptions,
+        (first_moments, second_moments): (D::Buffer, D::Buffer),
+    ) -> Result<Self, Error> {
+        options.validate()?;
+        let length = policy.layout().length();
         device.check()?;
         Ok(Self {
             first_moments,

@@ -17,6 +17,8 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
+use super::stream::Run;
+use crate::device::Device;
 use crate::error::Error;
 
 const DIGEST: &str = "digest";
@@ -44,7 +46,7 @@ impl FlatType {
         }
     }
 
-    fn of(dtype: Dtype) -> Option<Self> {
+    pub(super) fn of(dtype: Dtype) -> Option<Self> {
         [Self::U8, Self::F32, Self::I64, Self::U64].into_iter().find(|flat| flat.dtype() == dtype)
     }
 
@@ -131,8 +133,12 @@ impl CachePayload {
         self.tensors.insert(name.into(), FlatTensor { flat_type, bytes });
     }
 
-    pub(super) fn put_words(&mut self, name: impl Into<String>, words: &[u64]) {
-        self.put(name, FlatType::U64, words.iter().flat_map(|word| word.to_le_bytes()).collect());
+    /// A run as a trainer has it.
+    pub(super) fn put_run<D: Device>(&mut self, device: &D, run: &Run<'_, D>) {
+        let flat_type = FlatType::of(run.dtype).expect("a trainer's runs are of these types");
+        let mut bytes = Vec::new();
+        run.write(device, &mut bytes).expect("a vector takes everything");
+        self.put(run.name.clone(), flat_type, bytes);
     }
 
     pub(super) fn bytes(&self, name: &str, flat_type: FlatType) -> Result<&[u8], Error> {

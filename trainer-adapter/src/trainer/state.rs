@@ -9,13 +9,16 @@
 //! Units in the gradient cache are not in it: [`Trainer::export_cache`] takes those out, or whoever restores a trainer
 //! accumulates the open step anew.
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::io::Read;
 
+use safetensors::Dtype;
+
+use super::stream::{FlatStream, Incoming, Run};
 use super::{Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::error::Error;
-use crate::policy::{Policy, PolicyConfig, f32_bytes};
+use crate::policy::{ParameterLayout, Policy, PolicyConfig};
 
 const PARAMETERS: &str = "parameters";
 const FIRST_MOMENTS: &str = "first_moments";
@@ -28,24 +31,34 @@ impl<D: Device> Trainer<D> {
     ///
     /// Of a device that has failed it is worthless: ask [`Device::check`] before it takes the place of an older one.
     pub fn state(&self) -> Vec<u8> {
+        self.state_stream().to_vec()
+    }
+
+    /// The same bytes, for whoever writes them somewhere straight from where they lie.
+    ///
+    /// ```
+    /// use forebay_trainer_adapter::{CpuDevice, Policy, PolicyConfig, Trainer, TrainerOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (device, config) = (CpuDevice::inline(), PolicyConfig::small(300));
+    /// let trainer = Trainer::new(&device, Policy::initialise(&device, &config, 7)?, TrainerOptions::default())?;
+    /// let mut file = Vec::new();
+    /// trainer.state_stream().write(&mut file)?;
+    /// assert_eq!(file, trainer.state());
+    /// let again = Trainer::restore_from(&device, &config, TrainerOptions::default(), &mut &file[..])?;
+    /// assert_eq!(again.weights_sha256(), trainer.weights_sha256());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn state_stream(&self) -> FlatStream<'_, D> {
         let length = self.policy.layout().length();
-        let flat = |buffer: &D::Buffer| {
-            let mut values = vec![0.0; length];
-            self.device.download(buffer, 0, &mut values);
-            f32_bytes(&values).into_owned()
-        };
-        let tensors = [
-            (PARAMETERS, Dtype::F32, flat(&self.policy.parameters)),
-            (FIRST_MOMENTS, Dtype::F32, flat(&self.first_moments)),
-            (SECOND_MOMENTS, Dtype::F32, flat(&self.second_moments)),
-            (COUNTERS, Dtype::U64, u64_bytes(&[self.version(), self.updates])),
-            (CONFIG, Dtype::U64, u64_bytes(&fingerprint(self.policy.config()))),
+        let runs = vec![
+            Run::buffer(PARAMETERS, &self.policy.parameters, length),
+            Run::buffer(FIRST_MOMENTS, &self.first_moments, length),
+            Run::buffer(SECOND_MOMENTS, &self.second_moments, length),
+            Run::words(COUNTERS, &[self.version(), self.updates]),
+            Run::words(CONFIG, &fingerprint(self.policy.config())),
         ];
-        let views = tensors.iter().map(|(name, dtype, bytes)| {
-            let shape = vec![bytes.len() / dtype.bitsize().div_ceil(8)];
-            (*name, TensorView::new(*dtype, shape, bytes).expect("the shape was made from the bytes"))
-        });
-        safetensors::serialize(views, None).expect("names are distinct and shapes fit their bytes")
+        FlatStream::new(&self.device, runs)
     }
 
     /// A trainer as it was when [`Self::state`] was called, with an empty cache.
@@ -59,31 +72,61 @@ impl<D: Device> Trainer<D> {
         options: TrainerOptions,
         bytes: &[u8],
     ) -> Result<Self, Error> {
+        Self::restore_from(device, config, options, &mut &*bytes)
+    }
+
+    /// The same from a stream, which is read to its end: each value goes into the device's memory as it comes.
+    ///
+    /// # Errors
+    /// As [`Self::restore`]; [`Error::Payload`] also if the stream fails or ends early.
+    pub fn restore_from(
+        device: &D,
+        config: &PolicyConfig,
+        options: TrainerOptions,
+        from: &mut dyn Read,
+    ) -> Result<Self, Error> {
         config.validate()?;
-        let payload =
-            SafeTensors::deserialize(bytes).map_err(|error| Error::Payload { reason: error.to_string() })?;
-        if u64_tensor(&payload, CONFIG)? != fingerprint(config) {
-            let reason = "the state is of a policy with another configuration".into();
-            return Err(Error::Tensor { name: CONFIG.into(), reason });
-        }
-        let [version, updates] = u64_tensor(&payload, COUNTERS)?;
-        let policy = Policy::from_values(device, config, &f32_tensor(&payload, PARAMETERS)?, version)?;
-        let mut trainer = Self::new(device, policy, options)?;
-        let length = trainer.policy.layout().length();
-        for (name, moments) in
-            [(FIRST_MOMENTS, &mut trainer.first_moments), (SECOND_MOMENTS, &mut trainer.second_moments)]
-        {
-            let values = f32_tensor(&payload, name)?;
-            if values.len() != length {
-                let reason = format!("{} values, the configuration has {length}", values.len());
-                return Err(Error::Tensor { name: name.into(), reason });
+        let length = ParameterLayout::new(config).length();
+        let mut incoming = Incoming::open(from)?;
+        let (mut words, mut buffers) = (BTreeMap::new(), BTreeMap::new());
+        while let Some(head) = incoming.next() {
+            if [PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS].contains(&head.name.as_str()) {
+                let buffer = incoming.buffer(device, &head, length, "configuration")?;
+                buffers.insert(head.name, buffer);
+                continue;
             }
-            device.upload(&values, moments, 0);
+            let bytes = incoming.bytes(&head)?;
+            if head.name == CONFIG {
+                check_config(config, head.dtype, &bytes)?;
+            }
+            words.insert(head.name, (head.dtype, bytes));
         }
-        device.check()?;
+        incoming.finish()?;
+        if !words.contains_key(CONFIG) {
+            return Err(missing(CONFIG));
+        }
+        let (dtype, bytes) = words.remove(COUNTERS).ok_or_else(|| missing(COUNTERS))?;
+        let [version, updates] = u64_words(COUNTERS, dtype, &bytes)?;
+        let mut buffer = |name: &str| buffers.remove(name).ok_or_else(|| missing(name));
+        let policy = Policy::from_buffer(device, config, buffer(PARAMETERS)?, version)?;
+        let moments = (buffer(FIRST_MOMENTS)?, buffer(SECOND_MOMENTS)?);
+        let mut trainer = Self::with_moments(device, policy, options, moments)?;
         trainer.updates = updates;
         Ok(trainer)
     }
+}
+
+fn missing(name: &str) -> Error {
+    Error::Tensor { name: name.to_owned(), reason: "missing".into() }
+}
+
+/// A state begins with it, so nothing of another one is read into the device's memory.
+fn check_config(config: &PolicyConfig, dtype: Dtype, bytes: &[u8]) -> Result<(), Error> {
+    if u64_words(CONFIG, dtype, bytes)? == fingerprint(config) {
+        return Ok(());
+    }
+    let reason = "the state is of a policy with another configuration".into();
+    Err(Error::Tensor { name: CONFIG.into(), reason })
 }
 
 /// The model type is not among them: it decides the number of parameters, so a state of the other one is refused by that.
@@ -102,24 +145,12 @@ fn fingerprint(config: &PolicyConfig) -> [u64; 10] {
     ]
 }
 
-fn u64_bytes(values: &[u64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-fn tensor<'a>(payload: &SafeTensors<'a>, name: &str, dtype: Dtype) -> Result<&'a [u8], Error> {
+fn u64_words<const N: usize>(name: &str, dtype: Dtype, bytes: &[u8]) -> Result<[u64; N], Error> {
     let refuse = |reason: String| Error::Tensor { name: name.to_owned(), reason };
-    let view = payload.tensor(name).map_err(|_| refuse("missing".into()))?;
-    if view.dtype() == dtype { Ok(view.data()) } else { Err(refuse(format!("stored as {:?}", view.dtype()))) }
-}
-
-fn u64_tensor<const N: usize>(payload: &SafeTensors<'_>, name: &str) -> Result<[u64; N], Error> {
-    let bytes = tensor(payload, name, Dtype::U64)?;
+    if dtype != Dtype::U64 {
+        return Err(refuse(format!("stored as {dtype:?}")));
+    }
     let values: Vec<u64> = bytes.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect();
     let reason = format!("{} values instead of {N}", values.len());
-    values.try_into().map_err(|_| Error::Tensor { name: name.to_owned(), reason })
-}
-
-fn f32_tensor(payload: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>, Error> {
-    let bytes = tensor(payload, name, Dtype::F32)?;
-    Ok(bytes.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect())
+    values.try_into().map_err(|_| refuse(reason))
 }

@@ -1,7 +1,7 @@
 //! Commits of which the coordinator is not told how they ended.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use forebay_trainer_adapter::process_group::{
     ClaimId, Fleet, GroupError, GroupOptions, Life, Next, ProcessGroup,
 };
 use forebay_trainer_adapter::scheduler::{DeviceId, DeviceSlot, Node, Scheduler, SchedulerOptions};
-use forebay_trainer_adapter::states::{FileStates, Staged, States, StatesError, Version, Which};
+use forebay_trainer_adapter::states::{FileStates, Fill, Staged, States, StatesError, Version, Which};
 
 use crate::program::{RANK, batches, group, launcher, placement, states};
 
@@ -35,8 +35,14 @@ impl Broken {
 }
 
 impl States for Broken {
-    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
-        self.inner.stage(key, part, bytes)
+    fn stage_from(
+        &self,
+        key: &str,
+        part: &str,
+        bytes: u64,
+        fill: &mut Fill<'_>,
+    ) -> Result<Staged, StatesError> {
+        self.inner.stage_from(key, part, bytes, fill)
     }
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
@@ -60,8 +66,8 @@ impl States for Broken {
         self.inner.find(key, which)
     }
 
-    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
-        self.inner.read(key, which, part)
+    fn open<'a>(&'a self, key: &str, which: Which, part: &str) -> Result<Box<dyn Read + 'a>, StatesError> {
+        self.inner.open(key, which, part)
     }
 }
 

@@ -5,7 +5,7 @@
 //! file says).
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,8 +90,12 @@ impl Recipe for TestRecipe {
         Ok(new_trainer())
     }
 
-    fn restore(&mut self, device: &CpuDevice, state: &[u8]) -> Result<Trainer<CpuDevice>, RecipeError> {
-        Ok(Trainer::restore(device, &ragged_config(), TrainerOptions::default(), state)?)
+    fn restore(
+        &mut self,
+        device: &CpuDevice,
+        state: &mut dyn Read,
+    ) -> Result<Trainer<CpuDevice>, RecipeError> {
+        Ok(Trainer::restore_from(device, &ragged_config(), TrainerOptions::default(), state)?)
     }
 }
 

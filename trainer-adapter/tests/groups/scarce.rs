@@ -1,6 +1,7 @@
 //! Ranks whose devices run out of memory in the middle of an update, once, and are well again.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -32,15 +33,15 @@ impl Recipe for Scarce {
     }
 
     fn create(&mut self, device: &StandInDevice) -> Result<Trainer<StandInDevice>, RecipeError> {
-        self.restore(device, &new_trainer().state())
+        self.restore(device, &mut &new_trainer().state()[..])
     }
 
     fn restore(
         &mut self,
         device: &StandInDevice,
-        state: &[u8],
+        state: &mut dyn Read,
     ) -> Result<Trainer<StandInDevice>, RecipeError> {
-        Ok(Trainer::restore(device, &ragged_config(), TrainerOptions::default(), state)?)
+        Ok(Trainer::restore_from(device, &ragged_config(), TrainerOptions::default(), state)?)
     }
 }
 

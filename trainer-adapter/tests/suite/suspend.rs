@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_trainer_adapter::trainer::{FlatTensor, FlatType};
+use forebay_trainer_adapter::trainer::{FlatStream, FlatTensor, FlatType};
 use forebay_trainer_adapter::{
     CachePayload, Error, ErrorKind, LossForm, Objective, OpenGroup, RewardValues, Row, Trainer,
     TrainerOptions, Trajectory,
@@ -31,6 +31,26 @@ fn elsewhere(trainer: &Trainer<TestDevice>) -> Trainer<TestDevice> {
     resumed.import_cache(&payload).unwrap();
     assert_eq!(resumed.export_cache().to_bytes(), cache, "the same cache is the same bytes");
     assert_eq!(resumed.cache(), trainer.cache());
+    let streamed = elsewhere_by_stream(trainer);
+    assert_eq!(streamed.state(), state, "a stream is the same bytes");
+    assert_eq!(streamed.export_cache().to_bytes(), cache);
+    streamed
+}
+
+fn written(stream: FlatStream<'_, TestDevice>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.write(&mut bytes).unwrap();
+    assert_eq!(stream.bytes(), bytes.len() as u64);
+    bytes
+}
+
+/// The same by streams.
+fn elsewhere_by_stream(trainer: &Trainer<TestDevice>) -> Trainer<TestDevice> {
+    let (state, cache) = (written(trainer.state_stream()), written(trainer.cache_stream()));
+    let mut resumed =
+        Trainer::restore_from(&device(2), &ragged_config(), options(), &mut &state[..]).unwrap();
+    resumed.import_cache_from(&mut &cache[..]).unwrap();
+    assert_eq!(written(resumed.cache_stream()), cache);
     resumed
 }
 
@@ -137,6 +157,28 @@ fn damaged_payloads_are_refused_and_change_nothing() {
     }
 }
 
+/// A stream that ends early, anywhere, is an error and changes nothing; what its bytes are is for whoever keeps it to check.
+#[test]
+fn streams_that_end_early_are_refused_and_change_nothing() {
+    let mut source = trainer();
+    accumulate(&mut source, &random_groups(76, 6, 4, 37), &[0, 2, 3]);
+    open_a_group(&mut source, RewardValues::Any { reference: 0.0 });
+    let (state, cache) = (written(source.state_stream()), written(source.cache_stream()));
+    let mut trainer = trainer();
+    for part in 0..40 {
+        let refused = trainer.import_cache_from(&mut &cache[..cache.len() * part / 40]);
+        assert!(matches!(refused, Err(Error::Payload { .. })), "{part}: {refused:?}");
+        assert_eq!(trainer.cache().positions.len() + trainer.cache().open_groups.len(), 0);
+        let cut = &state[..state.len() * part / 40];
+        let refused = Trainer::restore_from(&device(1), &ragged_config(), options(), &mut &cut[..]);
+        assert!(matches!(refused.map(drop), Err(Error::Payload { .. })), "{part}");
+    }
+    let longer = [&cache[..], b"x"].concat();
+    assert!(trainer.import_cache_from(&mut &longer[..]).is_err());
+    trainer.import_cache_from(&mut &cache[..]).unwrap();
+    assert_eq!(trainer.export_cache(), source.export_cache());
+}
+
 /// A payload whose digest is right but whose parts do not fit is refused too.
 #[test]
 fn payloads_that_contradict_themselves_are_refused() {
@@ -194,7 +236,7 @@ fn a_foreign_cache_is_refused_by_what_differs() {
     let groups = random_groups(75, 2, 4, 37);
     let mut source = trainer();
     accumulate(&mut source, &groups, &[0]);
-    let payload = source.export_cache();
+    let (payload, stream) = (source.export_cache(), written(source.cache_stream()));
     let with = |options: TrainerOptions, seed: u64, objective: Objective| {
         let policy = shaken_policy(&ragged_config(), seed);
         Trainer::new(&device(1), policy, options).unwrap().with_objective(objective).unwrap()
@@ -213,8 +255,12 @@ fn a_foreign_cache_is_refused_by_what_differs() {
     for (expected, mut trainer) in cases {
         let refused = trainer.import_cache(&payload);
         assert!(matches!(refused, Err(Error::Foreign { field, .. }) if field == expected), "{refused:?}");
+        let refused = trainer.import_cache_from(&mut &stream[..]);
+        assert!(matches!(refused, Err(Error::Foreign { field, .. }) if field == expected), "{refused:?}");
         assert_eq!(trainer.cache().rows, 0);
     }
+    assert_eq!(source.import_cache_from(&mut &stream[..]), Err(Error::CacheNotEmpty { units: 1 }));
+    assert_eq!(source.merge_cache_from(&mut &stream[..]), Err(Error::PositionTaken { position: 0 }));
     assert_eq!(source.import_cache(&payload), Err(Error::CacheNotEmpty { units: 1 }));
     assert_eq!(source.merge_cache(&payload), Err(Error::PositionTaken { position: 0 }));
     source.drop_cache();

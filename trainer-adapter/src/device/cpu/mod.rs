@@ -98,6 +98,14 @@ impl Device for CpuDevice {
         values.copy_from_slice(&buffer[offset..offset + values.len()]);
     }
 
+    fn in_host_memory<'a>(&self, buffer: &'a CpuBuffer) -> Option<&'a [f32]> {
+        Some(buffer)
+    }
+
+    fn in_host_memory_mut<'a>(&self, buffer: &'a mut CpuBuffer) -> Option<&'a mut [f32]> {
+        Some(buffer)
+    }
+
     fn copy(&self, source: &CpuBuffer, target: &mut CpuBuffer) {
         target[..source.len()].copy_from_slice(source);
     }

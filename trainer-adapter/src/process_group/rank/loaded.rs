@@ -1,35 +1,37 @@
 //! A trainer and what is in its cache, from the parts of a state and back.
 
+use std::io::{self, Read, Write};
+
 use super::{Recipe, RecipeError};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::{Row, Unit};
 use crate::process_group::batch::{ClaimId, MicroBatch};
-use crate::process_group::ledger::{CachedClaim, cache_part, read_cache_part};
-use crate::states::{States, StatesError, Which};
-use crate::trainer::{CachePayload, Trainer};
+use crate::process_group::ledger::{CachedClaim, cache_head, read_cache_head};
+use crate::states::{Staged, States, StatesError, Which};
+use crate::trainer::Trainer;
 
 /// The part that is [`Trainer::state`].
 pub(in crate::process_group) const TRAINER: &str = "trainer";
 
-/// What was read of a state.
-pub(super) struct Parts {
+/// What a rank takes of a state: found, and where it has to be mapped, mapped; not read.
+pub(super) struct Parts<'a> {
     /// Nothing: the agent has no state yet.
-    trainer: Option<Vec<u8>>,
-    caches: Vec<Vec<u8>>,
+    trainer: Option<Box<dyn Read + 'a>>,
+    caches: Vec<Box<dyn Read + 'a>>,
 }
 
-/// Reads what a rank takes of a version; 0 is no version.
-pub(super) fn read(
-    states: &dyn States,
+/// Finds what a rank takes of a version; 0 is no version.
+pub(super) fn open<'a>(
+    states: &'a dyn States,
     key: &str,
     version: u64,
     caches: &[String],
-) -> Result<Parts, StatesError> {
+) -> Result<Parts<'a>, StatesError> {
     if version == 0 {
         return Ok(Parts { trainer: None, caches: Vec::new() });
     }
-    let part = |part: &str| states.read(key, Which::Exact(version), part);
+    let part = |part: &str| states.open(key, Which::Exact(version), part);
     let caches = caches.iter().map(|cache| part(cache)).collect::<Result<_, _>>()?;
     Ok(Parts { trainer: Some(part(TRAINER)?), caches })
 }
@@ -44,20 +46,24 @@ impl<D: Device> Loaded<D> {
     pub(super) fn new<R: Recipe<Device = D>>(
         recipe: &mut R,
         device: &D,
-        parts: Parts,
+        parts: Parts<'_>,
     ) -> Result<Self, RecipeError> {
-        let trainer = match &parts.trainer {
-            Some(state) => recipe.restore(device, state)?,
+        let trainer = match parts.trainer {
+            Some(mut state) => {
+                let trainer = recipe.restore(device, &mut *state)?;
+                // The end says whether the bytes were what was staged, and no recipe is trusted to have looked there.
+                io::copy(&mut state, &mut io::sink())?;
+                trainer
+            }
             None => recipe.create(device)?,
         };
         let mut loaded = Self { trainer, claims: Vec::new() };
-        for part in &parts.caches {
-            let (claims, cache) = read_cache_part(part)?;
-            let payload = CachePayload::from_bytes(cache)?;
+        for mut part in parts.caches {
+            let claims = read_cache_head(&mut *part)?;
             if loaded.trainer.cache().positions.is_empty() {
-                loaded.trainer.import_cache(&payload)?;
+                loaded.trainer.import_cache_from(&mut *part)?;
             } else {
-                loaded.trainer.merge_cache(&payload)?;
+                loaded.trainer.merge_cache_from(&mut *part)?;
             }
             loaded.claims.extend(claims);
         }
@@ -109,9 +115,26 @@ impl<D: Device> Loaded<D> {
         self.claims.clear();
     }
 
-    /// The cache as a part; nothing if it is empty.
-    pub(super) fn cache(&self) -> Option<Vec<u8>> {
-        let cache = || cache_part(&self.claims, &self.trainer.export_cache().to_bytes());
-        (!self.claims.is_empty()).then(cache)
+    /// Stages the trainer, straight from where it lies.
+    pub(super) fn stage_trainer(&self, states: &dyn States, key: &str) -> Result<Staged, StatesError> {
+        let state = self.trainer.state_stream();
+        states.stage_from(key, TRAINER, state.bytes(), &mut |to| state.write(to))
+    }
+
+    /// Stages the cache; nothing if it is empty.
+    pub(super) fn stage_cache(
+        &self,
+        states: &dyn States,
+        key: &str,
+        part: &str,
+    ) -> Result<Option<Staged>, StatesError> {
+        if self.claims.is_empty() {
+            return Ok(None);
+        }
+        let cache = self.trainer.cache_stream();
+        let head = cache_head(&self.claims, cache.bytes());
+        let bytes = head.len() as u64 + cache.bytes();
+        let mut fill = |to: &mut dyn Write| to.write_all(&head).and_then(|()| cache.write(to));
+        states.stage_from(key, part, bytes, &mut fill).map(Some)
     }
 }

@@ -51,11 +51,16 @@ pub trait Recipe {
     /// Any; the group is then not started.
     fn create(&mut self, device: &Self::Device) -> Result<Trainer<Self::Device>, RecipeError>;
 
-    /// A trainer of what [`Trainer::state`] gave.
+    /// A trainer of what [`Trainer::state`] gave, as a stream from wherever the state is kept: [`Trainer::restore_from`] reads it
+    /// straight into the device's memory.
     ///
     /// # Errors
     /// Any; the group is then not started.
-    fn restore(&mut self, device: &Self::Device, state: &[u8]) -> Result<Trainer<Self::Device>, RecipeError>;
+    fn restore(
+        &mut self,
+        device: &Self::Device,
+        state: &mut dyn Read,
+    ) -> Result<Trainer<Self::Device>, RecipeError>;
 }
 
 /// Serves as a rank if a [`super::LocalLauncher`] has started this process as one: true then, once the coordinator has told it to
@@ -145,7 +150,7 @@ impl<R: Recipe> Server<'_, R> {
         let context_us = microseconds(start);
         self.observer.reached(Boundary::DeviceOpened);
         let start = Instant::now();
-        let parts = loaded::read(self.states, &key, version, caches)?;
+        let parts = loaded::open(self.states, &key, version, caches)?;
         let get_us = microseconds(start);
         self.observer.reached(Boundary::Got);
         let start = Instant::now();
@@ -209,11 +214,10 @@ impl<R: Recipe> Server<'_, R> {
         self.observer.reached(Boundary::Staging);
         let loaded = ready(&mut self.loaded)?;
         let policy_version = loaded.trainer.version();
-        let stage = |part: &str, bytes: Vec<u8>| self.states.stage(&self.key, part, &bytes);
-        let trainer = trainer.then(|| stage(loaded::TRAINER, loaded.trainer.state())).transpose()?;
+        let trainer = trainer.then(|| loaded.stage_trainer(self.states, &self.key)).transpose()?;
         // Without a name the cache is as it was got, and the version that it was got from has it.
-        let changed = if cache.is_empty() { None } else { loaded.cache() };
-        let cache = changed.map(|bytes| stage(cache, bytes)).transpose()?;
+        let cache =
+            if cache.is_empty() { None } else { loaded.stage_cache(self.states, &self.key, cache)? };
         self.observer.reached(Boundary::PartsStaged);
         Ok(Answer::Staged { policy_version, claims: loaded.claim_ids(), trainer, cache })
     }

@@ -4,23 +4,35 @@
 //! by comparing the newest version with what was expected. So ranks set parts side by side, each from a process of its own and,
 //! as neighbours of the store's server, into shared memory; and a part that has not changed is named again instead of written.
 //!
+//! # How bytes move
+//! A part is begun, filled and committed as any object: straight from a rank's buffers into memory that it has mapped, summed up in
+//! chunks (crc32c) by the commit. It is got by a mapping and read from there in chunks, each compared with its sum after it has left
+//! the object's memory. So either way is one copy at the speed of memory, and a byte that has changed is an error before anything is
+//! trained on.
+//!
 //! A commit removes what was there before it and neither it nor the version before it names: parts of older versions, and what ranks
 //! have left that were killed. Whoever had set parts by then and has not committed them is another coordinator, whose commit is refused.
 
+mod part;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::{self, ObjectShown, Objects};
-use crate::store::{Dtype, Expected, Kind, Randomness, SystemRandomness, TensorBytes, Which as Newest};
-use forebay_trainer_adapter::states::{PartInfo, Staged, States, StatesError, Version, Which};
+use self::part::{PartReader, PartWriter};
+use crate::client::{self, ObjectFilling, ObjectShown, Objects};
+use crate::store::{Dtype, Expected, Kind, Layout, Randomness, SystemRandomness, Which as Newest};
+use forebay_trainer_adapter::process_group::{Boundary, Observer};
+use forebay_trainer_adapter::states::{Fill, PartInfo, Staged, States, StatesError, Version, Which};
 
 /// What a part's metadata call its key, and its name.
 const OF_KEY: &str = "state";
 const OF_PART: &str = "part";
 /// And its length: an object's payload is filled up.
 const BYTES: &str = "bytes";
-/// The tensor that a part's or a version's object has.
+/// The memory class and the tensor that a part's or a version's object has.
+const CLASS: &str = "state";
 const TENSOR: &str = "bytes";
 /// The longest name of a key or part.
 pub(crate) const NAME_BYTES_MAX: usize = 50;
@@ -46,6 +58,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 50;
 pub struct ObjectStates {
     objects: Objects,
     spills: bool,
+    observer: Observer,
 }
 
 /// A version, as its object has it.
@@ -64,7 +77,12 @@ struct PartRecord {
 impl ObjectStates {
     /// States among these objects. They survive the end of every process of the machine.
     pub fn new(objects: Objects) -> Self {
-        ObjectStates { objects, spills: false }
+        ObjectStates { objects, spills: false, observer: Observer::default() }
+    }
+
+    /// The same, telling whenever a boundary is reached.
+    pub fn observed(self, observer: Observer) -> Self {
+        ObjectStates { observer, ..self }
     }
 
     /// Brings every part to the disk when it is set, and every version before its commit is acknowledged, so that it survives a power
@@ -90,33 +108,51 @@ impl ObjectStates {
         Ok(())
     }
 
-    fn set(
-        &self,
-        key: &str,
-        bytes: &[u8],
-        metadata: &BTreeMap<String, String>,
-        expected: Option<u64>,
-    ) -> client::Result<u64> {
-        let shape = [bytes.len() as u64];
-        let tensor = TensorBytes { class: "state", name: TENSOR, dtype: Dtype::U8, shape: &shape, bytes };
-        let layout = crate::store::Layout::of(&[tensor])?;
-        let newest = match expected {
-            None => Expected::Any,
-            Some(0) => Expected::Absent,
-            Some(version) => Expected::Version(version),
-        };
-        let mut filling = self.objects.begin(key, newest, &layout)?;
-        filling.write(TENSOR, 0, bytes)?;
-        filling.metadata_of(metadata);
-        let version = match expected {
-            // Of a key that was forgotten, whose numbers do not come again, the first version is not version 1.
-            None | Some(0) => filling.commit()?,
-            Some(expected) => filling.commit_as(expected.saturating_add(1))?,
-        };
+    /// Begins an object of so many bytes.
+    fn begin(&self, key: &str, bytes: u64, newest: Expected) -> client::Result<ObjectFilling> {
+        let layout = Layout::builder().tensor(CLASS, TENSOR, Dtype::U8, &[bytes]).build()?;
+        self.objects.begin(key, newest, &layout)
+    }
+
+    /// After a commit, before anybody is told of it.
+    fn keep(&self, key: &str, version: u64) -> client::Result<u64> {
         if self.spills {
             self.objects.spill(key, Newest::Exact(version))?;
         }
         Ok(version)
+    }
+
+    fn set_part(
+        &self,
+        object: &str,
+        bytes: u64,
+        metadata: &BTreeMap<String, String>,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), StatesError> {
+        let failed = |error| other("setting a part of a state", error);
+        let mut filling = self.begin(object, bytes, Expected::Any).map_err(failed)?;
+        filling.metadata_of(metadata);
+        let mut writer = PartWriter::new(&filling, bytes, &self.observer);
+        let filled = fill(&mut writer).and_then(|()| writer.finish());
+        filled.map_err(|error| other("filling a part of a state", error))?;
+        let version = filling.commit().map_err(failed)?;
+        self.keep(object, version).map_err(failed)?;
+        self.observer.reached(Boundary::PartWritten);
+        Ok(())
+    }
+
+    fn set_version(&self, object: &str, bytes: &[u8], expected: u64) -> client::Result<u64> {
+        let newest = if expected == 0 { Expected::Absent } else { Expected::Version(expected) };
+        let mut filling = self.begin(object, bytes.len() as u64, newest)?;
+        filling.write(TENSOR, 0, bytes)?;
+        self.observer.reached(Boundary::ManifestWritten);
+        let version = match expected {
+            // Of a key that was forgotten, whose numbers do not come again, the first version is not version 1.
+            0 => filling.commit()?,
+            expected => filling.commit_as(expected.saturating_add(1))?,
+        };
+        self.observer.reached(Boundary::ManifestLinked);
+        self.keep(object, version)
     }
 
     /// A version's record, and its number; nothing if there is none.
@@ -158,16 +194,21 @@ fn remove_unnamed(objects: &Objects, there: &[ObjectShown], versions: &[&Record]
 }
 
 impl States for ObjectStates {
-    fn stage(&self, key: &str, part: &str, bytes: &[u8]) -> Result<Staged, StatesError> {
+    fn stage_from(
+        &self,
+        key: &str,
+        part: &str,
+        bytes: u64,
+        fill: &mut Fill<'_>,
+    ) -> Result<Staged, StatesError> {
         object_of(key)?;
         check_name(part)?;
         let random = || SystemRandomness.next_u64();
         let object = format!("part.{:016x}{:016x}", random(), random());
-        let length = bytes.len().to_string();
+        let length = bytes.to_string();
         let metadata = [(OF_KEY, key), (OF_PART, part), (BYTES, length.as_str())];
         let metadata = metadata.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let staged = self.set(&object, bytes, &metadata.into(), None);
-        staged.map_err(|error| other("setting a part of a state", error))?;
+        self.set_part(&object, bytes, &metadata.into(), fill)?;
         Ok(Staged(object))
     }
 
@@ -181,7 +222,7 @@ impl States for ObjectStates {
         let there = self.parts_of(key)?;
         let record = Record { parts: named(key, parts, &there)? };
         let bytes = serde_json::to_vec(&record).map_err(|error| other("writing a state", error))?;
-        match self.set(&object, &bytes, &BTreeMap::new(), Some(expected)) {
+        match self.set_version(&object, &bytes, expected) {
             Ok(number) => {
                 let previous = before.as_ref().map(|(_, record)| record);
                 remove_unnamed(
@@ -209,15 +250,15 @@ impl States for ObjectStates {
             .map(|(number, record)| Version { number, parts: record.parts.into_iter().map(info).collect() }))
     }
 
-    fn read(&self, key: &str, which: Which, part: &str) -> Result<Vec<u8>, StatesError> {
+    fn open<'a>(&'a self, key: &str, which: Which, part: &str) -> Result<Box<dyn Read + 'a>, StatesError> {
         let missing = |what: String| StatesError::Missing { key: key.to_owned(), what };
         let (number, record) =
             self.record(key, which)?.ok_or_else(|| missing(format!("version to read ({which:?})")))?;
         let found = record.parts.iter().find(|found| found.name == part);
         let found = found.ok_or_else(|| missing(format!("part {part:?} in version {number}")))?;
         let held = self.objects.get(&found.object, Newest::Latest);
-        let bytes = held.and_then(|held| held.tensor(TENSOR)?.to_vec());
-        bytes.map_err(|error| other("getting a part of a state", error))
+        let held = held.map_err(|error| other("getting a part of a state", error))?;
+        Ok(Box::new(PartReader::new(held, found.bytes)))
     }
 }
 

@@ -1,0 +1,60 @@
+//! What is swapped: the reference policy in two sizes, and micro-batches for it.
+
+use std::io::Read;
+
+use forebay::trainer::process_group::{
+    BatchRow, BatchUnit, ClaimId, MicroBatch, RankPlace, Recipe, RecipeError,
+};
+use forebay::trainer::{CpuDevice, Policy, PolicyConfig, Trainer, TrainerOptions};
+
+pub(super) fn config(size: &str) -> PolicyConfig {
+    let small = PolicyConfig::small(300);
+    match size {
+        "large" => PolicyConfig {
+            hidden_size: 512,
+            intermediate_size: 1_536,
+            num_hidden_layers: 6,
+            num_attention_heads: 8,
+            num_key_value_heads: 4,
+            head_dim: 64,
+            vocab_size: 4_096,
+            ..small
+        },
+        "tiny" => PolicyConfig { num_hidden_layers: 1, ..small },
+        _ => small,
+    }
+}
+
+pub(super) struct BenchRecipe(pub(super) PolicyConfig);
+
+impl Recipe for BenchRecipe {
+    type Device = CpuDevice;
+
+    fn open_device(&mut self, _place: &RankPlace) -> Result<CpuDevice, RecipeError> {
+        Ok(CpuDevice::inline())
+    }
+
+    fn create(&mut self, device: &CpuDevice) -> Result<Trainer<CpuDevice>, RecipeError> {
+        let policy = Policy::initialise(device, &self.0, 7)?;
+        Ok(Trainer::new(device, policy, TrainerOptions::default())?)
+    }
+
+    fn restore(
+        &mut self,
+        device: &CpuDevice,
+        state: &mut dyn Read,
+    ) -> Result<Trainer<CpuDevice>, RecipeError> {
+        Ok(Trainer::restore_from(device, &self.0, TrainerOptions::default(), state)?)
+    }
+}
+
+/// A group of four rows at a place, for a version of the policy.
+pub(super) fn batch(position: usize, version: u64) -> MicroBatch {
+    let row = |member: u32| {
+        let response: Vec<u32> = (0..16).map(|at| (at * 7 + member * 3 + position as u32) % 290).collect();
+        let advantage = f32::from(member as u16) - 1.5;
+        BatchRow { prompt: (10..42).collect(), response, advantage, weight: 1.0, ..BatchRow::default() }
+    };
+    let unit = BatchUnit { position, policy: "policy".into(), version, rows: (0..4).map(row).collect() };
+    MicroBatch { claim: ClaimId(format!("claim-{version}-{position}")), units: vec![unit] }
+}
