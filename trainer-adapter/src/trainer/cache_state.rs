@@ -154,9 +154,10 @@ impl<D: Device> Trainer<D> {
         };
         let bits = |value: f32| u64::from(value.to_bits());
         let term = match self.objective.policy_term {
-            PolicyTerm::Score => [0, 0, 0],
-            PolicyTerm::Clipped { low, high } => [1, bits(low), bits(high)],
-            PolicyTerm::Truncated { cap } => [2, bits(cap), 0],
+            PolicyTerm::Score => vec![0, 0, 0],
+            PolicyTerm::Clipped { low, high } => vec![1, bits(low), bits(high)],
+            PolicyTerm::Truncated { cap } => vec![2, bits(cap), 0],
+            PolicyTerm::ClippedTruncated { low, high, cap } => vec![3, bits(low), bits(high), bits(cap)],
         };
         let rest =
             [bits(entropy_coefficient), bits(self.objective.kl_coefficient), self.early.fraction_bits.into()];
@@ -164,7 +165,7 @@ impl<D: Device> Trainer<D> {
         payload.put("policy", FlatType::U8, self.options.policy.clone().into_bytes());
         payload.put("weights", FlatType::U8, self.weights_sha256().into_bytes());
         payload.put_words("version", &[self.version()]);
-        payload.put_words("loss", &[&form[..], &term, &rest].concat());
+        payload.put_words("loss", &[&form[..], &term[..], &rest[..]].concat());
         payload
     }
 
