@@ -1,7 +1,7 @@
 //! The columns that rollouts write, and how they are read back.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use forebay_store::{DataType, Element, Schema};
 
@@ -38,15 +38,35 @@ pub fn rollout_schema(policy: &str) -> Schema {
 /// # Errors
 /// `input` when the column is not a list of uint32, or a row of it is null.
 pub fn token_lists<'a>(table: &str, batch: &'a RecordBatch, column: &'static str) -> Result<Vec<&'a [u32]>> {
+    lists::<UInt32Type>(table, batch, column)
+}
+
+/// The log-probabilities of a list column, row by row.
+///
+/// # Errors
+/// `input` when the column is not a list of float32, or a row of it is null.
+pub fn log_prob_lists<'a>(
+    table: &str,
+    batch: &'a RecordBatch,
+    column: &'static str,
+) -> Result<Vec<&'a [f32]>> {
+    lists::<Float32Type>(table, batch, column)
+}
+
+fn lists<'a, T: ArrowPrimitiveType>(
+    table: &str,
+    batch: &'a RecordBatch,
+    column: &'static str,
+) -> Result<Vec<&'a [T::Native]>> {
     let wrong = || Cause::Column { table: table.to_owned(), column };
     let lists =
         batch.column_by_name(column).and_then(|array| array.as_list_opt::<i32>()).ok_or_else(wrong)?;
-    let tokens = lists.values().as_primitive_opt::<UInt32Type>().ok_or_else(wrong)?.values();
+    let values = lists.values().as_primitive_opt::<T>().ok_or_else(wrong)?.values();
     if lists.null_count() > 0 {
         return Err(wrong().into());
     }
     let offsets = lists.value_offsets();
-    Ok(offsets.windows(2).map(|ends| &tokens[ends[0] as usize..ends[1] as usize]).collect())
+    Ok(offsets.windows(2).map(|ends| &values[ends[0] as usize..ends[1] as usize]).collect())
 }
 
 /// The rewards of a batch that has the column, row by row.

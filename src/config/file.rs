@@ -1,8 +1,12 @@
 //! What a user writes, key by key.
 
+mod objective;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use objective::Objective;
 
 /// A configuration file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -151,6 +155,12 @@ pub struct Trainer {
     pub clip_norm: f64,
     /// What the entropy at each token is rewarded with. Default: 0.01.
     pub entropy_coefficient: f32,
+    /// What gradients are computed on: `cpu`, `stand-in`, or `cuda:N` for a GPU. Default: `cpu`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// What policies are trained to do; an agent may say otherwise.
+    #[serde(skip_serializing_if = "Objective::is_empty")]
+    pub objective: Objective,
 }
 
 impl Default for Trainer {
@@ -166,6 +176,8 @@ impl Default for Trainer {
             weight_decay: 0.0,
             clip_norm: 1.0,
             entropy_coefficient: 0.01,
+            device: None,
+            objective: Objective::default(),
         }
     }
 }
@@ -263,6 +275,12 @@ pub struct Agent {
     /// This agent's entropy coefficient. Default: `trainer.entropy_coefficient`.
     #[serde(default)]
     pub entropy_coefficient: Option<f32>,
+    /// What this agent's gradients are computed on. Default: `trainer.device`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// What this agent's policy is trained to do, where that is not what `trainer.objective` says.
+    #[serde(default, skip_serializing_if = "Objective::is_empty")]
+    pub objective: Objective,
 }
 
 fn default_seed() -> u64 {

@@ -4,12 +4,16 @@
 //! absolute to the file's place, names lead somewhere, numbers go together. Everything behind this module sees only the
 //! second.
 
+mod device;
 mod error;
 pub mod file;
 mod groups;
+mod objective;
 mod resolve;
 
+pub use device::DeviceChoice;
 pub use error::{ConfigError, nearest};
 pub use file::{Archive as ArchiveTo, ProcessGroups};
+pub use objective::AgentObjective;
 pub(crate) use resolve::ramp;
 pub use resolve::{AgentConfig, Config, Role};

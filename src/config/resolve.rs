@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use forebay_pipeline::route::{Agent as RouteAgent, Router};
-use forebay_trainer_adapter::{AdamW, LossForm, Passes, PolicyConfig, TrainerOptions};
+use forebay_trainer_adapter::{AdamW, Passes, PolicyConfig, TrainerOptions};
 
+use super::device::{DeviceChoice, resolve_device};
 use super::error::ConfigError;
+use super::objective::{AgentObjective, check_meant, resolve_objective};
 use super::{file, groups};
 
 /// What an agent does in the reasoning environment.
@@ -40,6 +42,10 @@ pub struct AgentConfig {
     pub warm_up_steps: u64,
     /// How its policy is trained.
     pub trainer: TrainerOptions,
+    /// What it is trained to do.
+    pub objective: AgentObjective,
+    /// What its gradients are computed on.
+    pub device: DeviceChoice,
 }
 
 /// A run's configuration: checked, every path and name resolved.
@@ -90,6 +96,7 @@ impl Config {
             .iter()
             .map(|agent| resolve_agent(&file, agent, base))
             .collect::<Result<Vec<_>, _>>()?;
+        check_meant(&file, &agents)?;
         let router = resolve_routes(&file)?;
         Ok(Config { steps: file.steps, path: path.to_owned(), data, agents, router, file })
     }
@@ -207,7 +214,7 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
             ));
         }
     };
-    let settings = &file.trainer;
+    let (settings, objective) = (&file.trainer, resolve_objective(file, agent)?);
     let trainer = TrainerOptions {
         policy: agent.name.clone(),
         adamw: AdamW {
@@ -218,7 +225,7 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
             weight_decay: settings.weight_decay,
         },
         clip_norm: settings.clip_norm,
-        loss_form: LossForm::TokenMean,
+        loss_form: objective.loss_form,
         entropy_coefficient: agent.entropy_coefficient.unwrap_or(settings.entropy_coefficient),
         passes: Passes::default(), // steps are made of a cache, which has no rows to pass over again
     };
@@ -231,6 +238,8 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
         warm_weights: agent.warm_weights.as_ref().map(|path| base.join(path)),
         warm_up_steps: agent.warm_up_steps.unwrap_or(file.warm_up.steps),
         trainer,
+        objective,
+        device: resolve_device(file, agent)?,
     })
 }
 

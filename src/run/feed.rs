@@ -1,14 +1,19 @@
 //! What an agent is trained on: the groups of a claim, each at its planned place, with advantages.
 
+use std::sync::Arc;
+
 use anyhow::Result;
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use forebay_pipeline::advantage::Grpo;
 use forebay_pipeline::plan::Membership;
 use forebay_pipeline::version::check_fresh;
-use forebay_rollout_adapter::columns::{PROMPT, RESPONSE, REWARD, rewards, token_lists};
+use forebay_rollout_adapter::columns::{
+    LOGPROBS, PROMPT, RESPONSE, REWARD, log_prob_lists, rewards, token_lists,
+};
 use forebay_store::{Claim, ConsumerHandle, SampleId};
-use forebay_trainer_adapter::{Sequence, Unit};
+use forebay_trainer_adapter::{CpuDevice, Policy, Row, Unit};
 
 /// Where the micro-batches of an agent come from, and what is made of them.
 pub(super) struct Feed {
@@ -16,6 +21,10 @@ pub(super) struct Feed {
     pub(super) name: String,
     pub(super) consumer: ConsumerHandle,
     pub(super) estimator: Grpo,
+    /// The loss compares with the probabilities that responses were sampled with.
+    pub(super) needs_behaviour: bool,
+    /// The policy that the loss keeps near, where it does.
+    pub(super) reference: Option<Arc<Policy<CpuDevice>>>,
 }
 
 impl Feed {
@@ -28,35 +37,71 @@ impl Feed {
         claim: &Claim,
         version: u64,
         membership: &Membership,
-        take: impl FnOnce(&[Unit<'_>]) -> Result<T>,
+        take: impl FnOnce(&[Unit<'_, Row<'_>>]) -> Result<T>,
     ) -> Result<T> {
-        let batch = claim.columns(["policy_version", PROMPT, RESPONSE, REWARD])?;
-        check_fresh(
-            claim.table(),
-            version,
-            batch.column(0).as_primitive::<UInt64Type>().values().iter().copied(),
-        )?;
-        let prompts = token_lists(claim.table(), &batch, PROMPT)?;
-        let responses = token_lists(claim.table(), &batch, RESPONSE)?;
-        let rewards = rewards(claim.table(), &batch)?;
-        let mut groups: Vec<(usize, Vec<Sequence<'_>>)> = Vec::new();
+        let batch = self.read(claim, version)?;
+        let read = self.rows(claim, &batch)?;
+        let mut groups: Vec<(usize, Vec<Row<'_>>)> = Vec::new();
         let mut start = 0;
         while start < claim.len() {
             let end = group_end(claim.sample_ids(), start);
             let position = position(membership, &claim.sample_ids()[start])?;
-            let advantages = self.estimator.advantages(&rewards[start..end])?;
-            let rows = (start..end).zip(advantages).map(|(row, advantage)| Sequence {
-                prompt: prompts[row],
-                response: responses[row],
-                advantage: advantage as f32,
-            });
-            groups.push((position, rows.collect()));
+            let advantages = self.estimator.advantages(&read.rewards[start..end])?;
+            let rows = (start..end).zip(advantages);
+            groups.push((position, rows.map(|(row, advantage)| read.row(row, advantage as f32)).collect()));
             start = end;
         }
         let unit = |(position, rows)| Unit { position, policy: &self.name, version, rows };
-        let units: Vec<Unit<'_>> =
+        let units: Vec<Unit<'_, Row<'_>>> =
             groups.iter().map(|(position, rows)| unit((*position, rows.as_slice()))).collect();
         take(&units)
+    }
+
+    /// What a claim holds of what the loss asks for, all of it of this version.
+    fn read(&self, claim: &Claim, version: u64) -> Result<RecordBatch> {
+        let recorded = self.needs_behaviour.then_some(LOGPROBS);
+        let columns = ["policy_version", PROMPT, RESPONSE, REWARD].into_iter().chain(recorded);
+        let batch = claim.columns(columns)?;
+        let versions = batch.column(0).as_primitive::<UInt64Type>().values().iter().copied();
+        check_fresh(claim.table(), version, versions)?;
+        Ok(batch)
+    }
+
+    fn rows<'a>(&self, claim: &Claim, batch: &'a RecordBatch) -> Result<Rows<'a>> {
+        let table = claim.table();
+        let recorded = self.needs_behaviour.then(|| log_prob_lists(table, batch, LOGPROBS));
+        let mut rows = Rows {
+            prompts: token_lists(table, batch, PROMPT)?,
+            responses: token_lists(table, batch, RESPONSE)?,
+            behaviour: recorded.transpose()?,
+            reference: None,
+            rewards: rewards(table, batch)?,
+        };
+        if let Some(policy) = &self.reference {
+            let bare: Vec<Row<'_>> = (0..claim.len()).map(|row| rows.row(row, 0.0)).collect();
+            rows.reference = Some(policy.log_probs(&CpuDevice::inline(), &bare)?);
+        }
+        Ok(rows)
+    }
+}
+
+/// The rows of a claim, column by column.
+struct Rows<'a> {
+    prompts: Vec<&'a [u32]>,
+    responses: Vec<&'a [u32]>,
+    behaviour: Option<Vec<&'a [f32]>>,
+    reference: Option<Vec<Vec<f32>>>,
+    rewards: Vec<f64>,
+}
+
+impl Rows<'_> {
+    fn row(&self, index: usize, advantage: f32) -> Row<'_> {
+        Row {
+            advantage,
+            behaviour_log_probs: self.behaviour.as_ref().map(|recorded| recorded[index]),
+            reference_log_probs: self.reference.as_ref().map(|computed| computed[index].as_slice()),
+            ..Row::new(self.prompts[index], self.responses[index])
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use forebay_server::Token;
 use forebay_store::{MicroBatch, Store};
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
+use super::devices::open_devices;
 use super::ending::{OnDrop, first_failure};
 use super::generator::ReferenceGenerator;
 use super::groups::{Ranks, forget_states};
@@ -59,6 +60,7 @@ pub struct RunOptions {
 /// Whatever keeps it from its last step. What was committed stays, and the run can be resumed.
 pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     // Everything that can be wrong with the input is looked at before the directory is touched.
+    let devices = open_devices(config)?;
     let data = Data::load(config)?;
     data.check(config)?;
     let planner = data.planner(config)?;
@@ -74,7 +76,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let ranks = Ranks::new(config, data.vocabulary.size(), &store, &options.dir)?;
     let server = serve(&store, archive, options, ranks.as_ref().map(Ranks::socket))?;
     let groups = (ranks.as_ref(), committed_steps(&store));
-    let mut trainers = open_policies(config, &data, &store, &begins, groups)?;
+    let mut trainers = open_policies(config, &data, &store, (devices, &begins), groups)?;
     let first = measure_all(config, options.visible, &data, &begins)?;
     let overlap = train(config, options, &data, &planner, &store, &mut trainers)?;
     let ends: Vec<_> = trainers.iter().map(PolicyTrainer::policy).collect();

@@ -14,11 +14,13 @@
 //! a policy's gradient is a sum over groups in planned order. So arrival, number of threads and a crash in between
 //! change nothing: a run that is resumed finds the rows of its last, unfinished step in their places and goes on.
 
+mod devices;
 mod ending;
 mod feed;
 mod generator;
 mod groups;
 mod job;
+mod local;
 mod overlap;
 mod policies;
 mod progress;

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use forebay_pipeline::advantage::Grpo;
 use forebay_pipeline::plan::Planner;
 use forebay_rollout_adapter::columns::{RESPONSE, REWARD, rollout_schema};
 use forebay_rollout_adapter::worker::open_consumer;
 use forebay_store::{Consumer, GroupBy, ObjectRef, Options, Store};
-use forebay_trainer_adapter::{CpuDevice, Policy, Trainer};
+use forebay_trainer_adapter::{CpuDevice, Device, Policy, PolicyConfig, Trainer};
 
+use super::devices::AgentDevice;
 use super::feed::Feed;
 use super::groups::{GroupTrainer, Ranks};
+use super::local::OnDevice;
 use super::trainer::{Learner, PolicyTrainer};
 use super::warm_up::warm_policy;
 use crate::config::{AgentConfig, Config};
@@ -134,75 +135,102 @@ pub(super) fn first_policies(
     config.agents.iter().map(warm).collect()
 }
 
-/// Opens every agent's policy, for the steps behind those that are `done`.
+/// Opens every agent's policy on its device, for the steps behind those that are `done`.
 pub(super) fn open_policies(
     config: &Config,
     data: &Data,
     store: &Store,
-    first: &[Arc<Policy<CpuDevice>>],
+    (devices, first): (Vec<AgentDevice>, &[Arc<Policy<CpuDevice>>]),
     (ranks, done): (Option<&Ranks>, u64),
 ) -> Result<Vec<PolicyTrainer>> {
     let mut trainers = Vec::new();
-    for (index, (agent, first)) in config.agents.iter().zip(first).enumerate() {
-        let (feed, trainer) = open_policy(config, agent, data, store, first)?;
-        let learner = match ranks {
-            Some(ranks) => {
+    let opened = config.agents.iter().zip(devices).zip(first).enumerate();
+    for (index, ((agent, device), first)) in opened {
+        let shape = config.policy_config(data.vocabulary.size());
+        let learner = match (device, ranks) {
+            (AgentDevice::Cpu(device), Some(ranks)) => {
+                let trainer = open_trainer(&device, agent, &shape, store, first)?;
                 let group = GroupTrainer::open(ranks, (index, &agent.name), &trainer, done + 1)?;
                 Learner::Group(Box::new(group))
             }
-            None => Learner::Here(Box::new(trainer)),
+            (AgentDevice::Cpu(device), None) => local(device, agent, &shape, store, first)?,
+            (AgentDevice::StandIn(device), _) => local(device, agent, &shape, store, first)?,
+            (AgentDevice::Cuda(device), _) => local(*device, agent, &shape, store, first)?,
         };
-        let learning_rate = agent.trainer.adamw.learning_rate;
+        let (feed, learning_rate) =
+            (open_feed(config, agent, store, first)?, agent.trainer.adamw.learning_rate);
         trainers.push(PolicyTrainer { feed, learner, learning_rate });
     }
     Ok(trainers)
 }
 
-/// Opens table, consumer and trainer of an agent's policy: from the last committed step's state, or new from the warm-up.
-fn open_policy(
-    config: &Config,
+fn local<D: Device>(
+    device: D,
     agent: &AgentConfig,
-    data: &Data,
+    shape: &PolicyConfig,
     store: &Store,
     first: &Policy<CpuDevice>,
-) -> Result<(Feed, Trainer<CpuDevice>)> {
-    let device = CpuDevice::new(config.file.trainer.threads);
+) -> Result<Learner> {
+    let trainer = open_trainer(&device, agent, shape, store, first)?;
+    Ok(Learner::Here(Box::new(OnDevice::new(device, trainer)?)))
+}
+
+/// The trainer of an agent's policy: from the last committed step's state, or new from the warm-up.
+fn open_trainer<D: Device>(
+    device: &D,
+    agent: &AgentConfig,
+    shape: &PolicyConfig,
+    store: &Store,
+    first: &Policy<CpuDevice>,
+) -> Result<Trainer<D>> {
     let trainer = match store.policy(&agent.name) {
-        Ok(policy) => restore(config, agent, data, store, &device, &policy.objects)?,
+        Ok(policy) => restore(agent, shape, store, device, &policy.objects)?,
         Err(_) => {
-            let policy = Policy::from_values(&device, first.config(), &first.values(&device), 0)?;
-            let trainer = Trainer::new(&device, policy, agent.trainer.clone())?;
+            let policy = Policy::from_values(device, first.config(), &first.values(&CpuDevice::inline()), 0)?;
+            let trainer = Trainer::new(device, policy, agent.trainer.clone())?;
             let state = store.put_object(&agent.name, 0, &trainer.state())?;
             store.create_policy(&agent.name, 0, &[state])?;
             trainer
         }
     };
+    Ok(trainer.with_objective(agent.objective.objective)?)
+}
+
+/// Opens table and consumer of an agent.
+fn open_feed(
+    config: &Config,
+    agent: &AgentConfig,
+    store: &Store,
+    first: &Arc<Policy<CpuDevice>>,
+) -> Result<Feed> {
     if store.table(&agent.name).is_err() {
         store.create_table(&agent.name, rollout_schema(&agent.name))?;
     }
     let train = Consumer::trainer([agent.name.as_str()])
         .ready([RESPONSE, REWARD])
         .group(GroupBy::InputAndTurn, config.file.batch.group_size as u32);
-    let consumer = open_consumer(store, &format!("train-{}", agent.name), train)?;
-    // The smallest spread that eight rewards of 0 and 1 can have is 0.33: epsilon only guards against rounding.
-    let estimator = Grpo { epsilon: 1e-4, ..Grpo::default() };
-    Ok((Feed { name: agent.name.clone(), consumer, estimator }, trainer))
+    let objective = agent.objective.objective;
+    Ok(Feed {
+        name: agent.name.clone(),
+        consumer: open_consumer(store, &format!("train-{}", agent.name), train)?,
+        estimator: agent.objective.estimator,
+        needs_behaviour: objective.needs_behaviour(),
+        reference: objective.needs_reference().then(|| first.clone()),
+    })
 }
 
-fn restore(
-    config: &Config,
+fn restore<D: Device>(
     agent: &AgentConfig,
-    data: &Data,
+    shape: &PolicyConfig,
     store: &Store,
-    device: &CpuDevice,
+    device: &D,
     objects: &[ObjectRef],
-) -> Result<Trainer<CpuDevice>> {
+) -> Result<Trainer<D>> {
     let Some(object) = objects.first() else {
         bail!("policy {:?} names no state to go on from", agent.name);
     };
     let payload = store.object(object)?;
-    let shape = config.policy_config(data.vocabulary.size());
-    let restored = Trainer::restore(device, &shape, agent.trainer.clone(), &payload);
+    let restored = Trainer::restore(device, shape, agent.trainer.clone(), &payload);
     restored.with_context(|| {
         format!("the state of policy {:?} at version {} cannot be used", agent.name, object.version)
     })

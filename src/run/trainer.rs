@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use forebay_pipeline::plan::Membership;
 use forebay_pipeline::trigger::Trigger;
 use forebay_store::{Claim, MicroBatch, Step};
-use forebay_trainer_adapter::{CpuDevice, Policy, Trainer};
+use forebay_trainer_adapter::{CpuDevice, Policy};
 
 use super::feed::Feed;
 use super::groups::GroupTrainer;
+use super::local::LocalTrainer;
 use super::progress::Progress;
 use super::report::GroupReport;
 
@@ -25,7 +26,7 @@ pub(super) struct PolicyTrainer {
 /// Where the gradient is computed.
 pub(super) enum Learner {
     /// In this process.
-    Here(Box<Trainer<CpuDevice>>),
+    Here(Box<dyn LocalTrainer>),
     /// In a process group.
     Group(Box<GroupTrainer>),
 }
@@ -83,7 +84,7 @@ impl PolicyTrainer {
         let (feed, rate) = (&self.feed, self.learning_rate * work.learning_rate_share);
         match &mut self.learner {
             Learner::Here(trainer) => {
-                accumulate_here(feed, trainer, work).inspect_err(|_| trainer.drop_cache())
+                accumulate_here(feed, &mut **trainer, work).inspect_err(|_| trainer.drop_cache())
             }
             Learner::Group(group) => group.train_step(feed, work, rate),
         }
@@ -93,12 +94,7 @@ impl PolicyTrainer {
     pub(super) fn update(&mut self, learning_rate_share: f64) -> Result<Option<Update>> {
         let rate = self.learning_rate * learning_rate_share;
         match &mut self.learner {
-            Learner::Here(trainer) if trainer.cache().rows > 0 => {
-                trainer.set_learning_rate(rate)?;
-                let version = trainer.apply()?.version;
-                Ok(Some(Update { version, state: trainer.state() }))
-            }
-            Learner::Here(_) => Ok(None),
+            Learner::Here(trainer) => trainer.update(rate),
             Learner::Group(group) => Ok(group.update()),
         }
     }
@@ -119,7 +115,7 @@ impl PolicyTrainer {
     }
 }
 
-fn accumulate_here(feed: &Feed, trainer: &mut Trainer<CpuDevice>, work: &StepWork<'_>) -> Result<Spans> {
+fn accumulate_here(feed: &Feed, trainer: &mut dyn LocalTrainer, work: &StepWork<'_>) -> Result<Spans> {
     let mut spans = Vec::new();
     for claim in Trigger::new(work.step.clone(), &feed.consumer, work.rule) {
         let claim = claim?;
@@ -135,13 +131,12 @@ fn accumulate_here(feed: &Feed, trainer: &mut Trainer<CpuDevice>, work: &StepWor
 /// Adds the gradient of a micro-batch, group by group, each at its planned place.
 fn accumulate(
     feed: &Feed,
-    trainer: &mut Trainer<CpuDevice>,
+    trainer: &mut dyn LocalTrainer,
     claim: &Claim,
     membership: &Membership,
 ) -> Result<()> {
     feed.units(claim, trainer.version(), membership, |units| {
-        let done = trainer.accumulate_many(units);
-        done.with_context(|| format!("policy {:?} could not be trained", feed.name))?;
-        Ok(())
+        let done = trainer.accumulate(units);
+        done.with_context(|| format!("policy {:?} could not be trained", feed.name))
     })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_pipeline::plan::Planner;
 use forebay_trainer_adapter::{
-    AdamW, CpuDevice, Policy, Sequence, StoredType, Trainer, TrainerOptions, Unit,
+    AdamW, CpuDevice, LossForm, Policy, Sequence, StoredType, Trainer, TrainerOptions, Unit,
 };
 
 use super::progress::single_bar;
@@ -79,7 +79,9 @@ fn train(
     let planner = Planner::new(settings.seed, names, settings.batch.min(shown.len()), 1)?;
     let policy = Policy::initialise(device, &config.policy_config(vocabulary.size()), settings.seed)?;
     let adamw = AdamW { learning_rate: settings.learning_rate, ..agent.trainer.adamw };
-    let options = TrainerOptions { adamw, entropy_coefficient: 0.0, ..agent.trainer.clone() };
+    // Whatever a run trains them to do, policies begin with the same warm-up.
+    let (loss_form, entropy_coefficient) = (LossForm::default(), 0.0);
+    let options = TrainerOptions { adamw, loss_form, entropy_coefficient, ..agent.trainer.clone() };
     let mut trainer = Trainer::new(device, policy, options)?;
     let bar = single_bar(visible, "warm-up", agent.warm_up_steps);
     for step in 1..=agent.warm_up_steps {

@@ -11,6 +11,7 @@ mod device_verified;
 mod documents;
 mod doors;
 mod nearest;
+mod objectives;
 mod process_groups;
 mod ranks;
 mod repeatable;

@@ -39,6 +39,27 @@ impl Scratch {
         self.config_named("config", replace)
     }
 
+    /// The small configuration with policies that solve about half of their problems, so that groups have a spread: those of the
+    /// example, warmed up. `text` stands behind its sections, `of_checker` behind its last agent.
+    pub(crate) fn warm_config(&self, name: &str, text: &str, of_checker: &str) -> String {
+        let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/warm_up");
+        let warm = |role: &str, more: &str| {
+            let path = weights.join(format!("{role}.safetensors"));
+            format!("role = \"{role}\"\nwarm_weights = {path:?}\n{more}")
+        };
+        self.config_named(
+            name,
+            &[
+                ("hidden_size = 32", "hidden_size = 128"),
+                ("intermediate_size = 64", "intermediate_size = 344"),
+                ("num_hidden_layers = 1", "num_hidden_layers = 2"),
+                ("role = \"solver\"", &warm("solver", "")),
+                ("role = \"checker\"", &warm("checker", of_checker)),
+                ("[policy]", &format!("{text}\n[policy]")),
+            ],
+        )
+    }
+
     /// The same in a file of that name.
     pub(crate) fn config_named(&self, name: &str, replace: &[(&str, &str)]) -> String {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");

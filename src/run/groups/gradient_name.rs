@@ -19,8 +19,8 @@ pub(super) struct GradientName {
 
 impl GradientName {
     /// The name of a unit's gradient, and the unit as it goes to a rank.
-    pub(super) fn of(step: u64, unit: &Unit<'_>) -> (Self, BatchUnit) {
-        let rows = unit.rows.iter().map(|&sequence| BatchRow::from(Row::from(sequence))).collect();
+    pub(super) fn of(step: u64, unit: &Unit<'_, Row<'_>>) -> (Self, BatchUnit) {
+        let rows = unit.rows.iter().map(|&row| BatchRow::from(row)).collect();
         let owned = BatchUnit {
             position: unit.position,
             policy: unit.policy.to_owned(),
@@ -67,12 +67,10 @@ fn digest(rows: &[BatchRow]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use forebay_trainer_adapter::Sequence;
-
     use super::*;
 
     fn name(step: u64, position: usize, response: &[u32], advantage: f32) -> GradientName {
-        let rows = [Sequence { prompt: &[1, 2], response, advantage }];
+        let rows = [Row { advantage, ..Row::new(&[1, 2], response) }];
         GradientName::of(step, &Unit { position, policy: "solver", version: 4, rows: &rows }).0
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use forebay_trainer_adapter::process_group::{Observer, RankPlace, Recipe, RecipeError, serve_local_rank};
-use forebay_trainer_adapter::{CpuDevice, PolicyConfig, Trainer, TrainerOptions};
+use forebay_trainer_adapter::{CpuDevice, Objective, PolicyConfig, Trainer, TrainerOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectStates;
@@ -65,7 +65,7 @@ pub fn serve_rank() -> Result<bool> {
 struct PolicyRecipe {
     config: Config,
     vocabulary_tokens: usize,
-    placed: Option<(PolicyConfig, TrainerOptions)>,
+    placed: Option<(PolicyConfig, TrainerOptions, Objective)>,
 }
 
 impl Recipe for PolicyRecipe {
@@ -74,7 +74,8 @@ impl Recipe for PolicyRecipe {
     fn open_device(&mut self, place: &RankPlace) -> Result<CpuDevice, RecipeError> {
         let agent = self.config.agent(&place.agent);
         let agent = agent.ok_or_else(|| format!("the run has no agent {:?}", place.agent))?;
-        self.placed = Some((self.config.policy_config(self.vocabulary_tokens), agent.trainer.clone()));
+        let shape = self.config.policy_config(self.vocabulary_tokens);
+        self.placed = Some((shape, agent.trainer.clone(), agent.objective.objective));
         Ok(CpuDevice::new(self.config.file.trainer.threads))
     }
 
@@ -87,7 +88,7 @@ impl Recipe for PolicyRecipe {
         device: &CpuDevice,
         state: &mut dyn Read,
     ) -> Result<Trainer<CpuDevice>, RecipeError> {
-        let (shape, options) = self.placed.clone().ok_or("no device was opened")?;
-        Ok(Trainer::restore_from(device, &shape, options, state)?)
+        let (shape, options, objective) = self.placed.clone().ok_or("no device was opened")?;
+        Ok(Trainer::restore_from(device, &shape, options, state)?.with_objective(objective)?)
     }
 }

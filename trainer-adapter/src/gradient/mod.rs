@@ -7,6 +7,7 @@
 
 mod cache;
 mod group;
+mod log_probs;
 mod loss;
 mod objective;
 mod plan;

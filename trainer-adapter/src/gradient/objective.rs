@@ -27,11 +27,29 @@ pub enum PolicyTerm {
         /// The greatest weight; positive.
         cap: f32,
     },
+    /// Both, where the weights that the update began with (`p`, [`proximal_log_probs`](super::Row::proximal_log_probs)) are neither
+    /// those that sampled (`b`) nor, from the second step on, the current ones: `-min(exp(p - b), cap) min(r A, clip(r) A)` with
+    /// `r = exp(l - p)` and the first factor constant. The clip bounds what an update changes, the cap what a difference between
+    /// the sampling engine and the trainer weighs (Hilton et al., *Batch size-invariance for policy optimization*, 2022, section 3;
+    /// Yao et al. 2025). Needs `behaviour_log_probs` and `proximal_log_probs`.
+    ClippedTruncated {
+        /// As in [`Self::Clipped`].
+        low: f32,
+        /// As in [`Self::Clipped`].
+        high: f32,
+        /// The greatest weight; positive.
+        cap: f32,
+    },
 }
 
 impl PolicyTerm {
     /// The bounds of DAPO: 0.2 below, 0.28 above.
     pub const CLIP_HIGHER: Self = Self::Clipped { low: 0.2, high: 0.28 };
+
+    /// Whether the term is linear in the advantage only where the advantage's sign is known.
+    pub(crate) fn is_clipped(self) -> bool {
+        matches!(self, Self::Clipped { .. } | Self::ClippedTruncated { .. })
+    }
 }
 
 /// The terms of a token's loss besides its entropy bonus.
@@ -67,6 +85,7 @@ impl Objective {
             PolicyTerm::Score => (1.0, 1.0, 1.0),
             PolicyTerm::Clipped { low, high } => (low, high, 1.0),
             PolicyTerm::Truncated { cap } => (1.0, 1.0, cap),
+            PolicyTerm::ClippedTruncated { low, high, cap } => (low, high, cap),
         };
         let kl = self.kl_coefficient;
         let checks = [
@@ -81,27 +100,46 @@ impl Objective {
         }
     }
 
-    pub(crate) fn needs_behaviour(&self) -> bool {
+    /// Whether rows have to have [`behaviour_log_probs`](super::Row::behaviour_log_probs).
+    pub fn needs_behaviour(&self) -> bool {
         self.policy_term != PolicyTerm::Score
     }
 
-    pub(crate) fn needs_reference(&self) -> bool {
+    /// Whether rows have to have [`reference_log_probs`](super::Row::reference_log_probs).
+    pub fn needs_reference(&self) -> bool {
         self.kl_coefficient > 0.0
     }
 
-    /// The policy term of a token.
-    pub(crate) fn policy(&self, advantage: f32, log_prob: f32, behaviour: f32) -> Term {
+    /// Whether rows have to have [`proximal_log_probs`](super::Row::proximal_log_probs).
+    pub fn needs_proximal(&self) -> bool {
+        matches!(self.policy_term, PolicyTerm::ClippedTruncated { .. })
+    }
+
+    /// What the advantage of a token is multiplied by whatever the current weights are, and whether a bound decided that.
+    pub(crate) fn importance(&self, behaviour: f32, proximal: f32) -> (f32, bool) {
+        match self.policy_term {
+            PolicyTerm::ClippedTruncated { cap, .. } => {
+                let weight = (proximal - behaviour).exp();
+                (weight.min(cap), weight > cap)
+            }
+            _ => (1.0, false),
+        }
+    }
+
+    /// The policy term of a token, its advantage multiplied by its [`importance`](Self::importance). `sampled` is the log-probability
+    /// that the current one is compared with.
+    pub(crate) fn policy(&self, advantage: f32, log_prob: f32, sampled: f32) -> Term {
         match self.policy_term {
             PolicyTerm::Score => Term { loss: -advantage * log_prob, slope: -advantage, bounded: false },
-            PolicyTerm::Clipped { low, high } => {
-                let ratio = (log_prob - behaviour).exp();
+            PolicyTerm::Clipped { low, high } | PolicyTerm::ClippedTruncated { low, high, .. } => {
+                let ratio = (log_prob - sampled).exp();
                 let clipped = ratio.clamp(1.0 - low, 1.0 + high);
                 let bounded = clipped * advantage < ratio * advantage;
                 let slope = if bounded { 0.0 } else { -ratio * advantage };
                 Term { loss: -(ratio * advantage).min(clipped * advantage), slope, bounded }
             }
             PolicyTerm::Truncated { cap } => {
-                let ratio = (log_prob - behaviour).exp();
+                let ratio = (log_prob - sampled).exp();
                 let factor = ratio.min(cap) * advantage;
                 Term { loss: -factor * log_prob, slope: -factor, bounded: ratio > cap }
             }

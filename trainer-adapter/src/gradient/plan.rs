@@ -18,11 +18,15 @@ use crate::policy::{Batch, PolicyConfig, TokenStatistics};
 /// What a readout is weighed with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Weighing {
+    /// That of the row, times what the token weighs whatever the current weights are.
     advantage: f32,
+    /// A bound has decided that weight.
+    is_truncated: bool,
     /// Weight of the row times that of the loss form.
     weight: f32,
-    /// Recorded log-probabilities; 0 where the objective does not ask for them.
-    behaviour: f32,
+    /// Recorded log-probabilities, 0 where the objective does not ask for them: of whom the current weights are compared with...
+    sampled: f32,
+    /// ...and of whom they are to keep near.
     reference: f32,
 }
 
@@ -31,6 +35,8 @@ struct Weighing {
 pub(crate) struct Plan {
     pub(crate) batch: Batch,
     pub(crate) totals: UnitTotals,
+    /// The rows that are computed, in the order in which their readouts stand.
+    pub(crate) row_order: Vec<usize>,
     loss: Loss,
     readouts: Vec<Weighing>,
 }
@@ -71,23 +77,26 @@ impl Plan {
         let attention = SharedAttention { heads: config.heads(), families: Vec::new() };
         let (tokens, positions, readouts, targets) = Default::default();
         let batch = Batch { tokens, positions, attention, readouts, targets };
-        let mut plan = Self { batch, totals: UnitTotals::default(), loss, readouts: Vec::new() };
-        let counted: Vec<&Row<'_>> = rows.iter().filter(|row| row.weight > 0.0).collect();
-        for (index, row) in counted.iter().enumerate() {
-            let seen = counted[..index].iter().any(|earlier| earlier.prompt == row.prompt);
+        let mut plan =
+            Self { batch, totals: UnitTotals::default(), row_order: Vec::new(), loss, readouts: Vec::new() };
+        let counted: Vec<(usize, &Row<'_>)> =
+            rows.iter().enumerate().filter(|(_, row)| row.weight > 0.0).collect();
+        for (index, (_, row)) in counted.iter().enumerate() {
+            let seen = counted[..index].iter().any(|(_, earlier)| earlier.prompt == row.prompt);
             if !seen {
-                let members = counted[index..].iter().filter(|other| other.prompt == row.prompt);
+                let members = counted[index..].iter().filter(|(_, other)| other.prompt == row.prompt);
                 plan.push_family(row.prompt, members.copied());
             }
         }
         Ok(plan)
     }
 
-    fn push_family<'a>(&mut self, prompt: &[u32], members: impl Iterator<Item = &'a Row<'a>>) {
+    fn push_family<'a>(&mut self, prompt: &[u32], members: impl Iterator<Item = (usize, &'a Row<'a>)>) {
         let first = self.batch.tokens.len();
         self.push_rows(prompt, 0);
         let mut branches = Vec::new();
-        for member in members {
+        for (index, member) in members {
+            self.row_order.push(index);
             let fed = member.reach().saturating_sub(1);
             let branch = Branch { first: self.batch.tokens.len() - first, rows: fed };
             self.push_rows(&member.response[..fed], prompt.len());
@@ -113,10 +122,14 @@ impl Plan {
             let source = if index == 0 { prompt_end } else { branch + index - 1 };
             self.batch.readouts.push(source as u32);
             self.batch.targets.push(target);
+            let behaviour = recorded(row.behaviour_log_probs, objective.needs_behaviour(), index);
+            let proximal = recorded(row.proximal_log_probs, objective.needs_proximal(), index);
+            let (importance, is_truncated) = objective.importance(behaviour, proximal);
             self.readouts.push(Weighing {
-                advantage: row.advantage,
+                advantage: importance * row.advantage,
+                is_truncated,
                 weight,
-                behaviour: recorded(row.behaviour_log_probs, objective.needs_behaviour(), index),
+                sampled: if objective.needs_proximal() { proximal } else { behaviour },
                 reference: recorded(row.reference_log_probs, objective.needs_reference(), index),
             });
         }
@@ -152,7 +165,7 @@ impl Plan {
     }
 
     fn policy(&self, readout: &Weighing, token: &TokenStatistics) -> Term {
-        self.loss.objective.policy(readout.advantage, token.log_prob, readout.behaviour)
+        self.loss.objective.policy(readout.advantage, token.log_prob, readout.sampled)
     }
 
     /// The unit's report, its loss numerator that of the chosen terms.
@@ -176,7 +189,7 @@ impl Plan {
             report.mean_log_prob += f64::from(token.log_prob);
             report.mean_entropy += entropy;
             report.mean_kl += f64::from(kl);
-            report.clipped_tokens += u64::from(policy.bounded);
+            report.clipped_tokens += u64::from(policy.bounded || readout.is_truncated);
         }
         let count = statistics.len().max(1) as f64;
         for mean in [&mut report.mean_log_prob, &mut report.mean_entropy, &mut report.mean_kl] {

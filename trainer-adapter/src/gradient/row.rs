@@ -28,6 +28,9 @@ pub struct Row<'a> {
     /// Log-probability of each token of the response under the policy that sampled it, in nats. What stands at masked
     /// tokens is not looked at.
     pub behaviour_log_probs: Option<&'a [f32]>,
+    /// Log-probability of each token of the response under the weights that the update begins with, as the trainer computes it, in
+    /// nats: for [`PolicyTerm::ClippedTruncated`](super::PolicyTerm::ClippedTruncated). What stands at masked tokens is not looked at.
+    pub proximal_log_probs: Option<&'a [f32]>,
     /// Log-probability of each token of the response under the reference policy, in nats. What stands at masked tokens
     /// is not looked at.
     pub reference_log_probs: Option<&'a [f32]>,
@@ -45,6 +48,7 @@ impl<'a> Row<'a> {
             advantage: 1.0,
             loss_mask: None,
             behaviour_log_probs: None,
+            proximal_log_probs: None,
             reference_log_probs: None,
             weight: 1.0,
         }
@@ -89,6 +93,7 @@ impl<'a> Row<'a> {
             self.behaviour_log_probs,
             objective.needs_behaviour(),
         )?;
+        self.check_column(index, "proximal_log_probs", self.proximal_log_probs, objective.needs_proximal())?;
         self.check_column(index, "reference_log_probs", self.reference_log_probs, objective.needs_reference())
     }
 

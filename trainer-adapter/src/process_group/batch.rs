@@ -39,13 +39,12 @@ impl BatchRow {
     /// The row.
     pub fn row(&self) -> Row<'_> {
         Row {
-            prompt: &self.prompt,
-            response: &self.response,
             advantage: self.advantage,
             loss_mask: self.loss_mask.as_deref(),
             behaviour_log_probs: self.behaviour_log_probs.as_deref(),
             reference_log_probs: self.reference_log_probs.as_deref(),
             weight: self.weight,
+            ..Row::new(&self.prompt, &self.response)
         }
     }
 

@@ -157,9 +157,10 @@ impl<D: Device> Trainer<D> {
         };
         let bits = |value: f32| u64::from(value.to_bits());
         let term = match self.objective.policy_term {
-            PolicyTerm::Score => [0, 0, 0],
-            PolicyTerm::Clipped { low, high } => [1, bits(low), bits(high)],
-            PolicyTerm::Truncated { cap } => [2, bits(cap), 0],
+            PolicyTerm::Score => vec![0, 0, 0],
+            PolicyTerm::Clipped { low, high } => vec![1, bits(low), bits(high)],
+            PolicyTerm::Truncated { cap } => vec![2, bits(cap), 0],
+            PolicyTerm::ClippedTruncated { low, high, cap } => vec![3, bits(low), bits(high), bits(cap)],
         };
         let rest =
             [bits(entropy_coefficient), bits(self.objective.kl_coefficient), self.early.fraction_bits.into()];

@@ -14,8 +14,8 @@ use super::{Trainer, locked};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::{
-    Admission, Arrival, EarlyOptions, GroupSums, Member, OpenGroup, Plan, PolicyTerm, RewardValues, Row,
-    Terms, Trajectory, UnitReport,
+    Admission, Arrival, EarlyOptions, GroupSums, Member, OpenGroup, Plan, RewardValues, Row, Terms,
+    Trajectory, UnitReport,
 };
 
 /// A trajectory's report and gradients: of the policy term, and of the terms that do not depend on the advantage.
@@ -70,7 +70,7 @@ impl<D: Device> Trainer<D> {
                 let value = reference.to_string();
                 Err(Error::Config { field: "rewards.reference", value, reason: "has to be finite" })
             }
-            RewardValues::Any { .. } if matches!(self.objective.policy_term, PolicyTerm::Clipped { .. }) => {
+            RewardValues::Any { .. } if self.objective.policy_term.is_clipped() => {
                 let reason = "a clipped loss is linear only where the advantage's sign is known: name two reward \
                               values, or train whole groups";
                 Err(Error::NotLinear { position, reason })
@@ -252,7 +252,7 @@ impl<D: Device> Trainer<D> {
         if missing > 0 {
             return Err(Error::GroupIncomplete { position, missing });
         }
-        let signed = matches!(self.objective.policy_term, PolicyTerm::Clipped { .. });
+        let signed = self.objective.policy_term.is_clipped();
         let factors = group.factors(position, advantages, signed)?;
         let (totals, report) = group.report(&factors.advantages);
         let terms = [

@@ -13,6 +13,8 @@ use crate::{TestDevice, device};
 
 const TRL: &[u8] = include_bytes!("../../golden/trl.safetensors");
 const FLOAT64: &[u8] = include_bytes!("../../golden/float64.safetensors");
+/// More cases over the weights and rows of [`FLOAT64`].
+const TRUNCATED: &[u8] = include_bytes!("../../golden/truncated.safetensors");
 const CONSTANT_LENGTH: LossForm = LossForm::ConstantLength(12);
 
 /// A data file: rows, weights, and a gradient a case.
@@ -58,9 +60,13 @@ impl<'a> Golden<'a> {
 
     /// The tensors of `case`, in the order of the parameter layout.
     fn flat(&self, case: &str) -> Vec<f32> {
+        self.flat_of(&self.payload, case)
+    }
+
+    fn flat_of(&self, payload: &SafeTensors<'_>, case: &str) -> Vec<f32> {
         let layout = forebay_trainer_adapter::policy::ParameterLayout::new(&self.config);
         let tensors = layout.tensors().iter();
-        tensors.flat_map(|tensor| floats(&self.payload, &format!("{case}.{}", tensor.name))).collect()
+        tensors.flat_map(|tensor| floats(payload, &format!("{case}.{}", tensor.name))).collect()
     }
 
     fn trainer(&self, options: TrainerOptions, objective: Objective) -> Trainer<TestDevice> {
@@ -103,8 +109,11 @@ fn gradient(trainer: &mut Trainer<TestDevice>, units: &[Vec<Row<'_>>]) -> Vec<f3
 /// Tensor by tensor, relative to the tensor's largest value; a gradient of nothing but rounding is held to the largest of
 /// all.
 fn assert_close(golden: &Golden<'_>, case: &str, found: &[f32], tolerance: f64) {
+    assert_close_to(golden, case, &golden.flat(case), found, tolerance);
+}
+
+fn assert_close_to(golden: &Golden<'_>, case: &str, expected: &[f32], found: &[f32], tolerance: f64) {
     let layout = forebay_trainer_adapter::policy::ParameterLayout::new(&golden.config);
-    let expected = &golden.flat(case);
     let largest = |values: &[f32]| values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
     let of_all = largest(expected);
     for tensor in layout.tensors() {
@@ -133,7 +142,11 @@ fn trl_rows<'g>(
 }
 
 fn ragged(golden: &Golden<'_>, name: &str) -> Vec<Vec<f32>> {
-    let values = floats(&golden.payload, name);
+    ragged_of(golden, &golden.payload, name)
+}
+
+fn ragged_of(golden: &Golden<'_>, payload: &SafeTensors<'_>, name: &str) -> Vec<Vec<f32>> {
+    let values = floats(payload, name);
     let width = values.len() / golden.responses.len();
     let rows = values.chunks(width).zip(&golden.responses);
     rows.map(|(row, response)| row[..response.len()].to_vec()).collect()
@@ -222,5 +235,47 @@ fn unequal_groups_are_those_of_a_64_bit_script() {
         let mut trainer = golden.trainer(gradient_options(form, 0.0), Objective::default());
         let found = gradient(&mut trainer, &golden.by_group(&rows));
         assert_close(&golden, case, &found, 1e-5);
+    }
+}
+
+/// FX-30: truncated importance weights alone, and with a clip, against a script in 64 bits; over ragged, masked rows whose
+/// ratios lie on both sides of the cap and of the bounds. The batch as one unit and as one unit a group.
+#[test]
+fn truncated_weights_are_those_of_a_64_bit_script() {
+    let (golden, more) =
+        (Golden::new(FLOAT64, ModelType::Qwen2), SafeTensors::deserialize(TRUNCATED).unwrap());
+    let behaviour = ragged_of(&golden, &more, "behaviour_log_probs");
+    let proximal = ragged_of(&golden, &more, "proximal_log_probs");
+    let advantages = floats(&more, "advantages");
+    let row = |index: usize| Row {
+        behaviour_log_probs: Some(&behaviour[index]),
+        proximal_log_probs: Some(&proximal[index]),
+        ..golden.row(index, advantages[index])
+    };
+    let rows: Vec<Row<'_>> = (0..advantages.len()).map(row).collect();
+    let truncated = |cap| PolicyTerm::Truncated { cap };
+    let both = |low, high, cap| PolicyTerm::ClippedTruncated { low, high, cap };
+    let cases = [
+        ("truncated", LossForm::TokenMean, truncated(1.2)),
+        ("truncated_rows", LossForm::SampleMean, truncated(0.9)),
+        ("both", LossForm::TokenMean, both(0.2, 0.28, 1.1)),
+        ("both_length", CONSTANT_LENGTH, both(0.1, 0.3, 0.9)),
+    ];
+    for (case, form, policy_term) in cases {
+        let expected = golden.flat_of(&more, case);
+        for units in [vec![rows.clone()], golden.by_group(&rows)] {
+            let objective = Objective { policy_term, kl_coefficient: 0.0 };
+            let mut trainer = golden.trainer(gradient_options(form, 0.0), objective);
+            assert_close_to(&golden, case, &expected, &gradient(&mut trainer, &units), 1e-5);
+        }
+        // The data decides: with the same bounds on the other ratio, or without its cap, it is another gradient.
+        let other = match policy_term {
+            PolicyTerm::ClippedTruncated { low, high, .. } => PolicyTerm::Clipped { low, high },
+            _ => truncated(1e6),
+        };
+        let objective = Objective { policy_term: other, kl_coefficient: 0.0 };
+        let mut trainer = golden.trainer(gradient_options(form, 0.0), objective);
+        let apart = relative_error(&gradient(&mut trainer, std::slice::from_ref(&rows)), &expected);
+        assert!(apart > 1e-2, "{case} differs by {apart:.1e} only");
     }
 }

@@ -33,8 +33,9 @@ fn check(groups: &[Vec<Row>], form: LossForm, entropy: f32, objective: Objective
 fn check_one(config: &PolicyConfig, groups: &[Vec<Row>], form: LossForm, entropy: f32, objective: Objective) {
     let policy = shaken_policy(config, 3);
     let gradient = trained_gradient(config, groups, form, entropy, objective);
-    let rows = groups.concat();
+    let mut rows = groups.concat();
     let values: Vec<f64> = policy.values(&device(1)).iter().map(|&value| f64::from(value)).collect();
+    Naive::new(&policy, &values).hold(&mut rows, objective);
     let loss = |values: &[f64]| Naive::new(&policy, values).loss(&rows, form, f64::from(entropy), objective);
     let mut state = 17;
     for tensor in policy.layout().tensors() {
@@ -88,4 +89,22 @@ fn rows_need_not_share_a_prompt() {
     mixed.swap(1, 4);
     mixed[0].response.truncate(1);
     check(&[mixed], LossForm::TokenMean, 0.01, Objective::default());
+}
+
+/// FX-30: truncated weights, alone and with a clip, are held constant. Ratios lie on both sides of the cap and of both bounds.
+#[test]
+fn gradients_of_truncated_weights_are_those_of_finite_differences() {
+    let mut groups = random_groups(25, 3, 4, 37);
+    recorded(&mut groups, 26);
+    let mut state = 27;
+    for row in groups.iter_mut().flatten() {
+        row.proximal = row.behaviour.iter().map(|b| b + 1.2 * (uniform(&mut state) as f32 - 0.5)).collect();
+    }
+    let truncated = PolicyTerm::Truncated { cap: 0.8 };
+    let both = PolicyTerm::ClippedTruncated { low: 0.2, high: 0.28, cap: 1.1 };
+    for form in [LossForm::TokenMean, LossForm::SampleMean, LossForm::ConstantLength(6)] {
+        for policy_term in [truncated, both] {
+            check(&groups, form, 0.01, Objective { policy_term, kl_coefficient: 0.04 });
+        }
+    }
 }

@@ -177,6 +177,10 @@ fn objectives_that_cannot_be_trained_with_are_named() {
     let clipped =
         |low, high| Objective { policy_term: PolicyTerm::Clipped { low, high }, kl_coefficient: 0.0 };
     let truncated = |cap| Objective { policy_term: PolicyTerm::Truncated { cap }, kl_coefficient: 0.0 };
+    let both = |low, high, cap| Objective {
+        policy_term: PolicyTerm::ClippedTruncated { low, high, cap },
+        kl_coefficient: 0.0,
+    };
     let cases = [
         ("policy_term.low", clipped(0.0, 0.2)),
         ("policy_term.low", clipped(1.5, 0.2)),
@@ -184,6 +188,9 @@ fn objectives_that_cannot_be_trained_with_are_named() {
         ("policy_term.high", clipped(0.2, f32::NAN)),
         ("policy_term.cap", truncated(-1.0)),
         ("policy_term.cap", truncated(f32::INFINITY)),
+        ("policy_term.low", both(0.0, 0.2, 2.0)),
+        ("policy_term.high", both(0.2, 0.0, 2.0)),
+        ("policy_term.cap", both(0.2, 0.2, 0.0)),
         ("kl_coefficient", Objective { kl_coefficient: -0.1, ..Objective::default() }),
         ("kl_coefficient", Objective { kl_coefficient: f32::NAN, ..Objective::default() }),
     ];
@@ -191,4 +198,41 @@ fn objectives_that_cannot_be_trained_with_are_named() {
         let refused = objective.validate();
         assert!(matches!(refused, Err(Error::Config { field, .. }) if field == name), "{name}: {refused:?}");
     }
+}
+
+/// A term with two ratios wants both: what the sampling engine said, and what the weights say that the update begins with.
+#[test]
+fn rows_without_the_log_probs_of_the_weights_that_an_update_begins_with_are_refused() {
+    let policy_term = PolicyTerm::ClippedTruncated { low: 0.2, high: 0.28, cap: 2.0 };
+    let mut trainer = trainer(TrainerOptions::default(), Objective { policy_term, kl_coefficient: 0.0 });
+    let row = Row { behaviour_log_probs: Some(&[-1.0, -2.0]), ..Row::new(&[1, 2], &[3, 4]) };
+    let column = "proximal_log_probs";
+    assert_eq!(accumulate(&mut trainer, 0, &[row]), Err(Error::MissingColumn { row: 0, column }));
+    let short = Row { proximal_log_probs: Some(&[-1.0]), ..row };
+    let refused = Error::ColumnLength { row: 0, column, length: 1, expected: 2 };
+    assert_eq!(accumulate(&mut trainer, 0, &[short]), Err(refused));
+    let whole = Row { proximal_log_probs: Some(&[-1.0, -1.0]), ..row };
+    let report = accumulate(&mut trainer, 0, &[whole]).unwrap();
+    assert!(report.clipped_tokens >= 1, "e^1 is above the cap: {report:?}");
+}
+
+/// Log-probabilities that a policy is asked for are those that a loss sees, whoever shares a prompt with whom.
+#[test]
+fn log_probs_are_given_in_the_order_of_the_rows() {
+    let policy = shaken_policy(&ragged_config(), 3);
+    let groups = random_groups(51, 3, 3, 37);
+    let mut mixed: Vec<Row<'_>> = groups.iter().flat_map(|group| full_rows(group)).collect();
+    mixed.swap(1, 5);
+    mixed.swap(0, 8);
+    let found = policy.log_probs(&device(1), &mixed).unwrap();
+    for (row, found) in mixed.iter().zip(&found) {
+        assert_eq!(found.len(), row.response.len());
+        let alone = policy.log_probs(&device(1), &[*row]).unwrap();
+        assert!(found.iter().zip(&alone[0]).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {alone:?}");
+        let mut trainer = trainer(TrainerOptions::default(), Objective::default());
+        let report = accumulate(&mut trainer, 0, &[Row { loss_mask: None, ..*row }]).unwrap();
+        let mean = found.iter().map(|&l| f64::from(l)).sum::<f64>() / found.len() as f64;
+        assert!((report.mean_log_prob - mean).abs() < 1e-5, "{report:?} {mean}");
+    }
+    assert!(matches!(policy.log_probs(&device(1), &[]), Err(Error::EmptyUnit { .. })));
 }

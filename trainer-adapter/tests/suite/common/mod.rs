@@ -65,7 +65,10 @@ pub(crate) struct Row {
     /// Empty: every token is trained.
     pub(crate) mask: Vec<bool>,
     pub(crate) behaviour: Vec<f32>,
+    pub(crate) proximal: Vec<f32>,
     pub(crate) reference: Vec<f32>,
+    /// What finite differences hold constant of each token.
+    pub(crate) held: Vec<f64>,
 }
 
 impl Row {
@@ -81,6 +84,7 @@ impl Row {
         FullRow {
             loss_mask: given(&self.mask),
             behaviour_log_probs: given(&self.behaviour),
+            proximal_log_probs: given(&self.proximal),
             reference_log_probs: given(&self.reference),
             ..self.sequence().into()
         }

@@ -103,6 +103,26 @@ impl<'a> Naive<'a> {
         output
     }
 
+    /// Notes what the objective holds constant of each token: its weight under these parameters.
+    pub(crate) fn hold(&self, rows: &mut [Row], objective: Objective) {
+        for row in rows {
+            let all: Vec<u32> = row.prompt.iter().chain(&row.response).copied().collect();
+            let log_probs = self.log_probs(&all[..all.len() - 1]);
+            let weight = |(index, &token): (usize, &u32)| match objective.policy_term {
+                PolicyTerm::Truncated { cap } => {
+                    let log_prob = log_probs[row.prompt.len() + index - 1][token as usize];
+                    (log_prob - f64::from(row.behaviour[index])).exp().min(f64::from(cap))
+                }
+                PolicyTerm::ClippedTruncated { cap, .. } => {
+                    let difference = f64::from(row.proximal[index]) - f64::from(row.behaviour[index]);
+                    difference.exp().min(f64::from(cap))
+                }
+                PolicyTerm::Score | PolicyTerm::Clipped { .. } => 1.0,
+            };
+            row.held = row.response.iter().enumerate().map(weight).collect();
+        }
+    }
+
     /// The loss of a step over `rows`.
     pub(crate) fn loss(&self, rows: &[Row], form: LossForm, entropy: f64, objective: Objective) -> f64 {
         let (mut numerator, mut all_tokens) = (0.0, 0.0);
@@ -129,17 +149,21 @@ impl<'a> Naive<'a> {
     }
 }
 
-/// The formulas as the papers have them. A truncated weight is held constant, which finite differences cannot.
+/// The formulas as the papers have them, truncated weights as they were [held](Naive::hold).
 fn token_loss(row: &Row, index: usize, log_prob: f64, objective: Objective) -> f64 {
     let advantage = f64::from(row.advantage);
+    let clip = |sampled: f32, low: f32, high: f32| {
+        let ratio = (log_prob - f64::from(sampled)).exp();
+        let clipped = ratio.clamp(1.0 - f64::from(low), 1.0 + f64::from(high));
+        -(ratio * advantage).min(clipped * advantage)
+    };
     let policy = match objective.policy_term {
         PolicyTerm::Score => -advantage * log_prob,
-        PolicyTerm::Clipped { low, high } => {
-            let ratio = (log_prob - f64::from(row.behaviour[index])).exp();
-            let clipped = ratio.clamp(1.0 - f64::from(low), 1.0 + f64::from(high));
-            -(ratio * advantage).min(clipped * advantage)
+        PolicyTerm::Clipped { low, high } => clip(row.behaviour[index], low, high),
+        PolicyTerm::Truncated { .. } => -row.held[index] * advantage * log_prob,
+        PolicyTerm::ClippedTruncated { low, high, .. } => {
+            row.held[index] * clip(row.proximal[index], low, high)
         }
-        PolicyTerm::Truncated { .. } => unreachable!("no function of the weights has this gradient"),
     };
     let coefficient = f64::from(objective.kl_coefficient);
     if coefficient == 0.0 {
