@@ -73,6 +73,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// success says nothing about what this one should have brought there.
     fn sync(&self) -> io::Result<()>;
 
+    /// Lets go of what memory holds of the file, as far as the system can: what is on its way to the disk stays, and so
+    /// does what is mapped. What is read next then comes from stable storage. For whoever does not trust what memory holds
+    /// because a sync has failed. Default: nothing is let go of.
+    fn drop_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Maps `length` bytes from the start of the file, shared, for reading and, where the file was opened so, writing.
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>>;
 

@@ -15,6 +15,7 @@ mod compaction;
 mod crash;
 mod deletion;
 mod disk;
+mod doubt;
 mod durability;
 mod exact_groups;
 mod expressed;

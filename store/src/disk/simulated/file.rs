@@ -104,6 +104,11 @@ impl DiskFile for SimulatedFile {
         part.end()
     }
 
+    fn drop_cached(&self) -> io::Result<()> {
+        self.disk.with_dice(|dice| self.inode.lock().drop_cached(dice));
+        Ok(())
+    }
+
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>> {
         self.ask(DiskOperation::Map, 0)?.end()?;
         let pages = self.inode.lock().pages(length, self.writable)?;
