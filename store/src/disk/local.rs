@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSliceMut, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,6 +70,11 @@ impl DiskFile for LocalFile {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn occupied(&self) -> io::Result<u64> {
+        const BLOCK_BYTES: u64 = 512; // of `st_blocks`, whatever the file system's own are
+        Ok(self.file.metadata()?.blocks() * BLOCK_BYTES)
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {

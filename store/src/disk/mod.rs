@@ -57,6 +57,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
 
+    /// The bytes of the disk that the file takes: fewer than its length where space was given back. Default: its length.
+    fn occupied(&self) -> io::Result<u64> {
+        self.length()
+    }
+
     /// Makes the file `length` bytes long with space reserved for all of them, so that a full disk is an error here
     /// and not a signal on the first store into a mapping.
     fn allocate(&self, length: u64) -> io::Result<()>;

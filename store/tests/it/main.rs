@@ -47,6 +47,7 @@ mod retired;
 mod rewind;
 mod rows;
 mod snapshot;
+mod space;
 mod staleness;
 mod steps;
 mod tables;

@@ -87,6 +87,17 @@ impl Inode {
         }
     }
 
+    /// Bytes before `length` whose space was given back.
+    pub(super) fn holes_before(&self, length: usize) -> usize {
+        self.holes.range(..length / SECTOR_BYTES).count() * SECTOR_BYTES
+    }
+
+    /// Makes the file at least `length` bytes long, with space for all of them.
+    pub(super) fn reserve_space(&mut self, length: usize) -> io::Result<()> {
+        self.holes = self.holes.split_off(&(length / SECTOR_BYTES));
+        self.set_length(length.max(self.length))
+    }
+
     pub(super) fn set_length(&mut self, length: usize) -> io::Result<()> {
         self.reserve(length)?;
         if length < self.length {
