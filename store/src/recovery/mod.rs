@@ -96,7 +96,15 @@ fn recover(directory: &Directory, options: &Options, from: u64, mut state: State
         ..RecoveryReport::default()
     };
     let unfinished = if checked { check.unfinished(&state)? } else { Vec::new() };
-    let end = judge(directory, options, &segments, end, &unfinished, &mut report)?;
+    let end = judge(directory, options, &segments, end, &unfinished, &mut report, &mut check);
+    let end = end.inspect_err(|error| {
+        if !options.read_only && matches!(error.cause(), Cause::Io { .. } | Cause::DiskFull { .. }) {
+            directory.doubt(error);
+        }
+    })?;
+    if !options.read_only {
+        log::remove_before_gap(directory, &segments, from)?;
+    }
     Ok(Replayed { state, end, report, reading: None })
 }
 

@@ -24,6 +24,7 @@ mod external;
 mod flat;
 mod fork;
 mod gangs;
+mod gap;
 mod golden;
 mod groups;
 mod hostile;
