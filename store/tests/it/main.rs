@@ -42,6 +42,7 @@ mod power;
 mod probe;
 mod reader;
 mod recovery;
+mod remembered;
 mod repair;
 mod retention;
 mod retired;
