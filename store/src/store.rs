@@ -304,6 +304,7 @@ impl Store {
             return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
         }
         self.check_unset(key, version)?;
+        self.0.settle_undone(key, version)?;
         let object = object::write(&self.0.directory, key, version, payload)?;
         self.0.unsynced.note(object::path_of(&self.0.directory, &object));
         Ok(object)

@@ -54,5 +54,6 @@ mod staleness;
 mod steps;
 mod tables;
 mod threads;
+mod undone;
 mod verify;
 mod waits;
