@@ -37,6 +37,7 @@ mod memory;
 mod model;
 mod objects;
 mod over;
+mod parity;
 mod peek;
 mod power;
 mod probe;
