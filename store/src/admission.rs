@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::consumer::{Inserting, Wait};
 use crate::durability::Durability;
 use crate::error::Result;
-use crate::extent::NewContents;
+use crate::extent::{Compared, NewContents};
 use crate::log::record::Event;
 use crate::shared::Shared;
 use crate::state::{Request, State};
@@ -49,6 +49,9 @@ impl Shared {
                 let (operations, rows) = self.decide_admitted(state, &mut requests, contents, &mut holder)?;
                 Ok(((!operations.is_empty()).then_some(Event::Written { operations }), rows))
             });
+            if contents.compared().go_on() {
+                continue; // decided again, now that it is known
+            }
             let Some(consumer) = holder else { return outcome };
             if until.is_some_and(|until| self.options.clock.now() >= until) {
                 return outcome;
@@ -68,7 +71,7 @@ impl Shared {
         contents: &NewContents,
         holder: &mut Option<usize>,
     ) -> Result<Decided> {
-        if !state.may_hold_back(requests) {
+        if !state.may_hold_back(requests) && !Compared::may_stop(requests) {
             return self.decide(state, std::mem::take(requests), contents);
         }
         let decided = self.decide(state, requests.clone(), contents)?;

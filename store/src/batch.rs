@@ -4,7 +4,7 @@ use crate::aside::Aside;
 use crate::consumer::{ConsumerHandle, Wait};
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::extent::{Lifetime, NewContents, ValueOwner, ValueWriter, View};
+use crate::extent::{Compared, Lifetime, NewContents, ValueOwner, ValueWriter, View};
 use crate::local::Placed;
 use crate::log::record::{CellRecord, Event, GroupChangeRecord, Operation, StoredValue};
 use crate::origin::Origin;
@@ -423,12 +423,19 @@ impl<'a> WriteBatch<'a> {
         let until = self.store.0.waits_until(self.wait);
         self.store.0.admit_growth(&self.requests, until, true, self.aside)?;
         let (shared, contents) = (&self.store.0, &self.contents);
-        let requests = std::mem::take(&mut self.requests);
-        shared.submit_at(self.durability, |state| {
-            state.check_claim(claim, &["leased"])?;
-            let (operations, rows) = shared.decide(state, requests, contents)?;
-            Ok((Event::Finished { claim, operations }, rows))
-        })
+        let mut requests = std::mem::take(&mut self.requests);
+        let may_stop = Compared::may_stop(&requests);
+        loop {
+            let asked = if may_stop { requests.clone() } else { std::mem::take(&mut requests) };
+            let outcome = shared.submit_at(self.durability, |state| {
+                state.check_claim(claim, &["leased"])?;
+                let (operations, rows) = shared.decide(state, asked, contents)?;
+                Ok((Event::Finished { claim, operations }, rows))
+            });
+            if !contents.compared().go_on() {
+                return outcome;
+            }
+        }
     }
 
     /// Brings every value into its extent, and lets shared ones stand for what others committed meanwhile.
@@ -523,16 +530,22 @@ impl Shared {
     ) -> Result<Decided> {
         let (mut operations, rows) = state.decide_writes(requests, &|table, column, old, new| {
             let data_type = &state.tables[table as usize].schema.data_columns()[column as usize].data_type;
-            self.same_bytes(data_type.storage_class(), old, new)
+            self.same_bytes(contents.compared(), data_type.storage_class(), old, new)
         })?;
         contents.declare(state, &mut operations);
         Ok((operations, rows))
     }
 
     /// Whether two stored values are equal: by length first, then by their bytes.
-    fn same_bytes(&self, class: StorageClass, old: StoredValue, new: StoredValue) -> Result<bool> {
+    fn same_bytes(
+        &self,
+        compared: &Compared,
+        class: StorageClass,
+        old: StoredValue,
+        new: StoredValue,
+    ) -> Result<bool> {
         let (StoredValue::View(a), StoredValue::View(b)) = (old, new) else { return Ok(old == new) };
         let (a, b) = (View(a), View(b));
-        Ok(a.length() == b.length() && *self.extents.resolve(a, class)? == *self.extents.resolve(b, class)?)
+        Ok(a.length() == b.length() && compared.are_equal(&self.extents, class, a, b)?)
     }
 }

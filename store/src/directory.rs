@@ -3,6 +3,7 @@
 //! ```text
 //! FOREBAY      identity: 64 bytes, written once, at once
 //! LOCK         flock of the writer; holds its pid as text
+//! DOUBT        a sync failed: what is not proven to be on stable storage is not taken on trust
 //! readers/     00000001.slot, ...                     who reads beside the writer, and what may not be given away
 //! fillers/     00000012.filler, ...                   which extents other processes fill
 //! log/         00000001.log, 00000002.log, ...      the order of events
@@ -27,6 +28,8 @@ use crate::reader::{ReaderSlot, readers_hold};
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: Magic = *b"FOREBAY\0";
+/// There from the first sync that failed until an opening has made the store whole.
+const DOUBT: &str = "DOUBT";
 /// What lies in a store beside its identity.
 pub(crate) const FOLDERS: [&str; 4] = ["log", "extents", "objects", "pages"];
 
@@ -159,6 +162,37 @@ impl Directory {
 
     pub(crate) fn pages_path(&self, number: u32) -> PathBuf {
         Numbered::Pages.path(&self.pages(), number)
+    }
+
+    /// Notes that a sync failed, so that whoever opens the store next in this run of the machine does not take what the
+    /// kernel holds for what the disk holds. After a power failure nobody does, so it is enough that the kernel has it;
+    /// where the disk takes nothing more, it cannot be noted.
+    pub(crate) fn doubt(&self, why: &Error) {
+        let path = self.path.join(DOUBT);
+        let note = || {
+            if self.disk.exists(&path) {
+                return Ok(());
+            }
+            let file = self.disk.create(&path)?;
+            file.append(format!("{}\n", why.with_sources()).as_bytes())?;
+            file.sync()?;
+            self.disk.sync_directory(&self.path)
+        };
+        if let Err(error) = note() {
+            tracing::warn!(%error, "a sync failed, and that could not be noted for who opens the store next");
+        }
+    }
+
+    /// Whether a sync has failed since the store was last made whole.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.disk.exists(&self.path.join(DOUBT))
+    }
+
+    /// Everything is on stable storage, whatever failed before.
+    pub(crate) fn end_doubt(&self) -> Result<()> {
+        let path = self.path.join(DOUBT);
+        self.disk.remove(&path).map_err(|e| Cause::io("remove", &path, e))?;
+        sync_names(&*self.disk, &self.path)
     }
 
     /// Whether something that was over by the time that `records` records had been written may be given away: its values

@@ -245,8 +245,8 @@ impl Shared {
     /// As [`sync_all`](Self::sync_all), and with the extents of values that records carry: nothing then rests on the log
     /// but the records themselves, and those of them that a checkpoint holds may go.
     pub(crate) fn sync_all_and_carried(&self) -> Result<()> {
-        self.values.sync_written().map_err(|error| self.close_after(&error))?;
-        self.unsynced.sync(&self.directory).map_err(|error| self.close_after(&error))?;
+        let outside = self.values.sync_written().and_then(|()| self.unsynced.sync(&self.directory));
+        outside.inspect_err(|error| self.directory.doubt(error)).map_err(|error| self.close_after(&error))?;
         self.sync_all()
     }
 

@@ -19,7 +19,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
 use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
-use crate::object::{self, Core, ObjectReader, ObjectRef, ObjectStats, Objects};
+use crate::object::{self, Core, ObjectReader, ObjectRef, ObjectStats, Objects, Unnamed};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
@@ -294,23 +294,34 @@ impl Store {
     /// version of the object with other bytes, also one that was committed while these were written.
     pub fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
         self.0.check_writable("write objects")?;
-        let exists = || Cause::Exists { what: "object", name: format!("{key} version {version}") };
         let there = self.0.state.lock().committed_object(key, version).cloned();
         match there {
-            Some(there) if there != ObjectRef::of(key, version, payload) => return Err(exists().into()),
+            Some(there) if there != ObjectRef::of(key, version, payload) => {
+                return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+            }
             Some(there) if object::check(&self.0.directory, &there).is_ok() => return Ok(there),
             Some(_) => {} // retired, and wanted again
             None => self.check_unset(key, version)?,
         }
         let unnamed = self.0.puts.write(&self.0.directory, (key, version), payload)?;
-        let state = self.0.state.lock();
-        if state.committed_object(key, version).is_some_and(|there| there != unnamed.object()) {
-            return Err(exists().into());
-        }
-        let object = self.0.puts.name(unnamed)?;
-        drop(state);
+        let object = self.name_put(unnamed)?;
         self.0.unsynced.note(object::path_of(&self.0.directory, &object));
         Ok(object)
+    }
+
+    /// Gives a version that was written its name, unless a step has come to name the version with other bytes meanwhile.
+    fn name_put(&self, unnamed: Unnamed<'_>) -> Result<ObjectRef> {
+        let ObjectRef { key, version, .. } = unnamed.object().clone();
+        loop {
+            let settled = self.0.settle_undone(&key, version)?;
+            let state = self.0.state.lock();
+            if state.committed_object(&key, version).is_some_and(|there| there != unnamed.object()) {
+                return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+            }
+            if settled || !state.was_named(&key, version) {
+                return self.0.puts.name(unnamed);
+            }
+        }
     }
 
     /// Refuses a version that was set, which never changes.

@@ -142,14 +142,7 @@ impl Claim {
     /// `input` when a column is unknown.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
         self.store.0.check_process()?;
-        let (rows, _pin) = {
-            let state = self.store.0.state.lock();
-            let table = &state.tables[self.table_id as usize];
-            let columns = ColumnSet::named(&table.schema, &table.arrow_schema, names)?;
-            let rows = gather_rows(table, state.texts.pages(), &self.indexes, columns);
-            (rows, self.store.0.pin_reader(&state))
-        };
-        rows.into_batch(&self.store.0.extents)
+        self.store.0.columns_of(self.table_id, &self.indexes, names)
     }
 
     /// As [`columns`](Claim::columns), with texts, bytes, lists and tensors left where they lie: for a process of this machine

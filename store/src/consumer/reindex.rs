@@ -23,9 +23,6 @@ pub(crate) struct Said {
     pub(super) trajectories: Vec<u32>,
 }
 
-/// For how many versions of a table that are over it is remembered what was said of their groups.
-const VERSIONS_REMEMBERED: usize = 16;
-
 impl Groups {
     /// What was said of these groups, where it is not what the declaration says of all.
     fn said(&self, size: u32) -> Vec<Said> {
@@ -46,7 +43,7 @@ impl Groups {
 
 impl ConsumerState {
     /// Keeps in mind what was said of the groups of versions that are about to be forgotten.
-    pub(super) fn remember(&mut self, table: u32, versions: impl std::ops::RangeBounds<(u32, u64)>) {
+    pub(super) fn remember(&mut self, versions: impl std::ops::RangeBounds<(u32, u64)>) {
         let Some(grouping) = self.grouping else { return };
         for (&key, partition) in self.partitions.range(versions) {
             let said = partition.groups.said(grouping.size);
@@ -54,10 +51,11 @@ impl ConsumerState {
                 self.said.insert(key, said);
             }
         }
-        while self.said.range((table, 0)..=(table, u64::MAX)).count() > VERSIONS_REMEMBERED {
-            let oldest = self.said.range((table, 0)..).next().map(|(key, _)| *key);
-            oldest.map(|key| self.said.remove(&key));
-        }
+    }
+
+    /// No rewind brings back a version of a table before this one.
+    pub(crate) fn forget_said_before(&mut self, table: u32, version: u64) {
+        self.said.retain(|&(of, at), _| of != table || at >= version);
     }
 
     /// Makes queues and groups anew for the rows of `version` and of those after it. What is held stays held and what a
@@ -78,7 +76,7 @@ impl ConsumerState {
         let consumed = self.tables[at];
         let queued = self.rows_in_queue_order(table, consumed, version);
         let versions = (table.id, version)..=(table.id, u64::MAX);
-        self.remember(table.id, versions.clone());
+        self.remember(versions.clone());
         self.partitions.retain(|key, _| !versions.contains(key));
         let untrained = if self.kind == ConsumerKind::Trainer { first } else { &[] };
         untrained.iter().for_each(|&row| table.set_word(consumed.slot, row, Progress::Waiting, 0));

@@ -139,7 +139,7 @@ impl ConsumerState {
         for consumed in self.tables.iter_mut().filter(|consumed| consumed.table == table) {
             consumed.floor = consumed.floor.max(version);
         }
-        self.remember(table, (table, 0)..(table, version));
+        self.remember((table, 0)..(table, version));
         self.partitions.retain(|&(of, at), _| of != table || at >= version);
     }
 

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSliceMut, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
 use super::linkless::Linkless;
@@ -72,6 +72,11 @@ impl DiskFile for LocalFile {
         Ok(self.file.metadata()?.len())
     }
 
+    fn occupied(&self) -> io::Result<u64> {
+        const BLOCK_BYTES: u64 = 512; // of `st_blocks`, whatever the file system's own are
+        Ok(self.file.metadata()?.blocks() * BLOCK_BYTES)
+    }
+
     fn allocate(&self, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
             // A file system that cannot reserve (some network and memory ones) still gets a file of the right length.
@@ -94,6 +99,10 @@ impl DiskFile for LocalFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn drop_cached(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?) // no length: to the end
     }
 
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>> {

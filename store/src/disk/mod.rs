@@ -57,6 +57,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
 
+    /// The bytes of the disk that the file takes: fewer than its length where space was given back. Default: its length.
+    fn occupied(&self) -> io::Result<u64> {
+        self.length()
+    }
+
     /// Makes the file `length` bytes long with space reserved for all of them, so that a full disk is an error here
     /// and not a signal on the first store into a mapping.
     fn allocate(&self, length: u64) -> io::Result<()>;
@@ -72,6 +77,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// file's name: see [`Disk::sync_directory`]. After an error nobody knows what is on stable storage, and a later
     /// success says nothing about what this one should have brought there.
     fn sync(&self) -> io::Result<()>;
+
+    /// Lets go of what memory holds of the file, as far as the system can: what is on its way to the disk stays, and so
+    /// does what is mapped. What is read next then comes from stable storage. For whoever does not trust what memory holds
+    /// because a sync has failed. Default: nothing is let go of.
+    fn drop_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Maps `length` bytes from the start of the file, shared, for reading and, where the file was opened so, writing.
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>>;

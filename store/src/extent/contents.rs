@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+use super::compared::Compared;
 use super::layout::ValueOwner;
 use super::source::ValueWriter;
 use super::view::{INLINE_BYTES_MAX, View};
@@ -19,11 +20,16 @@ use crate::schema::StorageClass;
 use crate::shared::Shared;
 use crate::state::State;
 
-/// Values of shared columns that a batch brings, by the hash of their content.
+/// Values of shared columns that a batch brings, by the hash of their content; and what was found of values that it writes
+/// again.
 #[derive(Debug, Default)]
-pub(crate) struct NewContents(BTreeMap<u128, (View, StorageClass)>);
+pub(crate) struct NewContents(BTreeMap<u128, (View, StorageClass)>, Compared);
 
 impl NewContents {
+    pub(crate) fn compared(&self) -> &Compared {
+        &self.1
+    }
+
     /// The place of an equal value that is committed or came earlier in the batch; else stores this one.
     pub(crate) fn store(
         &mut self,

@@ -51,8 +51,9 @@ impl ExtentFile {
         number: u32,
         path: PathBuf,
         mapping: Arc<Mapping>,
+        occupied: u64,
     ) -> Self {
-        let reserved = mapping.len() as u64;
+        let reserved = occupied.min(mapping.len() as u64); // a tail may have been given back
         Self::new(directory, number, path, mapping, None, reserved)
     }
 

@@ -29,6 +29,7 @@
 //! its trailer follows at the next multiple of 8. Sizes and offsets are drawn in `docs/format.md`.
 
 mod bytes;
+mod compared;
 mod contents;
 mod evacuate;
 mod file;
@@ -48,6 +49,7 @@ mod view;
 mod writer;
 
 pub use bytes::ValueBytes;
+pub(crate) use compared::Compared;
 pub(crate) use contents::NewContents;
 pub(crate) use file::{Extent, Kept};
 pub(crate) use layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, ValueOwner};
@@ -57,7 +59,7 @@ pub use reclaim::PinInfo;
 pub(crate) use registry::{Extents, MappedFile};
 pub use show::ExtentInfo;
 pub(crate) use source::{ValueSource, ValueWriter};
-pub(crate) use stored::{StoredValues, stored_bytes};
+pub(crate) use stored::{StoredValues, stored_bytes, write_again};
 #[cfg(test)]
 pub(crate) use view::INLINE_BYTES_MAX;
 pub(crate) use view::View;

@@ -130,9 +130,9 @@ impl Shared {
     }
 
     /// What lives in a generation. Of one that the state knows nothing of, whatever emptied it was there when the store
-    /// was opened.
+    /// was opened: it came no later than the record of the opening, the last of those.
     fn life_of(&self, state: &State, place: Place) -> Life {
-        let before = Life { last_left: self.opened_commits, ..Life::default() };
+        let before = Life { last_left: self.opened_commits.saturating_sub(1), ..Life::default() };
         state.liveness.of(place).unwrap_or(before)
     }
 
@@ -268,9 +268,12 @@ impl Shared {
             }
             self.check_writable("write to it")?;
             if self.unproven_bytes() > 0 {
+                let proven = self.log.proven_through();
                 self.prove_unproven()?;
                 Room::reclaim(self);
-                continue;
+                if self.log.proven_through() > proven {
+                    continue;
+                }
             }
             clock.wait(freed, Some(until.min(now.after(LOOK_AGAIN))));
             Room::reclaim(self);

@@ -276,7 +276,7 @@ fn open_extent(
         Error::from(Cause::Corrupt { path: path.to_owned(), offset: 0, reason: reason.to_owned() })
     };
     let nothing = |error| {
-        let file = ExtentFile::found(directory, number, path.to_owned(), Arc::new(Mapping::empty()));
+        let file = ExtentFile::found(directory, number, path.to_owned(), Arc::new(Mapping::empty()), 0);
         Ok((Extent::found(file, 0), error))
     };
     let mut bytes = [0; HEADER_BYTES];
@@ -300,6 +300,7 @@ fn open_extent(
     let capacity =
         usize::try_from(length.min(header.capacity)).map_err(|_| corrupt("the extent is too long to map"))?;
     let mapping = file.map(capacity).map_err(|e| Cause::io("map", path, e))?;
-    let file = ExtentFile::found(directory, number, path.to_owned(), mapping);
+    let occupied = file.occupied().map_err(|e| Cause::io("measure", path, e))?;
+    let file = ExtentFile::found(directory, number, path.to_owned(), mapping, occupied);
     Ok((Extent::found(file, header.generation), None))
 }

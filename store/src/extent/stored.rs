@@ -27,11 +27,27 @@ pub(crate) struct StoredValues<'a> {
     directory: &'a Directory,
     /// With the generation that each holds.
     files: HashMap<u32, (Box<dyn DiskFile>, u32)>,
+    /// The file that was last written again.
+    being_written: Option<(u32, Box<dyn DiskFile>)>,
+}
+
+/// Writes a range of a file as it stands there.
+pub(crate) fn write_again(file: &dyn DiskFile, start: u64, length: u64) -> io::Result<()> {
+    let end = start + length;
+    let mut piece = vec![0; length.min(PIECE_BYTES as u64) as usize];
+    let mut at = start;
+    while at < end {
+        let part = &mut piece[..(end - at).min(PIECE_BYTES as u64) as usize];
+        file.read_at(part, at)?;
+        file.write_at(at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(())
 }
 
 impl<'a> StoredValues<'a> {
     pub(crate) fn new(directory: &'a Directory) -> Self {
-        StoredValues { directory, files: HashMap::new() }
+        StoredValues { directory, files: HashMap::new(), being_written: None }
     }
 
     /// Whether a value is there: its bytes match the trailer behind them, and that is the trailer of such a value.
@@ -111,6 +127,24 @@ impl<'a> StoredValues<'a> {
             file.write_at(0, &ExtentHeader { number, generation, store_id, capacity }.encode())?;
         }
         file.write_at(view.offset() as u64, bytes)
+    }
+
+    /// Writes a value with its trailer, and the header of its file, as they stand there. Nothing where the file has been used
+    /// again since.
+    pub(crate) fn write_again(&mut self, view: View) -> io::Result<()> {
+        let number = view.extent();
+        if self.opened(number)?.1 != view.generation() {
+            return Ok(());
+        }
+        if self.being_written.as_ref().is_none_or(|(of, _)| *of != number) {
+            let file = self.directory.disk.open_writable(&self.directory.extent_path(number))?;
+            write_again(&*file, 0, HEADER_BYTES as u64)?;
+            self.being_written = Some((number, file));
+        }
+        match &self.being_written {
+            Some((_, file)) => write_again(&**file, view.offset() as u64, stored_bytes(view) as u64),
+            None => Ok(()),
+        }
     }
 
     /// Files that are long enough for a header and have none that is sound, by number.

@@ -1,9 +1,9 @@
 //! Reads a log that is still being written, from where it stopped the last time.
 
-use super::LogEnd;
 use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
 use super::window::{Standing, Window};
+use super::{LogEnd, begin};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Error, Result};
 use crate::header::HeaderFault;
@@ -66,12 +66,13 @@ impl Follower {
         Ok(taken)
     }
 
-    /// Goes to the first segment that is there.
+    /// Goes to the segment with which the log begins for who needs it from here on.
     fn begin(&mut self, directory: &Directory) -> Result<bool> {
         let log = directory.log();
         let files = directory.disk.list(&log).map_err(|e| Cause::io("list", &log, e))?;
+        let files: Vec<_> = files.into_iter().filter(|path| Numbered::Segment.is(path)).collect();
         let mut before = None;
-        for path in files.iter().filter(|path| Numbered::Segment.is(path)) {
+        for path in &files[begin::first_of(&*directory.disk, &files, self.next_sequence)..] {
             let number = Numbered::Segment.number(path).unwrap_or(0);
             if before.is_some_and(|before: u32| before.checked_add(1) != Some(number)) || number == 0 {
                 let reason = "it is not the segment that should follow on the one before it".to_owned();

@@ -17,6 +17,7 @@
 //! Lock order: state, then `buffer`. `file` is taken only with neither held, except that its holder takes `buffer`. No lock
 //! is held while the disk syncs: appending goes on meanwhile.
 
+mod begin;
 mod commit;
 mod follow;
 mod frame;
@@ -27,12 +28,13 @@ mod segments;
 mod window;
 mod writer;
 
+pub(crate) use begin::remove_before_gap;
 pub(crate) use follow::Follower;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use frame::make_checksums_right;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
-pub(crate) use scan::{Found, Place, scan, scan_while, store_id};
+pub(crate) use scan::{Found, Place, scan, scan_from, store_id};
 pub(crate) use segments::{SegmentFile, cut, last_boot, segments, survey};
 pub(crate) use writer::{Appended, Writer};

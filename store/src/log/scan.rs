@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use super::begin;
 use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
 use super::window::{Standing, Window};
@@ -69,23 +70,24 @@ pub(crate) fn scan(
     store_id: Option<u64>,
     mut tell: impl FnMut(Place, Found),
 ) -> Result<Scanned> {
-    scan_while(disk, folder, store_id, |place, found| {
+    scan_from(disk, folder, (store_id, 0), |place, found| {
         tell(place, found);
         ControlFlow::Continue(())
     })
 }
 
-/// The same, for as long as `tell` says to go on.
-pub(crate) fn scan_while(
+/// The same for who needs the log from record `from` on, for as long as `tell` says to go on.
+pub(crate) fn scan_from(
     disk: &dyn Disk,
     folder: &Path,
-    store_id: Option<u64>,
+    (store_id, from): (Option<u64>, u64),
     mut tell: impl FnMut(Place, Found) -> ControlFlow<()>,
 ) -> Result<Scanned> {
     let files = disk.list(folder).map_err(|e| Cause::io("list", folder, e))?;
     let mut scanned = Scanned { store_id, ..Scanned::default() };
-    let segments = files.into_iter().filter(|path| Numbered::Segment.is(path));
-    for path in segments {
+    let segments: Vec<_> = files.into_iter().filter(|path| Numbered::Segment.is(path)).collect();
+    let first = begin::first_of(disk, &segments, from);
+    for path in segments.into_iter().skip(first) {
         scanned.segments += 1;
         let told = scan_segment(disk, &path, &mut scanned, &mut tell).unwrap_or_else(|error| {
             let reason = format!("it cannot be read: {error}");

@@ -196,7 +196,7 @@ impl Writer {
 
     /// Returns once every record up to `sequence` is on stable storage, with every byte that it names.
     pub(crate) fn sync(&self, sequence: u64, named: SyncNamed<'_>) -> Result<()> {
-        self.commit.reach(sequence, || self.lead(named))
+        self.commit.reach(sequence, || self.lead(named).inspect_err(|error| self.directory.doubt(error)))
     }
 
     /// As [`sync`](Self::sync), for everything that was appended so far.
@@ -278,20 +278,22 @@ impl Writer {
         if durable <= self.proven_through() {
             return Ok(());
         }
-        self.commit.alone(|| {
-            let file = {
-                let mut segment = self.file.lock();
-                self.write_buffer(&mut segment)?;
-                self.begin_segment(&mut segment)?;
-                segment.file.clone()
-            };
-            let log = self.directory.log();
-            let synced = file.map_or(Ok(()), |file| file.sync());
-            let named = synced.and_then(|()| self.directory.disk.sync_directory(&log));
-            named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))
-        })?;
+        self.commit.alone(|| self.prove_alone().inspect_err(|error| self.directory.doubt(error)))?;
         self.prove(durable);
         Ok(())
+    }
+
+    fn prove_alone(&self) -> Result<()> {
+        let file = {
+            let mut segment = self.file.lock();
+            self.write_buffer(&mut segment)?;
+            self.begin_segment(&mut segment)?;
+            segment.file.clone()
+        };
+        let log = self.directory.log();
+        let synced = file.map_or(Ok(()), |file| file.sync());
+        let named = synced.and_then(|()| self.directory.disk.sync_directory(&log));
+        named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))
     }
 
     fn begin_segment(&self, segment: &mut Segment) -> Result<()> {

@@ -85,6 +85,6 @@ pub(crate) use disk::{MARK, is_marked, is_ours, mark_deleted, remove_aside, set_
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use host::replay_journal;
 pub(crate) use named::{check, left_aside, path_in, path_of, read, versions_in};
-pub(crate) use puts::Puts;
+pub(crate) use puts::{Puts, Unnamed};
 
 use host::Entry;

@@ -1,13 +1,14 @@
 //! Looks whether what a record names is there: values and objects, by reading their files.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::directory::Directory;
 use crate::error::{Cause, Result as StoreResult};
 use crate::extent::{self, StoredValues, View};
-use crate::log::Refusal;
 use crate::log::record::{ObjectRecord, Record};
+use crate::log::{Refusal, SegmentFile};
 use crate::object::{self, ObjectRef};
 use crate::state::State;
 use crate::verify::named_values;
@@ -19,14 +20,18 @@ pub(super) struct Check<'a> {
     values: StoredValues<'a>,
     writable: bool,
     put_back: u64,
+    /// Values that nobody proved to be on stable storage, where what memory holds of them is in doubt.
+    kept: Option<Vec<View>>,
     /// Objects that were read already: a version is named once for each policy that stands on it.
     objects: HashMap<ObjectRef, bool>,
 }
 
 impl<'a> Check<'a> {
-    pub(super) fn new(directory: &'a Directory, writable: bool) -> Self {
+    /// `in_doubt`: a sync failed, so what is kept is to be written again.
+    pub(super) fn new(directory: &'a Directory, writable: bool, in_doubt: bool) -> Self {
         let values = StoredValues::new(directory);
-        Check { directory, values, writable, put_back: 0, objects: HashMap::new() }
+        let kept = (writable && in_doubt).then(Vec::new);
+        Check { directory, values, writable, put_back: 0, kept, objects: HashMap::new() }
     }
 
     /// How many values were missing and carried.
@@ -45,6 +50,9 @@ impl<'a> Check<'a> {
         if doubted {
             record.event.objects().try_for_each(|named| self.object(named))?;
         }
+        if let Some(kept) = self.kept.as_mut().filter(|_| doubted || !record.carried.is_empty()) {
+            kept.extend(state.values_named(&record.event));
+        }
         Ok(())
     }
 
@@ -57,6 +65,23 @@ impl<'a> Check<'a> {
             found.retain(|(number, _)| !named.contains(number));
         }
         Ok(found.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// Writes what was kept as it was read: a sync that failed may have left the kernel taking for written what the disk does
+    /// not have, and then another sync alone would bring nothing there.
+    pub(super) fn write_again(&mut self, segments: &[SegmentFile]) -> StoreResult<()> {
+        let Some(kept) = self.kept.take() else { return Ok(()) };
+        let extents = self.directory.extents();
+        let values = &mut self.values;
+        kept.into_iter()
+            .try_for_each(|view| values.write_again(view))
+            .map_err(|e| Cause::io("write again", &extents, e))?;
+        let objects = self.objects.iter().filter(|(_, is_there)| **is_there);
+        let objects = objects.map(|(object, _)| object::path_of(self.directory, object));
+        for path in objects.chain(segments.iter().map(|segment| segment.path.clone())) {
+            write_file_again(self.directory, &path).map_err(|e| Cause::io("write again", &path, e))?;
+        }
+        Ok(())
     }
 
     fn carried(&mut self, views: impl Iterator<Item = View>, mut carried: &[u8]) -> Result<(), Refusal> {
@@ -92,4 +117,9 @@ impl<'a> Check<'a> {
         );
         Err(Refusal::Incomplete(reason))
     }
+}
+
+fn write_file_again(directory: &Directory, path: &Path) -> io::Result<()> {
+    let file = directory.disk.open_writable(path)?;
+    extent::write_again(&*file, 0, file.length()?)
 }

@@ -9,6 +9,10 @@
 //! for good, and the loss is reported. Values that records carry are put back where they are missing, then everything
 //! is synced, and where the log is cut a proof of that takes the place of what goes. Only then is anything else written,
 //! so a crash in the middle of this leads whoever opens next to the same judgement.
+//!
+//! The same run, but a sync has failed since: the kernel may have taken for written what the disk does not hold, and may
+//! drop it any time. A file in the directory says so ([`Directory::doubt`]). Then it is as after another run, and besides
+//! what memory holds is let go of before anything is read, and what is kept is written again before it is synced.
 
 mod check;
 mod lost;
@@ -69,10 +73,14 @@ pub(crate) fn replay(
 }
 
 fn recover(directory: &Directory, options: &Options, from: u64, mut state: State) -> Result<Replayed> {
+    let in_doubt = directory.is_in_doubt();
+    if in_doubt {
+        drop_cached(directory)?;
+    }
     let segments = log::segments(directory)?;
     let checked = !is_of_this_run(directory, &segments);
     let durable = if checked { log::survey(directory, &segments)?.max(from) } else { 0 };
-    let mut check = Check::new(directory, !options.read_only);
+    let mut check = Check::new(directory, !options.read_only, in_doubt);
     let end = log::read(directory, &segments, from, |sequence, record| {
         if checked {
             check.record(&state, &record, sequence >= durable)?;
@@ -88,15 +96,35 @@ fn recover(directory: &Directory, options: &Options, from: u64, mut state: State
         ..RecoveryReport::default()
     };
     let unfinished = if checked { check.unfinished(&state)? } else { Vec::new() };
-    let end = judge(directory, options, &segments, end, &unfinished, &mut report)?;
+    let end = judge(directory, options, &segments, end, &unfinished, &mut report, &mut check);
+    let end = end.inspect_err(|error| {
+        if !options.read_only && matches!(error.cause(), Cause::Io { .. } | Cause::DiskFull { .. }) {
+            directory.doubt(error);
+        }
+    })?;
+    if !options.read_only {
+        log::remove_before_gap(directory, &segments, from)?;
+    }
     Ok(Replayed { state, end, report, reading: None })
 }
 
-/// Whether the kernel still has everything that the log's last writer gave it. A log without a single sound header does not
-/// say who wrote it, and one without segments may have lost them.
+/// Lets go of what memory holds of the files that a failed sync may have been about. Whatever cannot be let go of is
+/// written again.
+fn drop_cached(directory: &Directory) -> Result<()> {
+    for path in files_of(directory)? {
+        let dropped = directory.disk.open(&path).and_then(|file| file.drop_cached());
+        if let Err(error) = dropped {
+            tracing::debug!(path = %path.display(), %error, "what memory holds of it stays");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the kernel still has everything that the log's last writer gave it, and no sync has failed since. A log without
+/// a single sound header does not say who wrote it, and one without segments may have lost them.
 fn is_of_this_run(directory: &Directory, segments: &[SegmentFile]) -> bool {
     let boot = directory.disk.boot();
-    log::last_boot(segments).is_some_and(|last| last == boot && boot != 0)
+    !directory.is_in_doubt() && log::last_boot(segments).is_some_and(|last| last == boot && boot != 0)
 }
 
 /// Decides what the end of the log means, and mends what may be mended.
@@ -107,6 +135,7 @@ fn judge(
     mut end: LogEnd,
     unfinished: &[PathBuf],
     report: &mut RecoveryReport,
+    check: &mut Check<'_>,
 ) -> Result<LogEnd> {
     if !report.checked {
         return end.damage.take().map_or(Ok(end), |damage| Err(damage.error()));
@@ -122,24 +151,34 @@ fn judge(
             false => Ok(end),
         };
     }
+    check.write_again(segments)?;
     if let Some(damage) = damage {
-        (report.records_lost, report.rows_lost) = lost::count(directory, end.next_sequence)?;
-        tracing::warn!(
-            records = report.records_lost, rows = report.rows_lost, file = %damage.path.display(),
-            offset = damage.offset, reason = damage.reason, "what was not synced was lost when the machine went down"
-        );
-        report.cut_at = Some((damage.path, damage.offset, damage.reason));
-        let (number, offset) = end.sound;
-        sync_files(directory)?; // the cut proves what lies before it
-        log::cut(directory, number, offset, end.next_sequence)?;
-        end.last_segment = if number == 0 { 0 } else { number + 1 };
+        cut(directory, &mut end, damage, report)?;
     }
     for path in unfinished {
         directory.disk.remove(path).map_err(|e| Cause::io("remove", path, e))?;
     }
     sync_files(directory)?;
+    if directory.is_in_doubt() {
+        directory.end_doubt()?;
+    }
     end.durable_through = end.next_sequence;
     Ok(end)
+}
+
+/// Lets the log end where it can no longer be followed.
+fn cut(directory: &Directory, end: &mut LogEnd, damage: Damage, report: &mut RecoveryReport) -> Result<()> {
+    (report.records_lost, report.rows_lost) = lost::count(directory, end.next_sequence)?;
+    tracing::warn!(
+        records = report.records_lost, rows = report.rows_lost, file = %damage.path.display(),
+        offset = damage.offset, reason = damage.reason, "what was not synced was lost when the machine went down"
+    );
+    report.cut_at = Some((damage.path, damage.offset, damage.reason));
+    let (number, offset) = end.sound;
+    sync_files(directory)?; // the cut proves what lies before it
+    log::cut(directory, number, offset, end.next_sequence)?;
+    end.last_segment = if number == 0 { 0 } else { number + 1 };
+    Ok(())
 }
 
 fn sync_files(directory: &Directory) -> Result<()> {

@@ -11,7 +11,7 @@ pub struct RecoveryReport {
     /// Bytes of appends that were cut short; they were never acknowledged above the level `memory`.
     pub torn_bytes: u64,
     /// The machine was started again since the store was written, or a sync had failed: nothing that was not synced was
-    /// taken on trust.
+    /// taken on trust. After a failed sync what was kept was written once more, too.
     pub checked: bool,
     /// Records below this number were known to be on stable storage. 0 when nobody had to know.
     pub durable_through: u64,

@@ -16,6 +16,7 @@ mod kinds;
 mod numbers;
 mod parts;
 mod peek;
+mod picked;
 mod text_array;
 mod versions;
 

@@ -8,6 +8,8 @@
 //! # Invariants
 //! - A step's `deleted_rows` are those of its rows that were removed; so it follows from the records like everything else.
 //! - Only a committed step at or below the rewind floor forgets, and only when no row of it is left.
+//!
+//! What was said of the groups of a version (how many members, that it is closed) goes the same way, with the floor alone.
 
 use std::ops::RangeInclusive;
 
@@ -31,6 +33,18 @@ impl State {
         self.forget_deleted();
         if !steps.is_empty() {
             self.steps.range_mut(steps).for_each(|(number, step)| step.forget_if_over(*number, floor));
+            self.forget_what_was_said();
+        }
+    }
+
+    /// What was said of the groups of a version is kept for as long as a rewind may bring that version back.
+    fn forget_what_was_said(&mut self) {
+        for table in 0..self.tables.len() {
+            let back_to = self.moment_at(self.tables[table].policy, self.rewind_floor).version;
+            let oldest = self.tables[table].oldest_own_version_at(back_to);
+            for &consumer in &self.tables[table].consumers {
+                self.consumers[consumer].forget_said_before(table as u32, oldest);
+            }
         }
     }
 

@@ -162,6 +162,17 @@ impl Shared {
         core.remove_files(aside.map(|path| (key.to_owned(), version, path)));
     }
 
+    /// To be called before a version's file is replaced. Where a step named it that was undone, brings the proof of that first:
+    /// whoever recovers looks for the objects of every commit above what he knows to be durable, and would cut the log where
+    /// that step stands. Gives whether one did.
+    pub(crate) fn settle_undone(&self, key: &str, version: u64) -> Result<bool> {
+        let was_named = self.state.lock().was_named(key, version);
+        if was_named {
+            self.prove_unproven()?;
+        }
+        Ok(was_named)
+    }
+
     /// As [`retire_due`](Self::retire_due), bringing the proof about where only that is missing.
     pub(crate) fn prove_and_retire(&self) -> Result<()> {
         if self.retiring.waits_for_proof(self.log.durable_through(), self.log.proven_through()) {

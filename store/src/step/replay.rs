@@ -7,7 +7,6 @@ use arrow_array::RecordBatch;
 use super::GradientId;
 use crate::error::{Cause, Result};
 use crate::sample_id::SampleId;
-use crate::snapshot::{ColumnSet, gather_rows};
 use crate::state::State;
 use crate::step::StepProgress;
 use crate::store::Store;
@@ -51,17 +50,7 @@ impl ReplayedBatch {
     /// # Errors
     /// `input` when a column is unknown.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
-        let rows = {
-            let state = self.store.0.state.lock();
-            let table = &state.tables[self.table_id as usize];
-            gather_rows(
-                table,
-                state.texts.pages(),
-                &self.indexes,
-                ColumnSet::named(&table.schema, &table.arrow_schema, names)?,
-            )
-        };
-        rows.into_batch(&self.store.0.extents)
+        self.store.0.columns_of(self.table_id, &self.indexes, names)
     }
 }
 

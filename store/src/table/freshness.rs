@@ -61,6 +61,13 @@ impl TableState {
         fresh.map(|row| self.meta(row).lane()).min().unwrap_or(oldest).min(oldest)
     }
 
+    /// No older version has a row that is fresh while the policy stands at `version`, or at one after it.
+    pub(crate) fn oldest_own_version_at(&self, version: u64) -> u64 {
+        let oldest = self.freshness.oldest_at(version);
+        let masked = self.rare.masked_rows().filter(|_| self.freshness.window.is_some());
+        masked.map(|row| self.meta(row).lane()).fold(oldest, u64::min)
+    }
+
     /// Open train rows that are not fresh.
     pub(crate) fn rows_left_behind(&self) -> Vec<u32> {
         let oldest = self.freshness.oldest();

@@ -38,7 +38,7 @@ pub(super) fn replay(
     watched.begin(VerifyStage::Log, super::bytes_in(disk, &folder));
     let mut replay = Replay { report, state, next: from, expected: None, gap_told: false, refused: false };
     let mut goes_on = Ok(());
-    let scanned = log::scan_while(disk, &folder, store_id, |place, found| {
+    let scanned = log::scan_from(disk, &folder, (store_id, from), |place, found| {
         if let Found::Record { bytes, .. } = &found {
             goes_on = watched.looked_at(*bytes);
         }

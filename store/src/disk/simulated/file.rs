@@ -66,13 +66,17 @@ impl DiskFile for SimulatedFile {
         Ok(self.inode.lock().len() as u64)
     }
 
+    fn occupied(&self) -> io::Result<u64> {
+        Ok(self.inode.lock().occupied())
+    }
+
     fn allocate(&self, length: u64) -> io::Result<()> {
         let part = self.ask(DiskOperation::Allocate, 0)?;
         let length = usize::try_from(length).map_err(io::Error::other)?;
-        let grows_by = self.grows_by(length);
-        self.disk.room(grows_by).check()?;
-        if part.whole() && grows_by > 0 {
-            self.inode.lock().set_length(length)?;
+        let (grows_by, holes) = (self.grows_by(length), self.inode.lock().holes_before(length));
+        self.disk.room(grows_by + holes).check()?;
+        if part.whole() && grows_by + holes > 0 {
+            self.inode.lock().reserve_space(length)?;
         }
         part.end()
     }
@@ -102,6 +106,11 @@ impl DiskFile for SimulatedFile {
             self.inode.lock().sync();
         }
         part.end()
+    }
+
+    fn drop_cached(&self) -> io::Result<()> {
+        self.disk.with_dice(|dice| self.inode.lock().drop_cached(dice));
+        Ok(())
     }
 
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>> {

@@ -21,8 +21,8 @@ pub(super) struct Inode {
     /// Somebody stores into the pages through a mapping, so they cannot be moved.
     pinned: bool,
     stable: Vec<u8>,
-    /// Sectors that a failed sync took for written, with a checksum of what they held. While they hold it, no sync
-    /// writes them.
+    /// Sectors that a failed sync took for written, with a checksum of what they held. While they hold it and nobody writes
+    /// it again, no sync writes them.
     forgotten: BTreeMap<usize, u32>,
     /// Sectors whose space was given back.
     holes: BTreeSet<usize>,
@@ -69,21 +69,33 @@ impl Inode {
         self.reserve(end)?;
         self.memory.write(offset, bytes);
         self.length = self.length.max(end);
-        self.fill_holes(offset, end);
+        self.touched(offset, end);
         Ok(())
     }
 
     /// A store into mapped memory; unlike a write it never makes the file longer.
     pub(super) fn store(&mut self, offset: usize, bytes: &[u8]) {
         self.memory.write(offset, bytes);
-        self.fill_holes(offset, offset + bytes.len());
+        self.touched(offset, offset + bytes.len());
     }
 
-    fn fill_holes(&mut self, start: usize, end: usize) {
-        if !self.holes.is_empty() {
-            (start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES))
-                .for_each(|sector| _ = self.holes.remove(&sector));
+    /// Sectors that are written take space, and are to be brought to stable storage.
+    fn touched(&mut self, start: usize, end: usize) {
+        for sector in start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
+            self.holes.remove(&sector);
+            self.forgotten.remove(&sector);
         }
+    }
+
+    /// Bytes before `length` whose space was given back.
+    pub(super) fn holes_before(&self, length: usize) -> usize {
+        self.holes.range(..length / SECTOR_BYTES).count() * SECTOR_BYTES
+    }
+
+    /// Makes the file at least `length` bytes long, with space for all of them.
+    pub(super) fn reserve_space(&mut self, length: usize) -> io::Result<()> {
+        self.holes = self.holes.split_off(&(length / SECTOR_BYTES));
+        self.set_length(length.max(self.length))
     }
 
     pub(super) fn set_length(&mut self, length: usize) -> io::Result<()> {
@@ -165,13 +177,24 @@ impl Inode {
 
     /// The page cache as the next process finds it: what a failed sync took for written may be as it was before.
     pub(super) fn evict(&mut self, dice: &Dice) {
+        self.evict_where(|| dice.once_in(2));
+    }
+
+    /// The same when a process asks for it. Pages that are stored into through a mapping stay, and so may others.
+    pub(super) fn drop_cached(&mut self, dice: &Dice) {
+        if !self.pinned {
+            self.evict_where(|| !dice.once_in(4));
+        }
+    }
+
+    fn evict_where(&mut self, mut goes: impl FnMut() -> bool) {
         if self.forgotten.is_empty() {
             return;
         }
         let mut bytes = self.bytes().to_vec();
         for (&sector, &held) in &self.forgotten {
             let seen = sector_of(&bytes, sector);
-            if crc32c::crc32c(seen) == held && dice.once_in(2) {
+            if crc32c::crc32c(seen) == held && goes() {
                 let at = sector * SECTOR_BYTES;
                 let old = old_sector(&self.stable, sector, seen.len());
                 bytes[at..at + old.len()].copy_from_slice(&old);

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use forebay_store::*;
 
 use super::content::Content;
+use super::upkeep::{Life, check_sums, check_verified};
 use super::workload::{Dice, Workload, go_on};
 use crate::support::*;
 
 /// The undisturbed life of a seed.
 pub(crate) struct Reference {
     seed: u64,
+    life: Life,
     /// What was there after each acknowledged call, by the commit number then.
     contents: BTreeMap<u64, Content>,
     pub(crate) history: Vec<DiskOperation>,
@@ -67,8 +69,10 @@ impl Promised {
         }
     }
 
-    fn floor(&self, fault: DiskFault) -> u64 {
-        match fault {
+    /// What is there whatever comes, after `end` and before it `fault`.
+    fn floor(&self, fault: DiskFault, end: DiskFault) -> u64 {
+        match end {
+            _ if fault == DiskFault::SyncFailsAndForgets => self.synced,
             DiskFault::PowerFails => self.synced,
             _ => self.logged,
         }
@@ -76,20 +80,20 @@ impl Promised {
 }
 
 impl Reference {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, life: Life) -> Self {
         // Looking at objects reads the disk, so the points are counted in a run of their own.
         let unseen = world(seed, seed);
-        let (_store, result) = Workload::new(&unseen, seed).run(&mut |_, _| ());
+        let (_store, result) = Workload::new(&unseen, seed, life).run(&mut |_, _| ());
         result.unwrap_or_else(|error| panic!("seed {seed}, undisturbed: {error:?}"));
         let history = unseen.disk.history();
         let world = world(seed, seed);
         let mut contents = BTreeMap::from([(0, Content::default())]);
-        let (_, result) = Workload::new(&world, seed).run(&mut |store, _| {
+        let (_, result) = Workload::new(&world, seed, life).run(&mut |store, _| {
             contents.insert(store.stats().commits, Content::of(store));
-            check_counts(store);
+            check_sums(store);
         });
         result.unwrap_or_else(|error| panic!("seed {seed}, undisturbed: {error:?}"));
-        Reference { seed, contents, history }
+        Reference { seed, life, contents, history }
     }
 
     /// Every fault that fits every operation.
@@ -107,7 +111,7 @@ impl Reference {
         let world = world(self.seed, disk_seed);
         world.disk.arm(point.at, point.fault);
         let mut promised = Promised::default();
-        let mut workload = Workload::new(&world, self.seed);
+        let mut workload = Workload::new(&world, self.seed, self.life);
         let (store, result) = workload.run(&mut |store, level| promised.hear(store, level));
         let trial = Trial { reference: self, promised, point, world: &world, dice: Dice::new(!disk_seed) };
         assert_eq!(world.disk.struck(), Some((point.at, point.fault)), "{trial}: it ran otherwise before");
@@ -133,7 +137,11 @@ impl std::fmt::Display for Trial<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Point { at, fault } = self.point;
         let operation = self.reference.history[at as usize - 1];
-        write!(f, "FOREBAY_SEED={} FOREBAY_POINT={at}:{fault:?} ({operation:?})", self.reference.seed)
+        write!(
+            f,
+            "FOREBAY_LIFE={:?} FOREBAY_SEED={} FOREBAY_POINT={at}:{fault:?} ({operation:?})",
+            self.reference.life, self.reference.seed
+        )
     }
 }
 
@@ -153,7 +161,7 @@ impl Trial<'_> {
             } else {
                 self.world.disk.mend();
                 self.check_content(&store, self.promised.memory, "the store lives on");
-                check_counts(&store);
+                check_sums(&store);
                 match go_on(&store, 0) {
                     Ok(()) => {
                         self.lived_on(store);
@@ -175,12 +183,12 @@ impl Trial<'_> {
         self.end();
         self.world.disk.restart();
         let store = self.open("after it had gone on");
+        check_verified(self.world, &self);
         assert_eq!(content.difference(&Content::of(&store)), "", "{self}: after it had gone on");
     }
 
-    /// After a sync that the kernel forgot about, only a failure of the power makes the next process look closely.
     fn end(&self) -> DiskFault {
-        if self.dice.below(2) == 0 && self.point.fault != DiskFault::SyncFailsAndForgets {
+        if self.dice.below(2) == 0 {
             self.world.disk.kill();
             DiskFault::ProcessDies
         } else {
@@ -214,15 +222,23 @@ impl Trial<'_> {
     /// the same, and it goes on.
     fn reopen(&self, end: DiskFault) {
         let disk = &self.world.disk;
-        let mut floor = self.promised.floor(end);
+        let mut floor = self.promised.floor(self.point.fault, end);
         disk.restart();
         if self.dice.below(3) == 0 {
             // Opening fails too, somewhere.
-            let fault = self.dice.one_of(&[DiskFault::ProcessDies, DiskFault::PowerFails, end]);
+            let fault = self.dice.one_of(&[
+                DiskFault::ProcessDies,
+                DiskFault::PowerFails,
+                DiskFault::SyncFailsAndForgets,
+                end,
+            ]);
             disk.arm(disk.operations() + 1 + self.dice.below(60), fault);
             let opened = self.world.try_open();
             if let Err(error) = &opened {
                 assert_ne!(error.kind(), Kind::Corrupt, "{self}: dying in open: {error:?}");
+            }
+            if fault == DiskFault::SyncFailsAndForgets {
+                floor = self.promised.synced;
             }
             if fault == DiskFault::PowerFails {
                 floor = self.promised.synced;
@@ -234,7 +250,8 @@ impl Trial<'_> {
         }
         let store = self.open("the next process");
         let found = self.check_content(&store, floor, "the next process");
-        check_counts(&store);
+        check_sums(&store);
+        check_verified(self.world, &self);
         if end == DiskFault::PowerFails {
             disk.cut_power();
         }
@@ -243,6 +260,7 @@ impl Trial<'_> {
         disk.restart();
         let store = self.open("the process after it");
         assert_eq!(found.difference(&Content::of(&store)), "", "{self}: opened twice");
+        check_verified(self.world, &self);
         go_on(&store, 1).unwrap_or_else(|error| panic!("{self}: going on: {error:?}"));
         let found = Content::of(&store);
         drop(store);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_store::*;
 
+use super::upkeep::{Life, check_sums, shared_schema};
 use crate::support::*;
 
 /// Hears of every acknowledged call, with what its acknowledgement promises.
@@ -32,22 +33,23 @@ pub(crate) const LEVELS: [Durability; 3] = Durability::ALL;
 
 pub(crate) struct Workload<'a> {
     world: &'a World,
-    dice: Dice,
-    level: Durability,
+    life: Life,
+    pub(super) dice: Dice,
+    pub(super) level: Durability,
     rows: Vec<(Row, &'static str)>,
     next_input: u64,
 }
 
 impl<'a> Workload<'a> {
-    pub(crate) fn new(world: &'a World, seed: u64) -> Self {
+    pub(crate) fn new(world: &'a World, seed: u64, life: Life) -> Self {
         let dice = Dice::new(seed);
         let level =
             dice.one_of(&[Durability::Memory, Durability::Logged, Durability::Logged, Durability::Synced]);
-        Workload { world, dice, level, rows: Vec::new(), next_input: 0 }
+        Workload { world, life, dice, level, rows: Vec::new(), next_input: 0 }
     }
 
     pub(crate) fn open(&self) -> Result<Store> {
-        Store::open(ROOT, self.world.options().durability(self.level))
+        Store::open(ROOT, self.life.options(self.world.options().durability(self.level)))
     }
 
     /// The whole life. Ends with the first call that fails.
@@ -64,7 +66,7 @@ impl<'a> Workload<'a> {
         let calls = 20 + self.dice.below(25);
         if let Some(store) = slot {
             told(store, self.level);
-            declare(store, &mut |store| told(store, self.level))?;
+            declare(store, self.life, &mut |store| told(store, self.level))?;
         }
         for _ in 0..calls {
             if self.dice.below(30) == 0 {
@@ -78,6 +80,9 @@ impl<'a> Workload<'a> {
     }
 
     fn call(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+        if self.life == Life::Whole && self.dice.below(3) == 0 {
+            return self.upkeep(store, told);
+        }
         match self.dice.below(24) {
             0..4 => self.insert(store, told),
             4..7 => self.insert_many(store, told),
@@ -114,7 +119,7 @@ impl<'a> Workload<'a> {
         (0..self.dice.one_of(&[0, 1, 30, 150, 300])).map(|_| self.dice.below(1 << 20) as i32).collect()
     }
 
-    fn new_row(&mut self, version: u64) -> Result<NewRow> {
+    pub(super) fn new_row(&mut self, version: u64) -> Result<NewRow> {
         let input = self.next_input;
         self.next_input += 1;
         let row = NewRow::new(version, &format!("in{}_0_{}", input / 2, input % 2))?;
@@ -147,19 +152,28 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn row(&self) -> Option<(Row, &'static str)> {
+    pub(super) fn row(&self) -> Option<(Row, &'static str)> {
         (!self.rows.is_empty()).then(|| self.rows[self.dice.below(self.rows.len() as u64) as usize])
     }
 
     /// A call that is refused because of what the row is changes nothing and ends nothing.
-    fn unless_state(result: Result<()>) -> Result<bool> {
+    pub(super) fn unless_state(result: Result<()>) -> Result<bool> {
         match result {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == Kind::State && !matches!(error.cause(), Cause::Io { .. }) => {
                 Ok(false)
             }
+            // The row was deleted, and its page with it.
+            Err(error) if matches!(error.cause(), Cause::Unknown { what: "row", .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a cell can still be written: one of a row that is gone cannot.
+    fn is_empty(table: &Table, row: Row, column: &str) -> Result<bool> {
+        let mut empty = false;
+        Self::unless_state(table.cell(row, column).map(|cell| empty = matches!(cell, Cell::Empty)))?;
+        Ok(empty)
     }
 
     /// Up to four rows get what they still lack for being trained on.
@@ -171,10 +185,10 @@ impl<'a> Workload<'a> {
         for &(row, name) in self.rows[first.min(self.rows.len())..].iter().take(4) {
             let table = store.table(name)?;
             let column = if name == "judge" { "verdict" } else { "reward" };
-            if matches!(table.cell(row, column)?, Cell::Empty) {
+            if Self::is_empty(&table, row, column)? {
                 batch.write(&table, row, [(column, (self.dice.below(8) as f64 / 4.0).into())])?;
             }
-            if name == "solver" && matches!(table.cell(row, "response")?, Cell::Empty) {
+            if name == "solver" && Self::is_empty(&table, row, "response")? {
                 batch.write(&table, row, [("response", (&self.tokens()).into())])?;
             }
         }
@@ -292,7 +306,7 @@ fn plan(store: &Store) -> Result<StepPlan> {
 }
 
 /// Makes what is not there yet.
-pub(crate) fn declare(store: &Store, told: &mut dyn FnMut(&Store)) -> Result<()> {
+pub(crate) fn declare(store: &Store, life: Life, told: &mut dyn FnMut(&Store)) -> Result<()> {
     let exists = |result: Result<()>| match result {
         Err(error) if !matches!(error.cause(), Cause::Exists { .. }) => Err(error),
         _ => Ok(()),
@@ -306,6 +320,12 @@ pub(crate) fn declare(store: &Store, told: &mut dyn FnMut(&Store)) -> Result<()>
     told(store);
     exists(store.create_table("judge", judge).map(drop))?;
     told(store);
+    if life == Life::Whole {
+        exists(store.create_policy("shared", 0, &[]))?;
+        told(store);
+        exists(store.create_table("shared", shared_schema()).map(drop))?;
+        told(store);
+    }
     let plenty = RateLimiter::new(1.0, 1, 1000.0); // counts, and holds nobody back
     let trainer = Consumer::trainer(["solver"]).ready(["response", "reward"]).rate_limiter(plenty);
     exists(store.create_consumer("train", trainer).map(drop))?;
@@ -319,7 +339,7 @@ pub(crate) fn declare(store: &Store, told: &mut dyn FnMut(&Store)) -> Result<()>
 
 /// The engine goes on: rows come, grow, are scored and trained on, whatever was there before.
 pub(crate) fn go_on(store: &Store, turn: u64) -> Result<()> {
-    declare(store, &mut |_| ())?;
+    declare(store, Life::Plain, &mut |_| ())?;
     let (solver, judge) = (store.table("solver")?, store.table("judge")?);
     let versions = [store.policy("solver")?.version, store.policy("judge")?.version];
     let row = solver.insert(
@@ -341,6 +361,6 @@ pub(crate) fn go_on(store: &Store, turn: u64) -> Result<()> {
     let weights = store.put_object("solver", versions[0] + 1, &[turn as u8; 100])?;
     open.commit([("solver", vec![weights])])?;
     assert_eq!(store.policy("solver")?.version, versions[0] + 1);
-    check_counts(store);
+    check_sums(store);
     Ok(())
 }

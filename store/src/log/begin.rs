@@ -1,0 +1,67 @@
+//! Where a log begins for who needs it from a record on.
+//!
+//! Segments that a checkpoint covers are removed from the first on, but after a power failure a later removal may have
+//! happened and an earlier one not: then there is a gap behind what was to go first. What lies before it is nobody's.
+
+use std::path::{Path, PathBuf};
+
+use super::frame::SegmentHeader;
+use super::segments::{HeaderFound, SegmentFile};
+use super::window::Window;
+use crate::directory::Directory;
+use crate::disk::Disk;
+use crate::error::{Cause, Result};
+use crate::numbered::Numbered;
+
+/// Of segments in order, by number: the first from which on there is no gap up to the one at `covers`.
+fn run_of(numbers: &[u32], covers: usize) -> usize {
+    let follows = |at: &usize| numbers[*at - 1].checked_add(1) == Some(numbers[*at]);
+    covers - (1..=covers).rev().take_while(follows).count()
+}
+
+/// Which of these files, in order, the log begins with for who needs it from record `from` on: the first from which on
+/// there is no gap up to the last one that begins with that record or before it. The first of all, where none does.
+pub(super) fn first_of(disk: &dyn Disk, files: &[PathBuf], from: u64) -> usize {
+    let covers = files.iter().rposition(|path| begins_by(disk, path, from)).unwrap_or(0);
+    let numbers: Vec<u32> = files.iter().map(|path| Numbered::Segment.number(path).unwrap_or(0)).collect();
+    if files.is_empty() { 0 } else { run_of(&numbers, covers) }
+}
+
+fn begins_by(disk: &dyn Disk, path: &Path, from: u64) -> bool {
+    let header = Window::open(disk, path, 0).and_then(|mut window| window.header());
+    let header = header.ok().flatten().and_then(|bytes| SegmentHeader::decode(&bytes).ok());
+    header.is_some_and(|header| {
+        Numbered::Segment.number(path) == Some(header.number) && header.first_sequence <= from
+    })
+}
+
+/// Removes the segments before a gap behind which the log begins for who needs it from record `from` on.
+pub(crate) fn remove_before_gap(directory: &Directory, segments: &[SegmentFile], from: u64) -> Result<()> {
+    let begins = |file: &SegmentFile| matches!(&file.header, HeaderFound::Sound(header) if header.first_sequence <= from);
+    let Some(covers) = segments.iter().rposition(begins) else { return Ok(()) };
+    let numbers: Vec<u32> = segments.iter().map(|file| file.number).collect();
+    for file in &segments[..run_of(&numbers, covers)] {
+        directory.disk.remove(&file.path).map_err(|e| Cause::io("remove", &file.path, e))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_before_a_gap_is_passed_over() {
+        for (numbers, covers, first) in [
+            (&[1, 2, 3][..], 2, 0),
+            (&[1, 2, 3], 0, 0),
+            (&[1, 3, 4], 2, 1),
+            (&[1, 3, 4], 1, 1),
+            (&[1, 3, 4], 0, 0),
+            (&[1, 2, 5, 9, 10], 4, 3),
+            (&[7], 0, 0),
+        ] {
+            assert_eq!(run_of(numbers, covers), first, "{numbers:?} {covers}");
+        }
+    }
+}

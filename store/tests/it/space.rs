@@ -1,0 +1,68 @@
+//! The budget of disk of a store that was opened again.
+
+use std::time::Duration;
+
+use forebay_store::*;
+
+use crate::support::*;
+
+const WAIT: Duration = Duration::from_secs(5);
+
+fn options(world: &World, budget: u64) -> Options {
+    world.options().extent_bytes(4096, 1 << 16).disk_bytes_max(budget).capacity_wait(WAIT)
+}
+
+fn reopen(world: &World, store: Store, budget: u64) -> Store {
+    std::mem::forget(store);
+    world.disk.restart();
+    Store::open(ROOT, options(world, budget)).unwrap()
+}
+
+/// Rows with a prompt each, until a number of bytes is written.
+fn fill(table: &Table, version: u64, bytes: usize) {
+    let text = "x".repeat(5_000);
+    for i in 0..bytes / text.len() {
+        table.insert(version, &format!("v{version}i{i}_0_0"), [("prompt", text.as_str().into())]).unwrap();
+    }
+}
+
+// FX-B18
+#[test]
+fn what_was_dead_before_the_store_was_opened_makes_room_at_once() {
+    let world = World::new();
+    let budget = 300_000;
+    let store = Store::open(ROOT, options(&world, budget)).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    fill(&table, 0, 150_000);
+    table.delete(&Delete::version(0).force()).unwrap();
+    store.checkpoint().unwrap();
+    let store = reopen(&world, store, budget);
+    let dead = store.extents();
+    assert!(dead.iter().map(|extent| extent.bytes).sum::<u64>() > 150_000, "{dead:?}");
+    assert!(dead.iter().all(|extent| extent.live_values == 0), "{dead:?}");
+    let began = world.clock.now();
+    fill(&store.table("solver").unwrap(), 1, 150_000);
+    assert_eq!(world.clock.now(), began, "nobody waited");
+}
+
+// FX-B18
+#[test]
+fn a_tail_that_was_given_back_is_free_for_the_next_process_too() {
+    let world = World::new();
+    let store = Store::open(ROOT, options(&world, 1 << 30).extent_bytes(1 << 19, 1 << 19)).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    for version in 0..4 {
+        fill(&table, version, 10_000);
+    }
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
+    for _ in 0..4 {
+        train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+        store.run_once().unwrap(); // versions that are over are sealed
+    }
+    let taken = |store: &Store| store.extents().iter().map(|extent| extent.bytes).sum::<u64>();
+    let before = taken(&store);
+    assert!(before < 4 << 19, "tails were given back: {before}");
+    let store = reopen(&world, store, 1 << 30);
+    let after = taken(&store);
+    assert_eq!(after, before);
+}
