@@ -91,6 +91,7 @@ impl Session {
             .with_config(runtime::limited(config, options))
             .with_runtime_env(runtime)
             .with_default_features()
+            .with_analyzer_rules(rules::of_analysis())
             .with_physical_optimizer_rules(rules::rules())
             .build();
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));

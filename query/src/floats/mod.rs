@@ -7,11 +7,13 @@
 //! - [`canonical`] does it to columns that are read of the store, and copies nothing where nothing is to be changed.
 //! - [`Canonical`] is the same as an expression, over what is read of an archive.
 //! - [`without_bounds`] keeps bounds of floats out of Parquet files: these leave NaN out, and rows would be left out by them.
+//! - [`FloatLiterals`] has a number in a statement mean a float32 where it is compared with one.
 //!
 //! What lies in lists stays as it was written.
 
 mod bounds;
 mod function;
+mod literals;
 mod order;
 
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use datafusion::error::Result as PlanResult;
 
 pub(crate) use bounds::without_bounds;
 pub(crate) use function::Canonical;
+pub(crate) use literals::FloatLiterals;
 use order::Float;
 pub(crate) use order::{from_order, order_type, to_order};
 

@@ -145,6 +145,33 @@ fn zero_is_one_value_and_so_is_what_is_no_number() {
 }
 
 #[test]
+fn a_number_in_a_statement_is_of_the_type_that_it_is_compared_with() {
+    ask(&[
+        ("SELECT count(*) FROM solver WHERE reward = 0.1", &["2"]),
+        ("SELECT count(*) FROM solver WHERE 0.1 = reward", &["2"]),
+        ("SELECT count(*) FROM solver WHERE reward IN (0.1)", &["2"]),
+        ("SELECT count(*) FROM solver WHERE reward IN (0.1, 0.5, 7, 8)", &["3"]),
+        ("SELECT count(*) FROM solver WHERE reward <> 0.1", &["10"]),
+        ("SELECT count(*) FROM solver WHERE reward NOT IN (0.1, 0.25, 3)", &["9"]),
+        ("SELECT count(*) FROM solver WHERE reward > 0.1", &["7"]),
+        ("SELECT count(*) FROM solver WHERE 0.1 >= reward", &["5"]),
+        ("SELECT count(*) FROM solver WHERE reward BETWEEN 0.1 AND 0.25", &["3"]),
+        ("SELECT count(*) FROM solver WHERE round(reward, 1) = 0.1", &["2"]),
+        ("SELECT count(*) FROM solver WHERE -reward = -0.1", &["2"]),
+        ("SELECT count(*) FROM solver WHERE reward IS NOT DISTINCT FROM 0.1", &["2"]),
+        ("SELECT sum(CASE reward WHEN 0.1 THEN 1 ELSE 0 END) FROM solver", &["2"]),
+        (
+            "SELECT reward = 0.1 AS same, count(*) FROM solver GROUP BY reward = 0.1 ORDER BY 1",
+            &["false,10", "true,2"],
+        ),
+        // A cast means what it says, and what no float32 holds is none of them.
+        ("SELECT count(*) FROM solver WHERE reward = CAST(0.1 AS DOUBLE)", &["0"]),
+        ("SELECT count(*) FROM solver WHERE reward >= 1e300", &["3"]),
+        ("SELECT count(*) FROM solver WHERE reward = 1e300", &["0"]),
+    ]);
+}
+
+#[test]
 fn sums_of_whole_numbers_do_not_wrap() {
     let run = Run::with_tables();
     let solver = run.store.table("solver").unwrap();
