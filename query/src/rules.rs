@@ -9,7 +9,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::ending::EndableJoins;
-use crate::floats::FloatLiterals;
+use crate::floats::{ComputedFloats, FloatLiterals};
 use crate::groups::GroupsByKind;
 use crate::late::ValuesLate;
 use crate::numbers::TextsByNumber;
@@ -20,10 +20,12 @@ const AFTER: &str = "EnsureRequirements";
 /// later, through what stands in their way by then.
 const TURNS: &str = "EnsureCooperative";
 
-/// The rules that see a statement as it was written: numbers in it get their types before these are made equal.
+/// The rules that see a statement as it was written: numbers in it get their types before these are made equal,
+/// and computed floats are looked at when all types are known.
 pub(crate) fn of_analysis() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(FloatLiterals));
+    rules.push(Arc::new(ComputedFloats));
     rules
 }
 

@@ -8,10 +8,12 @@
 //! - [`Canonical`] is the same as an expression, over what is read of an archive.
 //! - [`without_bounds`] keeps bounds of floats out of Parquet files: these leave NaN out, and rows would be left out by them.
 //! - [`FloatLiterals`] has a number in a statement mean a float32 where it is compared with one.
+//! - [`ComputedFloats`] does the same to what a query computes, where it is compared, sorted, grouped or joined.
 //!
 //! What lies in lists stays as it was written.
 
 mod bounds;
+mod computed;
 mod function;
 mod literals;
 mod order;
@@ -25,6 +27,7 @@ use arrow_schema::DataType;
 use datafusion::error::Result as PlanResult;
 
 pub(crate) use bounds::without_bounds;
+pub(crate) use computed::ComputedFloats;
 pub(crate) use function::Canonical;
 pub(crate) use literals::FloatLiterals;
 use order::Float;

@@ -212,3 +212,36 @@ fn sums_of_whole_numbers_do_not_wrap() {
         assert_eq!(lines(&session, none)[1..], [""]);
     }
 }
+
+#[test]
+fn what_is_computed_is_one_zero_and_one_nan_as_well() {
+    // -0.0 and 0.0 of version 1 and 2; NaN of 0/0, which has a sign on x86; the mean of infinities.
+    let zeros =
+        "SELECT sample_id, reward * -1.0 AS x, -reward AS y FROM solver WHERE reward = 0 OR reward = 1";
+    let nans = "SELECT reward, CASE WHEN reward = 0 THEN reward / reward ELSE reward END AS x FROM solver";
+    let means = "SELECT turn AS g, avg(reward) AS x FROM solver WHERE policy_version = 4 GROUP BY 1
+        UNION ALL SELECT 7, 3.0 UNION ALL SELECT 8, CAST('NaN' AS DOUBLE)";
+    ask(&[
+        (&format!("SELECT count(*) FROM (SELECT DISTINCT x FROM ({zeros}) t) u"), &["2"]),
+        (&format!("SELECT x, count(*) FROM ({zeros}) t GROUP BY x ORDER BY x"), &["-1.0,1", "0.0,2"]),
+        (&format!("SELECT count(DISTINCT y) FROM ({zeros}) t"), &["2"]),
+        (&format!("SELECT count(*) FROM ({zeros}) t WHERE x IN (0, 7, 8, 9)"), &["2"]),
+        (&format!("SELECT count(*) FROM ({zeros}) t JOIN solver s ON s.reward = t.y"), &["4"]),
+        (&format!("SELECT count(*) FROM solver WHERE reward IN (SELECT y FROM ({zeros}) t)"), &["2"]),
+        (
+            &format!("SELECT max(n) FROM (SELECT count(*) OVER (PARTITION BY x) AS n FROM ({zeros}) t) u"),
+            &["2"],
+        ),
+        (&format!("SELECT count(*) FROM ({nans}) t WHERE x > 9"), &["5"]),
+        (&format!("SELECT count(*) FROM ({nans}) t WHERE x < 0"), &["1"]),
+        (&format!("SELECT count(*) FROM ({nans}) t WHERE x = 'NaN'"), &["4"]),
+        (&format!("SELECT x FROM ({nans}) t GROUP BY x ORDER BY x DESC LIMIT 2"), &["NaN", "inf"]),
+        (&format!("SELECT reward FROM ({nans}) t ORDER BY x DESC, reward LIMIT 2"), &["0.0", "0.0"]),
+        (&format!("SELECT g FROM ({means}) t ORDER BY x, g"), &["7", "0", "8"]),
+        (&format!("SELECT count(*) FROM (SELECT x FROM ({means}) t GROUP BY x) u"), &["2"]),
+        (
+            "SELECT sum(reward) > 9 AS s, count(*) FROM solver GROUP BY policy_version = 4 ORDER BY 2",
+            &["true,2", "true,10"],
+        ),
+    ]);
+}
