@@ -171,6 +171,32 @@ fn a_number_in_a_statement_is_of_the_type_that_it_is_compared_with() {
     ]);
 }
 
+// Which rows are one batch is an accident.
+#[test]
+fn spreads_are_exact_and_do_not_depend_on_batches() {
+    let numbers = "VALUES (1, 1.0), (2, 'NaN'::DOUBLE), (3, 1.0)";
+    let (most, less) = (i64::MAX, i64::MAX - 1);
+    ask(&[
+        ("SELECT spread(reward), zero_spread(reward) FROM solver", &["NaN,false"]),
+        ("SELECT zero_spread(reward) FROM solver WHERE reward = 0", &["true"]),
+        ("SELECT zero_spread(reward) FROM solver WHERE reward = 'NaN'", &["true"]),
+        (
+            "SELECT zero_spread(reward) FROM solver WHERE policy_version IN (0, 5) GROUP BY policy_version ORDER BY policy_version",
+            &["false", "false"],
+        ),
+        (&format!("SELECT spread(x), zero_spread(x) FROM ({numbers}) AS t(i, x)"), &["NaN,false"]),
+        (
+            &format!("SELECT spread(x), zero_spread(x) FROM (VALUES ({most}), ({less}), ({most})) AS t(x)"),
+            &["1.0,false"],
+        ),
+        (
+            &format!("SELECT spread(x), zero_spread(x) FROM (VALUES ({most}), ({})) AS t(x)", i64::MIN),
+            &["1.8446744073709552e19,false"],
+        ),
+        ("SELECT spread(x), zero_spread(x) FROM (SELECT CAST(NULL AS BIGINT) AS x) t", &[","]),
+    ]);
+}
+
 #[test]
 fn sums_of_whole_numbers_do_not_wrap() {
     let run = Run::with_tables();
