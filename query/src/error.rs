@@ -122,7 +122,8 @@ pub enum Cause {
     #[error("SQL only reads a store, and {verb} would not: {instead}")]
     ReadOnly { verb: String, instead: &'static str },
     #[error(
-        "the query needs more memory than it may take ({reason}); ask for fewer rows or columns, or raise `memory_bytes_max`"
+        "the query needs more memory than it may take ({reason}); ask for fewer rows or columns, or raise `memory_bytes_max` \
+         (`--memory-bytes-max`)"
     )]
     Memory { reason: String },
     #[error("the tokenizer {} cannot be used: {reason}; give the `tokenizer.json` of a model", path.display())]
@@ -134,7 +135,9 @@ pub enum Cause {
     Spill { reason: String },
     #[error("queries cannot spill to {}: {reason}; give another `spill_dir`", .directory.display())]
     SpillDirectory { directory: PathBuf, reason: String },
-    #[error("the statement took longer than {limit:?}; ask for less, or raise `statement_time_max`")]
+    #[error(
+        "the statement took longer than {limit:?}; ask for less, or raise `statement_time_max` (`--time-max-s`)"
+    )]
     Time { limit: Duration },
     #[error("the store could not be read: {source}")]
     Store { source: forebay_store::Error },
@@ -233,9 +236,22 @@ pub(crate) fn innermost(error: DataFusionError) -> DataFusionError {
         DataFusionError::Collection(mut errors) if !errors.is_empty() => innermost(errors.swap_remove(0)),
         DataFusionError::Shared(shared) => match std::sync::Arc::try_unwrap(shared) {
             Ok(inner) => innermost(inner),
-            Err(shared) => DataFusionError::Execution(shared.message().into_owned()),
+            Err(shared) => told_again(&shared),
         },
         other => other,
+    }
+}
+
+/// An error that others hold as well, such as the other partitions of a join: limits stay limits.
+fn told_again(shared: &DataFusionError) -> DataFusionError {
+    use DataFusionError as E;
+    match shared.find_root() {
+        E::ResourcesExhausted(reason) => E::ResourcesExhausted(reason.clone()),
+        E::External(source) => match source.downcast_ref().map(Error::cause) {
+            Some(Cause::Time { limit }) => Error::from(Cause::Time { limit: *limit }).into(),
+            _ => E::Execution(shared.message().into_owned()),
+        },
+        _ => E::Execution(shared.message().into_owned()),
     }
 }
 
@@ -288,6 +304,21 @@ mod tests {
         let arrow = ArrowError::IoError("writing".to_owned(), full());
         for error in [DataFusionError::IoError(full()), DataFusionError::ArrowError(Box::new(arrow), None)] {
             assert_eq!(Error::from(error.context("spilling")).kind(), Kind::Capacity);
+        }
+    }
+
+    #[test]
+    fn a_limit_is_one_also_where_others_hold_the_error() {
+        let limit = Duration::from_millis(100);
+        let time = DataFusionError::from(Error::from(Cause::Time { limit }));
+        for (error, option) in [
+            (DataFusionError::ResourcesExhausted("no room for a join".to_owned()), "--memory-bytes-max"),
+            (time, "--time-max-s"),
+        ] {
+            let held = std::sync::Arc::new(error.context("building a table"));
+            let error = Error::from(DataFusionError::Shared(held.clone()));
+            assert_eq!(error.kind(), Kind::Capacity, "{held}");
+            assert!(error.to_string().contains(option), "{error}");
         }
     }
 

@@ -36,6 +36,7 @@ mod compact;
 mod ending;
 mod error;
 mod expressions;
+mod floats;
 mod functions;
 mod groups;
 mod history;

@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::ending::EndableJoins;
+use crate::floats::{ComputedFloats, FloatLiterals};
 use crate::groups::GroupsByKind;
 use crate::late::ValuesLate;
 use crate::numbers::TextsByNumber;
@@ -17,6 +19,15 @@ const AFTER: &str = "EnsureRequirements";
 /// The rule that gives other work a turn where plans read; joins follow. Filters that plans make as they run are handed down
 /// later, through what stands in their way by then.
 const TURNS: &str = "EnsureCooperative";
+
+/// The rules that see a statement as it was written: numbers in it get their types before these are made equal,
+/// and computed floats are looked at when all types are known.
+pub(crate) fn of_analysis() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::new(FloatLiterals));
+    rules.push(Arc::new(ComputedFloats));
+    rules
+}
 
 /// All rules, in their order. Texts become numbers first: rows are told apart by these.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {

@@ -82,6 +82,8 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
             .with_batch_size(options.batch_rows)
+            // It panics where a group is NaN, and puts NaN anywhere in an order.
+            .set_bool("datafusion.optimizer.enable_topk_aggregation", false)
             .with_target_partitions(options.partitions);
         let runtime = runtime::runtime(options)?;
         options.archive.iter().try_for_each(|archive| archive.register(&runtime))?;
@@ -89,6 +91,7 @@ impl Session {
             .with_config(runtime::limited(config, options))
             .with_runtime_env(runtime)
             .with_default_features()
+            .with_analyzer_rules(rules::of_analysis())
             .with_physical_optimizer_rules(rules::rules())
             .build();
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));

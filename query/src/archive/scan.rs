@@ -1,7 +1,8 @@
 //! The plan to read archived versions of a table: DataFusion's own scan of Parquet, over the files that manifests name.
 //!
 //! Versions are left out by what the filters say of `policy_version`, without opening a file; then the scan leaves out row
-//! groups and pages by their statistics and, for a sample id, by bloom filter.
+//! groups and pages by their statistics and, for a sample id, by bloom filter. Statistics of floats are not looked at, not in
+//! files that have them either: they leave NaN out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
-use datafusion::common::DFSchema;
+use datafusion::common::{Column, DFSchema};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -19,14 +20,18 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column as PlanColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use super::fill::Fill;
 use super::folder::Archive;
 use super::manifest::{ArchivedFile, Manifest};
 use super::reader::Readers;
 use super::statistics::of_versions;
+use crate::floats::Canonical;
 
 /// The column that tells versions apart.
 pub(super) const VERSION: &str = "policy_version";
@@ -72,6 +77,7 @@ pub(super) fn plan(
         .with_bloom_filter_on_read(true);
     if let Some(filter) = conjunction(wanted.filters.iter().cloned()) {
         let columns = DFSchema::try_from(wanted.schema.clone())?;
+        let filter = Canonical::of_columns(filter, &|column| is_float(wanted.schema, &column.name))?;
         source = source.with_predicate(session.create_physical_expr(filter, &columns)?);
     }
     // Figures of `EXPLAIN ANALYZE`, beside those of files, row groups and pages.
@@ -92,7 +98,36 @@ pub(super) fn plan(
         .with_limit(wanted.limit)
         .with_expr_adapter(Some(Arc::new(Fill)))
         .build();
-    Ok(Some(DataSourceExec::from_data_source(config)))
+    with_canonical_floats(session, DataSourceExec::from_data_source(config)).map(Some)
+}
+
+fn is_float(schema: &Schema, column: &str) -> bool {
+    schema.field_with_name(column).is_ok_and(|field| field.data_type().is_floating())
+}
+
+/// What files hold, with numbers as SQL counts them ([`crate::floats`]). Filters that the plan above makes while it runs come
+/// through here, and ask for these as well.
+fn with_canonical_floats(
+    session: &dyn Session,
+    files: Arc<DataSourceExec>,
+) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    let schema = files.schema();
+    if !schema.fields().iter().any(|field| field.data_type().is_floating()) {
+        return Ok(files);
+    }
+    let columns = DFSchema::try_from(schema.clone())?;
+    let given = schema.fields().iter().enumerate().map(|(at, field)| {
+        let name = field.name();
+        let expr: Arc<dyn PhysicalExpr> = match field.data_type().is_floating() {
+            true => {
+                let column = Expr::Column(Column::from_name(name));
+                session.create_physical_expr(Canonical::over(column), &columns)?
+            }
+            false => Arc::new(PlanColumn::new(name, at)),
+        };
+        Ok(ProjectionExpr { expr, alias: name.clone() })
+    });
+    Ok(Arc::new(ProjectionExec::try_new(given.collect::<PlanResult<Vec<_>>>()?, files)?))
 }
 
 /// The versions that the filters do not rule out by what they say of the version alone.

@@ -1,7 +1,7 @@
 //! Writes rows of a version into Parquet files.
 //!
 //! Memory is bounded whatever the rows are: they are read a few at a time, by the bytes of those before; a row group ends
-//! at [`ROW_GROUP_BYTES`], a file at [`FILE_BYTES`].
+//! at [`ROW_GROUP_BYTES`], a file at [`FILE_BYTES`]. Of floats no statistics are written ([`without_bounds`]).
 
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ use super::folder::Archive;
 use super::layout::version_folder;
 use super::manifest::PartFile;
 use crate::error::{Cause, Error, Result};
+use crate::floats::without_bounds;
 
 /// Where a row group ends unless the archiver is told otherwise, in bytes as they are encoded.
 pub(super) const ROW_GROUP_BYTES: usize = 64 << 20;
@@ -134,7 +135,7 @@ fn without_views(batch: &RecordBatch, plain: &SchemaRef) -> Result<RecordBatch, 
     RecordBatch::try_new(plain.clone(), columns.collect::<Result<_, _>>()?)
 }
 
-fn properties(schema: &Schema, row_group_bytes: usize) -> WriterProperties {
+fn properties(schema: &Schema, row_group_bytes: usize) -> Result<WriterProperties, ParquetError> {
     let sample_id = ColumnPath::from("sample_id");
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -146,7 +147,7 @@ fn properties(schema: &Schema, row_group_bytes: usize) -> WriterProperties {
             .set_column_bloom_filter_enabled(sample_id.clone(), true)
             .set_column_dictionary_enabled(sample_id, false); // every one is another
     }
-    properties.build()
+    Ok(without_bounds(properties, schema)?.build())
 }
 
 /// A file that is being written.
@@ -168,8 +169,8 @@ impl OpenFile {
         let path = folder.join(name.as_str());
         let sink = BufWriter::with_capacity(archive.objects().clone(), path, PART_BYTES);
         let upload = Upload { sink, blocks: Blocks::default() };
-        let writer =
-            AsyncArrowWriter::try_new(upload, schema.clone(), Some(properties(schema, row_group_bytes)));
+        let writer = properties(schema, row_group_bytes)
+            .and_then(|properties| AsyncArrowWriter::try_new(upload, schema.clone(), Some(properties)));
         let writer = writer.map_err(|error| failed(archive, error))?;
         Ok(OpenFile { name, writer, rows: 0, row_group_bytes })
     }

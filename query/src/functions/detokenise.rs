@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::compute::cast;
-use arrow_array::Array;
 use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_array::{Array, Int64Array};
 use arrow_schema::{DataType, Field};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result as PlanResult;
@@ -124,16 +124,19 @@ impl ScalarUDFImpl for Detokenise {
             if lists.is_null(row) {
                 texts.append_null();
             } else {
-                texts.append_value(text(tokenizer, lists.value(row).as_primitive::<Int64Type>().values())?);
+                texts.append_value(text(tokenizer, lists.value(row).as_primitive::<Int64Type>())?);
             }
         }
         Ok(ColumnarValue::Array(Arc::new(texts.finish())))
     }
 }
 
-fn text(tokenizer: &Tokenizer, tokens: &[i64]) -> PlanResult<String> {
+fn text(tokenizer: &Tokenizer, tokens: &Int64Array) -> PlanResult<String> {
+    if tokens.null_count() > 0 {
+        return exec_err!("detokenise reads token ids, and a list holds a NULL in place of one");
+    }
     let id = |token: &i64| u32::try_from(*token);
-    let Ok(ids) = tokens.iter().map(id).collect::<Result<Vec<u32>, _>>() else {
+    let Ok(ids) = tokens.values().iter().map(id).collect::<Result<Vec<u32>, _>>() else {
         return exec_err!("a token id is not negative, and a list holds one that is");
     };
     match tokenizer.decode(&ids, false) {

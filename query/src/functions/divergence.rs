@@ -3,7 +3,8 @@
 //! Both are lists of `log p(token)` of the same tokens, the first under the policy that made them. The mean over the tokens
 //! of one of the estimators of KL(policy ‖ reference) by John Schulman, "Approximating KL Divergence", 2020: with
 //! `d = reference - logprobs`, `k1 = -d`, `k2 = d² / 2`, `k3 = e^d - 1 - d` (the default: unbiased and never negative).
-//! NULL where a list is NULL; an error where they differ in length, for then they are not of the same tokens.
+//! NULL where a list is NULL; an error where they differ in length, for then they are not of the same tokens, and where an
+//! element is NULL.
 
 use std::sync::Arc;
 
@@ -93,6 +94,9 @@ fn mean(logprobs: &ArrayRef, reference: &ArrayRef, estimate: fn(f64) -> f64) -> 
     let (tokens, others) = (logprobs.len(), reference.len());
     if tokens != others {
         return exec_err!("kl compares the same tokens, and one list has {tokens}, the other {others}");
+    }
+    if logprobs.null_count() + reference.null_count() > 0 {
+        return exec_err!("kl compares log-probabilities, and a list holds a NULL in place of one");
     }
     let (logprobs, reference) =
         (logprobs.as_primitive::<Float64Type>().values(), reference.as_primitive::<Float64Type>().values());

@@ -4,6 +4,8 @@
 //! one, write its file and name it in [`register`].
 
 mod advantage;
+mod bridge;
+mod bridging;
 mod detokenise;
 mod divergence;
 mod length;
@@ -31,6 +33,9 @@ pub(crate) fn register(state: &mut SessionState, tokenizers: Tokenizers) -> Plan
     state.register_udf(Arc::new(divergence::kl()))?;
     state.register_udf(Arc::new(detokenise::detokenise(tokenizers)))?;
     for function in [passing::pass_at_k(), passing::mean_at_k(), spread::spread(), spread::zero_spread()] {
+        state.register_udaf(Arc::new(function))?;
+    }
+    for function in bridging::all() {
         state.register_udaf(Arc::new(function))?;
     }
     state.register_udwf(Arc::new(advantage::advantage()))?;

@@ -76,7 +76,13 @@ impl AggregateUDFImpl for AtK {
         }
     }
 
-    fn accumulator(&self, _arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
+    fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
+        if arguments.is_distinct {
+            let name = self.name();
+            return plan_err!(
+                "{name} counts every sample, equal ones too; leave DISTINCT out, or take distinct rows in a subquery"
+            );
+        }
         Ok(Box::new(Tries { of: self.of, count: 0, sum: 0.0, k: None }))
     }
 

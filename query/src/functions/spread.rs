@@ -5,21 +5,23 @@
 //!   "DAPO", 2025, leaves such groups out). Compared exactly: a standard deviation rounds, and may call equal rewards
 //!   different.
 //!
-//! NULL rewards do not count; of none the answer is NULL.
+//! NULL rewards do not count; of none the answer is NULL. NaN is equal to itself and greater than every number.
 
 use std::sync::Arc;
 
 use arrow::compute::{cast, max, min};
 use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_array::types::{Decimal128Type, Float64Type};
+use arrow_schema::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef};
 use datafusion::common::{ScalarValue, exec_err, plan_err};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility,
 };
+
+use crate::floats::canonical;
 
 pub(super) fn spread() -> AggregateUDF {
     AggregateUDF::new_from_impl(Spread::new(false))
@@ -59,44 +61,94 @@ impl AggregateUDFImpl for Spread {
         }
     }
 
-    fn accumulator(&self, _arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
-        Ok(Box::new(Bounds { is_zero: self.is_zero, bounds: None }))
+    fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
+        let none = ScalarValue::try_from(of_first(arguments.expr_fields))?;
+        Ok(Box::new(Bounds { is_zero: self.is_zero, bounds: None, none }))
     }
 
-    fn state_fields(&self, _arguments: StateFieldsArgs<'_>) -> PlanResult<Vec<FieldRef>> {
-        let field = |name| Arc::new(Field::new(name, DataType::Float64, true));
+    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> PlanResult<Vec<FieldRef>> {
+        let field = |name| Arc::new(Field::new(name, of_first(arguments.input_fields), true));
         Ok(vec![field("least"), field("greatest")])
     }
 }
 
+/// The least and the greatest: whole numbers as 128 bits, all others as floats, NaN above all of them.
 #[derive(Debug)]
 struct Bounds {
     is_zero: bool,
-    bounds: Option<(f64, f64)>,
+    bounds: Option<(ScalarValue, ScalarValue)>,
+    /// What stands for either where there is none.
+    none: ScalarValue,
+}
+
+/// The type that the numbers of a function's argument are compared in.
+fn of_first(arguments: &[FieldRef]) -> DataType {
+    compared(arguments.first().map_or(&DataType::Null, |numbers| numbers.data_type()))
+}
+
+/// The type that numbers are compared in.
+fn compared(numbers: &DataType) -> DataType {
+    match numbers.is_integer() {
+        true => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
+        false => DataType::Float64,
+    }
 }
 
 impl Bounds {
-    fn take(&mut self, least: Option<f64>, greatest: Option<f64>) {
-        let (Some(least), Some(greatest)) = (least, greatest) else { return };
-        let (low, high) = self.bounds.unwrap_or((least, greatest));
-        self.bounds = Some((low.min(least), high.max(greatest)));
+    /// Takes in the extremes of some numbers, none where they are all NULL.
+    fn take(&mut self, least: &ArrayRef, greatest: &ArrayRef) -> PlanResult<()> {
+        let (least, greatest) = (extremes(least)?, extremes(greatest)?);
+        let (Some((least, _)), Some((_, greatest))) = (least, greatest) else { return Ok(()) };
+        self.bounds = Some(match self.bounds.take() {
+            Some((low, high)) => {
+                (if least < low { least } else { low }, if greatest > high { greatest } else { high })
+            }
+            None => (least, greatest),
+        });
+        Ok(())
+    }
+}
+
+/// The least and the greatest of a column.
+fn extremes(numbers: &ArrayRef) -> PlanResult<Option<(ScalarValue, ScalarValue)>> {
+    Ok(match numbers.data_type() {
+        DataType::Float64 => {
+            let numbers = canonical(numbers.clone());
+            let numbers = numbers.as_primitive::<Float64Type>();
+            let float = |number| ScalarValue::Float64(Some(number));
+            min(numbers).zip(max(numbers)).map(|(least, greatest)| (float(least), float(greatest)))
+        }
+        _ => {
+            let numbers = numbers.as_primitive::<Decimal128Type>();
+            let whole = |number| ScalarValue::Decimal128(Some(number), DECIMAL128_MAX_PRECISION, 0);
+            min(numbers).zip(max(numbers)).map(|(least, greatest)| (whole(least), whole(greatest)))
+        }
+    })
+}
+
+/// How far apart two of them are.
+fn distance(least: &ScalarValue, greatest: &ScalarValue) -> f64 {
+    match (least, greatest) {
+        (ScalarValue::Float64(Some(least)), ScalarValue::Float64(Some(greatest))) => greatest - least,
+        (ScalarValue::Decimal128(Some(least), ..), ScalarValue::Decimal128(Some(greatest), ..)) => {
+            (greatest - least) as f64
+        }
+        _ => f64::NAN,
     }
 }
 
 impl Accumulator for Bounds {
     fn update_batch(&mut self, values: &[ArrayRef]) -> PlanResult<()> {
         let [numbers] = values else { return exec_err!("one column is wanted") };
-        let numbers = cast(numbers, &DataType::Float64)?;
-        let numbers = numbers.as_primitive::<Float64Type>();
-        self.take(min(numbers), max(numbers));
-        Ok(())
+        let numbers = cast(numbers, &compared(numbers.data_type()))?;
+        self.take(&numbers, &numbers)
     }
 
     fn evaluate(&mut self) -> PlanResult<ScalarValue> {
-        let spread = self.bounds.map(|(least, greatest)| greatest - least);
+        let bounds = self.bounds.as_ref();
         Ok(match self.is_zero {
-            true => ScalarValue::Boolean(self.bounds.map(|(least, greatest)| least == greatest)),
-            false => ScalarValue::Float64(spread),
+            true => ScalarValue::Boolean(bounds.map(|(least, greatest)| least == greatest)),
+            false => ScalarValue::Float64(bounds.map(|(least, greatest)| distance(least, greatest))),
         })
     }
 
@@ -105,13 +157,14 @@ impl Accumulator for Bounds {
     }
 
     fn state(&mut self) -> PlanResult<Vec<ScalarValue>> {
-        let (least, greatest) = self.bounds.unzip();
-        Ok(vec![ScalarValue::Float64(least), ScalarValue::Float64(greatest)])
+        Ok(match &self.bounds {
+            Some((least, greatest)) => vec![least.clone(), greatest.clone()],
+            None => vec![self.none.clone(), self.none.clone()],
+        })
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> PlanResult<()> {
         let [least, greatest] = states else { return exec_err!("two columns of state are wanted") };
-        self.take(min(least.as_primitive::<Float64Type>()), max(greatest.as_primitive::<Float64Type>()));
-        Ok(())
+        self.take(least, greatest)
     }
 }

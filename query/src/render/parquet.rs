@@ -10,6 +10,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 use super::{Form, invalid};
+use crate::floats::without_bounds;
 
 /// A file as it is written.
 pub(super) struct File<'w> {
@@ -20,7 +21,8 @@ pub(super) struct File<'w> {
 impl<'w> File<'w> {
     pub(super) fn new(schema: SchemaRef, writer: &'w mut (dyn Write + Send)) -> io::Result<Self> {
         let compression = Compression::ZSTD(ZstdLevel::default());
-        let properties = WriterProperties::builder().set_compression(compression).build();
+        let properties = WriterProperties::builder().set_compression(compression);
+        let properties = without_bounds(properties, &schema).map_err(unwritable)?.build();
         let parquet = ArrowWriter::try_new(writer, schema.clone(), Some(properties)).map_err(unwritable)?;
         Ok(File { schema, parquet })
     }

@@ -12,6 +12,7 @@ use super::Scan;
 use super::columns::is_heavy;
 use super::grouped::failed;
 use crate::expressions::moved;
+use crate::floats::canonical_batch;
 
 /// Columns that are read, and what is made of them once for all functions.
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ impl Inputs {
 
     /// Those of some rows.
     pub(super) fn read(&self, table: &TableSnapshot, rows: &[u32]) -> PlanResult<RecordBatch> {
-        self.made.project_batch(&table.read(rows, &self.read).map_err(failed)?)
+        self.made.project_batch(&canonical_batch(table.read(rows, &self.read).map_err(failed)?)?)
     }
 }
 

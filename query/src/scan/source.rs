@@ -15,6 +15,7 @@ use super::remaining::Remaining;
 use super::sieve::Sieve;
 use crate::compact::lean;
 use crate::ending::Ending;
+use crate::floats::canonical;
 
 /// The most rows in a batch that carries values from extents: one cell may hold kilobytes.
 pub(crate) const VALUE_BATCH_ROWS: usize = 1024;
@@ -161,7 +162,7 @@ impl RowSource {
         let read = self.work.table.read(&rows, &self.work.columns);
         let batch = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
-        let mut columns: Vec<ArrayRef> = batch.into_parts().1.into_iter().map(lean).collect();
+        let mut columns: Vec<ArrayRef> = batch.into_parts().1.into_iter().map(lean).map(canonical).collect();
         columns.extend(self.work.numbered.then(|| Arc::new(UInt32Array::from(rows)) as ArrayRef));
         Ok(Some(RecordBatch::try_new_with_options(self.work.schema.clone(), columns, &options)?))
     }

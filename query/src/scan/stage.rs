@@ -13,6 +13,7 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use forebay_store::{ScanColumn, TableSnapshot};
 
 use super::columns::{looked_at, narrowed};
+use crate::floats::canonical_batch;
 
 /// Filters over some columns: rows that they refuse are not read any further.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ impl Stage {
 
     /// The rows that are let through, in their order.
     pub(super) fn let_through(&self, table: &TableSnapshot, rows: Vec<u32>) -> PlanResult<Vec<u32>> {
-        let batch =
-            table.read(&rows, &self.columns).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let batch = table.read(&rows, &self.columns);
+        let batch = canonical_batch(batch.map_err(|error| DataFusionError::External(Box::new(error)))?)?;
         let answer = self.predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
         let Some(answer) = answer.as_boolean_opt() else {
             return internal_err!("a filter answered {}", answer.data_type());

@@ -30,6 +30,9 @@ fn kl_by_each_estimator() {
     let error = run.error("SELECT kl([1.0], [1.0], 'k9')", Kind::Input);
     assert!(error.contains("'k1', 'k2' or 'k3'"), "{error}");
     assert!(run.error("SELECT kl('a', [1.0])", Kind::Input).contains("two lists"));
+    for sql in ["SELECT kl([-1.0, NULL], [-1.0, -1.0])", "SELECT kl([-1.0], [CAST(NULL AS DOUBLE)])"] {
+        assert!(run.error(sql, Kind::Input).contains("holds a NULL"), "{sql}");
+    }
 }
 
 /// `1 - C(n - c, k) / C(n, k)` by counting.
@@ -60,6 +63,9 @@ fn pass_at_k_is_the_share_of_draws_with_a_correct_sample() {
     close(&value(&run, "mean_at_k(0.25, 1)"), 0.25);
     assert!(run.error("SELECT pass_at_k(1.0, 2)", Kind::Input).contains("reward > 0"));
     assert!(run.error("SELECT pass_at_k(true, 0)", Kind::Input).contains("at least 1"));
+    for sql in ["SELECT pass_at_k(DISTINCT true, 1)", "SELECT mean_at_k(DISTINCT 2.0, 1)"] {
+        assert!(run.error(sql, Kind::Input).contains("leave DISTINCT out"), "{sql}");
+    }
 }
 
 #[test]
@@ -115,6 +121,7 @@ fn tokens_are_read_with_the_sessions_tokenizer_alone() {
     let error = run.error("SELECT detokenise([1], '/etc/passwd')", Kind::Input);
     assert!(error.contains("no tokenizer is named") && error.contains("\"words\""), "{error}");
     assert!(run.error("SELECT detokenise([-1])", Kind::Input).contains("negative"));
+    assert!(run.error("SELECT detokenise([2, NULL])", Kind::Input).contains("holds a NULL"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod documented;
 mod ended;
 mod episodes;
 mod fixture;
+mod floats;
 mod freshness;
 mod functions;
 mod grouped;

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::fixture::{PROMPT, Run, finished_group};
 
 /// How many steps the run has made. Two states are kept to go back to, so the versions 0 to 4 are over.
-pub(super) const STEPS: u64 = 6;
+pub(crate) const STEPS: u64 = 6;
 /// The versions that are over.
 pub(super) const OVER: u64 = 5;
 
@@ -40,7 +40,7 @@ pub(super) fn step(run: &Run, version: u64) {
 }
 
 /// An archive in memory, and its object store.
-pub(super) fn in_memory() -> (Archive, Arc<InMemory>) {
+pub(crate) fn in_memory() -> (Archive, Arc<InMemory>) {
     let objects = Arc::new(InMemory::new());
     (over(objects.clone()), objects)
 }
@@ -56,7 +56,7 @@ pub(super) fn in_directory(run: &Run) -> (Archive, PathBuf) {
 }
 
 /// Moves everything that is over.
-pub(super) fn move_all(store: &Store, archive: &Archive) -> Vec<Due> {
+pub(crate) fn move_all(store: &Store, archive: &Archive) -> Vec<Due> {
     let archiver = Archiver::new(store, archive, ArchiveRule::keep_versions(1)).unwrap();
     let mut moved = Vec::new();
     while let Some((due, outcome)) = archiver.run_once().unwrap() {

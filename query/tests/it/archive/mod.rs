@@ -2,7 +2,7 @@
 
 mod damage;
 mod family;
-mod fixture;
+pub(crate) mod fixture;
 mod groups;
 mod meddling;
 mod moving;
