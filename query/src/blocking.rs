@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Cause, Error, Result};
+use crate::room::{STACK_BYTES, with_room};
 
 /// Made when it is first needed.
 pub(crate) struct Blocking {
@@ -35,7 +36,8 @@ impl Blocking {
             }
         };
         let none = || Error::from(Cause::Bug { reason: "a runtime that is over was asked".to_owned() });
-        running.0.as_ref().ok_or_else(none)?.block_on(work)
+        let running = running.0.as_ref().ok_or_else(none)?;
+        with_room(|| running.block_on(work)) // it may compute here
     }
 
     fn make(&self) -> std::io::Result<Running> {
@@ -43,8 +45,8 @@ impl Blocking {
             1 => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
-        let builder = builder.worker_threads(self.workers.max(1)).thread_name("forebay-sql").enable_all();
-        builder.build().map(Some).map(Running)
+        let builder = builder.worker_threads(self.workers.max(1)).thread_name("forebay-sql");
+        builder.thread_stack_size(STACK_BYTES).enable_all().build().map(Some).map(Running)
     }
 }
 

@@ -45,7 +45,9 @@ async fn in_time(app: &App, sql: &str) -> Result<Answer, Failure> {
     let run = async {
         let turn = app.turns.clone().acquire_owned().await; // the semaphore is never closed
         let keeps = (turn, query.clone());
-        app.session.stream(sql).await?.driven_by(&app.threads, keeps).collect().await
+        let (session, sql) = (app.session.clone(), sql.to_owned());
+        let rows = app.threads.run(async move { session.stream(&sql).await }).await?;
+        rows.driven_by(&app.threads, keeps).collect().await
     };
     match tokio::time::timeout(app.query_time_max, run).await {
         Ok(Ok(answer)) => Ok(answer),

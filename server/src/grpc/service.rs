@@ -302,7 +302,8 @@ impl Protocol for Service {
         call.caller.check_all_tables().map_err(|error| from_error(&error))?;
         let query = Arc::new(self.queries.begin("grpc", b""));
         let turn = self.turns.clone().acquire_owned().await;
-        match self.queryable.stream(&request.into_inner().statement).await {
+        let (session, statement) = (self.queryable.clone(), request.into_inner().statement);
+        match self.threads.run(async move { session.stream(&statement).await }).await {
             Ok(rows) => {
                 let rows = rows.driven_by(&self.threads, (turn, query.clone()));
                 self.answer(streams::rows(rows, query)?)
