@@ -130,6 +130,7 @@ impl Server {
             if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
                 runtime.spawn(keep_up(store.clone()));
             }
+            let piece_time_max = settings.clients.limits.piece_time_max;
             let (clients, everything) = (settings.clients.clone(), store.clone());
             let query_threads = Arc::new(QueryThreads::new(QUERY_THREADS)?);
             let app = App::new(settings, store, session, query_threads.clone());
@@ -146,6 +147,7 @@ impl Server {
             if let Some(Listening { address, listener }) = flight {
                 let connections = Connections::new(readers, &app.doors.flight);
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
+                let pace = flight::Pace { piece_time_max, tally: app.clients.clone() };
                 threads.push(flight::start(
                     listener,
                     connections,
@@ -153,6 +155,7 @@ impl Server {
                     query_threads,
                     token,
                     queries,
+                    pace,
                     stopper,
                 )?);
                 tracing::info!(%address, "serving Flight SQL");

@@ -24,8 +24,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::facts::Facts;
 use super::statements::Statements;
-use super::{actions, metadata, put, status, ticket, wire};
+use super::{Pace, actions, metadata, put, status, ticket, wire};
 use crate::connections::Known;
+use crate::grpc::pace::taken_at_a_pace;
 use crate::queries::Queries;
 use crate::token::Token;
 
@@ -42,6 +43,7 @@ pub(crate) struct Service {
     token: Option<Token>,
     facts: Facts,
     turns: Arc<Semaphore>,
+    pace: Pace,
     threads: Arc<QueryThreads>,
 }
 
@@ -53,10 +55,11 @@ impl Service {
         threads: Arc<QueryThreads>,
         token: Option<Token>,
         queries: Queries,
+        pace: Pace,
         facts: Facts,
     ) -> Self {
         let turns = Arc::new(Semaphore::new(STREAMS_AT_ONCE));
-        Service { session, statements: Statements::new(), queries, token, facts, turns, threads }
+        Service { session, statements: Statements::new(), queries, token, facts, turns, pace, threads }
     }
 
     fn check_token<T>(&self, request: &Request<T>) -> Result<(), Status> {
@@ -162,7 +165,8 @@ impl Service {
         match start.await {
             Ok(rows) => {
                 let rows = rows.driven_by(&self.threads, (turn, query.clone()));
-                Ok(wire::rows(rows, query))
+                let Pace { piece_time_max, tally } = self.pace.clone();
+                Ok(taken_at_a_pace(wire::rows(rows, query), piece_time_max, tally))
             }
             Err(error) => {
                 query.failed(error.kind().as_str());
