@@ -30,6 +30,7 @@ pub(crate) struct App {
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) threads: Arc<QueryThreads>,
     pub(crate) query_time_max: Duration,
+    pub(crate) piece_time_max: Duration,
     pub(crate) any_host: bool,
     pub(crate) token: Option<Token>,
     pub(crate) queries: Queries,
@@ -40,7 +41,9 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session, threads: Arc<QueryThreads>) -> Self {
-        let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
+        let Builder { allow_remote, body_bytes_max, query_time_max, token, clients: of_clients, .. } =
+            settings;
+        let piece_time_max = of_clients.limits.piece_time_max;
         let (turns, queries) = (Arc::new(Semaphore::new(QUERIES_AT_ONCE)), Queries::default());
         let (clients, doors) = (Tally::default(), Doors::default());
         let any_host = allow_remote || token.is_some(); // a web page knows no token
@@ -50,6 +53,7 @@ impl App {
             turns,
             threads,
             query_time_max,
+            piece_time_max,
             any_host,
             token,
             queries,

@@ -31,6 +31,8 @@ const WORKERS: usize = 3;
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The threads that queries compute on.
 const QUERY_THREADS: usize = 2;
+/// How long requests go on after the word to stop.
+const GRACE: Duration = Duration::from_secs(5);
 /// How many queries over HTTP run at the same time; others wait for their turn.
 pub(crate) const QUERIES_AT_ONCE: usize = QUERY_THREADS;
 
@@ -161,7 +163,7 @@ impl Server {
                 tracing::info!(%address, "serving Flight SQL");
             }
             if let Some(runtime) = runtime {
-                let connections = Connections::new(readers, &app.doors.http);
+                let connections = Connections::new(readers, &app.doors.http).taken_at_a_pace(piece_time_max);
                 let listener = {
                     let _inside = runtime.enter();
                     http.map(|http| tokio::net::TcpListener::from_std(http.listener)).transpose()?
@@ -251,7 +253,13 @@ fn serve(runtime: &Runtime, listener: Option<HttpListener>, app: App, stop: &Sto
     let Some(listener) = listener else { return runtime.block_on(stop.told()) };
     let routes = routes::router(app).into_make_service_with_connect_info::<Known>();
     let serving = axum::serve(listener, routes);
-    let ended = runtime.block_on(serving.with_graceful_shutdown(stop.told()).into_future());
+    let serving = serving.with_graceful_shutdown(stop.told()).into_future();
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = serving => ended,
+            () = async { stop.told().await; tokio::time::sleep(GRACE).await } => Ok(()),
+        }
+    });
     if let Err(error) = ended {
         tracing::error!(%error, "the server ended");
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_query::{Answer, Format};
@@ -21,13 +20,9 @@ const MEDIA: [(&str, Format, &str); 5] = [
     ("application/vnd.apache.parquet", Format::Parquet, "application/vnd.apache.parquet"),
 ];
 
-pub(crate) async fn answer(
-    State(app): State<App>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Failure> {
-    let (format, content_type) = acceptable(&headers)?;
-    let body = body.map_err(|error| Failure::new(error.status(), "input", error.body_text()))?;
+pub(crate) async fn answer(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (format, content_type) = acceptable(request.headers())?;
+    let body = sent(&app, request).await?;
     let sql = std::str::from_utf8(&body).map_err(|error| {
         Failure::new(StatusCode::BAD_REQUEST, "input", format!("the query is not UTF-8: {error}"))
     })?;
@@ -37,6 +32,18 @@ pub(crate) async fn answer(
         Failure::new(StatusCode::BAD_REQUEST, "input", format!("the answer has no form as {format}: {error}"))
     })?;
     Ok(([(header::CONTENT_TYPE, content_type)], rendered).into_response())
+}
+
+/// The body of a request, which has to come in the time for a piece: it is no larger.
+async fn sent(app: &App, request: Request) -> Result<Bytes, Failure> {
+    let time = app.piece_time_max;
+    match tokio::time::timeout(time, Bytes::from_request(request, app)).await {
+        Ok(body) => body.map_err(|error| Failure::new(error.status(), "input", error.body_text())),
+        Err(_) => {
+            let message = format!("the request's body took longer than {time:?} to come; send it at once");
+            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "input", message))
+        }
+    }
 }
 
 /// Waits for a turn and runs the query, all of it within the time that a query may take.

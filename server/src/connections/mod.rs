@@ -52,8 +52,15 @@ impl Connections {
     pub(crate) fn new(limits: ConnectionLimits, traffic: &Traffic) -> Self {
         let ConnectionLimits { most, most_of_host, first_call_time_max, idle_time_max } = limits;
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let patience = Patience { first_call_time_max, idle_time_max };
+        let patience = Patience { first_call_time_max, idle_time_max, piece_time_max: None };
         Connections { places, hosts: Hosts::new(most_of_host), patience, traffic: traffic.clone() }
+    }
+
+    /// The same, whose peers have to take what is written to them at a pace: so much time for a piece. For doors whose protocol
+    /// leaves that to the connection.
+    pub(crate) fn taken_at_a_pace(mut self, piece_time_max: Duration) -> Self {
+        self.patience.piece_time_max = Some(piece_time_max);
+        self
     }
 
     /// What comes over a listener, for as long as it is asked for more.

@@ -6,6 +6,7 @@ mod adbc;
 mod archived;
 mod client;
 mod conformance;
+mod dawdling;
 mod deep;
 mod doors;
 mod flight;
