@@ -32,6 +32,7 @@ mod doors;
 mod error;
 mod failure;
 mod flight;
+mod gathered;
 mod grpc;
 mod guard;
 mod metrics;

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use crate::builder::Builder;
 use crate::doors::Doors;
 use crate::failure::Failure;
+use crate::gathered::Gathered;
 use crate::grpc::Tally;
 use crate::queries::Queries;
 use crate::server::QUERIES_AT_ONCE;
@@ -36,11 +37,13 @@ pub(crate) struct App {
     pub(crate) queries: Queries,
     pub(crate) clients: Tally,
     pub(crate) doors: Doors,
+    pub(crate) gathered: Gathered,
     body_bytes_max: usize,
 }
 
 impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session, threads: Arc<QueryThreads>) -> Self {
+        let gathered = Gathered::new(settings.query_memory_bytes_max);
         let Builder { allow_remote, body_bytes_max, query_time_max, token, clients: of_clients, .. } =
             settings;
         let piece_time_max = of_clients.limits.piece_time_max;
@@ -59,6 +62,7 @@ impl App {
             queries,
             clients,
             doors,
+            gathered,
             body_bytes_max,
         }
     }

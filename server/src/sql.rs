@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_query::{Answer, Format};
 
 use crate::failure::Failure;
+use crate::gathered::Taken;
 use crate::routes::App;
 
 /// Media types, with the format and the full name of each; the first is for whoever does not care.
@@ -26,11 +27,9 @@ pub(crate) async fn answer(State(app): State<App>, request: Request) -> Result<R
     let sql = std::str::from_utf8(&body).map_err(|error| {
         Failure::new(StatusCode::BAD_REQUEST, "input", format!("the query is not UTF-8: {error}"))
     })?;
-    let answer = in_time(&app, sql).await?;
-    let mut rendered = Vec::new();
-    answer.render(format, &mut rendered, None).map_err(|error| {
-        Failure::new(StatusCode::BAD_REQUEST, "input", format!("the answer has no form as {format}: {error}"))
-    })?;
+    let (answer, kept) = in_time(&app, sql).await?;
+    let rendered = app.gathered.rendered(&answer, format)?;
+    drop((answer, kept));
     Ok(([(header::CONTENT_TYPE, content_type)], rendered).into_response())
 }
 
@@ -47,27 +46,27 @@ async fn sent(app: &App, request: Request) -> Result<Bytes, Failure> {
 }
 
 /// Waits for a turn and runs the query, all of it within the time that a query may take.
-async fn in_time(app: &App, sql: &str) -> Result<Answer, Failure> {
+async fn in_time(app: &App, sql: &str) -> Result<(Answer, Taken), Failure> {
     let query = Arc::new(app.queries.begin("http", b""));
     let run = async {
         let turn = app.turns.clone().acquire_owned().await; // the semaphore is never closed
         let keeps = (turn, query.clone());
         let (session, sql) = (app.session.clone(), sql.to_owned());
         let rows = app.threads.run(async move { session.stream(&sql).await }).await?;
-        rows.driven_by(&app.threads, keeps).collect().await
+        app.gathered.collect(rows.driven_by(&app.threads, keeps)).await
     };
     match tokio::time::timeout(app.query_time_max, run).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
-            query.failed(error.kind().as_str());
-            Err(error.into())
+            query.failed(error.kind());
+            Err(error)
         }
         Err(_) => {
             query.failed("capacity");
             let time = app.query_time_max;
             let message =
                 format!("the query took longer than {time:?}; ask for less, or raise `query_time_max`");
-            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", message))
+            Err(Failure::capacity(message))
         }
     }
 }

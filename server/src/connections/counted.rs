@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::connect_info;
 use axum::serve::IncomingStream;
+use forebay_client::wire::PIECE_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
