@@ -45,6 +45,7 @@ mod token;
 pub use access::{Grant, Scope};
 pub use asked::Asked;
 pub use builder::Builder;
+pub use connections::raise_handles;
 pub use error::{Error, Result};
 pub use server::{Server, Stopper};
 pub use token::Token;

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::builder::Builder;
-use crate::connections::{Connections, HttpListener, Known};
+use crate::connections::{Connections, Handles, HttpListener, Known};
 use crate::error::{Error, Result};
 use crate::flight;
 use crate::grpc;
@@ -132,12 +132,18 @@ impl Server {
             if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
                 runtime.spawn(keep_up(store.clone()));
             }
+            let handles = Handles::left_for(wanted(
+                &settings,
+                address,
+                flight_address,
+                grpc.is_some() || socket.is_some(),
+            ));
             let piece_time_max = settings.clients.limits.piece_time_max;
             let (clients, everything) = (settings.clients.clone(), store.clone());
             let query_threads = Arc::new(QueryThreads::new(QUERY_THREADS)?);
             let app = App::new(settings, store, session, query_threads.clone());
             if grpc.is_some() || socket.is_some() {
-                let connections = Connections::new(clients.limits.connections, &app.doors.grpc);
+                let connections = Connections::new(clients.limits.connections, &handles, &app.doors.grpc);
                 let tcp = grpc.map(|listening| listening.listener);
                 let listeners = grpc::Listeners { tcp, unix: socket, connections };
                 let (session, queries) = (streams.clone(), app.queries.clone());
@@ -147,7 +153,7 @@ impl Server {
                 tracing::info!(address = ?grpc_address, "serving gRPC");
             }
             if let Some(Listening { address, listener }) = flight {
-                let connections = Connections::new(readers, &app.doors.flight);
+                let connections = Connections::new(readers, &handles, &app.doors.flight);
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
                 let pace = flight::Pace { piece_time_max, tally: app.clients.clone() };
                 threads.push(flight::start(
@@ -163,7 +169,8 @@ impl Server {
                 tracing::info!(%address, "serving Flight SQL");
             }
             if let Some(runtime) = runtime {
-                let connections = Connections::new(readers, &app.doors.http).taken_at_a_pace(piece_time_max);
+                let connections =
+                    Connections::new(readers, &handles, &app.doors.http).taken_at_a_pace(piece_time_max);
                 let listener = {
                     let _inside = runtime.enter();
                     http.map(|http| tokio::net::TcpListener::from_std(http.listener)).transpose()?
@@ -231,6 +238,13 @@ fn runtime() -> io::Result<Runtime> {
         .thread_name("forebay-server-worker")
         .enable_all()
         .build()
+}
+
+/// The connections that all doors together would take.
+fn wanted(settings: &Builder, http: Option<SocketAddr>, flight: Option<SocketAddr>, clients: bool) -> usize {
+    let readers = [http, flight].into_iter().flatten().map(|_| settings.readers.most);
+    let clients = clients.then_some(settings.clients.limits.connections.most);
+    readers.chain(clients).fold(0, usize::saturating_add)
 }
 
 /// Takes in what the writer has written also while nobody asks: the writer keeps what the last one who looked may need.

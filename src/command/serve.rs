@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use forebay::Archiving;
 use forebay::query::{Archive, ArchiveRule, Archiver};
-use forebay::server::{Builder, Server, Stopper};
+use forebay::server::{Builder, Server, Stopper, raise_handles};
 use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -159,6 +159,9 @@ impl ServeArguments {
 
 pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let clients = &arguments.clients;
+    if let Err(error) = raise_handles() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     if arguments.listen.0.is_none() && arguments.flight.0.is_none() && !clients.are_served() {
         anyhow::bail!("--listen none --flight none leave nothing to serve; give --socket or --grpc, too");
     }

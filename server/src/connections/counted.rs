@@ -42,7 +42,7 @@ pub(crate) struct Counted<S> {
     /// Since its peer takes nothing, and how much it took since, in bytes.
     untaken: Option<(Pin<Box<Sleep>>, usize)>,
     traffic: Traffic,
-    _place: OwnedSemaphorePermit,
+    _places: [OwnedSemaphorePermit; 2],
     _of_host: Option<OfHost>,
 }
 
@@ -55,7 +55,7 @@ impl<S> Drop for Counted<S> {
 impl<S> Counted<S> {
     pub(super) fn new(
         stream: S,
-        place: OwnedSemaphorePermit,
+        places: [OwnedSemaphorePermit; 2],
         of_host: Option<OfHost>,
         patience: Patience,
         traffic: Traffic,
@@ -63,7 +63,7 @@ impl<S> Counted<S> {
         traffic.connected();
         let Patience { first_call_time_max, idle_time_max, piece_time_max } = patience;
         let (until, known) = (Some(Box::pin(sleep(first_call_time_max))), Known::default());
-        let (moved, _place, _of_host) = (Instant::now(), place, of_host);
+        let (moved, _places, _of_host) = (Instant::now(), places, of_host);
         let untaken = None;
         Counted {
             stream,
@@ -74,7 +74,7 @@ impl<S> Counted<S> {
             piece_time_max,
             untaken,
             traffic,
-            _place,
+            _places,
             _of_host,
         }
     }
