@@ -95,15 +95,6 @@ fn a_long_list_is_no_chain() {
 }
 
 #[test]
-fn what_names_itself_again_and_again_is_refused_before_it_is_spelled_out() {
-    let run = Run::empty();
-    let doubled = (1..40).map(|at| format!(", a{at} AS (SELECT 1 AS x FROM a{0} p, a{0} q)", at - 1));
-    let sql = format!("WITH a0 AS (SELECT 1 AS x){} SELECT * FROM a39", doubled.collect::<String>());
-    let message = run.error(&sql, Kind::Input);
-    assert!(message.contains("10000 steps"), "{message}");
-}
-
-#[test]
 fn a_statement_has_so_many_bytes_at_most() {
     let run = Run::empty();
     let long = format!("SELECT '{}'", "x".repeat(1 << 20));
