@@ -124,6 +124,14 @@ pub fn grow(store: &Store, table: &str, row: Row, column: &str, value: Option<Va
     Ok(())
 }
 
+impl Embedded {
+    /// Refuses changes of rows that are none, or are gone, as a server does.
+    fn check_rows(&self, changes: &Changes<'_>) -> Result<()> {
+        let rows: Vec<Row> = changes.rows().collect();
+        Ok(self.store().check_rows(&rows)?)
+    }
+}
+
 impl Connection for Embedded {
     fn declare(&self, name: &str, declaration: Declaration) -> Result<()> {
         declare(self.store(), name, declaration)
@@ -155,6 +163,7 @@ impl Connection for Embedded {
     }
 
     fn write(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        self.check_rows(changes)?;
         changes.apply(self.store())
     }
 
@@ -163,10 +172,12 @@ impl Connection for Embedded {
     }
 
     fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()> {
+        self.store().check_rows(&[row])?;
         grow(self.store(), table, row, column, value)
     }
 
     fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted> {
+        self.store().check_rows(rule.rows.as_deref().unwrap_or_default())?;
         Ok(self.store().table(table)?.delete(rule)?)
     }
 
@@ -175,10 +186,12 @@ impl Connection for Embedded {
     }
 
     fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue> {
+        self.store().check_rows(&[row])?;
         Ok(self.store().table(table)?.cell(row, column)?.into())
     }
 
     fn read(&self, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>> {
+        self.store().check_rows(rows)?;
         read(self.store(), table, rows, column)
     }
 
@@ -212,6 +225,7 @@ impl Connection for Embedded {
     }
 
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
+        self.check_rows(changes)?;
         self.holder.finish(claim, changes)
     }
 

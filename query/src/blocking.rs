@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use tokio::runtime::Builder;
 
 use crate::error::{Cause, Result};
+use crate::room::{STACK_BYTES, with_room};
 use crate::threads::Unwaited;
 
 /// Made when it is first needed.
@@ -31,7 +32,7 @@ impl Blocking {
                 self.runtime.get_or_init(|| made)
             }
         };
-        running.block_on(work)
+        with_room(|| running.block_on(work)) // it may compute here
     }
 
     fn make(&self) -> std::io::Result<Unwaited> {
@@ -39,7 +40,7 @@ impl Blocking {
             1 => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
-        let builder = builder.worker_threads(self.workers.max(1)).thread_name("forebay-sql").enable_all();
-        builder.build().map(Unwaited::new)
+        let builder = builder.worker_threads(self.workers.max(1)).thread_name("forebay-sql");
+        builder.thread_stack_size(STACK_BYTES).enable_all().build().map(Unwaited::new)
     }
 }

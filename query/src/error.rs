@@ -109,6 +109,19 @@ pub enum Cause {
     Syntax { message: String, snippet: String },
     #[error("there is no statement; write one SELECT")]
     Empty,
+    #[error(
+        "the statement is {bytes} bytes long, and {limit} are the most; ask in several, or join with a table that holds the values"
+    )]
+    TooLong { bytes: usize, limit: usize },
+    #[error(
+        "the statement is {depth} levels deep, each link of a chain such as a OR b OR c being one, and {limit} are the most; write \
+         lists as `x IN (…)`, or ask in several statements"
+    )]
+    TooDeep { depth: usize, limit: usize },
+    #[error(
+        "the statement comes to more than {limit} steps, since it names what it defines again and again; ask in several statements"
+    )]
+    TooLarge { limit: usize },
     #[error("{count} statements in one query; send them one by one")]
     ManyStatements { count: usize },
     #[error("no table is named {name}{}", suggestion(.close))]
@@ -152,6 +165,7 @@ impl Cause {
     pub fn kind(&self) -> Kind {
         match self {
             Cause::Syntax { .. } | Cause::Empty | Cause::ManyStatements { .. } => Kind::Input,
+            Cause::TooLong { .. } | Cause::TooDeep { .. } | Cause::TooLarge { .. } => Kind::Input,
             Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } | Cause::Query { .. } => Kind::Input,
             Cause::Tokenizer { .. } => Kind::Input,
             Cause::ReadOnly { .. } => Kind::ReadOnly,

@@ -19,7 +19,8 @@
 //! runs.
 //!
 //! # Layout
-//! In reading order: [`session`](Session), `statement` (what is refused), `plan`, [`stream`](RowStream) and `runtime` (the
+//! In reading order: [`session`](Session), `depth` and `room` (how deep a statement may be, and the stack for it), `statement` (what is
+//! refused), `plan`, [`stream`](RowStream) and `runtime` (the
 //! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and `scan` (how rows come out of a
 //! snapshot), `archive` (versions that left the store), `functions` (of the field), `history` (when steps were committed),
 //! `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
@@ -33,6 +34,7 @@ mod batches;
 mod blocking;
 mod catalog;
 mod compact;
+mod depth;
 mod ending;
 mod error;
 mod expressions;
@@ -48,6 +50,7 @@ mod placeholder;
 mod plan;
 mod prepared;
 mod render;
+mod room;
 mod rules;
 mod runtime;
 mod scan;

@@ -12,10 +12,16 @@ use datafusion::sql::parser::Statement;
 use futures_util::{TryStreamExt, stream};
 
 use crate::catalog::Catalogs;
-use crate::error::Result;
+use crate::error::{Cause, Result};
 use crate::placeholder::{Parameters, refused};
+use crate::room::Roomy;
 use crate::statement;
 use crate::stream::Batches;
+
+/// How deep a statement may be that runs and is dropped without room of its own, as most are.
+const DEPTH_ANYWHERE: usize = 50;
+/// The most steps of a plan, those counted often that are named often: it is spelled out while it is planned.
+const STEPS_MAX: usize = 10_000;
 
 /// A plan and what it runs in.
 #[derive(Clone, Debug)]
@@ -23,6 +29,7 @@ pub(crate) struct Planned {
     state: Arc<SessionState>,
     plan: LogicalPlan,
     rows_max: Option<usize>,
+    depth: usize,
 }
 
 impl Planned {
@@ -32,12 +39,14 @@ impl Planned {
         state: SessionState,
         catalogs: &Catalogs,
         rows_max: Option<usize>,
+        depth: usize,
     ) -> Result<Self> {
         let plan = state.statement_to_plan(statement).await.map_err(|error| catalogs.name_missing(error))?;
+        check_size(&plan)?;
         let reads_only =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         reads_only.verify_plan(&plan).map_err(|_| statement::refused("this statement"))?;
-        Ok(Planned { state: Arc::new(state), plan, rows_max })
+        Ok(Planned { state: Arc::new(state), plan, rows_max, depth })
     }
 
     /// The values that it waits for.
@@ -73,9 +82,12 @@ impl Planned {
     pub(crate) async fn start(self) -> Result<(SchemaRef, Batches)> {
         let plan = self.state.create_physical_plan(&self.limited()?).await?;
         let (schema, context) = (plan.schema(), self.state.task_ctx());
-        // Where this is called a plan of several partitions begins a task for each: that is to be where the rows are computed.
-        let start = async move { execute_stream(plan, context) };
-        Ok((schema, Box::pin(stream::once(start).try_flatten())))
+        // Some parts of a plan work from the moment that it is run, so that is done by whoever polls, on the threads for it.
+        let run = stream::once(async move { execute_stream(plan, context) }).try_flatten();
+        Ok(match self.depth > DEPTH_ANYWHERE {
+            true => (schema, Box::pin(Roomy::new(run))),
+            false => (schema, Box::pin(run)),
+        })
     }
 
     /// The row limit is planned with the query, and one row more, which tells that there are more. So a sort keeps that
@@ -90,4 +102,17 @@ impl Planned {
             _ => Ok(plan),
         }
     }
+}
+
+/// Refuses a plan that names its parts so often that spelling it out would take all memory.
+fn check_size(plan: &LogicalPlan) -> Result<()> {
+    let (mut left, mut steps) = (vec![plan], 0);
+    while let Some(step) = left.pop() {
+        steps += 1;
+        if steps > STEPS_MAX {
+            return Err(Cause::TooLarge { limit: STEPS_MAX }.into());
+        }
+        left.extend(step.inputs());
+    }
+    Ok(())
 }

@@ -13,6 +13,7 @@ use crate::ending::Ending;
 use crate::error::Result;
 use crate::placeholder::{Parameters, refused};
 use crate::plan::Planned;
+use crate::room::Roomy;
 use crate::session::Session;
 use crate::stream::{Batches, RowStream};
 
@@ -73,7 +74,7 @@ impl Prepared {
     /// As for [`Session::stream`]; [`Kind::Input`](crate::Kind::Input) too when values are missing.
     pub async fn stream(&self, values: Option<&RecordBatch>) -> Result<RowStream> {
         let ending = self.session.ending();
-        let (schema, batches) = ending.bound(self.start(values, &ending)).await?;
+        let (schema, batches) = ending.bound(Roomy::new(self.start(values, &ending))).await?;
         Ok(RowStream::new(schema, batches, ending, self.session.rows_max()))
     }
 
@@ -102,7 +103,7 @@ impl Prepared {
             }
         });
         let rest = rest.map_err(datafusion::error::DataFusionError::from).try_flatten();
-        Ok((schema, Box::pin(first.chain(rest))))
+        Ok((schema, Box::pin(Roomy::new(first.chain(rest)))))
     }
 
     fn bound(&self, planned: &Planned, values: &RecordBatch, row: usize) -> Result<Planned> {

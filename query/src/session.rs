@@ -18,6 +18,7 @@ use crate::answer::Answer;
 use crate::archive::Archive;
 use crate::blocking::Blocking;
 use crate::catalog::{CATALOG, Catalogs, PUBLIC};
+use crate::depth;
 use crate::ending::Ending;
 use crate::error::{Cause, Error, Result};
 use crate::functions::{self, Tokenizers};
@@ -26,6 +27,7 @@ use crate::options::Options;
 use crate::placeholder;
 use crate::plan::Planned;
 use crate::prepared::Prepared;
+use crate::room::Roomy;
 use crate::rules;
 use crate::runtime;
 use crate::statement;
@@ -148,7 +150,7 @@ impl Session {
     /// cannot be read. The stream fails in the same ways.
     pub async fn stream(&self, sql: &str) -> Result<RowStream> {
         let ending = self.ending();
-        let start = async { self.plan(sql, &ending).await?.without_parameters()?.start().await };
+        let start = Roomy::new(async { self.plan(sql, &ending).await?.without_parameters()?.start().await });
         let (schema, batches) = ending.bound(start).await?;
         Ok(RowStream::new(schema, batches, ending, self.rows_max()))
     }
@@ -159,9 +161,13 @@ impl Session {
     /// # Errors
     /// As for [`Session::stream`].
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
+        depth::check_bytes(sql)?;
         let sql = placeholder::numbered(sql);
-        let planned = self.plan(&sql, &Ending::default()).await?;
-        let (schema, parameters) = (planned.schema(), planned.parameters()?);
+        let planned = async {
+            let planned = self.plan(&sql, &Ending::default()).await?;
+            Ok::<_, Error>((planned.schema(), planned.parameters()?))
+        };
+        let (schema, parameters) = Roomy::new(planned).await?;
         Ok(Prepared::new(self.clone(), &sql, schema, parameters))
     }
 
@@ -199,15 +205,16 @@ impl Session {
         self.blocking.wait(self.sql(sql))
     }
 
-    /// The statement, planned against this moment, and over at that end.
+    /// The statement, planned against this moment, and over at that end. To be polled with room ([`Roomy`]).
     pub(crate) async fn plan(&self, sql: &str, ending: &Ending) -> Result<Planned> {
+        let depth = depth::check(sql)?;
         let mut statement = statement::parse(sql)?;
         statement::check_reads_only(&statement)?;
         travel::spell_out_names(&mut statement);
         let catalogs = Catalogs::new(self.moment().await?);
         let mut state = self.state_over(&catalogs);
         state.config_mut().options_mut().extensions.insert(ending.clone());
-        Planned::new(statement, state, &catalogs, self.options.rows_max).await
+        Planned::new(statement, state, &catalogs, self.options.rows_max, depth).await
     }
 
     /// From now on, for one statement.

@@ -4,9 +4,10 @@ use std::io;
 use std::ops::Deref;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
 
-/// The main thread's, for plans may be deep.
-const STACK_BYTES: usize = 8 << 20;
+use crate::error::{Cause, Result};
+use crate::room::STACK_BYTES;
 
 /// Threads of their own, on which [`RowStream::driven_by`](crate::RowStream::driven_by) has queries computed.
 ///
@@ -46,8 +47,30 @@ impl QueryThreads {
         builder.enable_all().build().map(Unwaited::new).map(QueryThreads)
     }
 
+    /// Has something done there, such as the planning of a statement, which may compute for seconds without a pause. It ends with
+    /// its caller, at its next look.
+    ///
+    /// # Errors
+    /// Those of the work; [`Kind::Bug`](crate::Kind::Bug) when it panics.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut running = Running(self.handle().spawn(work));
+        (&mut running.0).await.map_err(|error| Cause::Bug { reason: error.to_string() })?
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         self.0.handle()
+    }
+}
+
+/// Ended when nobody waits for it.
+struct Running<T>(JoinHandle<T>);
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

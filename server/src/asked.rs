@@ -1,7 +1,7 @@
 //! SQL for a client whose store is in this process.
 //!
 //! A question that is awaited runs on two threads of its own, for computing it seldom pauses and who asks may have other things to
-//! do: one plans it and sees when it is given up, one computes. It holds the store until both are gone.
+//! do: one sees when it is given up, one plans it and computes. It holds the store until both are gone.
 
 use forebay_client::{Answer, Answering, Error, Queries};
 use forebay_query::{Cause, Kind, QueryThreads, Session};
@@ -52,8 +52,7 @@ impl Queries for Asked {
             // Nobody is there to take it when the question was given up.
             let _ = give.send(answer(&session, &statement, given_up));
         };
-        let thread =
-            std::thread::Builder::new().name("question".into()).stack_size(STACK_BYTES).spawn(compute);
+        let thread = std::thread::Builder::new().name("question".into()).spawn(compute);
         thread.map_err(|error| no_room(&error))?;
         Ok(Box::pin(async move {
             let answer = given.await.unwrap_or_else(|_| Err(lost()));
@@ -63,15 +62,14 @@ impl Queries for Asked {
     }
 }
 
-/// What the main thread of a process has: planning goes as deep as its statement.
-const STACK_BYTES: usize = 8 << 20;
-
 /// Answers, unless the question is given up: that ends it.
 fn answer(session: &Session, statement: &str, given_up: oneshot::Receiver<()>) -> Result<Answer, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let threads = QueryThreads::new(1).map_err(|error| no_room(&error))?;
     runtime.map_err(|error| no_room(&error))?.block_on(async {
-        let asked = async { session.stream(statement).await?.driven_by(&threads, ()).collect().await };
+        let (session, statement) = (session.clone(), statement.to_owned());
+        let planned = threads.run(async move { session.stream(&statement).await });
+        let asked = async { planned.await?.driven_by(&threads, ()).collect().await };
         tokio::select! {
             answer = asked => {
                 answer.map(|answer| (answer.schema, answer.batches)).map_err(|error| failure(&error))

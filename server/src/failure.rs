@@ -18,6 +18,19 @@ impl Failure {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: String) -> Self {
         Failure { status, kind, message }
     }
+
+    pub(crate) fn input(message: String) -> Self {
+        Failure::new(StatusCode::BAD_REQUEST, "input", message)
+    }
+
+    pub(crate) fn capacity(message: String) -> Self {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", message)
+    }
+
+    /// The word for what its client does next.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
 }
 
 impl From<Error> for Failure {

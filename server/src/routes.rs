@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use crate::builder::Builder;
 use crate::doors::Doors;
 use crate::failure::Failure;
+use crate::gathered::Gathered;
 use crate::grpc::Tally;
 use crate::queries::Queries;
 use crate::server::QUERY_THREADS;
@@ -30,17 +31,22 @@ pub(crate) struct App {
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) threads: Arc<QueryThreads>,
     pub(crate) query_time_max: Duration,
+    pub(crate) piece_time_max: Duration,
     pub(crate) any_host: bool,
     pub(crate) token: Option<Token>,
     pub(crate) queries: Queries,
     pub(crate) clients: Tally,
     pub(crate) doors: Doors,
+    pub(crate) gathered: Gathered,
     body_bytes_max: usize,
 }
 
 impl App {
     pub(crate) fn new(settings: Builder, store: Store, session: Session, threads: Arc<QueryThreads>) -> Self {
-        let Builder { allow_remote, body_bytes_max, query_time_max, token, .. } = settings;
+        let gathered = Gathered::new(settings.query_memory_bytes_max);
+        let Builder { allow_remote, body_bytes_max, query_time_max, token, clients: of_clients, .. } =
+            settings;
+        let piece_time_max = of_clients.limits.piece_time_max;
         let (turns, queries) = (Arc::new(Semaphore::new(QUERY_THREADS)), Queries::default());
         let (clients, doors) = (Tally::default(), Doors::default());
         let any_host = allow_remote || token.is_some(); // a web page knows no token
@@ -50,11 +56,13 @@ impl App {
             turns,
             threads,
             query_time_max,
+            piece_time_max,
             any_host,
             token,
             queries,
             clients,
             doors,
+            gathered,
             body_bytes_max,
         }
     }

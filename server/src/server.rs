@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::builder::Builder;
-use crate::connections::{Connections, HttpListener, Known};
+use crate::connections::{Connections, Handles, HttpListener, Known};
 use crate::error::{Error, Result};
 use crate::flight;
 use crate::grpc;
@@ -31,6 +31,8 @@ const WORKERS: usize = 3;
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The threads that queries compute on. Those over HTTP are answered when they are computed, so more would gain nothing there.
 pub(crate) const QUERY_THREADS: usize = 2;
+/// How long requests go on after the word to stop.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Serves a store over HTTP, and wherever else its [`Builder`] says, until it is shut down or dropped.
 ///
@@ -128,11 +130,18 @@ impl Server {
             if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
                 runtime.spawn(keep_up(store.clone()));
             }
+            let handles = Handles::left_for(wanted(
+                &settings,
+                address,
+                flight_address,
+                grpc.is_some() || socket.is_some(),
+            ));
+            let piece_time_max = settings.clients.limits.piece_time_max;
             let (clients, everything) = (settings.clients.clone(), store.clone());
             let query_threads = Arc::new(QueryThreads::new(QUERY_THREADS)?);
             let app = App::new(settings, store, session, query_threads.clone());
             if grpc.is_some() || socket.is_some() {
-                let connections = Connections::new(clients.limits.connections, &app.doors.grpc);
+                let connections = Connections::new(clients.limits.connections, &handles, &app.doors.grpc);
                 let tcp = grpc.map(|listening| listening.listener);
                 let listeners = grpc::Listeners { tcp, unix: socket, connections };
                 let (session, queries) = (streams.clone(), app.queries.clone());
@@ -142,8 +151,9 @@ impl Server {
                 tracing::info!(address = ?grpc_address, "serving gRPC");
             }
             if let Some(Listening { address, listener }) = flight {
-                let connections = Connections::new(readers, &app.doors.flight);
+                let connections = Connections::new(readers, &handles, &app.doors.flight);
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
+                let pace = flight::Pace { piece_time_max, tally: app.clients.clone() };
                 threads.push(flight::start(
                     listener,
                     connections,
@@ -151,12 +161,14 @@ impl Server {
                     query_threads,
                     token,
                     queries,
+                    pace,
                     stopper,
                 )?);
                 tracing::info!(%address, "serving Flight SQL");
             }
             if let Some(runtime) = runtime {
-                let connections = Connections::new(readers, &app.doors.http);
+                let connections =
+                    Connections::new(readers, &handles, &app.doors.http).taken_at_a_pace(piece_time_max);
                 let listener = {
                     let _inside = runtime.enter();
                     http.map(|http| tokio::net::TcpListener::from_std(http.listener)).transpose()?
@@ -226,6 +238,13 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
+/// The connections that all doors together would take.
+fn wanted(settings: &Builder, http: Option<SocketAddr>, flight: Option<SocketAddr>, clients: bool) -> usize {
+    let readers = [http, flight].into_iter().flatten().map(|_| settings.readers.most);
+    let clients = clients.then_some(settings.clients.limits.connections.most);
+    readers.chain(clients).fold(0, usize::saturating_add)
+}
+
 /// Takes in what the writer has written also while nobody asks: the writer keeps what the last one who looked may need.
 async fn keep_up(store: Store) {
     let mut ticks = tokio::time::interval(REFRESH_EVERY);
@@ -246,7 +265,13 @@ fn serve(runtime: &Runtime, listener: Option<HttpListener>, app: App, stop: &Sto
     let Some(listener) = listener else { return runtime.block_on(stop.told()) };
     let routes = routes::router(app).into_make_service_with_connect_info::<Known>();
     let serving = axum::serve(listener, routes);
-    let ended = runtime.block_on(serving.with_graceful_shutdown(stop.told()).into_future());
+    let serving = serving.with_graceful_shutdown(stop.told()).into_future();
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = serving => ended,
+            () = async { stop.told().await; tokio::time::sleep(GRACE).await } => Ok(()),
+        }
+    });
     if let Err(error) = ended {
         tracing::error!(%error, "the server ended");
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_query::{Answer, Format};
 
 use crate::failure::Failure;
+use crate::gathered::Taken;
 use crate::routes::App;
 
 /// Media types, with the format and the full name of each; the first is for whoever does not care.
@@ -21,44 +21,52 @@ const MEDIA: [(&str, Format, &str); 5] = [
     ("application/vnd.apache.parquet", Format::Parquet, "application/vnd.apache.parquet"),
 ];
 
-pub(crate) async fn answer(
-    State(app): State<App>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Failure> {
-    let (format, content_type) = acceptable(&headers)?;
-    let body = body.map_err(|error| Failure::new(error.status(), "input", error.body_text()))?;
+pub(crate) async fn answer(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (format, content_type) = acceptable(request.headers())?;
+    let body = sent(&app, request).await?;
     let sql = std::str::from_utf8(&body).map_err(|error| {
         Failure::new(StatusCode::BAD_REQUEST, "input", format!("the query is not UTF-8: {error}"))
     })?;
-    let answer = in_time(&app, sql).await?;
-    let mut rendered = Vec::new();
-    answer.render(format, &mut rendered, None).map_err(|error| {
-        Failure::new(StatusCode::BAD_REQUEST, "input", format!("the answer has no form as {format}: {error}"))
-    })?;
+    let (answer, kept) = in_time(&app, sql).await?;
+    let rendered = app.gathered.rendered(&answer, format)?;
+    drop((answer, kept));
     Ok(([(header::CONTENT_TYPE, content_type)], rendered).into_response())
 }
 
+/// The body of a request, which has to come in the time for a piece: it is no larger.
+async fn sent(app: &App, request: Request) -> Result<Bytes, Failure> {
+    let time = app.piece_time_max;
+    match tokio::time::timeout(time, Bytes::from_request(request, app)).await {
+        Ok(body) => body.map_err(|error| Failure::new(error.status(), "input", error.body_text())),
+        Err(_) => {
+            let message = format!("the request's body took longer than {time:?} to come; send it at once");
+            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "input", message))
+        }
+    }
+}
+
 /// Waits for a turn and runs the query, all of it within the time that a query may take.
-async fn in_time(app: &App, sql: &str) -> Result<Answer, Failure> {
+async fn in_time(app: &App, sql: &str) -> Result<(Answer, Taken), Failure> {
     let query = Arc::new(app.queries.begin("http", b""));
     let run = async {
         let turn = app.turns.clone().acquire_owned().await; // the semaphore is never closed
         let keeps = (turn, query.clone());
-        app.session.stream(sql).await?.driven_by(&app.threads, keeps).collect().await
+        let (session, sql) = (app.session.clone(), sql.to_owned());
+        let rows = app.threads.run(async move { session.stream(&sql).await }).await?;
+        app.gathered.collect(rows.driven_by(&app.threads, keeps)).await
     };
     match tokio::time::timeout(app.query_time_max, run).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
-            query.failed(error.kind().as_str());
-            Err(error.into())
+            query.failed(error.kind());
+            Err(error)
         }
         Err(_) => {
             query.failed("capacity");
             let time = app.query_time_max;
             let message =
                 format!("the query took longer than {time:?}; ask for less, or raise `query_time_max`");
-            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", message))
+            Err(Failure::capacity(message))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! `forebay serve`
 
+use std::fs::DirBuilder;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use forebay::Archiving;
 use forebay::query::{Archive, ArchiveRule, Archiver};
-use forebay::server::{Builder, Server, Stopper};
+use forebay::server::{Builder, Server, Stopper, raise_handles};
 use forebay::store::{Durability, Options, Store};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -66,6 +68,9 @@ struct ClientArguments {
     /// Who may do what at --grpc, and at --socket who is not this user: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
+    /// With --grants: whoever reaches HTTP and Flight SQL reads all tables there without a token, whatever the grants say
+    #[arg(long, requires = "grants")]
+    readers_without_token: bool,
     /// Beneath which directory clients with the scope `admin` may have the store copied: one that is there, outside of the store [default: nowhere]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::AnyPath)]
     backup_dir: Option<PathBuf>,
@@ -116,6 +121,11 @@ impl ClientArguments {
         let level = Durability::ALL.into_iter().find(|level| level.as_str() == self.durability);
         let options =
             Options::default().durability(level.unwrap_or_default()).objects(self.objects.options());
+        if !dir.try_exists()? {
+            // Who may not open the socket may not read the files behind it either.
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+            made.with_context(|| format!("cannot make {}", dir.display()))?;
+        }
         Ok(Store::open(dir, options)?)
     }
 
@@ -145,6 +155,23 @@ impl ClientArguments {
 }
 
 impl ServeArguments {
+    /// Refuses grants beside doors that know none of them.
+    fn check_doors(&self, has_token: bool) -> Result<()> {
+        let clients = &self.clients;
+        let may_be = clients.grants.is_none() || clients.readers_without_token || !clients.are_served();
+        let open = [("HTTP", self.listen.0), ("Flight SQL", self.flight.0)];
+        let open = open.into_iter().filter_map(|(name, door)| Some(format!("{name} at {}", door?)));
+        let open: Vec<String> = open.collect();
+        if !may_be && !has_token && !open.is_empty() {
+            anyhow::bail!(
+                "--grants holds for clients alone, and whoever reaches {} would read all tables without a token; give \
+                 --token-file, close them (--listen none --flight none), or say --readers-without-token",
+                open.join(" and ")
+            );
+        }
+        Ok(())
+    }
+
     /// What moves versions into the archive, where it is asked for.
     fn archiver(&self, store: &Store, archive: &Archive) -> Result<Option<Archiver>> {
         let Some(versions) = self.archive_keep_versions else { return Ok(None) };
@@ -159,9 +186,14 @@ impl ServeArguments {
 
 pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let clients = &arguments.clients;
+    if let Err(error) = raise_handles() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     if arguments.listen.0.is_none() && arguments.flight.0.is_none() && !clients.are_served() {
         anyhow::bail!("--listen none --flight none leave nothing to serve; give --socket or --grpc, too");
     }
+    let token = arguments.token.read()?;
+    arguments.check_doors(token.is_some())?;
     let store = match clients.are_served() {
         true => clients.open(&arguments.dir)?,
         false => Store::open_read_only(&arguments.dir)?,
@@ -169,7 +201,7 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     let _duties = clients.are_served().then(|| forebay::Duties::of(&store)).transpose()?;
     let mut builder = Server::builder().refresh(!clients.are_served());
     builder = arguments.flight.0.into_iter().fold(builder, Builder::flight);
-    if let Some(token) = arguments.token.read()? {
+    if let Some(token) = token {
         builder = builder.token(token);
     }
     let archive = arguments.archive.as_deref().map(Archive::open).transpose()?;

@@ -150,7 +150,8 @@ fn a_server_wants_a_token_with_the_scope_admin_from_a_file_or_the_environment() 
         "[boss]\ntoken = \"sesame\"\nscopes = [\"admin\"]\n[looker]\ntoken = \"glass\"\nscopes = [\"read\"]\n",
     )
     .unwrap();
-    let mut served = Served::new(&dir, &["--grpc", "127.0.0.1:0", "--grants", &grants], None);
+    let words = ["--grpc", "127.0.0.1:0", "--grants", &grants, "--readers-without-token"];
+    let mut served = Served::new(&dir, &words, None);
     let url = served.clients();
     let token = |word: &str| {
         let file = scratch.path(word);

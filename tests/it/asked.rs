@@ -1,9 +1,13 @@
 //! `forebay sql` and `forebay serve` beside a process that writes the store: this one.
 
-use std::io::Write;
-use std::process::{Output, Stdio};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use forebay::store::{DataType, Options, Schema, Store};
+use forebay::client::{Client, ConnectOptions};
+use forebay::store::{DataType, NewRow, Options, Schema, Store};
 
 use crate::support::{Scratch, Served, forebay, small_config, stderr};
 
@@ -226,5 +230,65 @@ fn who_may_open_the_socket_is_said_with_who_may_do_what() {
     };
     refused(&["--grants", &grants], "--socket");
     refused(&["--socket-mode", "660"], "--socket");
+    // HTTP and Flight SQL know no grants, so they are not open beside them unless that is said.
+    let beside =
+        ["--socket", &socket, "--grants", &grants, "--listen", "127.0.0.1:0", "--flight", "127.0.0.1:0"];
+    refused(&beside, "--readers-without-token");
+    let flight_alone = [&beside[..4], &["--listen", "none", "--flight", "127.0.0.1:0"]].concat();
+    refused(&flight_alone, "Flight SQL at 127.0.0.1:0");
     refused(&["--socket", &socket, "--socket-mode", "668"], "668");
+}
+
+#[test]
+fn a_store_that_a_server_makes_is_its_user_s_alone() {
+    let scratch = Scratch::new();
+    let (dir, socket, grants) =
+        (scratch.path("made/store"), scratch.path("fb.sock"), scratch.path("grants.toml"));
+    std::fs::write(&grants, "[rollouts]\ntoken = \"sesame\"\nscopes = [\"write\"]\n").unwrap();
+    let served =
+        Served::new(&dir, &["--socket", &socket, "--grants", &grants, "--readers-without-token"], None);
+    assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+    assert!(served.ask("SELECT 1", "").starts_with("HTTP/1.1 200"), "it was told to");
+    drop(served);
+    // With a token the doors are not open; and what somebody else has made stays as it is.
+    let dir = scratch.path("given");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let served = Served::new(&dir, &["--socket", &socket, "--grants", &grants], Some("sesame"));
+    assert!(served.ask("SELECT 1", "").starts_with("HTTP/1.1 401"));
+    assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o750);
+}
+
+/// The command, which may open so many files at most.
+fn with_handles(count: usize, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    let run = format!("ulimit -n {count}; exec \"$0\" \"$@\"");
+    command.args(["-c", &run, env!("CARGO_BIN_EXE_forebay")]).args(arguments).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn connections_that_say_nothing_leave_the_store_its_files() {
+    let scratch = Scratch::new();
+    let (dir, socket) = (scratch.path("store"), scratch.path("fb.sock"));
+    let words = ["serve", "--dir", &dir, "--socket", &socket, "--first-call-time-max", "3600"];
+    let served = Served::of(with_handles(128, &words));
+    let client =
+        Client::connect(&format!("unix://{socket}"), &ConnectOptions::default().neighbour(false)).unwrap();
+    let table = client.create_table("solver", Schema::new().data("prompt", DataType::Utf8)).unwrap();
+    let silent: Vec<UnixStream> = (0..300).map_while(|_| UnixStream::connect(&socket).ok()).collect();
+    let closed = silent.iter().filter(|silent| {
+        silent.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut silent = *silent;
+        matches!(silent.read(&mut [0]), Ok(0)) || silent.write(&[0]).is_err()
+    });
+    assert!(closed.count() >= 150, "of {}", silent.len());
+    let large = "x".repeat(1 << 20);
+    for at in 0..40 {
+        let row = NewRow::new(0, &format!("q{at}_0_0")).unwrap();
+        table.insert(row, [("prompt", large.as_str().into())]).unwrap();
+    }
+    client.checkpoint().unwrap();
+    assert_eq!(table.counts().unwrap().written, 40);
+    drop(served);
 }

@@ -5,6 +5,7 @@
 mod archive;
 mod by_number;
 mod chosen;
+mod deep;
 mod deleting;
 
 mod differential;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::connect_info;
 use axum::serve::IncomingStream;
+use forebay_client::wire::PIECE_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
@@ -24,6 +25,8 @@ pub(super) struct Patience {
     pub(super) first_call_time_max: Duration,
     /// After that; none for as long as its peer likes.
     pub(super) idle_time_max: Option<Duration>,
+    /// While a piece of what is written to it is not taken; none for as long as it likes.
+    pub(super) piece_time_max: Option<Duration>,
 }
 
 /// A connection that is counted until it is dropped.
@@ -35,8 +38,11 @@ pub(crate) struct Counted<S> {
     until: Option<Pin<Box<Sleep>>>,
     idle_time_max: Option<Duration>,
     moved: Instant,
+    piece_time_max: Option<Duration>,
+    /// Since its peer takes nothing, and how much it took since, in bytes.
+    untaken: Option<(Pin<Box<Sleep>>, usize)>,
     traffic: Traffic,
-    _place: OwnedSemaphorePermit,
+    _places: [OwnedSemaphorePermit; 2],
     _of_host: Option<OfHost>,
 }
 
@@ -49,16 +55,28 @@ impl<S> Drop for Counted<S> {
 impl<S> Counted<S> {
     pub(super) fn new(
         stream: S,
-        place: OwnedSemaphorePermit,
+        places: [OwnedSemaphorePermit; 2],
         of_host: Option<OfHost>,
         patience: Patience,
         traffic: Traffic,
     ) -> Self {
         traffic.connected();
-        let Patience { first_call_time_max, idle_time_max } = patience;
+        let Patience { first_call_time_max, idle_time_max, piece_time_max } = patience;
         let (until, known) = (Some(Box::pin(sleep(first_call_time_max))), Known::default());
-        let (moved, _place, _of_host) = (Instant::now(), place, of_host);
-        Counted { stream, known, until, idle_time_max, moved, traffic, _place, _of_host }
+        let (moved, _places, _of_host) = (Instant::now(), places, of_host);
+        let untaken = None;
+        Counted {
+            stream,
+            known,
+            until,
+            idle_time_max,
+            moved,
+            piece_time_max,
+            untaken,
+            traffic,
+            _places,
+            _of_host,
+        }
     }
 
     /// Fails once nobody was let in, or nothing came or went, for too long. Whoever reads or writes is woken for it.
@@ -91,6 +109,28 @@ impl<S> Counted<S> {
         tracing::debug!(why, "a connection was closed");
         self.traffic.refused(reason);
         io::Error::new(io::ErrorKind::TimedOut, why)
+    }
+
+    /// Fails once a piece of what is written was not taken in its time; for a write that has to wait.
+    fn waits(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(time) = self.piece_time_max else { return Ok(()) };
+        let (until, _) = self.untaken.get_or_insert_with(|| (Box::pin(sleep(time)), 0));
+        match until.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => Err(self.over("untaken", "its peer took nothing of an answer for too long")),
+        }
+    }
+
+    /// So much was taken.
+    fn was_taken(&mut self, bytes: usize) {
+        self.moves();
+        self.traffic.went_out(bytes);
+        if let Some((_, taken)) = &mut self.untaken {
+            *taken += bytes;
+            if *taken >= PIECE_BYTES {
+                self.untaken = None;
+            }
+        }
     }
 
     /// Something came or went.
@@ -133,10 +173,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.moves();
-        self.traffic.went_out(written);
-        Poll::Ready(Ok(written))
+        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(cx, buf) else {
+            self.waits(cx)?;
+            return Poll::Pending;
+        };
+        written.inspect(|bytes| self.was_taken(*bytes)).into()
     }
 
     fn poll_write_vectored(
@@ -145,10 +186,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
-        self.moves();
-        self.traffic.went_out(written);
-        Poll::Ready(Ok(written))
+        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs) else {
+            self.waits(cx)?;
+            return Poll::Pending;
+        };
+        written.inspect(|bytes| self.was_taken(*bytes)).into()
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -157,7 +199,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check(cx)?;
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.untaken = None; // all of it is on its way
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

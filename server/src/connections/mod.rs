@@ -2,6 +2,7 @@
 //! in for long is closed too, and the others are not touched.
 
 mod counted;
+mod handles;
 mod hosts;
 mod known;
 mod listener;
@@ -18,6 +19,8 @@ use tokio::time::sleep;
 
 pub(crate) use counted::Counted;
 use counted::Patience;
+pub(crate) use handles::Handles;
+pub use handles::raise_handles;
 use hosts::Hosts;
 pub(crate) use known::Known;
 pub(crate) use listener::{HttpListener, Listener};
@@ -43,17 +46,27 @@ pub(crate) struct ConnectionLimits {
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
     places: Arc<Semaphore>,
+    /// Of all doors.
+    handles: Handles,
     hosts: Hosts,
     patience: Patience,
     traffic: Traffic,
 }
 
 impl Connections {
-    pub(crate) fn new(limits: ConnectionLimits, traffic: &Traffic) -> Self {
+    pub(crate) fn new(limits: ConnectionLimits, handles: &Handles, traffic: &Traffic) -> Self {
         let ConnectionLimits { most, most_of_host, first_call_time_max, idle_time_max } = limits;
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let patience = Patience { first_call_time_max, idle_time_max };
-        Connections { places, hosts: Hosts::new(most_of_host), patience, traffic: traffic.clone() }
+        let patience = Patience { first_call_time_max, idle_time_max, piece_time_max: None };
+        let (handles, hosts, traffic) = (handles.clone(), Hosts::new(most_of_host), traffic.clone());
+        Connections { places, handles, hosts, patience, traffic }
+    }
+
+    /// The same, whose peers have to take what is written to them at a pace: so much time for a piece. For doors whose protocol
+    /// leaves that to the connection.
+    pub(crate) fn taken_at_a_pace(mut self, piece_time_max: Duration) -> Self {
+        self.patience.piece_time_max = Some(piece_time_max);
+        self
     }
 
     /// What comes over a listener, for as long as it is asked for more.
@@ -93,11 +106,16 @@ impl Connections {
             self.traffic.refused("too_many");
             return None;
         };
+        let Ok(handle) = self.handles.0.clone().try_acquire_owned() else {
+            tracing::warn!("a connection was closed at once: the files that may be open are for the store");
+            self.traffic.refused("handles");
+            return None;
+        };
         let Ok(of_host) = self.hosts.enter(host) else {
             tracing::warn!(?host, "a connection was closed at once: its host has as many as it may");
             self.traffic.refused("too_many_of_host");
             return None;
         };
-        Some(Counted::new(stream, place, of_host, self.patience, self.traffic.clone()))
+        Some(Counted::new(stream, [place, handle], of_host, self.patience, self.traffic.clone()))
     }
 }

@@ -70,7 +70,7 @@ pub(crate) async fn act(service: &Service, action: Action) -> Result<Option<Vec<
 }
 
 async fn create(service: &Service, request: ActionCreatePreparedStatementRequest) -> Result<Vec<u8>, Status> {
-    let prepared = service.session.prepare(&request.query).await.map_err(|error| status::of(&error))?;
+    let prepared = service.prepare(request.query).await.map_err(|error| status::of(&error))?;
     let dataset_schema = ipc(&wire::schema(prepared.schema())).map_err(status::internal)?;
     let parameter_schema = ipc(&wire::schema(prepared.parameters())).map_err(status::internal)?;
     let prepared_statement_handle = service.statements.keep(prepared, Instant::now()).into();

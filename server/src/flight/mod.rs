@@ -32,6 +32,7 @@ use tokio::runtime::Runtime;
 use tonic::transport::Server;
 
 use crate::connections::Connections;
+use crate::grpc::Tally;
 use crate::queries::Queries;
 use crate::server::Stopper;
 use crate::token::Token;
@@ -44,6 +45,15 @@ const ALIVE_EVERY: Duration = Duration::from_secs(20);
 /// How long streams go on after the word to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How answers have to be taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    /// How long a client may take for a piece.
+    pub(crate) piece_time_max: Duration,
+    /// Counts answers that were let go of.
+    pub(crate) tally: Tally,
+}
+
 /// Serves until it is told to stop.
 pub(crate) fn start(
     listener: TcpListener,
@@ -52,10 +62,11 @@ pub(crate) fn start(
     threads: Arc<QueryThreads>,
     token: Option<Token>,
     queries: Queries,
+    pace: Pace,
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let facts = facts::Facts::new().map_err(io::Error::other)?;
-    let service = service::Service::new(session, threads, token, queries, facts);
+    let service = service::Service::new(session, threads, token, queries, pace, facts);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("forebay-flight-worker")

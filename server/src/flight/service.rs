@@ -15,7 +15,7 @@ use arrow_flight::{
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
 };
 use arrow_schema::SchemaRef;
-use forebay_query::{Error, QueryThreads, RowStream, Session};
+use forebay_query::{Error, Prepared, QueryThreads, RowStream, Session};
 use futures_util::{StreamExt, stream};
 use prost::Message;
 use tokio::sync::Semaphore;
@@ -24,8 +24,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::facts::Facts;
 use super::statements::Statements;
-use super::{actions, metadata, put, status, ticket, wire};
+use super::{Pace, actions, metadata, put, status, ticket, wire};
 use crate::connections::Known;
+use crate::grpc::pace::taken_at_a_pace;
 use crate::queries::Queries;
 use crate::token::Token;
 
@@ -42,6 +43,7 @@ pub(crate) struct Service {
     token: Option<Token>,
     facts: Facts,
     turns: Arc<Semaphore>,
+    pace: Pace,
     threads: Arc<QueryThreads>,
 }
 
@@ -53,10 +55,11 @@ impl Service {
         threads: Arc<QueryThreads>,
         token: Option<Token>,
         queries: Queries,
+        pace: Pace,
         facts: Facts,
     ) -> Self {
         let turns = Arc::new(Semaphore::new(STREAMS_AT_ONCE));
-        Service { session, statements: Statements::new(), queries, token, facts, turns, threads }
+        Service { session, statements: Statements::new(), queries, token, facts, turns, pace, threads }
     }
 
     fn check_token<T>(&self, request: &Request<T>) -> Result<(), Status> {
@@ -86,7 +89,7 @@ impl Service {
     async fn describe(&self, command: Command) -> Result<(SchemaRef, Any), Status> {
         match command {
             Command::CommandStatementQuery(query) => {
-                let rows = self.session.stream(&query.query).await.map_err(|error| status::of(&error))?;
+                let rows = self.asked(&query.query).await.map_err(|error| status::of(&error))?;
                 Ok((wire::schema(rows.schema()), ticket::new(&query.query).as_any()))
             }
             Command::CommandPreparedStatementQuery(query) => {
@@ -95,8 +98,8 @@ impl Service {
                     None => prepared.schema().clone(),
                     // Its types may depend on the values.
                     Some(_) => {
-                        let rows =
-                            prepared.stream(values.as_ref()).await.map_err(|error| status::of(&error))?;
+                        let rows = self.asked_again(prepared, values).await;
+                        let rows = rows.map_err(|error| status::of(&error))?;
                         rows.schema().clone()
                     }
                 };
@@ -116,11 +119,32 @@ impl Service {
     fn prepared(
         &self,
         query: &CommandPreparedStatementQuery,
-    ) -> Result<(forebay_query::Prepared, Option<arrow_array::RecordBatch>), Status> {
+    ) -> Result<(Prepared, Option<arrow_array::RecordBatch>), Status> {
         let found = self.statements.get(&query.prepared_statement_handle, Instant::now());
         found.ok_or_else(|| {
             Status::not_found("the prepared statement is not there (any more); prepare it again")
         })
+    }
+
+    /// The rows of a statement, planned where queries compute.
+    async fn asked(&self, sql: &str) -> Result<RowStream, Error> {
+        let (session, sql) = (self.session.clone(), sql.to_owned());
+        self.threads.run(async move { session.stream(&sql).await }).await
+    }
+
+    /// The same of one that was prepared.
+    async fn asked_again(
+        &self,
+        prepared: Prepared,
+        values: Option<arrow_array::RecordBatch>,
+    ) -> Result<RowStream, Error> {
+        self.threads.run(async move { prepared.stream(values.as_ref()).await }).await
+    }
+
+    /// A statement that is to be asked often.
+    pub(crate) async fn prepare(&self, sql: String) -> Result<Prepared, Error> {
+        let session = self.session.clone();
+        self.threads.run(async move { session.prepare(&sql).await }).await
     }
 
     /// Runs a query when it is its turn.
@@ -141,7 +165,8 @@ impl Service {
         match start.await {
             Ok(rows) => {
                 let rows = rows.driven_by(&self.threads, (turn, query.clone()));
-                Ok(wire::rows(rows, query))
+                let Pace { piece_time_max, tally } = self.pace.clone();
+                Ok(taken_at_a_pace(wire::rows(rows, query), piece_time_max, tally))
             }
             Err(error) => {
                 query.failed(error.kind().as_str());
@@ -212,11 +237,11 @@ impl FlightService for Service {
         let messages = match command(&request.get_ref().ticket)? {
             Command::TicketStatementQuery(ticket) => {
                 let (number, sql) = ticket::read(&ticket)?;
-                self.run(number, self.session.stream(sql)).await?
+                self.run(number, self.asked(sql)).await?
             }
             Command::CommandPreparedStatementQuery(query) => {
                 let (prepared, values) = self.prepared(&query)?;
-                self.run(&query.prepared_statement_handle, prepared.stream(values.as_ref())).await?
+                self.run(&query.prepared_statement_handle, self.asked_again(prepared, values)).await?
             }
             command => {
                 let name = command.type_url().to_owned();
@@ -249,7 +274,7 @@ impl FlightService for Service {
                 DoPutPreparedStatementResult { prepared_statement_handle }
             }
             Command::CommandStatementUpdate(update) => {
-                let refused = self.session.prepare(&update.query).await.err();
+                let refused = self.prepare(update.query).await.err();
                 return Err(refused.map_or_else(put::no_update, |error| status::of(&error)));
             }
             Command::CommandPreparedStatementUpdate(_) => return Err(put::no_update()),

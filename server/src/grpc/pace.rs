@@ -88,7 +88,7 @@ impl tonic::codegen::Body for Paced {
 }
 
 /// An answer whose pieces have to be taken at a pace: else it is let go of, and the client is told when it reads on.
-pub(super) fn taken_at_a_pace<T: Send + 'static>(
+pub(crate) fn taken_at_a_pace<T: Send + 'static>(
     mut answers: Answers<T>,
     piece_time_max: Duration,
     tally: Tally,

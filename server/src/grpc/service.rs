@@ -302,7 +302,8 @@ impl Protocol for Service {
         call.caller.check_all_tables().map_err(|error| from_error(&error))?;
         let query = Arc::new(self.queries.begin("grpc", b""));
         let turn = self.turns.clone().acquire_owned().await;
-        match self.queryable.stream(&request.into_inner().statement).await {
+        let (session, statement) = (self.queryable.clone(), request.into_inner().statement);
+        match self.threads.run(async move { session.stream(&statement).await }).await {
             Ok(rows) => {
                 let rows = rows.driven_by(&self.threads, (turn, query.clone()));
                 self.answer(streams::rows(rows, query)?)
@@ -357,6 +358,12 @@ impl Protocol for Service {
             Some(How::Release(_) | How::Accumulated(_)) => !quick::waits_for_disk(&self.store, ""),
             Some(How::ExtendMs(_)) | None => false, // beside others who read the claim, for whom it waits
         };
+        let inserted = match &how {
+            Some(How::Finish(changes)) if !changes.changes.is_empty() => {
+                Some(changes.changes.iter().map(wire::inserted_by).sum::<u64>() as usize)
+            }
+            _ => None,
+        };
         let settle = move |holder: &Holder| {
             let done = SettleReply::default();
             Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
@@ -374,9 +381,11 @@ impl Protocol for Service {
                 }
             })
         };
-        let reply = match is_quick {
-            true => self.once_here(call, 1, settle).await,
-            false => self.once(call, settle).await,
+        let reply = match (is_quick, inserted) {
+            (true, _) => self.once_here(call, 1, settle).await,
+            (false, None) => self.once(call, settle).await,
+            // It may wait for room, and is kept as a write is from those who make it.
+            (false, Some(rows)) => self.once_written(call, rows, settle).await,
         };
         session.settled.notify_waiters();
         reply

@@ -19,7 +19,7 @@ use crate::asked::failure;
 use crate::queries::Query;
 
 /// What a call with many messages answers.
-pub(super) type Answers<T> = BoxStream<'static, Result<T, Status>>;
+pub(crate) type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
 /// How often a client hears that the server is there.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(5);

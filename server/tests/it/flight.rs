@@ -25,7 +25,7 @@ use prost::Message;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use crate::client::{Served, loopback, send};
+use crate::client::{Served, loopback, samples_at, send};
 
 pub(crate) type Client = FlightSqlServiceClient<Channel>;
 
@@ -565,4 +565,31 @@ fn a_server_stops_while_clients_are_connected() {
     served.server.stopper().stop();
     served.server.wait();
     assert!(runtime.block_on(ask(&mut client, "SELECT 1")).is_err());
+}
+
+#[test]
+fn readers_of_flight_sql_who_stop_give_their_turns_back() {
+    let builder = Server::builder().flight(loopback()).piece_time_max(Duration::from_millis(300));
+    with_served(Served::new(builder), async |served, mut client| {
+        let large = "SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 40000)";
+        let mut held = Vec::new();
+        for _ in 0..16 {
+            let mut slow = Client::new(channel(&served).await);
+            let info = slow.execute(large.to_owned(), None).await.unwrap();
+            let ticket = info.endpoint[0].ticket.clone().unwrap();
+            held.push((slow.inner_mut().do_get(ticket).await.unwrap().into_inner(), slow));
+        }
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+        let metrics = samples_at(served.server.address().unwrap());
+        assert!(metrics["forebay_answers_abandoned_total"] >= 1.0, "{metrics:?}");
+        let (mut slow, _client) = held.swap_remove(0);
+        let ended = loop {
+            match slow.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break None,
+                Err(status) => break Some(status.code()),
+            }
+        };
+        assert_eq!(ended, Some(Code::DeadlineExceeded), "no answer that is cut off looks whole");
+    });
 }

@@ -6,6 +6,8 @@ mod adbc;
 mod archived;
 mod client;
 mod conformance;
+mod dawdling;
+mod deep;
 mod doors;
 mod flight;
 mod killed;

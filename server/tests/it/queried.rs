@@ -88,3 +88,17 @@ fn busy_queries_leave_room_for_health() {
         }
     });
 }
+
+#[test]
+fn an_answer_over_http_takes_no_more_memory_than_queries_may() {
+    let served = Served::new(Server::builder().query_memory_bytes_max(16 << 20));
+    let message = served
+        .sql("SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 40000)")
+        .failure(503, "capacity");
+    assert!(message.contains("16777216") && message.contains("Flight"), "{message}");
+    let few = served.sql("SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 1000)");
+    assert_eq!(few.json().as_array().unwrap().len(), 1000, "what the other took is free");
+    // What is written out is counted, too: numbers are longer in a document than in memory.
+    let wide = "SELECT value + 1000000000000 AS a_column_whose_name_is_long FROM generate_series(1, 400000)";
+    assert!(served.sql(wide).failure(503, "capacity").contains("together"));
+}

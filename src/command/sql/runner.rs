@@ -29,7 +29,9 @@ impl Runner {
     pub(super) async fn answer(&self, statement: &str) -> Result<Written> {
         // A thread of its own computes, for this one has to be there for Ctrl-C; what that ends is in nobody's way.
         let threads = QueryThreads::new(1).context("no thread for the query")?;
-        let rows = self.session.stream(statement).await?.driven_by(&threads, ());
+        let (session, statement) = (self.session.clone(), statement.to_owned());
+        let rows =
+            threads.run(async move { session.stream(&statement).await }).await?.driven_by(&threads, ());
         self.output.write(rows).await
     }
 

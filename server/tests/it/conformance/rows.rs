@@ -313,8 +313,20 @@ fn rows_are_left_out_and_deleted_by_rule() {
         let deleted = table.delete(&Delete::rows([rows[0], rows[1]])).unwrap();
         assert_eq!((deleted.rows, deleted.open), (2, 1));
         assert_eq!(table.find(0, &"b_0_0".parse().unwrap()).unwrap(), None);
-        let error = table.write(rows[1], [("reward", 1.0.into())]).unwrap_err();
-        assert!(["Unknown", "RowDeleted"].contains(&error.cause()), "{error}");
+        let gone = rows[1];
+        let refused = [
+            table.write(gone, [("reward", 1.0.into())]),
+            table.exclude(gone, "too late"),
+            table.append(gone, "response", vec![1_i32].into()),
+            table.cell(gone, "reward").map(drop),
+            table.cells(&[rows[2], gone], "reward").map(drop),
+            table.delete(&Delete::rows([gone])).map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert_eq!((error.kind(), error.cause()), (Kind::State, "RowDeleted"), "{error}");
+            assert!(error.to_string().contains("b_0_0"), "{error}");
+        }
         let error = table.delete(&Delete::version(0)).unwrap_err();
         assert_eq!((error.kind(), error.cause()), (Kind::State, "VersionCurrent"));
         assert_eq!(table.delete(&Delete::version(0).force()).unwrap().rows, 1);

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay_client::{Changes, Client};
+use forebay_client::{Changes, Claim, Client, ConnectOptions, Error};
 use forebay_server::Server;
-use forebay_store::{BudgetChange, Clock, NewRow, Options, Store, SystemClock, Timestamp};
+use forebay_store::{BudgetChange, Clock, NewRow, Options, Store, SystemClock, Timestamp, Wait};
 use tokio::runtime::Handle;
 
 use crate::conformance::*;
@@ -56,9 +56,8 @@ fn lower(store: &Store, memory_bytes_max: Option<u64>) {
     store.change_budgets(&BudgetChange::new().memory_bytes_max(memory_bytes_max)).unwrap();
 }
 
-// What is small is made on the thread that has read it where nothing holds writers back; and then an operator lowers a budget.
-#[test]
-fn a_small_write_that_has_to_wait_after_all_waits_on_no_thread_that_others_need() {
+/// A server whose clock is watched, and what it says of those who wait.
+fn watched() -> (World, Arc<Watched>, Receiver<bool>) {
     let (waits, waited) = channel();
     let clock = Arc::new(Watched { first: Mutex::default(), waits: waits.into() });
     let options = Options::default().clock(clock.clone()).capacity_wait(HOUR);
@@ -66,6 +65,13 @@ fn a_small_write_that_has_to_wait_after_all_waits_on_no_thread_that_others_need(
     let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
     world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
     world.way = Way::Tcp;
+    (world, clock, waited)
+}
+
+// What is small is made on the thread that has read it where nothing holds writers back; and then an operator lowers a budget.
+#[test]
+fn a_small_write_that_has_to_wait_after_all_waits_on_no_thread_that_others_need() {
+    let (world, clock, waited) = watched();
     let client = world.client();
     let table = solver(&client);
     many_rows(&client);
@@ -79,4 +85,33 @@ fn a_small_write_that_has_to_wait_after_all_waits_on_no_thread_that_others_need(
     assert_eq!(table.counts().unwrap().written, 20_000, "others are answered meanwhile");
     lower(&world.store, None);
     assert_eq!(late.wait().unwrap().len(), 1);
+}
+
+fn finish(claim: Claim) -> Result<(), Error> {
+    let verdict = verdicts(&claim, 1.0);
+    claim.finish(&verdict).map(drop)
+}
+
+// There are 64 threads for what may wait: who waits for room with what a claim came to takes half of them at most, as other writers do.
+#[test]
+fn claims_that_wait_for_room_to_be_finished_in_leave_threads_to_those_who_make_it() {
+    const CLAIMS: usize = 80;
+    let (world, _, waited) = watched();
+    let client = world.client();
+    let (table, judge) = (solver(&client), judge(&client));
+    (0..CLAIMS).for_each(|at| _ = row(&table, 0, &format!("r{at}_0_0"), None));
+    let claims: Vec<_> =
+        (0..CLAIMS).map(|_| judge.claim(up_to(1), Wait::No).unwrap().expect("a row for each")).collect();
+    many_rows(&client);
+    lower(&world.store, Some(1 << 20));
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = claims.into_iter().map(|claim| scope.spawn(move || finish(claim))).collect();
+        (0..CLAIMS / 3).for_each(|_| assert!(!waited.recv_timeout(HOUR).unwrap(), "on a thread for that"));
+        let hasty = ConnectOptions::default().call_time_max(Duration::from_secs(20));
+        let other = Client::connect(&world.address(), &hasty.outage_time_max(Duration::ZERO)).unwrap();
+        let answered = (0..50).try_for_each(|_| other.sync());
+        lower(&world.store, None);
+        answered.unwrap();
+        waiting.into_iter().for_each(|waits| waits.join().unwrap().unwrap());
+    });
 }
