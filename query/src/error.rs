@@ -121,7 +121,7 @@ pub enum Cause {
     #[error(
         "the statement comes to more than {limit} steps, since it names what it defines again and again; ask in several statements"
     )]
-    TooLarge { limit: usize },
+    TooLarge { limit: u64 },
     #[error("{count} statements in one query; send them one by one")]
     ManyStatements { count: usize },
     #[error("no table is named {name}{}", suggestion(.close))]

@@ -19,7 +19,7 @@
 //! runs.
 //!
 //! # Layout
-//! In reading order: [`session`](Session), `depth` and `room` (how deep a statement may be, and the stack for it), `statement` (what is
+//! In reading order: [`session`](Session), `depth`, `repeats` and `room` (how deep and how large a statement may be, and the stack for it), `statement` (what is
 //! refused), `plan`, [`stream`](RowStream) and `runtime` (the
 //! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and `scan` (how rows come out of a
 //! snapshot), `archive` (versions that left the store), `functions` (of the field), `history` (when steps were committed),
@@ -50,6 +50,7 @@ mod placeholder;
 mod plan;
 mod prepared;
 mod render;
+mod repeats;
 mod room;
 mod rules;
 mod runtime;

@@ -12,7 +12,7 @@ use datafusion::sql::parser::Statement;
 use futures_util::{TryStreamExt, stream};
 
 use crate::catalog::Catalogs;
-use crate::error::{Cause, Result};
+use crate::error::Result;
 use crate::placeholder::{Parameters, refused};
 use crate::room::Roomy;
 use crate::statement;
@@ -20,8 +20,6 @@ use crate::stream::Batches;
 
 /// How deep a statement may be that runs and is dropped without room of its own, as most are.
 const DEPTH_ANYWHERE: usize = 50;
-/// The most steps of a plan, those counted often that are named often: it is spelled out while it is planned.
-const STEPS_MAX: usize = 10_000;
 
 /// A plan and what it runs in.
 #[derive(Clone, Debug)]
@@ -42,7 +40,6 @@ impl Planned {
         depth: usize,
     ) -> Result<Self> {
         let plan = state.statement_to_plan(statement).await.map_err(|error| catalogs.name_missing(error))?;
-        check_size(&plan)?;
         let reads_only =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         reads_only.verify_plan(&plan).map_err(|_| statement::refused("this statement"))?;
@@ -102,17 +99,4 @@ impl Planned {
             _ => Ok(plan),
         }
     }
-}
-
-/// Refuses a plan that names its parts so often that spelling it out would take all memory.
-fn check_size(plan: &LogicalPlan) -> Result<()> {
-    let (mut left, mut steps) = (vec![plan], 0);
-    while let Some(step) = left.pop() {
-        steps += 1;
-        if steps > STEPS_MAX {
-            return Err(Cause::TooLarge { limit: STEPS_MAX }.into());
-        }
-        left.extend(step.inputs());
-    }
-    Ok(())
 }

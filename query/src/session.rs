@@ -27,6 +27,7 @@ use crate::options::Options;
 use crate::placeholder;
 use crate::plan::Planned;
 use crate::prepared::Prepared;
+use crate::repeats;
 use crate::room::Roomy;
 use crate::rules;
 use crate::runtime;
@@ -210,6 +211,7 @@ impl Session {
         let depth = depth::check(sql)?;
         let mut statement = statement::parse(sql)?;
         statement::check_reads_only(&statement)?;
+        repeats::check(&statement)?;
         travel::spell_out_names(&mut statement);
         let catalogs = Catalogs::new(self.moment().await?);
         let mut state = self.state_over(&catalogs);
