@@ -132,7 +132,6 @@ mod tests {
             ("'a'", "||'a'"),
             ("1", "::int"),
             ("1", " IS NULL"),
-            ("1", " ISNULL"),
             ("a", " BETWEEN 1 AND 2"),
             ("true", " AND true"),
             ("true", " OR true"),

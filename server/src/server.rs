@@ -155,8 +155,7 @@ impl Server {
                 let (queries, stopper) = (app.queries.clone(), stopper.clone());
                 let pace = flight::Pace { piece_time_max, tally: app.clients.clone() };
                 threads.push(flight::start(
-                    listener,
-                    connections,
+                    (listener, connections),
                     streams,
                     query_threads,
                     token,

@@ -74,7 +74,7 @@ fn what_is_deep_is_answered_alike_wherever_it_runs() {
         let here = columns.sql_blocking(&sql).map(|answer| answer.row_count()).map_err(|error| error.kind());
         let there = many.sql_blocking(&sql).map(|_| 1).map_err(|error| error.kind());
         println!("{name}: {:?} {here:?}", begun.elapsed());
-        assert_eq!(here.clone().map(|_| ()), there.map(|_| ()), "{name}");
+        assert_eq!(here.map(|_| ()), there.map(|_| ()), "{name}");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let prepared = runtime.block_on(async {
             let prepared = columns.prepare(&sql).await?;

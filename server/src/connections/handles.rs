@@ -36,7 +36,7 @@ impl Handles {
         let limit = getrlimit(Resource::Nofile).current;
         let places = limit.map_or(wanted, |handles| usize::try_from(places_of(handles)).unwrap_or(wanted));
         if places < wanted {
-            tracing::warn!(
+            tracing::info!(
                 places,
                 wanted,
                 limit,

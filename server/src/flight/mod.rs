@@ -56,8 +56,7 @@ pub(crate) struct Pace {
 
 /// Serves until it is told to stop.
 pub(crate) fn start(
-    listener: TcpListener,
-    connections: Connections,
+    (listener, connections): (TcpListener, Connections),
     session: Session,
     threads: Arc<QueryThreads>,
     token: Option<Token>,
