@@ -45,7 +45,7 @@ pub(super) struct StepWork<'a> {
 pub(super) struct Update {
     /// The policy's version behind it.
     pub(super) version: u64,
-    /// The trainer behind it, as [`Trainer::state`] gives it.
+    /// The trainer behind it, as [`Trainer::state`](forebay_trainer_adapter::Trainer::state) gives it.
     pub(super) state: Vec<u8>,
 }
 
