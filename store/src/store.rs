@@ -330,7 +330,7 @@ impl Store {
         let path = object::path_in(&self.0.directory.objects(), key, version);
         let is_set = match self.0.objects_if_open() {
             Some(core) => !core.take_number(key, version, path),
-            None => self.0.directory.disk.exists(&path) && object::is_ours(&*self.0.directory.disk, &path),
+            None => object::check_ours(&*self.0.directory.disk, &path)?,
         };
         if is_set {
             return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());

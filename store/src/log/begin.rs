@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::frame::SegmentHeader;
+use super::frame::{OF_NO_RUN, SegmentHeader};
 use super::segments::{HeaderFound, SegmentFile};
 use super::window::Window;
 use crate::directory::Directory;
@@ -35,12 +35,18 @@ fn begins_by(disk: &dyn Disk, path: &Path, from: u64) -> bool {
     })
 }
 
-/// Removes the segments before a gap behind which the log begins for who needs it from record `from` on.
+/// Removes the segments before a gap behind which the log begins for who needs it from record `from` on, and those before the
+/// proof of a cut that he needs nothing before of either: the machine may have gone down between the proof and the cut itself, and
+/// what was to be cut away is no part of the log, though he does not come by it.
 pub(crate) fn remove_before_gap(directory: &Directory, segments: &[SegmentFile], from: u64) -> Result<()> {
     let begins = |file: &SegmentFile| matches!(&file.header, HeaderFound::Sound(header) if header.first_sequence <= from);
     let Some(covers) = segments.iter().rposition(begins) else { return Ok(()) };
     let numbers: Vec<u32> = segments.iter().map(|file| file.number).collect();
-    for file in &segments[..run_of(&numbers, covers)] {
+    let is_proof =
+        |file: &SegmentFile| matches!(&file.header, HeaderFound::Sound(header) if header.boot == OF_NO_RUN);
+    let proof = segments[..=covers].iter().rposition(is_proof).unwrap_or(0);
+    let first = proof.max(run_of(&numbers, covers));
+    for file in &segments[..first] {
         directory.disk.remove(&file.path).map_err(|e| Cause::io("remove", &file.path, e))?;
     }
     Ok(())

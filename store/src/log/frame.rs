@@ -19,6 +19,9 @@ pub(crate) const FRAME_HEADER_BYTES: usize = 32;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: Magic = *b"FBLOG\0\0\0";
 
+/// The run of the machine that a segment names which holds nothing but the proof of a cut.
+pub(super) const OF_NO_RUN: u128 = 0;
+
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {

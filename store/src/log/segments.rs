@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, SoundFrame, sound_frame};
+use super::frame::{
+    FRAME_HEADER_BYTES, OF_NO_RUN, SEGMENT_HEADER_BYTES, SegmentHeader, SoundFrame, sound_frame,
+};
 use crate::directory::{Directory, FORMAT_VERSION};
 use crate::error::{Cause, Result};
 use crate::header::HeaderFault;
@@ -130,7 +132,7 @@ pub(crate) fn cut(directory: &Directory, number: u32, offset: u64, next_sequence
             number: number + 1,
             store_id: directory.store_id,
             first_sequence: next_sequence,
-            boot: 0, // nobody knows which
+            boot: OF_NO_RUN,
             durable_through: next_sequence,
         };
         replace(directory, &directory.segment_path(number + 1), &proof.encode())?;

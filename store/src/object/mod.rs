@@ -81,7 +81,9 @@ pub(crate) use self::core::Core;
 pub(crate) use beside::files_set;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use disk::{Found as FoundFile, look_at};
-pub(crate) use disk::{MARK, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file};
+pub(crate) use disk::{
+    MARK, check_ours, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file,
+};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use host::replay_journal;
 pub(crate) use named::{check, left_aside, path_in, path_of, read, versions_in};

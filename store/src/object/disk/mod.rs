@@ -46,11 +46,16 @@ pub(crate) fn verify_file(
 
 /// Whether a file is a version of the object layer, sound or not. One that cannot be looked at may be.
 pub(crate) fn is_ours(disk: &dyn Disk, path: &Path) -> bool {
+    check_ours(disk, path).unwrap_or(true)
+}
+
+/// As [`is_ours`], and says why a file cannot be looked at.
+pub(crate) fn check_ours(disk: &dyn Disk, path: &Path) -> Result<bool> {
     match look_at(disk, path) {
-        Ok(found) => matches!(found, Found::Ours { .. }),
+        Ok(found) => Ok(matches!(found, Found::Ours { .. })),
         Err(error) => match error.cause() {
-            Cause::Io { source, .. } => source.kind() != ErrorKind::NotFound,
-            _ => true,
+            Cause::Io { source, .. } if source.kind() == ErrorKind::NotFound => Ok(false),
+            _ => Err(error),
         },
     }
 }

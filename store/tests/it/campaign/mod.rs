@@ -88,6 +88,21 @@ fn what_a_long_campaign_once_found_stays_mended() {
     }
 }
 
+/// Points of whole lives at which a long campaign found something: the machine went down between the proof of a cut and the cut, behind
+/// a checkpoint, and what was to be cut away stayed; a file that could not be looked at was said to be an object that was set.
+const POINTS_ONCE_FAILED: [(u64, Point); 3] = [
+    (7002, Point { at: 72, fault: DiskFault::PowerFails }),
+    (7008, Point { at: 118, fault: DiskFault::SyncFailsAndForgets }),
+    (7003, Point { at: 285, fault: DiskFault::IoError }),
+];
+
+#[test]
+fn what_whole_lives_once_found_stays_mended() {
+    for (seed, point) in POINTS_ONCE_FAILED {
+        Reference::new(seed, Life::Whole).fail_at(point);
+    }
+}
+
 /// As many points as `FOREBAY_POINTS` says (100,000), of the seeds from `FOREBAY_SEED` on, every point of each.
 #[test]
 #[ignore = "takes a quarter of an hour"]
