@@ -297,7 +297,7 @@ impl Store {
         let there = self.0.state.lock().committed_object(key, version).cloned();
         match there {
             Some(there) if there != ObjectRef::of(key, version, payload) => {
-                return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+                return Err(exists(key, version));
             }
             Some(there) if object::check(&self.0.directory, &there).is_ok() => return Ok(there),
             Some(_) => {} // retired, and wanted again
@@ -316,7 +316,7 @@ impl Store {
             let settled = self.0.settle_undone(&key, version)?;
             let state = self.0.state.lock();
             if state.committed_object(&key, version).is_some_and(|there| there != unnamed.object()) {
-                return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+                return Err(exists(&key, version));
             }
             if settled || !state.was_named(&key, version) {
                 return self.0.puts.name(unnamed);
@@ -333,7 +333,7 @@ impl Store {
             None => object::check_ours(&*self.0.directory.disk, &path)?,
         };
         if is_set {
-            return Err(Cause::Exists { what: "object", name: format!("{key} version {version}") }.into());
+            return Err(exists(key, version));
         }
         Ok(())
     }
@@ -578,4 +578,9 @@ impl Store {
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())
     }
+}
+
+/// A version of an object is there, with other bytes than are to be put.
+fn exists(key: &str, version: u64) -> Error {
+    Cause::Exists { what: "object", name: format!("{key} version {version}") }.into()
 }
