@@ -183,9 +183,9 @@ impl Options {
         self
     }
 
-    /// The most bytes that extents and log may take. A writer that needs more waits for room
+    /// The most bytes that extents, log and the pages of the last checkpoint may take. A writer that needs more waits for room
     /// ([`capacity_wait`](Options::capacity_wait)), then is refused with a `capacity` error that names the largest pin.
-    /// Counted when an extent is begun, so the log may run past it by what is written meanwhile. Default: no limit but
+    /// Counted when an extent is begun, so log and pages may run past it by what is written meanwhile. Default: no limit but
     /// the disk's. It can be changed while the store is open ([`Store::change_budgets`](crate::Store::change_budgets)).
     pub fn disk_bytes_max(mut self, bytes: u64) -> Self {
         self.disk_bytes_max = Some(bytes);

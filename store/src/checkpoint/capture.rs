@@ -1,11 +1,12 @@
 //! Takes what a checkpoint needs from the state: references to pages, and images of the small rest.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::consumers::{self, ConsumerCapture};
 use super::manifest::*;
 use crate::claim::ClaimState;
-use crate::consumer::GroupBy;
+use crate::consumer::{GroupBy, GroupName};
 use crate::index::Run;
 use crate::log::record::{ColumnRecord, ObjectRecord, PlanRecord};
 use crate::object::ObjectRef;
@@ -29,6 +30,8 @@ pub(super) struct Capture {
     pub(super) next_claim: u64,
     pub(super) steps: Vec<StepImage>,
     pub(super) liveness: LivenessImage,
+    /// The groups that steps plan.
+    pub(super) planned: Vec<Arc<HashSet<GroupName>>>,
 }
 
 /// A table at that instant.
@@ -50,6 +53,7 @@ pub(super) struct TableCapture {
 pub(super) fn capture(state: &mut State) -> Capture {
     let text_count = state.texts.count();
     state.texts.index.begin_generation(text_count);
+    state.texts.watch();
     let tables = state.tables.iter_mut().map(table).collect();
     let consumers = consumers::capture(state);
     let policies = state.policies.iter().map(|policy| PolicyImage {
@@ -73,6 +77,7 @@ pub(super) fn capture(state: &mut State) -> Capture {
         next_claim: state.claims.next_number(),
         steps: state.steps.iter().map(|(number, step)| self::step(*number, step, state)).collect(),
         liveness: state.liveness.image(),
+        planned: state.steps.values().flat_map(|step| &step.planned).map(|p| p.groups.clone()).collect(),
         tables,
     }
 }

@@ -10,6 +10,7 @@ use crate::consumer::{ConsumerStateImage, GroupPages, GroupRuns, PartitionImage,
 use crate::error::Result;
 use crate::page::{Page, Rows, Storable, StoredAt};
 use crate::state::State;
+use crate::texts::TextId;
 
 /// A consumer at one instant.
 pub(super) struct ConsumerCapture {
@@ -39,6 +40,11 @@ impl ConsumerCapture {
             let runs = partition.groups.runs.iter().map(|run| run.entries.stored_at());
             blocks.chain(groups).chain(runs).flatten()
         })
+    }
+
+    /// The texts that it names.
+    pub(super) fn texts(&self) -> impl Iterator<Item = TextId> + '_ {
+        self.image.state.texts().chain(self.pages.iter().flat_map(PartitionPages::texts))
     }
 
     /// The index over its groups, what is new merged in, by partition.

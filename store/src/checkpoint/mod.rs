@@ -15,7 +15,7 @@
 //! 2. The log is made stable up to there, with the values that it names: a checkpoint is never ahead of the log.
 //! 3. Changed pages, and index runs over what is new, go to a pages file, which is then synced.
 //! 4. The manifest is written beside the old one, synced, and put in its place: from here on the checkpoint is there.
-//! 5. Pages learn where they are stored; log segments and pages files that nothing needs any more are removed.
+//! 5. Pages learn where they are stored; texts that [nothing names](unnamed) go; log segments and pages files that nothing needs any more are removed.
 //!
 //! A crash before 4 leaves files that no manifest names, which the next opening removes. One after 4 leaves files that
 //! are not needed, removed likewise.
@@ -31,7 +31,7 @@
 //! - One checkpoint is taken at a time (`Shared::checkpoint` holds the lock for it).
 //!
 //! Read in this order: [`manifest`] is what is stored, [`capture`] takes it from the state, [`pages`] stores and maps
-//! images, [`mod@restore`] makes a state of it, [`take`] is the procedure above. [`consumers`] is what all of these have to
+//! images, [`mod@restore`] makes a state of it, [`take`] is the procedure above. [`unnamed`] is what leaves texts out that nobody needs. [`consumers`] is what all of these have to
 //! do for queues and groups.
 
 mod capture;
@@ -41,6 +41,7 @@ mod manifest;
 mod pages;
 mod restore;
 mod take;
+mod unnamed;
 
 #[cfg(test)]
 pub(crate) use manifest::MANIFEST_HEADER_BYTES;

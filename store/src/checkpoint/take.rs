@@ -9,6 +9,7 @@ use super::consumers::ConsumerCapture;
 use super::let_go::let_go;
 use super::manifest::*;
 use super::pages::{self, PagesWriter, image_bytes};
+use super::unnamed::LookedAt;
 use crate::consumer::GroupRuns;
 use crate::directory::Directory;
 use crate::error::Result;
@@ -31,12 +32,21 @@ pub(crate) struct Checkpointer {
     last: Mutex<Last>,
     /// The first record that the last checkpoint does not cover.
     covered: AtomicU64,
+    /// Bytes of the pages files that the last checkpoint names.
+    bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Last {
     number: u32,
     files: Vec<FileImage>,
+    texts: LookedAt,
+}
+
+impl Last {
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
 }
 
 /// What a checkpoint came to.
@@ -55,9 +65,20 @@ pub struct CheckpointReport {
 impl Checkpointer {
     /// Goes on after the checkpoint that the store was opened from.
     pub(crate) fn after(manifest: Option<&Manifest>) -> Self {
-        let last = manifest.map(|manifest| Last { number: manifest.number, files: manifest.files.clone() });
+        let last = manifest.map(|manifest| Last {
+            number: manifest.number,
+            files: manifest.files.clone(),
+            texts: LookedAt::after(manifest),
+        });
         let covered = AtomicU64::new(manifest.map_or(0, |manifest| manifest.next_sequence));
-        Checkpointer { last: Mutex::new(last.unwrap_or_default()), covered }
+        let last = last.unwrap_or_default();
+        let bytes = AtomicU64::new(last.bytes());
+        Checkpointer { last: Mutex::new(last), covered, bytes }
+    }
+
+    /// Bytes of the pages files that the last checkpoint names.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// How many records have been logged since the last checkpoint.
@@ -78,7 +99,7 @@ impl Checkpointer {
     }
 
     fn take_after(&self, shared: &Shared, last: &mut Last) -> Result<CheckpointReport> {
-        let (captured, next_sequence) = {
+        let (mut captured, next_sequence) = {
             let mut state = shared.state.lock();
             (capture(&mut state), shared.log.next_sequence())
         };
@@ -86,11 +107,14 @@ impl Checkpointer {
         let directory = &*shared.directory;
         let before = pages::greatest(directory)?;
         let runs = NewRuns::of(&captured);
+        let mut texts = last.texts;
+        let unnamed = texts.unnamed(&captured);
+        captured.texts.forget(&unnamed);
         let written = write(directory, last, captured, (&runs, next_sequence));
         let (manifest, placed) = written.inspect_err(|_| remove_written(directory, last, before))?;
         shared.log.prove(next_sequence);
         placed.iter().for_each(|(page, at)| page.set_stored(*at));
-        runs.install(shared);
+        runs.install(shared, &unnamed);
         self.covered.store(next_sequence, Ordering::Release);
         let report = CheckpointReport {
             number: manifest.number,
@@ -98,7 +122,8 @@ impl Checkpointer {
             bytes_written: placed.iter().map(|(_, at)| image_bytes(at.parts)).sum(),
             bytes_named: manifest.files.iter().map(|file| file.bytes).sum(),
         };
-        *last = Last { number: manifest.number, files: manifest.files };
+        self.bytes.store(report.bytes_named, Ordering::Relaxed);
+        *last = Last { number: manifest.number, files: manifest.files, texts };
         // Asked only now, when nobody who begins to read needs what is to go.
         if directory.may_give_away(next_sequence) {
             retire_pages(directory, &last.files);
@@ -159,7 +184,10 @@ impl NewRuns {
     fn of(captured: &Capture) -> Self {
         let text = |number: u32| entry(texts::hash(captured.texts.get(TextId(number))), number);
         let fresh = runs_end(&captured.text_runs)..captured.text_count;
-        let texts = merge(&captured.text_runs, fresh.map(text), captured.text_count, |_| true);
+        // Of a page that goes with this very checkpoint too: a text of it may have been named since.
+        let there = |number: u32| !captured.texts.is_gone(TextId(number).page());
+        let fresh = fresh.filter(|number| there(*number));
+        let texts = merge(&captured.text_runs, fresh.map(text), captured.text_count, there);
         NewRuns {
             texts,
             tables: captured.tables.iter().map(Self::of_table).collect(),
@@ -180,10 +208,11 @@ impl NewRuns {
         merge(&table.runs, fresh, table.rows, alive)
     }
 
-    /// From here on lookups use the runs.
-    fn install(self, shared: &Shared) {
+    /// From here on lookups use the runs, and texts that nobody names are gone.
+    fn install(self, shared: &Shared, unnamed: &[u32]) {
         let mut state = shared.state.lock();
         state.texts.index.install(self.texts);
+        state.texts.forget(unnamed);
         for (table, runs) in state.tables.iter_mut().zip(self.tables) {
             table.index.install(runs);
         }

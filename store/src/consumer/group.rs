@@ -25,6 +25,11 @@ pub(crate) struct GroupName {
 }
 
 impl GroupName {
+    /// The texts that it is made of.
+    pub(crate) fn texts(&self) -> [TextId; 3] {
+        [self.text, self.agent, self.origin]
+    }
+
     /// Under which version the group is kept, of which `version` is said.
     pub(crate) fn lane(&self, version: u64) -> u64 {
         if self.origin == TextId::EMPTY { version } else { EXTERNAL_VERSION }

@@ -92,6 +92,21 @@ struct SaidImage {
     trajectories: Vec<u32>,
 }
 
+impl ConsumerStateImage {
+    /// The texts that it names, beside those of its pages.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = TextId> + '_ {
+        self.said.iter().flat_map(|said| [said.text, said.agent, said.origin]).map(TextId)
+    }
+}
+
+impl PartitionPages {
+    /// The texts that its groups are called by.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = TextId> + '_ {
+        let groups = self.groups.pages.iter().flat_map(|page| page.iter());
+        groups.flat_map(|group| group.name.texts())
+    }
+}
+
 impl ConsumerState {
     /// The image of this moment, with the pages of each partition beside it; where those are stored is left open.
     pub(crate) fn image(&mut self) -> (ConsumerStateImage, Vec<PartitionPages>) {

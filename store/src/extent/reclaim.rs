@@ -203,12 +203,12 @@ impl Shared {
         shown
     }
 
-    /// Bytes that the store's files take: extents, free ones too, and the log.
+    /// Bytes that the store's files take: extents, free ones too, the log, and the pages of the last checkpoint.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         let disk = &self.directory.disk;
         let path = self.directory.log();
         let io = |e| Cause::io("measure", &path, e);
-        let mut bytes = self.extents.totals().1 + self.values.free_bytes();
+        let mut bytes = self.extents.totals().1 + self.values.free_bytes() + self.checkpointer.bytes();
         for segment in disk.list(&path).map_err(io)? {
             bytes += disk.open(&segment).and_then(|file| file.length()).map_err(io)?;
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::agent::OnlyAgent;
 use super::column::ColumnPage;
+use super::named::TextsNamed;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
 use crate::log::record::StoredValue;
@@ -39,6 +40,7 @@ pub(crate) struct Chunk {
     pub(crate) removed: Arc<Page<Rows<u64>>>,
     pub(crate) summary: Summary,
     pub(crate) agent: OnlyAgent,
+    pub(crate) texts: TextsNamed,
 }
 
 /// What is known of a chunk without looking at its rows.
@@ -74,7 +76,7 @@ impl Chunk {
         summary.version_min = if self.rows == 0 { version } else { summary.version_min.min(version) };
         summary.version_max = summary.version_max.max(version);
         summary.open += u32::from(meta.purpose() == Purpose::Train);
-        self.agent = OnlyAgent::default();
+        (self.agent, self.texts) = Default::default();
         self.rows += 1;
         Page::edit(&mut self.meta).to_mut().push(meta);
         Page::edit(&mut self.status).to_mut().push(RowStatus::default());
@@ -98,9 +100,12 @@ impl Chunk {
     pub(crate) fn change_status(&mut self, at: usize, change: impl FnOnce(&mut RowStatus)) {
         let train = self.meta(at).purpose() == Purpose::Train && !self.is_removed(at);
         let Some(status) = Page::edit(&mut self.status).to_mut().get_mut(at) else { return };
-        let was_open = status.is_open();
+        let (was_open, reason) = (status.is_open(), status.excluded);
         change(status);
         let is_open = status.is_open();
+        if status.excluded != reason {
+            self.texts = TextsNamed::default();
+        }
         if train && was_open != is_open {
             self.summary.open = if is_open { self.summary.open + 1 } else { self.summary.open - 1 };
         }
@@ -180,6 +185,11 @@ impl Chunk {
     /// The agent of every row, where they all are of the same.
     pub(crate) fn only_agent(&self) -> Option<TextId> {
         self.agent.of(&self.meta)
+    }
+
+    /// The pages of texts that its rows name.
+    pub(crate) fn texts_named(&self) -> &[u32] {
+        self.texts.of(&self.meta, &self.status)
     }
 
     /// Whether a row of one of these versions may be in it: rows of peers are queued apart from their versions.

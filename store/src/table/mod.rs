@@ -12,6 +12,7 @@ mod delete;
 mod freshness;
 mod handle;
 mod info;
+mod named;
 mod over;
 mod rare;
 mod record;

@@ -97,6 +97,13 @@ pub(crate) struct RareRecord {
 /// Version, input, turn, trajectory.
 type IdentityRecord = (u64, u32, u32, u32);
 
+impl RareRecord {
+    /// The texts that it names.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = TextId> + '_ {
+        self.deleted.iter().chain(&self.deleted_external).map(|(_, input, ..)| TextId(*input))
+    }
+}
+
 impl Rare {
     /// Bytes of memory.
     pub(crate) fn heap_bytes(&self) -> usize {

@@ -56,6 +56,7 @@ mod space;
 mod staleness;
 mod steps;
 mod tables;
+mod texts;
 mod threads;
 mod undone;
 mod verify;
