@@ -33,6 +33,7 @@ fn mapped_from(address: usize) -> String {
     found.unwrap().split_whitespace().nth(5).unwrap_or_default().to_owned()
 }
 
+// FX-22: a read on the node that has it makes no call for the bytes.
 #[test]
 fn a_neighbour_reads_and_writes_the_memory_itself() {
     let world = World::new(Way::Neighbour);

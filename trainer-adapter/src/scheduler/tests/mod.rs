@@ -95,7 +95,7 @@ fn ranks_have_the_same_devices_in_whatever_order_those_are_named() {
     }
 }
 
-// FX-60
+// FX-22 (a state stays with the node that produced it, whose name its key goes by), FX-60
 #[test]
 fn the_node_that_has_the_state_is_chosen_when_it_is_free_and_a_copy_is_counted_otherwise() {
     let nodes = [node("a", &[10]), node("b", &[10])];
