@@ -16,6 +16,9 @@ use crate::sample_id::SampleId;
 use crate::table::{Identity, Progress, Row, VersionSpan};
 use crate::texts::TextId;
 
+/// The texts of an insert: input, agent, origin, parent, weights, and why it is left out.
+const TEXTS_PER_REQUEST_MAX: usize = 6;
+
 /// One change that a caller asks for; values are in their extents already.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
@@ -87,6 +90,7 @@ impl State {
         requests: Vec<Request>,
         same_bytes: SameBytes<'_>,
     ) -> Result<(Vec<Operation>, Vec<Row>)> {
+        self.check_texts_left(requests.len())?;
         let inserts = requests.iter().filter(|request| matches!(request, Request::Insert(_))).count();
         let written =
             |request: &Request| if let Request::Write { cells, .. } = request { cells.len() } else { 0 };
@@ -112,6 +116,15 @@ impl State {
             }
         }
         Ok((operations, rows))
+    }
+
+    /// Numbers of texts are never used again, and nobody counts them before they are given.
+    fn check_texts_left(&self, requests: usize) -> Result<()> {
+        let (left, wanted) = (self.texts.numbers_left().into(), (requests * TEXTS_PER_REQUEST_MAX) as u64);
+        if wanted > left {
+            return Err(Cause::NumbersUsedUp { what: "texts of a store", left, wanted }.into());
+        }
+        Ok(())
     }
 
     /// Decides the next claim of a consumer, in a step or outside of one.
@@ -630,5 +643,18 @@ mod tests {
         let Cause::NumbersUsedUp { left: 2, wanted: 3, .. } = refused.cause() else { panic!("{refused}") };
         assert_eq!(refused.kind(), Kind::Capacity);
         assert_eq!(store.closed(), None);
+    }
+
+    #[test]
+    fn texts_whose_numbers_would_begin_again_are_refused() {
+        let options = Options::default().disk(Arc::new(SimulatedDisk::default()));
+        let store = Store::open("/store", options).unwrap();
+        let table = store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+        table.insert(0, "first_0_0", []).unwrap();
+        store.0.state.lock().texts.pretend_pages(1 << 20);
+        let refused = table.insert(0, "second_0_0", []).unwrap_err();
+        assert!(matches!(refused.cause(), Cause::NumbersUsedUp { what: "texts of a store", .. }), "{refused}");
+        assert_eq!((refused.kind(), store.closed()), (Kind::Capacity, None));
+        assert!(table.find(0, &"first_0_0".parse().unwrap()).is_some());
     }
 }

@@ -81,6 +81,19 @@ impl Texts {
         self.pages.count() as u32
     }
 
+    /// How many more texts can have a number.
+    pub(crate) fn numbers_left(&self) -> u32 {
+        u32::MAX - self.count()
+    }
+
+    /// As if so many pages of texts had come and gone already.
+    #[cfg(test)]
+    pub(crate) fn pretend_pages(&mut self, pages: usize) {
+        let gone = self.gone.clone();
+        self.pages.0.splice(1..1, std::iter::repeat_n(gone, pages - 2));
+        self.pages.0.push(Page::new(TextPage { ends: vec![0; PAGE_TEXTS - 1].into(), ..TextPage::default() }));
+    }
+
     pub(crate) fn get(&self, text: TextId) -> &str {
         self.pages.get(text)
     }
