@@ -154,6 +154,32 @@ def test_shards_are_committed_and_got_together(store):
     held = objects.get_together(["s.0", "s.1"])
     assert [one.version for one in held] == [version, version]
     assert [one["w"][0] for one in held] == [0.0, 1.0]
+    objects.set("s.1", {"w": np.zeros(4, np.float32)})  # both are at the next number, and not of one commit
+    assert [one.version for one in objects.get_together(["s.0", "s.1"])] == [version, version]
+    with pytest.raises(forebay.StateError, match="together"):
+        objects.set("s.2", {"w": np.zeros(4, np.float32)})
+        objects.get_together(["s.0", "s.2"])
+
+
+def test_a_byte_that_changed_in_memory_is_named_by_verify(tmp_path):
+    with forebay.open(tmp_path / "store", host_folder=tmp_path / "host") as store:
+        store.objects.set("solver", tensors(1))
+        with store.objects.get("solver") as held:
+            held.verify()
+            meant = tensors(1)["embed"].tobytes()[:64]
+            segments = [path for path in (tmp_path / "host").rglob("*.segment") if meant in path.read_bytes()]
+            with segments[0].open("r+b") as segment:
+                at = segments[0].read_bytes().index(meant)
+                segment.seek(at)
+                segment.write(bytes([meant[0] ^ 1]))
+            with pytest.raises(forebay.CorruptError, match="embed"):
+                held.verify()
+
+
+def test_keys_of_process_groups_are_not_set_by_others(store):
+    for key in ("state.solver", "part.0123"):
+        with pytest.raises(forebay.InputError, match="process groups"):
+            store.objects.set(key, tensors(1))
 
 
 def test_modules_of_torch_go_in_and_out(store):

@@ -77,7 +77,7 @@ struct PartRecord {
 impl ObjectStates {
     /// States among these objects. They survive the end of every process of the machine.
     pub fn new(objects: Objects) -> Self {
-        ObjectStates { objects, spills: false, observer: Observer::default() }
+        ObjectStates { objects: objects.for_states(), spills: false, observer: Observer::default() }
     }
 
     /// The same, telling whenever a boundary is reached.

@@ -3,11 +3,16 @@
 //! Measured on two cores (AMD EPYC, L2 1 MiB a core), GB/s, 512 MiB into warm shared memory: a bare `memcpy` 11.5; `memcpy` in
 //! pieces of 4 KiB to 1 MiB with a crc32c of each piece 5.7 to 7.9, with xxh3 7.2 to 8.0; stores that go past the cache 19.5,
 //! with a crc32c of each piece before it is stored 15.2. Values of extents, which come out of memory and not out of the cache, are
-//! quicker summed up after they were copied, so that is the order; large ranges were not measured in it. The destination is not read again soon, so past the cache is where
-//! it belongs.
+//! quicker summed up after they were copied, so that is the order. Of large ranges a piece is summed up first: 12.6 in pieces of
+//! 4 KiB, beside 10.2 the other way round, when a bare `memcpy` is 12.2. The destination is not read again soon, so past the cache
+//! is where it belongs.
 
 /// How many bytes are copied, then summed up: they are in the nearest cache when they are looked at again.
 const PIECE_BYTES: usize = 8 << 10;
+/// From here on a range is large, and each piece of it is summed up, then copied.
+const LARGE_BYTES_MIN: usize = 256 << 10;
+/// How many bytes of a large range are summed up before they are copied.
+const LARGE_PIECE_BYTES: usize = 4 << 10;
 
 /// Copies `bytes` to `to` and adds them to a crc32c. From `past_cache_bytes_min` on they go past the cache: below, whoever
 /// writes so little may well read it next.
@@ -22,12 +27,18 @@ pub(crate) unsafe fn copy_summed(
     past_cache_bytes_min: usize,
 ) -> u32 {
     let past_cache = CAN_GO_PAST_CACHE && bytes.len() >= past_cache_bytes_min;
+    let is_large = bytes.len() >= LARGE_BYTES_MIN;
     let mut at = 0;
-    for piece in bytes.chunks(PIECE_BYTES) {
-        // First: a copy is read ahead of, a checksum in three strands is not.
+    for piece in bytes.chunks(if is_large { LARGE_PIECE_BYTES } else { PIECE_BYTES }) {
+        if is_large {
+            crc = crc32c::crc32c_append(crc, piece);
+        }
+        // First where it is not large: a copy is read ahead of, a checksum in three strands is not.
         // SAFETY: the piece lies at `at` of the source, so its place lies inside the destination; the rest is the caller's.
         unsafe { copy_piece(piece, to.add(at), past_cache) };
-        crc = crc32c::crc32c_append(crc, piece);
+        if !is_large {
+            crc = crc32c::crc32c_append(crc, piece);
+        }
         at += piece.len();
     }
     if past_cache {
@@ -92,7 +103,7 @@ mod tests {
     #[test]
     fn every_byte_arrives_whatever_the_length_and_the_place() {
         let source: Vec<u8> = (0..300_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        for length in [0, 1, 15, 16, 63, 64, 65, 8191, 8192, 8193, 65_537, 250_001] {
+        for length in [0, 1, 15, 16, 63, 64, 65, 8191, 8192, 8193, 65_537, 250_001, 262_144, 290_003] {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (7, 13), (16, 3)] {
                 let mut place = vec![0xAA_u8; length + 64];
                 let bytes = &source[from..from + length];

@@ -314,6 +314,11 @@ pub enum Cause {
     )]
     ObjectNotYet { key: String, wanted: u64, newest: String },
     #[error(
+        "no version of the objects {keys} that were committed together is there any more, or ever was; set them with \
+         `commit_together`, or get each by itself"
+    )]
+    ObjectsApart { keys: String },
+    #[error(
         "version {version} of object {key:?} was not set, or was cut off: {} has no manifest; what a step names is read by its \
          reference, with `Store::object`",
         path.display()
@@ -435,7 +440,7 @@ impl Cause {
             ObjectConflict { .. } | ObjectGone { .. } | FillingOver { .. } | FillOverlap { .. } => {
                 Kind::State
             }
-            Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } => Kind::State,
+            Unfilled { .. } | HostInUse { .. } | ObjectForeign { .. } | ObjectsApart { .. } => Kind::State,
             ManifestTooLarge { .. } | NumbersUsedUp { .. } | NoHandles { .. } => Kind::Capacity,
             DiskFull { .. } | NoSpace { .. } | NoMemory { .. } | NoHostMemory { .. } => Kind::Capacity,
             LockedByReaders { .. } | HeldBack { .. } | Stopped { .. } => Kind::Retry,

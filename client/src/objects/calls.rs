@@ -41,7 +41,7 @@ pub enum WhichObject {
     AtLeast(u64),
     /// The oldest that was published and that nobody is receiving.
     Once,
-    /// Of several keys, the newest number that all of them have.
+    /// Of several keys, the newest versions that were committed together.
     Together,
 }
 
@@ -168,6 +168,12 @@ pub trait ObjectCalls: fmt::Debug + Send + Sync {
     /// # Errors
     /// As for all.
     fn read(&self, lease: u64, payload: usize, offset: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Holds every byte of a version that is held against its checksum, where it lies.
+    ///
+    /// # Errors
+    /// As for all; `corrupt` where they are others than were set.
+    fn verify(&self, lease: u64) -> Result<()>;
 
     /// Removes a version that was received. It is held as before.
     ///

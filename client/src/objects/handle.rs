@@ -68,7 +68,11 @@ impl GetObject {
 #[derive(Clone, Debug)]
 pub struct Objects {
     client: Client,
+    keeps_states: bool,
 }
+
+/// What keys of the states of process groups, and of their parts, begin with.
+const RESERVED: [&str; 2] = ["state.", "part."];
 
 fn number_of(which: Which) -> Result<Option<u64>> {
     match which {
@@ -83,7 +87,25 @@ fn number_of(which: Which) -> Result<Option<u64>> {
 
 impl Objects {
     pub(crate) fn new(client: Client) -> Self {
-        Objects { client }
+        Objects { client, keeps_states: false }
+    }
+
+    /// The same for whoever keeps the states of process groups: it may set the keys that are theirs (`state.` and `part.` and what
+    /// follows), which everybody else is refused.
+    pub fn for_states(self) -> Self {
+        Objects { keeps_states: true, ..self }
+    }
+
+    fn check_key(&self, key: &str) -> Result<()> {
+        match RESERVED.into_iter().find(|reserved| !self.keeps_states && key.starts_with(reserved)) {
+            None => Ok(()),
+            Some(reserved) => {
+                let message = format!(
+                    "{key:?} cannot be set: states of process groups are kept under keys that begin with {reserved:?}; choose another key"
+                );
+                Err(Error::input("Reserved", message))
+            }
+        }
     }
 
     fn calls(&self) -> &dyn super::ObjectCalls {
@@ -93,8 +115,9 @@ impl Objects {
     /// Begins a version: see [`forebay_store::Objects::begin`].
     ///
     /// # Errors
-    /// As there.
+    /// As there; `input` (`Reserved`) for a key that is for the states of process groups.
     pub fn begin(&self, key: &str, expected: Expected, layout: &Layout) -> Result<ObjectFilling> {
+        self.check_key(key)?;
         let number = self.calls().begin(key, layout, Beginning::Kept(expected))?;
         Ok(ObjectFilling::new(self.client.clone(), number, key, layout))
     }
@@ -104,6 +127,7 @@ impl Objects {
     /// # Errors
     /// As for [`begin`](Self::begin).
     pub fn begin_published(&self, key: &str, layout: &Layout) -> Result<ObjectFilling> {
+        self.check_key(key)?;
         let number = self.calls().begin(key, layout, Beginning::Published)?;
         Ok(ObjectFilling::new(self.client.clone(), number, key, layout))
     }
@@ -179,10 +203,10 @@ impl Objects {
         Ok(async move { one(&client, coming.await?) })
     }
 
-    /// Gets the newest version that all of these keys have, of each.
+    /// Gets the newest versions of these keys that were [committed together](Self::commit_together), of each.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// As [`forebay_store::Objects::get_together`].
     pub fn get_together(&self, keys: &[&str], get: &GetObject) -> Result<Vec<HeldObject>> {
         let held = self.calls().hold(&get.ask(keys, WhichObject::Together, Wait::No))?;
         Ok(held.into_iter().map(|leased| HeldObject::new(&self.client, leased)).collect())

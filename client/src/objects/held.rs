@@ -130,6 +130,15 @@ impl HeldObject {
         }
     }
 
+    /// Holds every byte against its checksum where it lies now, in memory or on disk: what is got where it lies is not looked at.
+    ///
+    /// # Errors
+    /// `corrupt` with key, version, chunk and tensors where they are others than were set; `retry` when the server cannot be reached.
+    pub fn verify(&self) -> Result<()> {
+        check_process(self.process)?; // mappings are not inherited
+        self.client.connection.objects().verify(self.lease.number)
+    }
+
     /// The bytes of a memory class where they lie; `None` where they have to be read: on disk, or behind a connection.
     ///
     /// # Errors

@@ -72,6 +72,17 @@ fn are_different(keys: &[&str]) -> bool {
     keys.iter().all(|key| seen.insert(*key))
 }
 
+/// Takes over what another process has filled.
+fn take_over(filling: &Filling, sums: &[Vec<u32>]) -> Result<()> {
+    let payloads = filling.layout().payloads();
+    if sums.len() != payloads.len() {
+        let message = format!("checksums of {} payloads for {} of a version", sums.len(), payloads.len());
+        return Err(Error::input("Argument", message));
+    }
+    let mut each = payloads.iter().zip(sums);
+    Ok(each.try_for_each(|(payload, sums)| filling.filled_elsewhere_as(&payload.class, sums))?)
+}
+
 /// What is asked of the store itself.
 fn get_of(ask: &ObjectAsk<'_>, owner: Owner) -> Get {
     Get::default().tier(ask.tier).owner(owner)
@@ -149,20 +160,21 @@ impl KeptObjects {
         Ok(number)
     }
 
-    /// Commits versions, each with whether another process has filled it through mappings of its own.
+    /// Commits versions, each with the checksums of its payloads where another process has filled it through mappings of its own.
     ///
     /// # Errors
-    /// As [`Filling::commit`]; `input` for a number that is meant for several.
-    pub fn commit_filled(&self, objects: &[(ObjectCommit, bool)], version: Option<u64>) -> Result<u64> {
-        let filling = |(commit, _): &(ObjectCommit, bool)| self.filling(commit.filling);
+    /// As [`Filling::commit`]; `input` for a number that is meant for several, and for checksums of something else.
+    pub fn commit_filled(
+        &self,
+        objects: &[(ObjectCommit, Option<Vec<Vec<u32>>>)],
+        version: Option<u64>,
+    ) -> Result<u64> {
+        let filling = |(commit, _): &(ObjectCommit, _)| self.filling(commit.filling);
         let fillings: Vec<Arc<Filling>> = objects.iter().map(filling).collect::<Result<_>>()?;
         for (filling, (commit, filled)) in fillings.iter().zip(objects) {
             commit.expected.into_iter().for_each(|expected| filling.expect(expected));
             commit.metadata.iter().try_for_each(|(name, value)| filling.metadata(name, value))?;
-            if *filled {
-                let mut classes = filling.layout().payloads().iter().map(|payload| &payload.class);
-                classes.try_for_each(|class| filling.filled_elsewhere(class))?;
-            }
+            filled.iter().try_for_each(|sums| take_over(filling, sums))?;
         }
         let version = match (&*fillings, version) {
             ([one], None) => one.commit()?,
@@ -286,7 +298,7 @@ impl ObjectCalls for KeptObjects {
     }
 
     fn commit(&self, objects: &[ObjectCommit], version: Option<u64>) -> Result<u64> {
-        let objects: Vec<_> = objects.iter().map(|commit| (commit.clone(), false)).collect();
+        let objects: Vec<_> = objects.iter().map(|commit| (commit.clone(), None)).collect();
         self.commit_filled(&objects, version)
     }
 
@@ -327,6 +339,10 @@ impl ObjectCalls for KeptObjects {
         let class = held.manifest().layout.payloads().get(payload).map(|payload| payload.class.clone());
         let class = class.ok_or_else(|| unknown("payload", payload as u64))?;
         Ok(held.read_class(&class, offset, buffer)?)
+    }
+
+    fn verify(&self, lease: u64) -> Result<()> {
+        Ok(self.held(lease)?.verify()?)
     }
 
     fn done(&self, lease: u64) -> Result<()> {

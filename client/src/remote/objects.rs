@@ -317,6 +317,22 @@ fn check_part(manifest: &Manifest, payload: usize, start: u64, part: &[u8]) -> R
     }
 }
 
+/// Refuses a version that is mapped here and is not what was set.
+fn check_mapped(manifest: &Manifest, payloads: &[ObjectBytes]) -> Result<()> {
+    let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
+    for (payload, bytes) in manifest.layout.payloads().iter().zip(payloads) {
+        for start in (0..payload.bytes).step_by(OBJECT_CHUNK_BYTES as usize) {
+            let chunk = &mut buffer[..(payload.bytes - start).min(OBJECT_CHUNK_BYTES) as usize];
+            bytes.read(start, chunk);
+            if let Some(damage) = manifest.damage(&payload.class, start, chunk)? {
+                let message = format!("{damage}; set it anew, or take an older version");
+                return Err(Error::new(Kind::Corrupt, "Corrupt", message));
+            }
+        }
+    }
+    Ok(())
+}
+
 impl ObjectCalls for Remote {
     fn begin(&self, key: &str, layout: &Layout, beginning: Beginning) -> Result<u64> {
         let once = beginning == Beginning::Published;
@@ -364,9 +380,11 @@ impl ObjectCalls for Remote {
         self.check_open()?;
         let mapped = |commit: &ObjectCommit| self.objects.lock().fillings.get(&commit.filling).cloned();
         let mapped: Vec<Option<Arc<NeighbourFilling>>> = objects.iter().map(mapped).collect();
-        mapped.iter().flatten().try_for_each(|filling| filling.check_filled())?;
-        let commits = objects.iter().zip(&mapped);
-        let commits = commits.map(|(commit, mapped)| wire::from_commit(commit, mapped.is_some())).collect();
+        let commit = |(commit, mapped): (&ObjectCommit, &Option<Arc<NeighbourFilling>>)| {
+            let sums = mapped.as_ref().map(|filling| filling.checksums()).transpose()?;
+            Ok(wire::from_commit(commit, sums.as_deref()))
+        };
+        let commits = objects.iter().zip(&mapped).map(commit).collect::<Result<Vec<_>>>()?;
         let request = proto::CommitObjectsRequest { objects: commits, version };
         let reply = self.whole(&request, Again::WithinASession)?;
         let mut inner = self.objects.lock();
@@ -412,6 +430,16 @@ impl ObjectCalls for Remote {
             at = until;
         }
         Ok(())
+    }
+
+    fn verify(&self, lease: u64) -> Result<()> {
+        self.check_open()?;
+        let known = self.objects.lock().leases.get(&lease).cloned().ok_or_else(|| over("lease"))?;
+        let mapped = known.places.map(|places| self.objects.mapped(&known.manifest, places));
+        match mapped.and_then(|mapped| mapped.into_iter().collect::<Option<Vec<_>>>()) {
+            Some(payloads) => check_mapped(&known.manifest, &payloads),
+            None => self.whole(&proto::VerifyObjectRequest { lease }, Again::WithinASession).map(drop),
+        }
     }
 
     fn done(&self, lease: u64) -> Result<()> {

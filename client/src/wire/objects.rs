@@ -57,15 +57,15 @@ pub fn to_layout(layout: &proto::ObjectLayout) -> Result<Layout> {
 
 /// What is known of a version; its layout only for who does not know it.
 pub fn from_manifest(manifest: &Manifest, knows_layout: bool) -> proto::ObjectManifest {
-    let sums = |sums: &Vec<u32>| sums.iter().flat_map(|sum| sum.to_le_bytes()).collect::<Vec<u8>>().into();
     proto::ObjectManifest {
         key: manifest.key.clone(),
         version: manifest.version,
         fingerprint: manifest.layout.fingerprint(),
         layout: (!knows_layout).then(|| from_layout(&manifest.layout)),
-        checksums: manifest.checksums.iter().map(sums).collect(),
+        checksums: from_sums(&manifest.checksums),
         metadata: manifest.metadata.clone().into_iter().collect(),
         created_at: manifest.created_at.0,
+        group: manifest.group,
     }
 }
 
@@ -84,17 +84,14 @@ pub fn to_manifest(
     if layout.fingerprint() != message.fingerprint {
         return Err(malformed("an object of another layout than it says"));
     }
-    let sums = |bytes: &bytes::Bytes| -> Vec<u32> {
-        let (words, _) = bytes.as_chunks::<4>();
-        words.iter().map(|word| u32::from_le_bytes(*word)).collect()
-    };
-    let checksums: Vec<Vec<u32>> = message.checksums.iter().map(sums).collect();
+    let checksums = to_sums(&message.checksums);
     let counts = layout.payloads().iter().map(|payload| payload.bytes.div_ceil(OBJECT_CHUNK_BYTES));
     if !counts.eq(checksums.iter().map(|sums| sums.len() as u64)) {
         return Err(malformed("an object with another number of checksums than of chunks"));
     }
     let (metadata, created_at) = (message.metadata.into_iter().collect(), Timestamp(message.created_at));
-    Ok(Manifest { key: message.key, version: message.version, layout, checksums, metadata, created_at })
+    let (key, version, group) = (message.key, message.version, message.group);
+    Ok(Manifest { key, version, layout, checksums, metadata, created_at, group })
 }
 
 /// What the newest version has to be.
@@ -118,19 +115,34 @@ pub fn to_expected(message: Option<proto::ExpectedVersion>) -> Expected {
     }
 }
 
-/// A commit of a version; `filled` where a neighbour has filled it through its mappings.
-pub fn from_commit(commit: &ObjectCommit, filled: bool) -> proto::CommitObject {
+fn from_sums(sums: &[Vec<u32>]) -> Vec<bytes::Bytes> {
+    let bytes = |sums: &Vec<u32>| sums.iter().flat_map(|sum| sum.to_le_bytes()).collect::<Vec<u8>>().into();
+    sums.iter().map(bytes).collect()
+}
+
+fn to_sums(sums: &[bytes::Bytes]) -> Vec<Vec<u32>> {
+    let words = |bytes: &bytes::Bytes| -> Vec<u32> {
+        let (words, _) = bytes.as_chunks::<4>();
+        words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+    };
+    sums.iter().map(words).collect()
+}
+
+/// A commit of a version; with the checksums of its payloads where a neighbour has filled it through its mappings.
+pub fn from_commit(commit: &ObjectCommit, filled: Option<&[Vec<u32>]>) -> proto::CommitObject {
     proto::CommitObject {
         filling: commit.filling,
         expected: commit.expected.map(from_expected),
         metadata: commit.metadata.clone().into_iter().collect(),
-        filled,
+        filled: filled.is_some(),
+        checksums: filled.map(from_sums).unwrap_or_default(),
     }
 }
 
 /// The same, read.
-pub fn to_commit(message: proto::CommitObject) -> (ObjectCommit, bool) {
-    let proto::CommitObject { filling, expected, metadata, filled } = message;
+pub fn to_commit(message: proto::CommitObject) -> (ObjectCommit, Option<Vec<Vec<u32>>>) {
+    let proto::CommitObject { filling, expected, metadata, filled, checksums } = message;
+    let filled = filled.then(|| to_sums(&checksums));
     let expected = expected.map(|expected| to_expected(Some(expected)));
     (ObjectCommit { filling, expected, metadata: metadata.into_iter().collect() }, filled)
 }

@@ -82,6 +82,11 @@ impl HeldObject {
         })
     }
 
+    /// Holds every byte against its checksum where it lies.
+    fn verify(&self, py: Python<'_>) -> Result<()> {
+        self.with(py, |held| Ok(held.version().verify()?))
+    }
+
     /// It was received: it is removed.
     fn done(&self, py: Python<'_>) -> Result<()> {
         self.handle.run(py, |_| {

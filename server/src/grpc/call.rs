@@ -208,7 +208,7 @@ pub(super) fn process_of<T>(request: &Request<T>) -> Option<ProcessHandle> {
     let handle = ProcessHandle::of(u32::try_from(peer.pid()?).ok()?);
     handle
         .inspect_err(
-            |error| tracing::warn!(%error, "a client's process cannot be watched; objects are sent to it"),
+            |error| tracing::warn!(%error, "a client's process cannot be watched: objects are sent to it, and what it holds is its own for a grace"),
         )
         .ok()
 }

@@ -284,6 +284,13 @@ impl Protocol for ObjectService {
         self.0.answer(reads.boxed())
     }
 
+    async fn verify_object(&self, request: Request<VerifyObjectRequest>) -> Reply<VerifyObjectReply> {
+        let call = self.0.enter(&request, READ)?;
+        let held = call.session.objects.held(request.get_ref().lease).map_err(|error| from_error(&error))?;
+        let verify = blocking(move || Ok(held.verify().map(|()| VerifyObjectReply {})?));
+        verify.await.map(tonic::Response::new)
+    }
+
     async fn release_object(&self, request: Request<ReleaseObjectRequest>) -> Reply<ReleaseObjectReply> {
         let ReleaseObjectRequest { lease, done, places } = request.get_ref().clone();
         let call = self.0.enter(&request, if done { TRAIN } else { READ })?;

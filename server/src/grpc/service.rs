@@ -107,11 +107,9 @@ impl Protocol for Service {
             let caller = self.caller(&request)?;
             let OpenRequest { owner, resume, neighbour, slabs } = request.get_ref();
             let is_neighbour = *neighbour && is_own_user(&request);
-            let local = Local {
-                neighbour: is_neighbour,
-                process: is_neighbour.then(|| process_of(&request)).flatten(),
-                slabs: *slabs && is_of_this_machine(&request) && self.limits.slab_bytes_max > 0,
-            };
+            let slabs = *slabs && is_of_this_machine(&request) && self.limits.slab_bytes_max > 0;
+            let process = (is_neighbour || slabs).then(|| process_of(&request)).flatten();
+            let local = Local { neighbour: is_neighbour, process, slabs };
             let resume = resume.as_ref().and_then(|id| id.as_ref().try_into().ok());
             let entered = self.sessions.let_in(&caller.name, owner, resume, local.clone()).await?;
             Ok::<_, Error>((entered, local))

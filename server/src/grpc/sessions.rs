@@ -1,12 +1,14 @@
 //! Who is there, and what each of them holds.
 //!
 //! A session lives for as long as one of its client's streams is open, and for `grace` after the last broke: then it ends,
-//! and what it held goes back (`ending`). A call keeps its session until it is over.
+//! and what it held goes back (`ending`). That of a client of this machine that shares memory with the server ends with the client's
+//! process, at once (`watch`); one that is stopped lives. A call keeps its session until it is over.
 
 mod ending;
+mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::wire::Lent;
@@ -24,6 +26,7 @@ use super::tally::{Ended, Tally};
 use super::waits::Waits;
 
 pub(super) use ending::sweep;
+use watch::Watch;
 
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
@@ -38,6 +41,9 @@ pub(super) struct Session {
     pub(super) objects: KeptObjects,
     /// Of a neighbour: what maps the memory of objects, where it is known.
     pub(super) process: Option<ProcessHandle>,
+    /// What it ends with, where that is known: of a neighbour and of who has slabs.
+    ends_with: Option<ProcessHandle>,
+    watch: OnceLock<Watch>,
     pub(super) replies: Replies,
     /// The same of parts of objects, of which there are many.
     pub(super) parts: Replies,
@@ -74,6 +80,8 @@ pub(super) struct Sessions {
     /// How many slabs there may be yet.
     slabs: Arc<Semaphore>,
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
+    /// Told when the process of a client has ended.
+    process_ended: Arc<Notify>,
     /// Had by who ends sessions until their objects have gone back, and by clients that come in.
     ending: Arc<RwLock<()>>,
 }
@@ -83,7 +91,7 @@ pub(super) struct Sessions {
 pub(super) struct Local {
     /// The store's files.
     pub(super) neighbour: bool,
-    /// A neighbour's process, by which is known when memory is mapped no more.
+    /// Its process, by which is known when memory is mapped no more.
     pub(super) process: Option<ProcessHandle>,
     /// Slabs, which it fills where it cannot open those.
     pub(super) slabs: bool,
@@ -104,7 +112,8 @@ impl Sessions {
         tally.watch(&open);
         let (grace, most) = (limits.grace, limits.sessions_max);
         let (slabs, limits) = (slabs::room(limits.slab_bytes_max), limits.clone());
-        Sessions { store, grace, most, limits, tally: tally.clone(), slabs, open, ending: Arc::default() }
+        let (tally, process_ended, ending) = (tally.clone(), Arc::default(), Arc::default());
+        Sessions { store, grace, most, limits, tally, slabs, open, process_ended, ending }
     }
 
     /// The session of that name, whoever asks.
@@ -146,7 +155,9 @@ impl Sessions {
         let session = Session {
             holder: Holder::new(self.store.clone(), owner),
             objects: KeptObjects::new(self.store.clone()),
-            process: local.process,
+            process: local.process.clone().filter(|_| local.neighbour),
+            ends_with: local.process,
+            watch: OnceLock::new(),
             replies: Replies::default(),
             parts: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
@@ -187,15 +198,17 @@ impl Sessions {
         self.tally.sessions_ended(Ended::Stopped, all.len());
     }
 
-    /// Takes the sessions off whose clients have been gone for too long; what they hold is the caller's to give back.
+    /// Takes the sessions off whose clients' processes have ended, or that have been gone for too long; what they hold is the
+    /// caller's to give back.
     fn sweep(&self) -> Vec<Arc<Session>> {
         let mut open = lock(&self.open);
+        let has_ended = |session: &Session| session.ends_with.as_ref().is_some_and(ProcessHandle::has_ended);
         let late = |session: &Session| {
             let presence = lock(&session.presence);
             presence.streams == 0 && presence.gone_since.elapsed() >= self.grace
         };
         let gone: Vec<SessionId> =
-            open.iter().filter(|(_, session)| late(session)).map(|(id, _)| *id).collect();
+            open.iter().filter(|(_, of)| has_ended(of) || late(of)).map(|(id, _)| *id).collect();
         gone.iter().filter_map(|id| open.remove(id)).collect()
     }
 

@@ -47,6 +47,7 @@ const METHODS: [&str; 41] = [
     "AbortObject",
     "HoldObjects",
     "ReadObject",
+    "VerifyObject",
     "ReleaseObject",
     "ListObjects",
     "Overview",

@@ -9,6 +9,7 @@ mod conformance;
 mod dawdling;
 mod deep;
 mod doors;
+mod ended;
 mod flight;
 mod killed;
 mod life;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::catalog::Ask;
+use super::host::HostExtent;
 use super::objects::Objects;
 use crate::consumer::Wait;
 use crate::error::{Cause, Result};
@@ -27,6 +28,14 @@ impl Objects {
         drop(catalog);
         drop(free);
         self.spill_to_water_mark()
+    }
+
+    /// Memory of the host tier for a payload. It is not full before the loans of processes that have ended are over.
+    pub(super) fn allocate(&self, bytes: u64) -> Result<HostExtent> {
+        self.core.arena.allocate_or(bytes, || {
+            let over = self.core.catalog.lock().end_loans();
+            !over.is_empty() // and is given back here, with nothing locked
+        })
     }
 
     fn spill_to_water_mark(&self) -> Result<()> {

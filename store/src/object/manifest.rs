@@ -27,6 +27,8 @@ pub struct Manifest {
     pub metadata: BTreeMap<String, String>,
     /// When it was committed.
     pub created_at: Timestamp,
+    /// Which commit of several objects it is a member of; none for one that was committed by itself.
+    pub group: Option<u64>,
 }
 
 /// A part of one payload that has a checksum of its own.
@@ -120,6 +122,8 @@ pub(crate) struct ManifestRecord {
     pub(crate) checksums: Vec<String>,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) created_at: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<u64>,
 }
 
 impl ManifestRecord {
@@ -138,6 +142,7 @@ impl ManifestRecord {
             checksums: manifest.checksums.iter().map(text).collect(),
             metadata: manifest.metadata.clone(),
             created_at: manifest.created_at.0,
+            group: manifest.group,
         }
     }
 
@@ -156,8 +161,8 @@ impl ManifestRecord {
         if !counts.eq(checksums.iter().map(Vec::len)) {
             return Err("it has another number of checksums than of chunks".to_owned());
         }
-        let ManifestRecord { key, version, metadata, created_at, .. } = self;
-        Ok(Manifest { key, version, layout, checksums, metadata, created_at: Timestamp(created_at) })
+        let ManifestRecord { key, version, metadata, created_at, group, .. } = self;
+        Ok(Manifest { key, version, layout, checksums, metadata, created_at: Timestamp(created_at), group })
     }
 }
 
@@ -184,6 +189,7 @@ mod tests {
             checksums: vec![vec![1, 2], vec![0xdead_beef]],
             metadata: BTreeMap::from([("step".to_owned(), "7".to_owned())]),
             created_at: Timestamp(5),
+            group: Some(u64::MAX),
         }
     }
 

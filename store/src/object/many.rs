@@ -73,10 +73,11 @@ impl Objects {
         outcome
     }
 
-    /// Gets the newest version that all of these keys have, of each.
+    /// Gets the versions of these keys that were [committed together](Self::commit_together), alone or with others: the newest of
+    /// which all are there. What a key was set to by itself is passed over, whatever its number. Of one key it is the newest.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// As for [`get`](Self::get); `state` when the keys have versions, and none that were committed together.
     pub fn get_together(&self, keys: &[&str], get: &Get) -> Result<Vec<Held>> {
         check_count(keys.len())?;
         self.lease_together(keys)?.into_iter().map(|leased| leased.hold(get)).collect()

@@ -9,6 +9,7 @@
 //! 4. [`Memory::read`] copies, and makes no reference to the bytes; what another process does to them meanwhile is seen or
 //!    not, and no more than that.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -17,22 +18,28 @@ use std::ptr::NonNull;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::copy::copy_summed;
+use crate::sync::Mutex;
 
 /// From here on a write goes past the cache.
 const PAST_CACHE_BYTES_MIN: usize = 64 << 10;
 /// How many bytes are looked at by a copy of them.
 const PIECE_BYTES: usize = 16 << 10;
 
+/// Pages are mapped in blocks of so many bytes, as large extents begin.
+const BLOCK_BYTES: usize = 2 << 20;
+
 /// Bytes at a fixed address.
 pub(super) struct Memory {
     start: NonNull<u8>,
     length: usize,
+    /// Blocks of which all pages are known to be mapped.
+    populated: Mutex<BTreeSet<usize>>,
     // Keeps the bytes at `start` in place.
-    _backing: Backing,
+    backing: Backing,
 }
 
 enum Backing {
-    Segment { _map: MmapRaw },
+    Segment { map: MmapRaw },
     Heap { _words: Vec<u64> },
 }
 
@@ -52,7 +59,7 @@ impl Memory {
         }
         let start =
             NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Memory { start, length, _backing: Backing::Segment { _map: map } })
+        Ok(Memory { start, length, populated: Mutex::default(), backing: Backing::Segment { map } })
     }
 
     /// Maps a file of another process's, whole: to be written, or to be read alone. No forked child has it.
@@ -66,7 +73,28 @@ impl Memory {
         map.advise(Advice::DontFork)?;
         let start =
             NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Memory { start, length, _backing: Backing::Segment { _map: map } })
+        Ok(Memory { start, length, populated: Mutex::default(), backing: Backing::Segment { map } })
+    }
+
+    /// Has the pages of a large range mapped that are not yet, to be written: all by one call, for one at a time is a fault each.
+    pub(super) fn populate(&self, offset: usize, length: usize) {
+        let Backing::Segment { map } = &self.backing else { return };
+        self.check(offset, length);
+        if length < BLOCK_BYTES / 2 {
+            return;
+        }
+        let blocks = offset / BLOCK_BYTES..(offset + length).div_ceil(BLOCK_BYTES);
+        let mut populated = self.populated.lock();
+        let unknown: Vec<usize> = blocks.filter(|block| !populated.contains(block)).collect();
+        for run in unknown.chunk_by(|one, next| one + 1 == *next) {
+            let (start, end) = (run[0] * BLOCK_BYTES, (run[run.len() - 1] + 1) * BLOCK_BYTES);
+            let end = end.min(self.length);
+            match map.advise_range(Advice::PopulateWrite, start, end - start) {
+                Ok(()) => populated.extend(run),
+                // They are mapped when they are written, as ever.
+                Err(error) => tracing::debug!(%error, "the pages of a segment are not mapped at once"),
+            }
+        }
     }
 
     /// How many bytes there are.
@@ -86,7 +114,7 @@ impl Memory {
         words.try_reserve_exact(count).ok()?;
         words.resize(count, 0);
         let start = NonNull::from(words.as_mut_slice()).cast();
-        Some(Memory { start, length, _backing: Backing::Heap { _words: words } })
+        Some(Memory { start, length, populated: Mutex::default(), backing: Backing::Heap { _words: words } })
     }
 
     fn check(&self, offset: usize, length: usize) {

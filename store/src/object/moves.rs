@@ -90,8 +90,7 @@ impl Objects {
 
     fn promote(&self, manifest: &Manifest, disk: &DiskCopy) -> Result<Arc<HostCopy>> {
         let payloads = manifest.layout.payloads().iter();
-        let extents: Result<Vec<HostExtent>> =
-            payloads.map(|payload| self.core.arena.allocate(payload.bytes)).collect();
+        let extents: Result<Vec<HostExtent>> = payloads.map(|payload| self.allocate(payload.bytes)).collect();
         let extents = extents?;
         let copied = disk.copy_to(&*self.core.directory.disk, manifest, &extents);
         copied.inspect_err(|error| self.count_corrupt(error))?;

@@ -1,10 +1,12 @@
 //! The host tier of another process's store, as a neighbour has it: segments that it maps itself, by the places that the owner
 //! names.
 //!
-//! A neighbour may harm the files anyway, so nothing here protects the owner from it; what the owner takes over it reads once
-//! and sums up itself. What is checked is what keeps this process whole: that a place lies inside of its segment.
+//! A neighbour may harm the files anyway, so nothing here protects the owner from it: a neighbour sums up what it writes while it
+//! writes it, and the owner takes over these checksums, and reads nothing. What is checked is what keeps this process whole: that a
+//! place lies inside of its segment.
 //!
-//! A segment is mapped once and kept, for reading and for writing apart, for as long as its name stands for the same file. Mappings are not inherited by forked children: memory
+//! What is to be written has its pages mapped at once, and is remembered, for a fault a page takes longer than to fill the page. A
+//! segment is mapped once and kept, for reading and for writing apart, for as long as its name stands for the same file. Mappings are not inherited by forked children: memory
 //! that this process was given is its own for as long as it lives, and no longer.
 
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 
 use super::bytes::ObjectBytes;
 use super::filling::filled::{Filled, check_filled};
-use super::filling::write::PAD;
+use super::filling::write::write_pieces;
 use super::layout::Layout;
 use super::memory::Memory;
 use crate::error::{Cause, Result};
@@ -60,6 +62,9 @@ impl NeighbourSegments {
             .zip(places)
             .map(|(payload, (segment, offset))| self.place(*segment, *offset, payload.bytes, true));
         let homes: Vec<(Arc<Memory>, usize)> = homes.collect::<Result<_>>()?;
+        homes.iter().zip(layout.payloads()).for_each(|((memory, start), payload)| {
+            memory.populate(*start, payload.bytes as usize);
+        });
         if homes.len() != layout.payloads().len() {
             let reason = format!("{} places for {} payloads", homes.len(), layout.payloads().len());
             return Err(Cause::Argument { what: "places", reason }.into());
@@ -142,18 +147,26 @@ impl NeighbourFilling {
             Cause::FillOverlap { key, class, start: busy.start, end: busy.end }
         })?;
         let (memory, start) = &self.homes[payload];
-        memory.write_summed(start + offset as usize, bytes, 0);
-        memory.write_summed(start + end as usize, &PAD[..pad as usize], 0);
-        pieces.iter_mut().for_each(|piece| piece.crc = None); // the owner sums up what it takes over
+        write_pieces(&mut pieces, offset, bytes, |at, data, crc| {
+            memory.write_summed(start + at as usize, data, crc)
+        });
         self.filled.lock()[payload].written(range, &pieces);
         Ok(())
     }
 
-    /// Refuses what is not ready for a commit.
+    /// The crc32c of every chunk of every payload, taken as it was written: what a commit needs. A chunk that was not written from
+    /// its start on, or twice, is summed up now, and nobody writes meanwhile.
     ///
     /// # Errors
     /// `state` when something was not filled (the tensor is named), or is being filled now.
-    pub fn check_filled(&self) -> Result<()> {
-        check_filled(&self.key, &self.layout, &self.filled.lock())
+    pub fn checksums(&self) -> Result<Vec<Vec<u32>>> {
+        let mut filled = self.filled.lock();
+        check_filled(&self.key, &self.layout, &filled)?;
+        let sums = filled.iter_mut().zip(&self.homes).map(|(filled, (memory, start))| {
+            filled.checksums(|range| {
+                memory.sum(start + range.start as usize, (range.end - range.start) as usize)
+            })
+        });
+        Ok(sums.collect())
     }
 }

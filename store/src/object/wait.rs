@@ -24,6 +24,13 @@ enum Look {
     NotThere(EventListener, Arc<Event>),
 }
 
+/// Keys as text, for messages.
+fn named(keys: &[&str]) -> String {
+    let others = if keys.len() > 3 { format!(" and {} more", keys.len() - 3) } else { String::new() };
+    let shown: Vec<String> = keys.iter().take(3).map(|key| format!("{key:?}")).collect();
+    shown.join(", ") + &others
+}
+
 /// Refuses to wait for a key of which a filling was given up since there were so many.
 fn check_failures(key: &str, state: &KeyState, failures: &mut Option<u64>) -> Result<()> {
     if *failures.get_or_insert(state.failures) < state.failures {
@@ -54,19 +61,18 @@ impl Objects {
         Some(Leased::new(self.clone(), lease, manifest))
     }
 
-    /// Leases on the same version of several keys, the newest that all of them have, as one instant has it.
+    /// Leases on the versions of several keys that were committed together, the newest of which all are there, as one instant has
+    /// it.
     pub(super) fn lease_together(&self, keys: &[&str]) -> Result<Vec<Leased>> {
         self.check_open()?;
         let mut catalog = self.core.catalog.lock();
-        let has = |catalog: &Catalog, key: &str, number| catalog.find(key, Ask::Exact(number)).is_some();
-        let first =
-            keys.first().ok_or_else(|| Cause::Argument { what: "keys", reason: "none is named".into() })?;
-        let numbers =
-            catalog.keys.get(*first).into_iter().flat_map(|state| state.versions.keys().rev().copied());
-        let common = numbers.into_iter().find(|number| keys.iter().all(|key| has(&catalog, key, *number)));
-        let Some(number) = common else {
-            let missing = keys.iter().find(|key| catalog.find(key, Ask::Latest).is_none()).unwrap_or(first);
-            return Err(catalog.missing(missing, Ask::AtLeast(1)).into());
+        if keys.is_empty() {
+            return Err(Cause::Argument { what: "keys", reason: "none is named".into() }.into());
+        }
+        let Some(number) = catalog.find_together(keys) else {
+            let missing = keys.iter().find(|key| catalog.find(key, Ask::Latest).is_none());
+            let apart = || Cause::ObjectsApart { keys: named(keys) };
+            return Err(missing.map_or_else(apart, |key| catalog.missing(key, Ask::AtLeast(1))).into());
         };
         let leases = keys.iter().map(|key| self.lease(&mut catalog, key, Ask::Exact(number)));
         Ok(leases.collect::<Option<Vec<_>>>().unwrap_or_default())

@@ -101,6 +101,11 @@ class Version(Mapping[str, Any]):
             else:
                 target[...] = self[name]
 
+    def verify(self) -> None:
+        """Holds every byte against its checksum where it lies now: what is got from memory is not looked at. CorruptError names the
+        chunk and its tensors where others lie there than were set."""
+        self._held.verify()
+
     def done(self) -> None:
         """It was received and taken over: it is removed."""
         self._held.done()

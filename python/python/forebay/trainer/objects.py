@@ -52,6 +52,7 @@ class ObjectStateStore:
 
     def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
         with self.objects.get(_name(key), version) as held:
+            held.verify()
             return held.version, {name: Payload.of(held.torch(name)) for name in held}
 
     def wait(self, key: str, after: int, timeout_s: float) -> int | None:

@@ -26,7 +26,9 @@ impl Sessions {
         local: Local,
     ) -> Result<(SessionId, Present, bool), Error> {
         let _none_ends = self.ending.read().await;
-        self.enter(caller, owner, resume, local)
+        let entered = self.enter(caller, owner, resume, local)?;
+        self.watch(&entered.1);
+        Ok(entered)
     }
 
     /// Ends a session, and gives everything back that it holds.
@@ -34,7 +36,7 @@ impl Sessions {
         self.end_those(Ended::Closed, |sessions| sessions.close(id).into_iter().collect()).await
     }
 
-    /// The same of those whose clients have been gone for too long.
+    /// The same of those whose clients' processes have ended, or that have been gone for too long.
     async fn end_gone(&self) -> Result<(), Status> {
         let take = |sessions: &Sessions| {
             let gone = sessions.sweep();
@@ -72,7 +74,10 @@ impl Sessions {
 /// Ends sessions whose clients are gone, for as long as the server runs.
 pub(in crate::grpc) async fn sweep(sessions: Sessions) {
     loop {
-        tokio::time::sleep(SWEEP_EVERY).await;
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP_EVERY) => {}
+            () = sessions.process_ended.notified() => {}
+        }
         let _ = sessions.end_gone().await; // a panic, which is in the log
     }
 }

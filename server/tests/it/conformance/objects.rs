@@ -186,6 +186,28 @@ fn what_is_published_goes_with_the_first_who_has_it() {
 }
 
 #[test]
+fn keys_of_states_of_process_groups_are_set_by_those_who_keep_them() {
+    on_every_way(|world| {
+        let objects = world.client().objects();
+        for key in ["state.solver", "part.0123"] {
+            let errors = [
+                objects.set(key, &small(1)).map(drop).unwrap_err(),
+                objects.publish(key, &small(1)).map(drop).unwrap_err(),
+                objects.begin(key, Expected::Any, &layout()).map(drop).unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!((error.kind(), error.cause()), (Kind::Input, "Reserved"), "{error}");
+                assert!(error.to_string().contains(key), "{error}");
+            }
+            assert!(objects.list_of(key).unwrap().is_empty());
+            assert_eq!(objects.clone().for_states().set(key, &small(1)).unwrap(), 1);
+            assert_eq!(first(&objects, key, Which::Latest), 1, "anybody may read it");
+        }
+        assert_eq!(objects.set("states.solver", &small(1)).unwrap(), 1);
+    });
+}
+
+#[test]
 fn shards_are_committed_and_got_together() {
     on_every_way(|world| {
         let objects = world.client().objects();
@@ -211,6 +233,13 @@ fn shards_are_committed_and_got_together() {
         let (error, fillings) = objects.commit_together(vec![whole, short]).unwrap_err();
         assert_eq!((error.kind(), fillings.len()), (Kind::State, 2), "{error}");
         assert_eq!(objects.get_together(&keys, &GetObject::default()).unwrap()[0].version(), version);
+        // Both have one more number now, and not of one commit.
+        assert_eq!(set(&objects, keys[0], 9), version + 1);
+        let held = objects.get_together(&keys, &GetObject::default()).unwrap();
+        let groups: Vec<_> = held.iter().map(|held| held.manifest().group).collect();
+        assert!(held.iter().all(|held| held.version() == version) && groups[0].is_some(), "{held:?}");
+        assert_eq!(groups[0], groups[1]);
+        assert_eq!(objects.get(keys[0], Which::Latest).unwrap().manifest().group, None);
     });
 }
 

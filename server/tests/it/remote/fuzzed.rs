@@ -258,7 +258,10 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
         .iter()
         .fold(Layout::builder(), |b, (class, name, dtype, shape)| b.tensor(class, name, *dtype, shape));
     let layout = layout.build().unwrap();
-    let commit = wire::from_commit(&forebay_client::ObjectCommit { filling: 1, ..Default::default() }, true);
+    let commit = wire::from_commit(
+        &forebay_client::ObjectCommit { filling: 1, ..Default::default() },
+        Some(&[vec![1], vec![2, 3]]),
+    );
     let commit = CommitObjectsRequest { objects: vec![commit.clone(), commit], version: Some(3) };
     let hold = |which| HoldObjectsRequest {
         keys: vec!["w".into()],
@@ -285,6 +288,7 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
         ("HoldObjects", hold(hold_objects_request::Which::Latest(true)).encode_to_vec()),
         ("HoldObjects", hold(hold_objects_request::Which::AtLeast(2)).encode_to_vec()),
         ("ReadObject", ReadObjectRequest { lease: 1, payload: 1, start: 0, end: 100 }.encode_to_vec()),
+        ("VerifyObject", VerifyObjectRequest { lease: 1 }.encode_to_vec()),
         ("ReleaseObject", ReleaseObjectRequest { lease: 1, done: true, places: None }.encode_to_vec()),
         ("ListObjects", ListObjectsRequest::default().encode_to_vec()),
         ("MoveObject", move_it(Move::Spill(of())).encode_to_vec()),

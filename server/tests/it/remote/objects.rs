@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use forebay_client::wire::proto::objects_client::ObjectsClient;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{from_layout, new_call};
-use forebay_client::{Client, ConnectOptions};
-use forebay_store::{Expected, Kind, Which};
+use forebay_client::{Client, ConnectOptions, GetObject};
+use forebay_store::{Expected, Kind, Tier, Which};
 use tonic::Code;
 
 use super::raw::Raw;
@@ -87,15 +87,10 @@ fn start_of(file: &str, address: usize) -> usize {
     found.next().unwrap()
 }
 
-// FX-69, FX-68
-#[test]
-fn a_byte_that_changed_in_memory_is_found_by_who_has_it_sent() {
-    let world = World::new(Way::Tcp);
-    let objects = world.client().objects();
-    set(&objects, "solver", 1);
-    let held = objects.get("solver", Which::Latest).unwrap();
-    let meant = bytes("first", 1, layout().tensor("first").unwrap().bytes);
-    let damaged = segments(&world).into_iter().find_map(|segment| {
+/// Changes a bit of a version's tensor, where it lies in memory: in the third chunk of its class.
+fn damage(world: &World, version: u8) {
+    let meant = bytes("first", version, layout().tensor("first").unwrap().bytes);
+    let damaged = segments(world).into_iter().find_map(|segment| {
         let content = fs::read(&segment).unwrap();
         let at = content.windows(8192).position(|window| window == &meant[3_000_000..3_008_192])?;
         let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
@@ -103,6 +98,51 @@ fn a_byte_that_changed_in_memory_is_found_by_who_has_it_sent() {
         Some(())
     });
     assert!(damaged.is_some());
+}
+
+// FX-69, FX-68: what is got where it lies is looked at when that is asked for
+#[test]
+fn a_byte_that_changed_is_named_by_verify_on_every_way() {
+    on_every_way(|world| {
+        let objects = world.client().objects();
+        set(&objects, "solver", 1);
+        let held = objects.get("solver", Which::Latest).unwrap();
+        held.verify().unwrap();
+        damage(world, 1);
+        let error = held.verify().unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        for part in ["\"solver\" version 1", "chunk 2 of \"moments\"", "tensors first"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        set(&objects, "solver", 2);
+        objects.demote("solver", Which::Exact(2)).unwrap();
+        let on_disk = objects.get_with("solver", Which::Exact(2), &GetObject::default().tier(Tier::Disk));
+        on_disk.unwrap().verify().unwrap();
+        assert!(held.verify().is_err(), "it stays so");
+    });
+}
+
+// Its checksums are its neighbour's own: bytes that changed before the commit are found as those that change after it.
+#[test]
+fn a_byte_that_changes_while_a_neighbour_fills_is_found() {
+    let world = World::new(Way::Neighbour);
+    let objects = world.client().objects();
+    let mut filling = filled(&objects, "solver", Expected::Any, 1);
+    damage(&world, 1);
+    filling.commit().unwrap();
+    let error = objects.get("solver", Which::Latest).unwrap().verify().unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+    assert_eq!(objects.demote("solver", Which::Latest).unwrap_err().kind(), Kind::Corrupt);
+}
+
+// FX-69, FX-68
+#[test]
+fn a_byte_that_changed_in_memory_is_found_by_who_has_it_sent() {
+    let world = World::new(Way::Tcp);
+    let objects = world.client().objects();
+    set(&objects, "solver", 1);
+    let held = objects.get("solver", Which::Latest).unwrap();
+    damage(&world, 1);
     let error = held.tensor("first").unwrap().to_vec().unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
     assert!(error.to_string().contains("chunk 2 of \"moments\""), "{error}");

@@ -1,5 +1,7 @@
 //! Commits: which number a version gets, and whether it may have it.
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use super::super::manifest::Manifest;
 use super::super::set::{Expected, conflict};
 use super::super::version::Copies;
@@ -56,10 +58,16 @@ impl Catalog {
         Ok(numbers)
     }
 
-    /// As [`commit`](Self::commit), all under one number: the least that is greater than any of theirs.
+    /// As [`commit`](Self::commit), all under one number: the least that is greater than any of theirs. Each is told which others
+    /// it came with, for a key that goes its own way may come to have versions of the same numbers.
     pub(in crate::object) fn commit_as_one(&mut self, incoming: Vec<Incoming>) -> Result<u64> {
         let numbers = self.number(&incoming)?;
         let number = numbers.iter().copied().max().unwrap_or(1);
+        let mut incoming = incoming;
+        if incoming.len() > 1 {
+            let group = Some(group_of(&incoming, number));
+            incoming.iter_mut().for_each(|member| member.manifest.group = group);
+        }
         self.insert(incoming, &vec![number; numbers.len()])?;
         Ok(number)
     }
@@ -93,6 +101,18 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+/// What names a commit of several: its members, their number, and when it was. No key has a number twice.
+fn group_of(members: &[Incoming], number: u64) -> u64 {
+    let mut hash = Xxh3Default::new();
+    for Incoming { manifest, .. } in members {
+        hash.update(&(manifest.key.len() as u64).to_le_bytes());
+        hash.update(manifest.key.as_bytes());
+        hash.update(&manifest.created_at.0.to_le_bytes());
+    }
+    hash.update(&number.to_le_bytes());
+    hash.digest()
 }
 
 /// There is no number that could come next.

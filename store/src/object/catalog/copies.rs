@@ -163,6 +163,7 @@ mod tests {
             checksums: vec![vec![0]],
             metadata: BTreeMap::new(),
             created_at: Timestamp(1),
+            group: None,
         };
         let (expected, copies) = (Expected::Any, Copies::host(Arc::new(copy)));
         Incoming { manifest, numbered: false, expected, once: false, copies }

@@ -80,12 +80,16 @@ impl KeyState {
         self.visible().next_back().map(|(number, _)| *number)
     }
 
+    pub(super) fn visible_version(&self, number: u64) -> Option<&Version> {
+        self.versions.get(&number).filter(|version| !version.deleted && !version.once)
+    }
+
     pub(super) fn find(&self, ask: Ask) -> Option<u64> {
         let newest = self.newest();
         match ask {
             Ask::Latest => newest,
             Ask::AtLeast(least) => newest.filter(|newest| *newest >= least),
-            Ask::Exact(number) => self.visible().map(|(found, _)| *found).find(|found| *found == number),
+            Ask::Exact(number) => self.visible_version(number).map(|_| number),
             Ask::Once => {
                 let waiting = |v: &Version| v.once && !v.received && !v.deleted;
                 self.versions.iter().find(|(_, version)| waiting(version)).map(|(number, _)| *number)

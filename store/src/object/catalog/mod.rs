@@ -123,6 +123,22 @@ impl Catalog {
         self.keys.get(key)?.find(ask)
     }
 
+    /// The newest number under which these keys were committed together, all of which are there. Of one key its newest.
+    pub(super) fn find_together(&self, keys: &[&str]) -> Option<u64> {
+        let (first, others) = keys.split_first()?;
+        let comes_with = |key: &str, number: u64, group: u64| {
+            let found = self.keys.get(key).and_then(|state| state.visible_version(number));
+            found.is_some_and(|version| version.manifest.group == Some(group))
+        };
+        let mut newest_first = self.keys.get(*first)?.visible().rev();
+        let found = newest_first.find(|(number, version)| match (others, version.manifest.group) {
+            ([], _) => true,
+            (_, None) => false,
+            (others, Some(group)) => others.iter().all(|key| comes_with(key, **number, group)),
+        });
+        found.map(|(number, _)| *number)
+    }
+
     /// Why a version cannot be had.
     pub(super) fn missing(&self, key: &str, ask: Ask) -> Cause {
         let Some(state) = self.keys.get(key).filter(|state| state.last > 0) else {

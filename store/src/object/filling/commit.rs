@@ -56,6 +56,7 @@ impl Filling {
             checksums,
             metadata,
             created_at: self.objects.core.clock.now(),
+            group: None,
         };
         let copy = Arc::new(HostCopy::new(self.extents.clone(), true, self.is_ours));
         Ok(Incoming {

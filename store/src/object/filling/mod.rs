@@ -74,9 +74,9 @@ impl Filling {
         layout: &Layout,
         (expected, owner, once): (Expected, Owner, bool),
     ) -> Result<Self> {
-        let arena = &objects.core.arena;
+        let payloads = layout.payloads().iter();
         let extents: Result<Vec<HostExtent>> =
-            layout.payloads().iter().map(|payload| arena.allocate(payload.bytes)).collect();
+            payloads.map(|payload| objects.allocate(payload.bytes)).collect();
         let payloads = layout.payloads().iter().map(|payload| Filled::new(payload.bytes)).collect();
         let state = State { phase: Phase::Filling, expected, payloads, metadata: BTreeMap::new() };
         let extents = Arc::new(extents?);

@@ -6,10 +6,11 @@ use super::Filling;
 use super::filled::Piece;
 use crate::error::{Cause, Result};
 use crate::object::Dtype;
+use crate::object::manifest::chunk_count;
 use crate::object::set::too_long;
 
 /// Zeros that fill a tensor up to where the next may begin.
-pub(in crate::object) const PAD: [u8; 256] = [0; 256];
+const PAD: [u8; 256] = [0; 256];
 
 impl Filling {
     /// Fills a part of a tensor: `bytes` from byte `offset` of it on. Any number of threads may fill at a time, each its own
@@ -67,15 +68,7 @@ impl Filling {
         let range = start..end + self.layout.pad_after(payload, end, bytes.len());
         let mut pieces = self.take(payload, range.clone())?;
         let extent = &self.extents[payload];
-        for piece in &mut pieces {
-            let data = &bytes[(piece.start.min(end) - start) as usize..(piece.end.min(end) - start) as usize];
-            let mut crc = extent.write_summed(piece.start, data, piece.crc.unwrap_or(0));
-            if piece.end > end {
-                let pad = &PAD[..(piece.end - piece.start.max(end)) as usize];
-                crc = extent.write_summed(piece.start.max(end), pad, crc);
-            }
-            piece.crc = piece.crc.map(|_| crc);
-        }
+        write_pieces(&mut pieces, start, bytes, |at, data, crc| extent.write_summed(at, data, crc));
         self.state.lock().payloads[payload].written(range, &pieces);
         Ok(())
     }
@@ -96,6 +89,19 @@ impl Filling {
     /// # Errors
     /// As for [`write`](Self::write), and `input` where it was begun for no other process: its memory holds what was there before.
     pub fn filled_elsewhere(&self, class: &str) -> Result<()> {
+        self.take_over(class, None)
+    }
+
+    /// As [`filled_elsewhere`](Self::filled_elsewhere), and says the crc32c of every chunk, as the other process has them of what it
+    /// wrote. Its bytes are not read then: where others came to lie there, whoever verifies, moves or copies the version is told.
+    ///
+    /// # Errors
+    /// As there, and `input` for another number of checksums than of chunks.
+    pub fn filled_elsewhere_as(&self, class: &str, sums: &[u32]) -> Result<()> {
+        self.take_over(class, Some(sums))
+    }
+
+    fn take_over(&self, class: &str, sums: Option<&[u32]>) -> Result<()> {
         self.objects.check_open()?;
         if self.is_ours {
             let reason = format!("object {:?} was given to no other process; write it here", self.key);
@@ -103,9 +109,36 @@ impl Filling {
         }
         let payload = self.layout.payload(class)?;
         let range = 0..self.layout.payloads()[payload].bytes;
+        let meant = chunk_count(range.end);
+        if let Some(sums) = sums.filter(|sums| sums.len() != meant) {
+            let reason = format!("{} checksums of {class:?}, which has {meant} chunks", sums.len());
+            return Err(Cause::Argument { what: "checksums", reason }.into());
+        }
         let mut pieces = self.take(payload, range.clone())?;
-        pieces.iter_mut().for_each(|piece| piece.crc = None);
+        for (at, piece) in pieces.iter_mut().enumerate() {
+            piece.crc = piece.crc.and(sums.map(|sums| sums[at]));
+        }
         self.state.lock().payloads[payload].written(range, &pieces);
         Ok(())
+    }
+}
+
+/// Writes `bytes`, which begin at `start` of a payload, piece by piece with its checksum, and zeros behind them up to the end of the
+/// last piece. `write` puts bytes at a place and adds them to a checksum.
+pub(in crate::object) fn write_pieces(
+    pieces: &mut [Piece],
+    start: u64,
+    bytes: &[u8],
+    write: impl Fn(u64, &[u8], u32) -> u32,
+) {
+    let end = start + bytes.len() as u64;
+    for piece in pieces {
+        let data = &bytes[(piece.start.min(end) - start) as usize..(piece.end.min(end) - start) as usize];
+        let mut crc = write(piece.start, data, piece.crc.unwrap_or(0));
+        if piece.end > end {
+            let pad = &PAD[..(piece.end - piece.start.max(end)) as usize];
+            crc = write(piece.start.max(end), pad, crc);
+        }
+        piece.crc = piece.crc.map(|_| crc);
     }
 }

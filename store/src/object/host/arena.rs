@@ -81,12 +81,24 @@ impl Arena {
         })
     }
 
-    /// Memory for a payload. What is in it is what was there before.
+    /// As [`allocate_or`](Self::allocate_or), where nothing can be had back.
+    #[cfg(test)]
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<HostExtent> {
+        self.allocate_or(bytes, || false)
+    }
+
+    /// Memory for a payload. What is in it is what was there before. Where the host tier is full `have_back` is called first: it
+    /// says whether anything was given back that nobody uses any more.
     ///
     /// # Errors
     /// `capacity` when the host tier is full and heap memory may not be used, or is full too.
-    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<HostExtent> {
-        if let Some(home) = self.find(bytes) {
+    pub(crate) fn allocate_or(
+        self: &Arc<Self>,
+        bytes: u64,
+        have_back: impl FnOnce() -> bool,
+    ) -> Result<HostExtent> {
+        let found = self.find(bytes).or_else(|| have_back().then(|| self.find(bytes)).flatten());
+        if let Some(home) = found {
             return Ok(HostExtent::new(self.clone(), home, bytes));
         }
         let full = || Cause::NoHostMemory { needed: bytes, used: self.taken_bytes(), limit: self.limit };

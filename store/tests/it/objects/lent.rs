@@ -18,6 +18,24 @@ fn end(mut borrower: Child) {
     borrower.wait().unwrap();
 }
 
+// Memory of the dead is not what a set fails for, though the duty that would find it has not come round.
+#[test]
+fn the_host_tier_is_not_full_of_what_processes_had_that_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) =
+        anonymous(dir.path(), |o| o.host_bytes_max(8 << 20).pageable_bytes_max(0).versions_kept(1));
+    let borrower = borrower();
+    let owner = Owner::Process(ProcessHandle::of(borrower.id()).unwrap());
+    let large = Layout::builder().tensor("weights", "w", Dtype::U8, &[6 << 20]).build().unwrap();
+    drop(objects.begin_for("solver", Expected::Any, &large, owner).unwrap()); // without its word
+    let error = objects.begin("judge", Expected::Any, &large).unwrap_err();
+    assert_eq!((error.kind(), objects.stats().quarantine_bytes), (Kind::Capacity, 6 << 20));
+    end(borrower);
+    let filling = objects.begin("judge", Expected::Any, &large).unwrap();
+    filling.write("w", 0, &vec![7; 6 << 20]).unwrap();
+    assert_eq!((filling.commit().unwrap(), objects.stats().quarantine_bytes), (1, 0));
+}
+
 /// The store's process: gives memory to the borrower, to fill and to read, says where, and lives until it is killed.
 #[test]
 #[ignore = "the process that the other tests here kill"]

@@ -77,6 +77,75 @@ fn a_version_that_another_process_filled_is_whole_and_is_lent_out_as_copies() {
     assert!(process.has_ended());
 }
 
+/// A version that this process fills as a neighbour would: in memory that it was lent, through a mapping of its own.
+fn neighbourly(objects: &Objects, write: impl Fn(&NeighbourFilling)) -> (Filling, Vec<Vec<u32>>) {
+    let me = Owner::Process(ProcessHandle::of(std::process::id()).unwrap());
+    let filling = objects.begin_for("solver", Expected::Any, &layout(), me).unwrap();
+    let places: Vec<(u32, u64)> = filling.places().into_iter().map(Option::unwrap).collect();
+    let segments = NeighbourSegments::of(objects.segment_folder().unwrap());
+    let neighbour = segments.filling("solver", &layout(), &places).unwrap();
+    write(&neighbour);
+    let sums = neighbour.checksums().unwrap();
+    (filling, sums)
+}
+
+fn take_over(filling: &Filling, sums: &[Vec<u32>]) -> Result<()> {
+    let mut each = filling.layout().payloads().iter().zip(sums);
+    each.try_for_each(|(payload, sums)| filling.filled_elsewhere_as(&payload.class, sums))
+}
+
+// FX-68: the checksums that a neighbour takes as it writes are those of what lies there, in whatever order it writes.
+#[test]
+fn checksums_that_a_neighbour_took_stand_for_its_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) = with_folder(dir.path());
+    let in_order = |neighbour: &NeighbourFilling| {
+        for tensor in layout().tensors() {
+            neighbour.write(tensor.payload, tensor.offset, &content("solver", 1, tensor)).unwrap();
+        }
+    };
+    let in_pieces = |neighbour: &NeighbourFilling| {
+        for tensor in layout().tensors().iter().rev() {
+            let bytes = content("solver", 2, tensor);
+            for (at, piece) in bytes.chunks(77_777).enumerate().collect::<Vec<_>>().into_iter().rev() {
+                neighbour.write(tensor.payload, tensor.offset + at as u64 * 77_777, piece).unwrap();
+            }
+        }
+    };
+    for (version, write) in [(1, &in_order as &dyn Fn(&NeighbourFilling)), (2, &in_pieces)] {
+        let (filling, sums) = neighbourly(&objects, write);
+        take_over(&filling, &sums).unwrap();
+        assert_eq!(filling.commit().unwrap(), version);
+        let held = objects.get("solver", Which::Latest).unwrap();
+        assert_eq!(held.manifest().checksums, sums);
+        held.verify().unwrap();
+        check(&held);
+    }
+}
+
+#[test]
+fn checksums_of_other_bytes_are_found_and_those_of_other_chunks_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) = with_folder(dir.path());
+    let write = |neighbour: &NeighbourFilling| {
+        for tensor in layout().tensors() {
+            neighbour.write(tensor.payload, tensor.offset, &content("solver", 1, tensor)).unwrap();
+        }
+    };
+    let (filling, mut sums) = neighbourly(&objects, write);
+    for wrong in [&sums[0][1..], &[], &[1, 2, 3, 4, 5]] {
+        let error = filling.filled_elsewhere_as("weights", wrong).unwrap_err();
+        assert_eq!(error.kind(), Kind::Input, "{error}");
+    }
+    sums[0][1] ^= 1;
+    take_over(&filling, &sums).unwrap();
+    filling.commit().unwrap();
+    let held = objects.get("solver", Which::Latest).unwrap();
+    let error = held.verify().unwrap_err();
+    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("chunk 1 of \"weights\""), "{error}");
+    assert_eq!(objects.demote("solver", Which::Latest).unwrap_err().kind(), Kind::Corrupt);
+}
+
 #[test]
 fn memory_of_a_filler_or_holder_is_not_used_again_before_its_process_is_gone() {
     let dir = tempfile::tempdir().unwrap();

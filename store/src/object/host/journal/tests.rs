@@ -14,6 +14,7 @@ fn object(key: &str, version: u64) -> (Layout, Entry) {
         checksums: vec![vec![9]],
         metadata: BTreeMap::new(),
         created_at: Timestamp(1),
+        group: None,
     };
     (
         layout,
