@@ -163,15 +163,19 @@ impl State {
     /// How a consumer stands for those who want to claim of it.
     pub(crate) fn readiness(&self, consumer: usize) -> Readiness {
         if self.consumers[consumer].kind == ConsumerKind::Task {
-            return Readiness { rows: self.claimable_rows(consumer).min(self.may_claim(consumer)), step: 0 };
+            let rows = self.claimable_rows(consumer).min(self.may_claim(consumer));
+            return Readiness { rows, early: rows, step: 0 };
         }
         let step = self.open_step().unwrap_or(0);
         let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.planned);
         let planned = planned.filter(|_| step != 0).find(|planned| planned.consumer == consumer);
         let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
         let allowed = self.may_claim(consumer);
-        let rows = if ready >= open && allowed >= open { Readiness::LOOK } else { ready.min(allowed) };
-        Readiness { rows, step }
+        let whole = ready >= open && allowed >= open;
+        let rows = if whole { Readiness::LOOK } else { ready.min(allowed) };
+        let parts = if planned.is_some() { self.consumers[consumer].partial_rows() } else { 0 };
+        let early = if whole { Readiness::LOOK } else { ready.saturating_add(parts).min(allowed) };
+        Readiness { rows, early, step }
     }
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {
