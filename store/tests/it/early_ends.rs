@@ -146,11 +146,9 @@ fn steps_of_parts_are_replayed_in_their_order_and_trained_on_again() {
     assert_eq!(replayed(&store, STEPS), last);
     let outcome = store.rewind(1, Rewind::TrainAgain).unwrap();
     assert_eq!((outcome.steps_undone, outcome.rows), (1, 8));
-    let store = {
-        std::mem::forget(store);
-        world.disk.restart();
-        open(&world).unwrap()
-    };
+    std::mem::forget(store);
+    world.disk.restart();
+    let store = open(&world).unwrap();
     let train = store.consumer("train").unwrap();
     let step = store.begin_step(StepPlan::new().groups(&train, keys(1))).unwrap();
     let mut again = Vec::new();
