@@ -7,8 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use event_listener::EventListener;
-use forebay_store::{Claim, ConsumerHandle, MicroBatch, Step, Wait};
+use forebay_store::{Claim, ClaimFuture, ConsumerHandle, MicroBatch, Step, Wait};
 use futures_core::Stream;
 
 use crate::error::{Error, Result};
@@ -22,17 +21,13 @@ pub struct Trigger {
     step: Arc<Step>,
     consumer: ConsumerHandle,
     rule: MicroBatch,
-    listener: Option<EventListener>,
+    waiting: Option<ClaimFuture>,
 }
 
 impl Trigger {
     /// Subscribes to a consumer's micro-batches in a step.
     pub fn new(step: Arc<Step>, consumer: &ConsumerHandle, rule: MicroBatch) -> Self {
-        Trigger { step, consumer: consumer.clone(), rule, listener: None }
-    }
-
-    fn now(&self) -> Result<Option<Claim>> {
-        self.step.next(&self.consumer, self.rule, Wait::No).map_err(Error::from)
+        Trigger { step, consumer: consumer.clone(), rule, waiting: None }
     }
 }
 
@@ -48,18 +43,18 @@ impl Stream for Trigger {
     type Item = Result<Claim>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            // Listening before looking: a change in between wakes the task.
-            let mut listener = self.listener.take().unwrap_or_else(|| self.consumer.listen());
-            match self.now() {
-                Ok(None) if self.step.is_complete(&self.consumer) => return Poll::Ready(None),
-                Ok(None) => {}
-                Ok(Some(claim)) => return Poll::Ready(Some(Ok(claim))),
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-            if Pin::new(&mut listener).poll(context).is_pending() {
-                self.listener = Some(listener);
-                return Poll::Pending;
+        let mut waiting = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => match self.step.next_async(&self.consumer, self.rule) {
+                Ok(waiting) => waiting,
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            },
+        };
+        match Pin::new(&mut waiting).poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(outcome.map_err(Error::from).transpose()),
+            Poll::Pending => {
+                self.waiting = Some(waiting);
+                Poll::Pending
             }
         }
     }

@@ -26,7 +26,8 @@ use crate::writer::insert_token;
 pub struct RolloutTasks {
     generate: ConsumerHandle,
     reward: ConsumerHandle,
-    group_size: u32,
+    /// How many rows a worker takes at a time.
+    rows: u32,
     stopped: Arc<AtomicBool>,
 }
 
@@ -36,13 +37,22 @@ impl RolloutTasks {
     /// *generate* takes groups of `group_size` rows as soon as they have their prompts, so that a prompt is read once a
     /// group; *reward* takes rows as soon as they have a response.
     pub fn open(store: &Store, tables: &[&str], group_size: u32) -> Result<Self> {
-        let tables = || tables.iter().copied();
-        let generate = Consumer::task(tables()).ready([PROMPT]).group(GroupBy::InputAndTurn, group_size);
-        let reward = Consumer::task(tables()).ready([RESPONSE]);
+        let generate = Consumer::task(tables.iter().copied()).ready([PROMPT]);
+        Self::declare(store, tables, generate.group(GroupBy::InputAndTurn, group_size), group_size)
+    }
+
+    /// The same with a *generate* task that takes up to so many rows as soon as they have their prompts, whatever their groups: for
+    /// trainers that train them as they come. What is sampled is the same.
+    pub fn open_by_rows(store: &Store, tables: &[&str], rows: u32) -> Result<Self> {
+        Self::declare(store, tables, Consumer::task(tables.iter().copied()).ready([PROMPT]), rows)
+    }
+
+    fn declare(store: &Store, tables: &[&str], generate: Consumer, rows: u32) -> Result<Self> {
+        let reward = Consumer::task(tables.iter().copied()).ready([RESPONSE]);
         Ok(RolloutTasks {
             generate: open_consumer(store, "generate", generate)?,
             reward: open_consumer(store, "reward", reward)?,
-            group_size,
+            rows,
             stopped: Arc::default(),
         })
     }
@@ -100,7 +110,7 @@ impl<G: Generator> Worker<G> {
 
     /// Does one piece of work, if there is one: rewards, or a group's responses.
     pub fn run_once(&mut self) -> Result<bool> {
-        let rows = MicroBatch::up_to(self.tasks.group_size as usize);
+        let rows = MicroBatch::up_to(self.tasks.rows as usize);
         if let Some(claim) = self.tasks.reward.claim(rows, &self.name, Wait::No)? {
             self.reward(claim)?;
             return Ok(true);

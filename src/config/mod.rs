@@ -5,6 +5,7 @@
 //! second.
 
 mod device;
+mod early;
 mod error;
 pub mod file;
 mod groups;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use forebay_pipeline::route::{Agent as RouteAgent, Router};
-use forebay_trainer_adapter::{AdamW, Passes, PolicyConfig, TrainerOptions};
+use forebay_trainer_adapter::{AdamW, EarlyOptions, Passes, PolicyConfig, TrainerOptions};
 
 use super::device::{DeviceChoice, resolve_device};
 use super::error::ConfigError;
 use super::objective::{AgentObjective, check_meant, resolve_objective};
-use super::{file, groups};
+use super::{early, file, groups};
 
 /// What an agent does in the reasoning environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct AgentConfig {
     pub objective: AgentObjective,
     /// What its gradients are computed on.
     pub device: DeviceChoice,
+    /// Memory of the sums of groups that are trained early.
+    pub early_budget_bytes: u64,
 }
 
 /// A run's configuration: checked, every path and name resolved.
@@ -82,6 +84,7 @@ impl Config {
     pub fn resolve(file: file::File, path: &Path) -> Result<Self, ConfigError> {
         check_numbers(&file)?;
         groups::check_groups(&file)?;
+        early::check_early(&file)?;
         let base = path.parent().unwrap_or(Path::new("."));
         let data = file::Data {
             train: base.join(&file.data.train),
@@ -240,6 +243,7 @@ fn resolve_agent(file: &file::File, agent: &file::Agent, base: &Path) -> Result<
         trainer,
         objective,
         device: resolve_device(file, agent)?,
+        early_budget_bytes: settings.early_budget_bytes.unwrap_or(EarlyOptions::default().budget_bytes),
     })
 }
 

@@ -39,8 +39,17 @@ impl Feed {
         membership: &Membership,
         take: impl FnOnce(&[Unit<'_, Row<'_>>]) -> Result<T>,
     ) -> Result<T> {
-        let batch = self.read(claim, version)?;
-        let read = self.rows(claim, &batch)?;
+        self.read_rows(claim, version, |read| self.with_advantages(claim, version, membership, read, take))
+    }
+
+    fn with_advantages<T>(
+        &self,
+        claim: &Claim,
+        version: u64,
+        membership: &Membership,
+        read: &Rows<'_>,
+        take: impl FnOnce(&[Unit<'_, Row<'_>>]) -> Result<T>,
+    ) -> Result<T> {
         let mut groups: Vec<(usize, Vec<Row<'_>>)> = Vec::new();
         let mut start = 0;
         while start < claim.len() {
@@ -55,6 +64,20 @@ impl Feed {
         let units: Vec<Unit<'_, Row<'_>>> =
             groups.iter().map(|(position, rows)| unit((*position, rows.as_slice()))).collect();
         take(&units)
+    }
+
+    /// Hands the rows of a claim to `take`, with all that the loss asks for.
+    ///
+    /// # Errors
+    /// Rows of another version; and what `take` fails with.
+    pub(super) fn read_rows<T>(
+        &self,
+        claim: &Claim,
+        version: u64,
+        take: impl FnOnce(&Rows<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let batch = self.read(claim, version)?;
+        take(&self.rows(claim, &batch)?)
     }
 
     /// What a claim holds of what the loss asks for, all of it of this version.
@@ -86,16 +109,16 @@ impl Feed {
 }
 
 /// The rows of a claim, column by column.
-struct Rows<'a> {
+pub(super) struct Rows<'a> {
     prompts: Vec<&'a [u32]>,
     responses: Vec<&'a [u32]>,
     behaviour: Option<Vec<&'a [f32]>>,
     reference: Option<Vec<Vec<f32>>>,
-    rewards: Vec<f64>,
+    pub(super) rewards: Vec<f64>,
 }
 
 impl Rows<'_> {
-    fn row(&self, index: usize, advantage: f32) -> Row<'_> {
+    pub(super) fn row(&self, index: usize, advantage: f32) -> Row<'_> {
         Row {
             advantage,
             behaviour_log_probs: self.behaviour.as_ref().map(|recorded| recorded[index]),
@@ -106,7 +129,7 @@ impl Rows<'_> {
 }
 
 /// Rows of one group stand together, in sample-id order.
-fn group_end(samples: &[SampleId], start: usize) -> usize {
+pub(super) fn group_end(samples: &[SampleId], start: usize) -> usize {
     let same = |sample: &&SampleId| {
         sample.input() == samples[start].input() && sample.turn() == samples[start].turn()
     };
@@ -114,7 +137,7 @@ fn group_end(samples: &[SampleId], start: usize) -> usize {
 }
 
 /// A group's place in the step: turn by turn, inside a turn by input.
-fn position(membership: &Membership, sample: &SampleId) -> Result<usize> {
+pub(super) fn position(membership: &Membership, sample: &SampleId) -> Result<usize> {
     let sample = membership.admit(sample.clone())?;
     let place = membership.position(sample.input()).unwrap_or_default();
     Ok(sample.turn() as usize * membership.inputs().len() + place)

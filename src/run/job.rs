@@ -10,7 +10,7 @@ use forebay_query::{Archive, ArchiveRule, Archiver, Format, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
 use forebay_server::Token;
-use forebay_store::{MicroBatch, Store};
+use forebay_store::Store;
 use forebay_trainer_adapter::{CpuDevice, GenerateOptions, Policy};
 
 use super::devices::open_devices;
@@ -22,9 +22,9 @@ use super::policies::Published;
 use super::progress::{Progress, single_bar};
 use super::report::{PolicyReport, SampleReport, Summary};
 use super::serving::{check_listen, check_tokenizer, serve};
-use super::setup::{Data, first_policies, open_policies, open_store};
+use super::setup::{Data, first_policies, open_policies, open_store, open_tasks};
 use super::step::StepContext;
-use super::trainer::PolicyTrainer;
+use super::trainer::{PolicyTrainer, count_micro_batches};
 use crate::config::{AgentConfig, ArchiveTo, Config, Role};
 use crate::reasoning::evaluation::{
     Accuracy, EvaluationOptions, Item, checker_items, evaluate, solver_items,
@@ -107,7 +107,7 @@ fn train(
     trainers: &mut [PolicyTrainer],
 ) -> Result<Overlap> {
     let (batch, tables) = (&config.file.batch, config.tables());
-    let tasks = RolloutTasks::open(store, &tables, batch.group_size as u32)?;
+    let tasks = open_tasks(config, store)?;
     let rows = (batch.global_batch * config.agents.len()) as u64;
     let done = committed_steps(store);
     let progress = Arc::new(Progress::new(options.visible, rows, done, config.steps));
@@ -120,7 +120,7 @@ fn train(
         published: &published,
         progress: &progress,
         first_agent: &config.agents[0].name,
-        micro_batch: MicroBatch::of(if options.barrier { batch.global_batch } else { batch.micro_batch }),
+        is_barrier: options.barrier,
         config,
     };
     let standing = |trainer: &PolicyTrainer| context.publish(trainer, store.policy(trainer.name())?.version);
@@ -284,7 +284,8 @@ fn summarize(
         }
     }
     let (seed, steps, store) = (config.file.seed, committed_steps(store), store.path().to_owned());
-    Ok(Summary { seed, steps, policies, samples, overlap, process_groups: Vec::new(), store })
+    let micro_batches = config.file.trainer.early.then(|| count_micro_batches(trainers));
+    Ok(Summary { seed, steps, policies, samples, overlap, micro_batches, process_groups: Vec::new(), store })
 }
 
 /// Tells two observers.

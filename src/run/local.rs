@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use forebay_trainer_adapter::{CpuDevice, Device, Error, Policy, Row, Trainer, Unit};
+use forebay_trainer_adapter::{
+    Admission, CpuDevice, Device, Error, OpenGroup, Policy, RewardValues, Row, Trainer, Trajectory, Unit,
+};
 
 use super::trainer::Update;
 
@@ -21,8 +23,29 @@ pub(super) trait LocalTrainer: Send {
     /// Makes the update of everything in the cache; nothing where that is empty.
     fn update(&mut self, learning_rate: f64) -> Result<Option<Update>>;
 
-    /// Forgets what is in the cache.
+    /// Forgets what is in the cache, and in open groups.
     fn drop_cache(&mut self);
+
+    /// The sums of how many open groups the budget of early training holds.
+    fn early_room(&self) -> usize;
+
+    /// Which rewards members of open groups may have, given what the loss makes of them.
+    fn reward_values(&self) -> RewardValues;
+
+    /// See [`Trainer::begin_group`].
+    fn begin_group(&mut self, group: &OpenGroup<'_>) -> Result<Admission, Error>;
+
+    /// See [`Trainer::add_trajectories`].
+    fn add_trajectories(&mut self, trajectories: &[Trajectory<'_, Row<'_>>]) -> Result<(), Error>;
+
+    /// See [`Trainer::group_rewards`].
+    fn group_rewards(&self, position: usize) -> Result<Vec<f64>, Error>;
+
+    /// See [`Trainer::exclude_member`].
+    fn exclude_member(&mut self, position: usize, member: usize) -> Result<(), Error>;
+
+    /// See [`Trainer::close_group`].
+    fn close_group(&mut self, position: usize, advantages: &[f64]) -> Result<(), Error>;
 }
 
 /// A trainer on a device, and its weights on the processor.
@@ -76,5 +99,38 @@ impl<D: Device> LocalTrainer for OnDevice<D> {
 
     fn drop_cache(&mut self) {
         self.trainer.drop_cache();
+    }
+
+    fn early_room(&self) -> usize {
+        let room = self.trainer.early_options().budget_bytes / self.trainer.open_group_bytes().max(1);
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    fn reward_values(&self) -> RewardValues {
+        // Problems are solved or not. A clip wants to know the sign of an advantage when its row comes.
+        match self.trainer.objective().needs_behaviour() {
+            true => RewardValues::Two { low: 0.0, high: 1.0 },
+            false => RewardValues::Any { reference: 0.5 },
+        }
+    }
+
+    fn begin_group(&mut self, group: &OpenGroup<'_>) -> Result<Admission, Error> {
+        self.trainer.begin_group(group)
+    }
+
+    fn add_trajectories(&mut self, trajectories: &[Trajectory<'_, Row<'_>>]) -> Result<(), Error> {
+        self.trainer.add_trajectories(trajectories).map(drop)
+    }
+
+    fn group_rewards(&self, position: usize) -> Result<Vec<f64>, Error> {
+        self.trainer.group_rewards(position)
+    }
+
+    fn exclude_member(&mut self, position: usize, member: usize) -> Result<(), Error> {
+        self.trainer.exclude_member(position, member).map(drop)
+    }
+
+    fn close_group(&mut self, position: usize, advantages: &[f64]) -> Result<(), Error> {
+        self.trainer.close_group(position, advantages).map(drop)
     }
 }

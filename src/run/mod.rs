@@ -15,6 +15,7 @@
 //! change nothing: a run that is resumed finds the rows of its last, unfinished step in their places and goes on.
 
 mod devices;
+mod early;
 mod ending;
 mod feed;
 mod generator;
@@ -34,5 +35,5 @@ mod warm_up;
 pub use groups::serve_rank;
 pub use job::{RunOptions, run};
 pub use overlap::Overlap;
-pub use report::{Found, GroupReport, PolicyReport, SampleReport, Summary};
+pub use report::{Found, GroupReport, MicroBatches, PolicyReport, SampleReport, Summary};
 pub use warm_up::warm_up;

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use forebay_pipeline::plan::Planner;
 use forebay_rollout_adapter::columns::{RESPONSE, REWARD, rollout_schema};
-use forebay_rollout_adapter::worker::open_consumer;
+use forebay_rollout_adapter::worker::{RolloutTasks, open_consumer};
 use forebay_store::{Consumer, GroupBy, ObjectRef, Options, Store};
-use forebay_trainer_adapter::{CpuDevice, Device, Policy, PolicyConfig, Trainer};
+use forebay_trainer_adapter::{CpuDevice, Device, EarlyOptions, Policy, PolicyConfig, Trainer};
 
 use super::devices::AgentDevice;
 use super::feed::Feed;
 use super::groups::{GroupTrainer, Ranks};
 use super::local::OnDevice;
+use super::report::MicroBatches;
 use super::trainer::{Learner, PolicyTrainer};
 use super::warm_up::warm_policy;
 use crate::config::{AgentConfig, Config};
@@ -135,6 +136,15 @@ pub(super) fn first_policies(
     config.agents.iter().map(warm).collect()
 }
 
+/// The tasks of the rollout workers.
+pub(super) fn open_tasks(config: &Config, store: &Store) -> Result<RolloutTasks> {
+    let tables = config.tables();
+    Ok(match config.file.rollout.at_once {
+        Some(rows) => RolloutTasks::open_by_rows(store, &tables, rows)?,
+        None => RolloutTasks::open(store, &tables, config.file.batch.group_size as u32)?,
+    })
+}
+
 /// Opens every agent's policy on its device, for the steps behind those that are `done`.
 pub(super) fn open_policies(
     config: &Config,
@@ -159,7 +169,8 @@ pub(super) fn open_policies(
         };
         let (feed, learning_rate) =
             (open_feed(config, agent, store, first)?, agent.trainer.adamw.learning_rate);
-        trainers.push(PolicyTrainer { feed, learner, learning_rate });
+        let micro_batches = MicroBatches::default();
+        trainers.push(PolicyTrainer { feed, learner, learning_rate, micro_batches });
     }
     Ok(trainers)
 }
@@ -193,7 +204,8 @@ fn open_trainer<D: Device>(
             trainer
         }
     };
-    Ok(trainer.with_objective(agent.objective.objective)?)
+    let early = EarlyOptions { budget_bytes: agent.early_budget_bytes, ..EarlyOptions::default() };
+    Ok(trainer.with_objective(agent.objective.objective)?.with_early_options(early)?)
 }
 
 /// Opens table and consumer of an agent.

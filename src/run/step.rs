@@ -24,7 +24,8 @@ pub(super) struct StepContext<'a> {
     pub(super) published: &'a Published,
     pub(super) progress: &'a Progress,
     pub(super) first_agent: &'a str,
-    pub(super) micro_batch: MicroBatch,
+    /// Nothing is trained before the whole batch is there.
+    pub(super) is_barrier: bool,
     pub(super) config: &'a Config,
 }
 
@@ -80,8 +81,10 @@ impl StepContext<'_> {
         membership: &Membership,
     ) -> Result<Spans> {
         let learning_rate_share = self.config.learning_rate_share(membership.step());
-        let (rule, progress) = (self.micro_batch, self.progress);
-        let work = StepWork { step, membership, rule, progress, learning_rate_share };
+        let (batch, progress, is_barrier) = (&self.config.file.batch, self.progress, self.is_barrier);
+        let rule = MicroBatch::of(if is_barrier { batch.global_batch } else { batch.micro_batch });
+        let is_early = self.config.file.trainer.early;
+        let work = StepWork { step, membership, rule, is_barrier, is_early, progress, learning_rate_share };
         let results: Vec<Result<Spans>> = std::thread::scope(|scope| {
             let train = |trainer| {
                 let work = &work;

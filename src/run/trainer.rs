@@ -9,11 +9,12 @@ use forebay_pipeline::trigger::Trigger;
 use forebay_store::{Claim, MicroBatch, Step};
 use forebay_trainer_adapter::{CpuDevice, Policy};
 
+use super::early::accumulate_early;
 use super::feed::Feed;
 use super::groups::GroupTrainer;
 use super::local::LocalTrainer;
 use super::progress::Progress;
-use super::report::GroupReport;
+use super::report::{GroupReport, MicroBatches};
 
 /// Trains one policy over the whole run.
 pub(super) struct PolicyTrainer {
@@ -21,6 +22,8 @@ pub(super) struct PolicyTrainer {
     pub(super) learner: Learner,
     /// The greatest learning rate of the run.
     pub(super) learning_rate: f64,
+    /// What it has trained in this process.
+    pub(super) micro_batches: MicroBatches,
 }
 
 /// Where the gradient is computed.
@@ -36,6 +39,10 @@ pub(super) struct StepWork<'a> {
     pub(super) step: &'a Arc<Step>,
     pub(super) membership: &'a Membership,
     pub(super) rule: MicroBatch,
+    /// Nothing is trained before the whole batch is there.
+    pub(super) is_barrier: bool,
+    /// Members of groups are trained before their groups are complete.
+    pub(super) is_early: bool,
     pub(super) progress: &'a Progress,
     /// The share of the greatest learning rate that holds in this step.
     pub(super) learning_rate_share: f64,
@@ -83,9 +90,8 @@ impl PolicyTrainer {
     pub(super) fn accumulate_step(&mut self, work: &StepWork<'_>) -> Result<Spans> {
         let (feed, rate) = (&self.feed, self.learning_rate * work.learning_rate_share);
         match &mut self.learner {
-            Learner::Here(trainer) => {
-                accumulate_here(feed, &mut **trainer, work).inspect_err(|_| trainer.drop_cache())
-            }
+            Learner::Here(trainer) => accumulate_here(feed, &mut **trainer, work, &mut self.micro_batches)
+                .inspect_err(|_| trainer.drop_cache()),
             Learner::Group(group) => group.train_step(feed, work, rate),
         }
     }
@@ -115,7 +121,21 @@ impl PolicyTrainer {
     }
 }
 
-fn accumulate_here(feed: &Feed, trainer: &mut dyn LocalTrainer, work: &StepWork<'_>) -> Result<Spans> {
+/// What trainers have trained in this process, over all policies.
+pub(super) fn count_micro_batches(trainers: &[PolicyTrainer]) -> MicroBatches {
+    trainers.iter().fold(MicroBatches::default(), |sum, trainer| sum + trainer.micro_batches)
+}
+
+fn accumulate_here(
+    feed: &Feed,
+    trainer: &mut dyn LocalTrainer,
+    work: &StepWork<'_>,
+    counted: &mut MicroBatches,
+) -> Result<Spans> {
+    let room = if work.is_early { trainer.early_room() } else { 0 };
+    if room > 0 {
+        return accumulate_early(feed, trainer, work, room, counted);
+    }
     let mut spans = Vec::new();
     for claim in Trigger::new(work.step.clone(), &feed.consumer, work.rule) {
         let claim = claim?;
@@ -123,6 +143,7 @@ fn accumulate_here(feed: &Feed, trainer: &mut dyn LocalTrainer, work: &StepWork<
         accumulate(feed, trainer, &claim, work.membership)?;
         spans.push((start, Instant::now()));
         claim.accumulated()?;
+        counted.add(false);
         work.progress.trained(rows);
     }
     Ok(spans)

@@ -1,10 +1,10 @@
 //! A part between the object that it is and whoever writes or reads it.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use forebay_trainer_adapter::process_group::{Boundary, Observer};
-use forebay_trainer_adapter::states::StatesError;
+use forebay_trainer_adapter::process_group::Observer;
+use forebay_trainer_adapter::states::{PartProgress, StatesError};
 
 use super::{CLASS, TENSOR};
 use crate::client::{HeldObject, ObjectFilling};
@@ -17,45 +17,27 @@ const CHUNKS_SENT: u64 = 16;
 /// Fills an object from its beginning on.
 pub(super) struct PartWriter<'a> {
     filling: &'a ObjectFilling,
-    bytes: u64,
-    written: u64,
-    /// Where the boundary is that is told once.
-    half: Option<u64>,
-    observer: &'a Observer,
+    progress: PartProgress<'a>,
 }
 
 impl<'a> PartWriter<'a> {
     pub(super) fn new(filling: &'a ObjectFilling, bytes: u64, observer: &'a Observer) -> Self {
-        PartWriter { filling, bytes, written: 0, half: Some(bytes / 2), observer }
+        PartWriter { filling, progress: PartProgress::new(bytes, observer) }
     }
 
     /// Whether all of it was written.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        self.pass_half();
-        if self.written == self.bytes {
-            return Ok(());
-        }
-        let reason = format!("{} bytes were written, {} were said", self.written, self.bytes);
-        Err(io::Error::new(ErrorKind::InvalidInput, reason))
-    }
-
-    fn pass_half(&mut self) {
-        if self.half.take().is_some() {
-            self.observer.reached(Boundary::HalfWritten);
-        }
+        self.progress.finish()
     }
 }
 
 impl Write for PartWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let until_half = self.half.map(|half| half.saturating_sub(self.written));
-        if until_half == Some(0) {
-            self.pass_half();
-        }
-        let most = until_half.filter(|most| *most > 0).unwrap_or(u64::MAX).min(bytes.len() as u64);
-        self.filling.write(TENSOR, self.written, &bytes[..most as usize]).map_err(io::Error::other)?;
-        self.written += most;
-        Ok(most as usize)
+        let most = self.progress.next(bytes.len());
+        let at = self.progress.written();
+        self.filling.write(TENSOR, at, &bytes[..most]).map_err(io::Error::other)?;
+        self.progress.add(most);
+        Ok(most)
     }
 
     fn flush(&mut self) -> io::Result<()> {

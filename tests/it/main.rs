@@ -10,6 +10,7 @@ mod device_tier;
 mod device_verified;
 mod documents;
 mod doors;
+mod early;
 mod nearest;
 mod objectives;
 mod process_groups;

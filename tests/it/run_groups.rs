@@ -79,7 +79,7 @@ fn weights_are_the_same_with_groups_of_any_size_on_any_number_of_slots() {
     }
 }
 
-// FX-61
+// FX-61, FX-57: rows whose gradients the other ranks or the state have stay accumulated; what is lost comes back by itself
 #[test]
 fn a_rank_that_is_killed_at_any_time_changes_no_bit() {
     let scratch = Scratch::new();
@@ -110,6 +110,8 @@ fn a_rank_that_is_killed_at_any_time_changes_no_bit() {
         assert_eq!(weights(&summary), weights(&reference), "{name}");
         assert_eq!(summary["samples"], reference["samples"], "{name}");
         lost += sum(&summary, "lost_ranks") + sum(&summary, "failed_starts");
+        let whole = sql(&dir, "SELECT count(*) AS n FROM system.claims WHERE state = 'returned'");
+        assert_eq!(whole[0]["n"], 0, "{name}: no cache was dropped as a whole");
         check_books(&dir);
         check_memory(&dir);
     }

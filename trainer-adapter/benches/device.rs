@@ -15,10 +15,9 @@ use std::time::Instant;
 
 use forebay_trainer_adapter::device::cuda::{CudaBuffer, CudaHost, CudaLibraries, CudaOptions, Piece};
 use forebay_trainer_adapter::device::{
-    AdamWStep, AttentionHeads, Branch, CopyRange, Exchanged, Family, Matrix, MatrixMut, SharedAttention,
-    exchange,
+    AttentionHeads, Branch, CopyRange, Exchanged, Family, Matrix, MatrixMut, SharedAttention, exchange,
 };
-use forebay_trainer_adapter::{Copies, CudaDevice, Device, Error, StandInDevice, StandInOptions};
+use forebay_trainer_adapter::{AdamW, Copies, CudaDevice, Device, Error, StandInDevice, StandInOptions};
 
 /// 1 GiB of f32.
 const VALUES: usize = 1 << 28;
@@ -26,17 +25,6 @@ const VALUES: usize = 1 << 28;
 const CHUNK: usize = 1 << 23;
 const REPETITIONS: usize = 5;
 const TOKENS: usize = 8192;
-const STEP: AdamWStep = AdamWStep {
-    gradient_scale: 1.0,
-    rate: 1e-4,
-    keep: 1.0,
-    beta1: 0.9,
-    one_minus_beta1: 0.1,
-    beta2: 0.95,
-    one_minus_beta2: 0.05,
-    second_scale: 1.0,
-    epsilon: 1e-8,
-};
 
 /// One line of the result.
 struct Row {
@@ -219,7 +207,7 @@ fn updates(device: &CudaDevice, show: &mut dyn FnMut(Row)) -> Result<(), Error> 
         let updated = seconds(device, || {
             device.accumulate(&gradient, &mut cache);
             let _norm = device.sum_of_squares(&cache);
-            device.adamw(&STEP, &cache, &mut parameters, &mut first, &mut second);
+            device.adamw(&AdamW::default().step(1, 1.0), &cache, &mut parameters, &mut first, &mut second);
             Ok(())
         })?;
         Ok((11.0 * gigabytes(VALUES) / updated, 2.0 * gigabytes(VALUES) / copied))

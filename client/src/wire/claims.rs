@@ -15,6 +15,7 @@ pub fn from_micro_batch(rule: &MicroBatch) -> proto::MicroBatch {
         exact: rule.is_exact(),
         token_column: budget.map(|(column, _)| column.to_owned()),
         tokens: budget.map_or(0, |(_, tokens)| tokens),
+        open_groups: rule.open_groups() as u64,
     }
 }
 
@@ -25,7 +26,11 @@ pub fn from_micro_batch(rule: &MicroBatch) -> proto::MicroBatch {
 pub fn to_micro_batch(wire: Option<&proto::MicroBatch>) -> Result<MicroBatch> {
     let wire = wire.ok_or_else(|| malformed("a claim without a rule"))?;
     let rows = wire.rows.map_or(usize::MAX, |rows| usize::try_from(rows).unwrap_or(usize::MAX));
-    let rule = if wire.exact { MicroBatch::of(rows) } else { MicroBatch::up_to(rows) };
+    let rule = match (wire.exact, usize::try_from(wire.open_groups).unwrap_or(usize::MAX)) {
+        (true, 0) => MicroBatch::of(rows),
+        (false, open_groups) => MicroBatch::early(rows, open_groups),
+        (true, _) => return Err(malformed("an exact number of rows in parts of groups")),
+    };
     Ok(wire.token_column.iter().fold(rule, |rule, column| rule.tokens_at_most(column, wire.tokens)))
 }
 
@@ -104,6 +109,7 @@ mod tests {
         for rule in [
             MicroBatch::of(16),
             MicroBatch::up_to(3),
+            MicroBatch::early(16, 2),
             MicroBatch::of(usize::MAX),
             MicroBatch::tokens("response", 65_536),
             MicroBatch::up_to(4).tokens_at_most("response", 7),

@@ -1,5 +1,6 @@
 //! An agent's trainer whose work is done by a process group.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -86,7 +87,8 @@ impl GroupTrainer {
         work: &StepWork<'_>,
         learning_rate: f64,
     ) -> Result<Spans> {
-        let turn = Turn { feed, work, version: self.policy.version(), learning_rate };
+        let held = RefCell::default();
+        let turn = Turn { feed, work, version: self.policy.version(), learning_rate, held };
         let (mut spans, mut losses) = (Spans::new(), 0);
         while let Err(error) = self.try_step(&turn, &mut spans) {
             if !can_go_on(&error) || losses == self.losses_max {
@@ -100,7 +102,7 @@ impl GroupTrainer {
                 cause,
                 "ranks were lost; their rows go back and they are started again"
             );
-            work.step.drop_cache(&feed.name)?;
+            turn.return_lost(self.seat.group().ledger())?;
         }
         self.updated = of_agent(self.read_update(turn.step()), &feed.name)?;
         Ok(spans)
@@ -112,7 +114,7 @@ impl GroupTrainer {
             let claimed = turn.next(Wait::Forever)?;
             let ledger = self.seat.group().ledger();
             match claimed {
-                Some(claimed) if claimed.is_in(ledger) => claimed.accumulated()?,
+                Some(claimed) if claimed.is_in(ledger) => turn.accumulated(claimed)?,
                 // All that is planned is in.
                 None if ledger.accumulated.is_empty() => return Ok(()),
                 claimed => self.take_turn(turn, claimed, spans)?,

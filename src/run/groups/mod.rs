@@ -28,8 +28,8 @@
 //! 4. `settle` at the beginning of the agent's next turn: the ledger need not name the step's gradients any more.
 //!
 //! What dies when
-//! - A rank: the group is suspended with what its newest state and the other ranks have. All claims of the agent go back (the store's
-//!   `drop_cache`), come again, and only what the ledger does not name is computed. If the update stands in the state, it is not made again.
+//! - A rank: the group is suspended with what its newest state and the other ranks have. Claims of which the ledger does not name every
+//!   gradient go back (the store's `return_lost`) and come again; the others stay accumulated. If the update stands in the state, it is not made again.
 //! - This process: ranks end by themselves, the store gives the open step's rows back. The next life finds the state ([`opening`]): of the
 //!   committed version, with gradients of the step that is begun again; or one update ahead of it, with all of that step's gradients
 //!   applied, so that only the commit is missing. A state that is neither belongs to another past (an earlier life without groups came

@@ -1,11 +1,12 @@
 //! What an agent does while it is its turn: one call is a micro-batch, or the update.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use anyhow::{Context, Error, Result, ensure};
 use forebay_store::{Claim, Kind, Wait};
 use forebay_trainer_adapter::process_group::{
-    BatchOutcome, GroupError, Ledger, MicroBatch, Next, ProcessGroup,
+    BatchOutcome, ClaimId, GroupError, Ledger, MicroBatch, Next, ProcessGroup,
 };
 
 use super::gradient_name::GradientName;
@@ -24,16 +25,30 @@ impl Claimed {
         self.batches.iter().all(|batch| ledger.has(&batch.claim))
     }
 
-    /// Says that the gradients are in the cache. A claim that has ended meanwhile is none: its rows come again, with the same names.
-    pub(super) fn accumulated(self) -> Result<()> {
+    /// Says that the gradients are in the cache. A claim that has ended meanwhile is none: its rows come again, with the same names, and
+    /// the answer is false.
+    fn accumulated(self) -> Result<bool> {
         match self.claim.accumulated() {
             Err(error) if error.kind() == Kind::State => {
                 tracing::debug!(%error, "a claim has ended; its rows come again");
-                Ok(())
+                Ok(false)
             }
-            said => Ok(said?),
+            said => Ok(said.map(|()| true)?),
         }
     }
+}
+
+/// A claim that is accumulated, and the gradients that it was accumulated for.
+#[derive(Debug, PartialEq)]
+pub(super) struct Held {
+    epoch: (u64, u64),
+    gradients: Vec<ClaimId>,
+}
+
+/// Takes those out of which a ledger does not have every gradient.
+fn take_lost(held: &mut Vec<Held>, ledger: &Ledger) -> Vec<(u64, u64)> {
+    let is_lost = |held: &mut Held| !held.gradients.iter().all(|gradient| ledger.has(gradient));
+    held.extract_if(.., is_lost).map(|lost| lost.epoch).collect()
 }
 
 /// The turns of an agent in a step.
@@ -43,9 +58,34 @@ pub(super) struct Turn<'a> {
     /// The version of the policy that the rows have to be of.
     pub(super) version: u64,
     pub(super) learning_rate: f64,
+    /// What is accumulated in the store by now.
+    pub(super) held: RefCell<Vec<Held>>,
 }
 
 impl Turn<'_> {
+    /// Gives back the rows whose gradients are not in this ledger, and no others.
+    pub(super) fn return_lost(&self, ledger: &Ledger) -> Result<()> {
+        let lost = take_lost(&mut self.held.borrow_mut(), ledger);
+        let rows = self.work.step.return_lost(&lost)?;
+        tracing::info!(
+            agent = self.feed.name,
+            claims = lost.len(),
+            rows,
+            "rows of lost gradients come again"
+        );
+        Ok(())
+    }
+
+    /// Says that the gradients of a micro-batch are in the cache.
+    pub(super) fn accumulated(&self, claimed: Claimed) -> Result<()> {
+        let gradients = claimed.batches.iter().map(|batch| batch.claim.clone()).collect();
+        let held = Held { epoch: claimed.claim.epoch(), gradients };
+        if claimed.accumulated()? {
+            self.held.borrow_mut().push(held);
+        }
+        Ok(())
+    }
+
     pub(super) fn step(&self) -> u64 {
         self.work.membership.step()
     }
@@ -103,7 +143,7 @@ impl Turn<'_> {
         }
         spans.push((start, Instant::now()));
         self.work.progress.trained(batches.iter().map(MicroBatch::rows).sum());
-        claimed.accumulated()
+        self.accumulated(claimed)
     }
 
     /// The update, and at once its state: from then on it outlives the ranks.
@@ -140,4 +180,32 @@ pub(super) fn can_go_on(error: &Error) -> bool {
 /// An error with the agent that met it.
 pub(super) fn of_agent<T>(result: Result<T>, agent: &str) -> Result<T> {
     result.with_context(|| format!("agent {agent:?} could not be trained by its process group"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<ClaimId> {
+        names.iter().map(|name| ClaimId((*name).into())).collect()
+    }
+
+    // FX-57: exactly the rows whose gradient was lost
+    #[test]
+    fn what_is_lost_is_what_the_ledger_does_not_have_and_is_told_once() {
+        let held = |number, gradients: &[&str]| Held { epoch: (1, number), gradients: names(gradients) };
+        let mut all = vec![held(1, &["a", "b"]), held(2, &["c"]), held(3, &["d", "e"]), held(4, &["f"])];
+        let ledger = Ledger {
+            accumulated: names(&["a", "b", "d"]).into_iter().collect(),
+            applied: names(&["f"]).into_iter().collect(),
+        };
+        assert_eq!(
+            take_lost(&mut all, &ledger),
+            [(1, 2), (1, 3)],
+            "a half that is lost takes its claim along"
+        );
+        assert_eq!(all, [held(1, &["a", "b"]), held(4, &["f"])]);
+        assert!(take_lost(&mut all, &ledger).is_empty());
+        assert_eq!(take_lost(&mut all, &Ledger::default()), [(1, 1), (1, 4)]);
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::groups::milliseconds;
-use super::{GroupReport, PolicyReport, SampleReport, Summary};
+use super::{GroupReport, MicroBatches, PolicyReport, SampleReport, Summary};
 use crate::run::Overlap;
 
 #[derive(Serialize)]
@@ -15,6 +15,8 @@ pub(super) struct SummaryJson<'a> {
     policies: Vec<PolicyJson<'a>>,
     samples: SamplesJson<'a>,
     overlap: OverlapJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    micro_batches: Option<MicroBatchesJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     process_groups: Vec<GroupJson<'a>>,
     store: String,
@@ -64,6 +66,12 @@ struct SamplesJson<'a> {
 }
 
 #[derive(Serialize)]
+struct MicroBatchesJson {
+    trained: u64,
+    early: u64,
+}
+
+#[derive(Serialize)]
 struct OverlapJson {
     training_s: f64,
     training_during_rollout_s: f64,
@@ -82,9 +90,16 @@ impl<'a> From<&'a Summary> for SummaryJson<'a> {
                 training_s: round(training_s),
                 training_during_rollout_s: round(training_during_rollout_s),
             },
+            micro_batches: summary.micro_batches.map(MicroBatchesJson::from),
             process_groups: summary.process_groups.iter().map(GroupJson::from).collect(),
             store: summary.store.display().to_string(),
         }
+    }
+}
+
+impl From<MicroBatches> for MicroBatchesJson {
+    fn from(MicroBatches { trained, early }: MicroBatches) -> Self {
+        MicroBatchesJson { trained, early }
     }
 }
 

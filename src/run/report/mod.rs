@@ -41,6 +41,30 @@ pub struct SampleReport {
     pub open: u64,
 }
 
+/// Micro-batches whose gradients were computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MicroBatches {
+    /// All of them.
+    pub trained: u64,
+    /// Those that had rows of groups which were not complete yet.
+    pub early: u64,
+}
+
+impl MicroBatches {
+    /// One more was trained.
+    pub(super) fn add(&mut self, is_early: bool) {
+        *self = *self + MicroBatches { trained: 1, early: u64::from(is_early) };
+    }
+}
+
+impl std::ops::Add for MicroBatches {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        MicroBatches { trained: self.trained + other.trained, early: self.early + other.early }
+    }
+}
+
 /// What a run has done.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -54,6 +78,8 @@ pub struct Summary {
     pub samples: SampleReport,
     /// How much of training ran during rollouts, in this life of the run.
     pub overlap: Overlap,
+    /// What was trained before its groups were complete, in this life of the run; none where that was not asked for.
+    pub micro_batches: Option<MicroBatches>,
     /// Every agent's process group; none where trainers are in the run's process.
     pub process_groups: Vec<GroupReport>,
     /// Where the store lies.
@@ -77,6 +103,9 @@ impl Summary {
                 .collect::<Vec<_>>()
                 .join(", "),
         };
+        let early = self.micro_batches.map_or_else(String::new, |MicroBatches { trained, early }| {
+            format!("early     {early} of {trained} micro-batches, with rows of groups that were not complete yet\n")
+        });
         let dir = self.store.display();
         let groups: String =
             self.process_groups.iter().map(|group| format!("{}\n", group.to_text())).collect();
@@ -84,7 +113,7 @@ impl Summary {
             "{}\n\
              samples   {written} written, {consumed} consumed, excluded: {reasons}, {open} still open\n\
              overlap   {:.1} s of training, {:.0} % of it while rollouts of the same step were running\n\
-             {groups}store     {dir}\n\n\
+             {early}{groups}store     {dir}\n\n\
              Look inside:\n{}",
             self.accuracy_table(),
             self.overlap.training_s,

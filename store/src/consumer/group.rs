@@ -175,6 +175,11 @@ impl Group {
         }
     }
 
+    /// Whether some of it was handed out, and more is to be.
+    pub(crate) fn is_begun(&self, grouping: &Grouping) -> bool {
+        self.taken > 0 && matches!(self.standing(grouping), Standing::Open | Standing::Complete)
+    }
+
     /// Rows (or, while they are not known, members) that are still to be handed out, and how many can be now.
     pub(crate) fn outstanding(&self, grouping: &Grouping) -> (usize, usize) {
         let ready = self.ready as usize;

@@ -271,6 +271,9 @@ impl ConsumerHandle {
     fn look(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
         rule.check()?;
         let shared = &self.store.0;
+        if rule.open_groups() > 0 {
+            shared.state.lock().check_rule(self.index, &rule)?; // or who asks for what never comes would wait for it
+        }
         let now = shared.options.clock.now();
         shared.expire_at(now)?;
         if rule.budget.is_none() && !self.signal.is_worth_a_look(rule.need(), step.unwrap_or(0)) {

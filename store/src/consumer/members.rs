@@ -67,7 +67,7 @@ impl ConsumerState {
         let (Some(plan), Some(partition)) = (&mut self.plan, self.partitions.get_mut(&key)) else { return };
         let after = partition.groups.get_mut(id);
         if after.is_planned() {
-            plan.changed(&before, after, &grouping);
+            plan.changed(&before, after, (key.0, key.1, id), &grouping);
             fallout.wake |= plan.open == 0;
         }
     }

@@ -1,5 +1,6 @@
 //! How much a claim takes.
 
+use super::signal::EARLY;
 use crate::error::{Cause, Result};
 
 /// How much a claim takes.
@@ -15,6 +16,8 @@ pub struct MicroBatch {
     pub(crate) rows: usize,
     pub(crate) exact: bool,
     pub(crate) budget: Option<TokenBudget>,
+    /// How many groups may be handed out in part at a time.
+    pub(crate) early: usize,
 }
 
 /// A limit on the lengths of a column's lists.
@@ -63,7 +66,7 @@ impl MicroBatch {
     /// for the next micro-batch; a group larger than `rows` makes a micro-batch of its own. At the end of a step the
     /// last, smaller micro-batch is handed out as it is. A claim of 0 rows is refused: it could mean none, or all.
     pub fn of(rows: usize) -> Self {
-        MicroBatch { rows, exact: true, budget: None }
+        MicroBatch { rows, exact: true, budget: None, early: 0 }
     }
 
     /// Whatever is ready, up to `rows` rows (or one group, if that is larger).
@@ -76,6 +79,35 @@ impl MicroBatch {
     /// lies behind one that does not fit may go before it.
     pub fn tokens(column: &str, tokens: u64) -> Self {
         Self::of(usize::MAX).tokens_at_most(column, tokens)
+    }
+
+    /// Whatever is ready, up to `rows` rows, members of groups that are not complete among them: of at most `open_groups` groups at a
+    /// time, so many as who takes them has room for. Groups that are complete come whole, as ever; with room for none, no others do.
+    ///
+    /// For a trainer in a step that plans groups, whose gradient does not wait for a group's mean (exact early training). Of a group that
+    /// is handed out in part the rest comes as it turns ready; once its key is no more among
+    /// [`open_groups`](crate::ConsumerHandle::open_groups), nobody more will come: who has not, was left out.
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"]).group(GroupBy::Input, 2))?;
+    /// let step = store.begin_step(StepPlan::new().groups(&train, ["q1"]))?;
+    /// solver.insert(0, "q1_0_0", [("reward", 1.0.into())])?;
+    /// assert!(step.next(&train, MicroBatch::up_to(8), Wait::No)?.is_none(), "one of two has come");
+    /// let claim = step.next(&train, MicroBatch::early(8, 1), Wait::No)?.unwrap();
+    /// assert_eq!((claim.len(), train.open_groups()), (1, vec!["q1".to_owned()]));
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    pub fn early(rows: usize, open_groups: usize) -> Self {
+        MicroBatch { early: open_groups, ..Self::up_to(rows) }
+    }
+
+    /// How many groups may be handed out in part at a time: see [`early`](Self::early).
+    pub fn open_groups(&self) -> usize {
+        self.early
     }
 
     /// How many rows it takes at most; `usize::MAX` where only tokens count.
@@ -105,8 +137,11 @@ impl MicroBatch {
         Err(Cause::Argument { what: "micro-batch", reason }.into())
     }
 
-    /// How many rows there must be for a claim to be worth trying.
+    /// How many rows there must be for a claim to be worth trying, in words of the [`Signal`](super::signal::Signal).
     pub(crate) fn need(&self) -> usize {
+        if self.early > 0 {
+            return EARLY;
+        }
         if self.exact && self.budget.is_none() { self.rows } else { 1 }
     }
 

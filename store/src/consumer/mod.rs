@@ -14,6 +14,7 @@
 
 mod condition;
 mod declaration;
+mod early;
 mod future;
 mod group;
 mod grouping;

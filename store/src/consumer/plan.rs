@@ -6,10 +6,10 @@
 //! has anybody to hand out, one of the current version is waited for. So a group that came late is planned like one that is
 //! to come, and a group that an earlier step was done with does not stand for the one that is wanted now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
-use super::group::{Group, GroupName};
+use super::group::{Group, GroupName, Standing};
 use super::grouping::Grouping;
 use super::groups::GroupId;
 use crate::origin::EXTERNAL_VERSION;
@@ -26,6 +26,12 @@ pub(crate) struct PlanProgress {
     pub(crate) open: usize,
     /// Rows of those that can be now.
     pub(crate) ready: usize,
+    /// Groups that somebody is waited for in, and that have rows to be handed out all the same.
+    pub(crate) partial: BTreeSet<GroupPlace>,
+    /// How many rows those are.
+    pub(crate) partial_rows: usize,
+    /// Groups of which some rows were handed out and others are still to be.
+    pub(crate) begun: usize,
     /// The versions that the step takes, by table.
     versions: HashMap<u32, RangeInclusive<u64>>,
 }
@@ -47,7 +53,8 @@ impl PlanProgress {
         grouping: &Grouping,
     ) -> Self {
         let groups: HashMap<_, _> = groups.into_iter().map(|name| (name, PlannedGroup::default())).collect();
-        PlanProgress { open: groups.len() * grouping.size as usize, ready: 0, groups, versions }
+        let open = groups.len() * grouping.size as usize;
+        PlanProgress { open, groups, versions, ..PlanProgress::default() }
     }
 
     /// A group has become known, and is marked if it is planned, and of a version that the step takes. A planned group lies
@@ -62,16 +69,41 @@ impl PlanProgress {
         self.open += open;
         self.ready += ready;
         let answers = group.answers() || open > 0 || external || place.1 == *versions.end();
+        self.count_parts(None, group, place, grouping);
         self.answer(group, answers, grouping);
     }
 
     /// Takes in a change of a planned group, from what it was to what it is.
-    pub(crate) fn changed(&mut self, before: &Group, after: &mut Group, grouping: &Grouping) {
+    pub(crate) fn changed(
+        &mut self,
+        before: &Group,
+        after: &mut Group,
+        place: GroupPlace,
+        grouping: &Grouping,
+    ) {
         let (was_open, was_ready) = before.outstanding(grouping);
         let (open, ready) = after.outstanding(grouping);
         self.open = self.open + open - was_open;
         self.ready = self.ready + ready - was_ready;
+        self.count_parts(Some(before), after, place, grouping);
         self.answer(after, open > 0, grouping);
+    }
+
+    /// Counts what a group has for those who do not wait until it is complete.
+    fn count_parts(&mut self, before: Option<&Group>, after: &Group, place: GroupPlace, grouping: &Grouping) {
+        let partial = |group: &Group| {
+            let is_open = group.standing(grouping) == Standing::Open;
+            if is_open { group.ready as usize } else { 0 }
+        };
+        let was = before.map_or(0, partial);
+        let is = partial(after);
+        self.partial_rows = self.partial_rows + is - was;
+        match is {
+            0 => self.partial.remove(&place),
+            _ => self.partial.insert(place),
+        };
+        let begun = |group: &Group| usize::from(group.is_begun(grouping));
+        self.begun = self.begun + begun(after) - before.map_or(0, begun);
     }
 
     /// A group says what is open, if it does, so that no other of its name is waited for. It remembers that by itself: what

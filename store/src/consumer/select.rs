@@ -62,11 +62,12 @@ impl ConsumerState {
             }
         }
         queues.sort_by_key(|(place, ..)| *place);
-        queues.into_iter().find_map(|(_, consumed, partition)| {
+        let whole = queues.into_iter().find_map(|(_, consumed, partition)| {
             let rows =
                 self.select_from(&tables[consumed.table as usize], consumed.slot, partition, choice)?;
             Some(Selection { table: consumed.table, rows })
-        })
+        });
+        self.select_early(tables, whole, choice)
     }
 
     /// Where an entry stands.
@@ -90,7 +91,7 @@ impl ConsumerState {
         partition: &Partition,
         choice: &Choice,
     ) -> Option<Vec<u32>> {
-        let MicroBatch { rows: most, exact, budget } = choice.rule;
+        let MicroBatch { rows: most, exact, budget, .. } = choice.rule;
         let column = budget.and_then(|budget| table.schema.index_of(budget.column.as_str()).ok());
         let most_tokens = budget.map_or(u64::MAX, |budget| budget.tokens);
         let (mut rows, mut tokens, mut skipped) = (Vec::new(), 0_u64, 0);

@@ -24,6 +24,8 @@ use crate::sync::{Event, EventListener, Listener, Mutex};
 pub(crate) struct Readiness {
     /// How many rows could be claimed now; [`Readiness::LOOK`] when whoever waits is to look for himself.
     pub(crate) rows: usize,
+    /// The same for those who do not wait until groups are complete.
+    pub(crate) early: usize,
     /// The step that is open, 0 for none.
     pub(crate) step: u64,
 }
@@ -34,10 +36,14 @@ impl Readiness {
     pub(crate) const LOOK: usize = usize::MAX;
 }
 
+/// What those need who do not wait until groups are complete: no number of rows that is asked for.
+pub(crate) const EARLY: usize = 0;
+
 /// What claimers of one consumer look at and wait on.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     rows: AtomicUsize,
+    early: AtomicUsize,
     step: AtomicU64,
     /// How many stand in line.
     waiting: AtomicUsize,
@@ -59,12 +65,17 @@ impl Signal {
     /// Tells how the consumer stands. Called with the state locked, in the order of its changes.
     pub(crate) fn publish(&self, readiness: Readiness) {
         self.step.store(readiness.step, Ordering::SeqCst);
+        self.early.store(readiness.early, Ordering::SeqCst);
         self.rows.store(readiness.rows, Ordering::SeqCst);
     }
 
-    /// Whether it is worth looking for `need` rows, in a step or outside of one (0).
+    /// Whether it is worth looking for `need` rows, in a step or outside of one (0); for [`EARLY`], for any row at all.
     pub(crate) fn is_worth_a_look(&self, need: usize, step: u64) -> bool {
-        self.rows.load(Ordering::SeqCst) >= need || (step != 0 && self.step.load(Ordering::SeqCst) != step)
+        let is_there = match need {
+            EARLY => self.early.load(Ordering::SeqCst) > 0,
+            need => self.rows.load(Ordering::SeqCst) >= need,
+        };
+        is_there || (step != 0 && self.step.load(Ordering::SeqCst) != step)
     }
 
     /// Wakes as many of those in line as there is work for.
@@ -73,9 +84,12 @@ impl Signal {
             return;
         }
         let rows = self.rows.load(Ordering::SeqCst);
-        for (need, line) in self.lines.lock().range(..=rows) {
+        let lines = self.lines.lock();
+        for (need, line) in lines.range(EARLY + 1..).take_while(|(need, _)| **need <= rows) {
             line.event.notify(rows / need);
         }
+        let early = self.early.load(Ordering::SeqCst);
+        lines.get(&EARLY).filter(|_| early > 0).into_iter().for_each(|line| _ = line.event.notify(early));
     }
 
     /// Something changed that may matter to those who wait for any change.
@@ -100,9 +114,8 @@ impl Signal {
         self.anything.listen()
     }
 
-    /// Stands in line for `need` rows, at least one. Look again before waiting.
+    /// Stands in line for `need` rows, or, for [`EARLY`], for any. Look again before waiting.
     pub(crate) fn stand_in_line(self: &Arc<Self>, need: usize) -> InLine {
-        let need = need.max(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut lines = self.lines.lock();
         let line = lines.entry(need).or_default();
@@ -177,7 +190,7 @@ mod tests {
     }
 
     fn ready(signal: &Signal, rows: usize) {
-        signal.publish(Readiness { rows, step: 0 });
+        signal.publish(Readiness { rows, early: rows, step: 0 });
         signal.announce();
     }
 
@@ -207,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_parts_of_groups_is_woken_for_what_others_have_no_use_of() {
+        let signal = Arc::new(Signal::default());
+        let mut places = [EARLY, 1].map(|need| signal.stand_in_line(need));
+        signal.publish(Readiness { rows: 0, early: 1, step: 0 });
+        signal.announce();
+        assert_eq!((signal.is_worth_a_look(EARLY, 0), signal.is_worth_a_look(1, 0)), (true, false));
+        assert_eq!(places.each_mut().map(is_woken), [true, false]);
+    }
+
+    #[test]
     fn who_leaves_the_line_hands_his_wake_up_on() {
         let signal = Arc::new(Signal::default());
         let (first, mut second) = (signal.stand_in_line(1), signal.stand_in_line(1));
@@ -222,7 +245,7 @@ mod tests {
     fn no_wake_up_is_lost_between_threads() {
         const EACH: usize = 2_000;
         let (signal, work, taken) = (Arc::new(Signal::default()), Mutex::new(0_usize), AtomicUsize::new(0));
-        let publish = |work: usize| signal.publish(Readiness { rows: work, step: 0 });
+        let publish = |work: usize| signal.publish(Readiness { rows: work, early: work, step: 0 });
         let take = || {
             let mut place: Option<InLine> = None;
             loop {

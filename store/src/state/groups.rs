@@ -93,8 +93,14 @@ impl State {
         }
     }
 
-    /// Refuses a micro-batch rule that counts what a consumer's tables do not have.
+    /// Refuses a micro-batch rule that asks for parts of groups that have none, or counts what a consumer's tables do not have.
     pub(crate) fn check_rule(&self, consumer: usize, rule: &MicroBatch) -> Result<()> {
+        if rule.open_groups() > 0
+            && let Err(why) = self.consumers[consumer].check_early()
+        {
+            let reason = format!("{:?} hands out no parts of groups: {why}", self.consumers[consumer].name);
+            return Err(Cause::Argument { what: "micro-batch", reason }.into());
+        }
         let Some(budget) = rule.budget else { return Ok(()) };
         let column = budget.column.as_str();
         for consumed in &self.consumers[consumer].tables {

@@ -106,6 +106,33 @@ impl Step {
         self.return_claims(Some(table), &[ClaimProgress::Accumulated], ReturnReason::CacheDropped)
     }
 
+    /// Gives back the rows of some of the step's micro-batches, named by [`Claim::epoch`], whose gradients were lost, and no others: what
+    /// else is accumulated stays so. Claims that have ended, or are of another step or process, are left as they are. Gives how many
+    /// rows come again.
+    ///
+    /// For a trainer that knows of each micro-batch what became of its gradient; one that has lost all of them calls
+    /// [`drop_cache`](Step::drop_cache).
+    ///
+    /// # Errors
+    /// `closed` when the store is.
+    pub fn return_lost(&self, claims: &[(u64, u64)]) -> Result<u64> {
+        self.store.0.submit_if(|state| {
+            let of_step = state.steps.get(&self.number).map_or(&[][..], |step| &step.claims[..]);
+            let own = claims.iter().filter(|(incarnation, _)| *incarnation == state.incarnation);
+            let mut lost: Vec<u64> = own.map(|(_, number)| *number).collect();
+            lost.retain(|number| {
+                let is_live = state.claims.get(*number).is_some_and(|claim| claim.progress.is_live());
+                is_live && of_step.contains(number)
+            });
+            lost.sort_unstable();
+            lost.dedup();
+            let rows = lost.iter().filter_map(|number| state.claims.get(*number));
+            let rows: u64 = rows.map(|claim| claim.rows.len() as u64).sum();
+            let event = (!lost.is_empty()).then(|| state.returning(lost, ReturnReason::Released));
+            Ok((event, rows))
+        })
+    }
+
     /// The policies as the commit's record names them, once every object is known to be there.
     fn updates(&self, updates: &[PolicyUpdate<'_>]) -> Result<Vec<UpdateRecord>> {
         check_keys(updates)?;

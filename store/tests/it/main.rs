@@ -18,6 +18,8 @@ mod disk;
 mod doubt;
 mod durability;
 mod duties;
+mod early;
+mod early_ends;
 mod exact_groups;
 mod expressed;
 mod extents;

@@ -320,3 +320,31 @@ fn a_damaged_object_is_corrupt_and_named() {
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("safetensors"), "{error}");
 }
+
+// FX-57: exactly the rows whose gradient was lost, once
+#[test]
+fn rows_of_lost_gradients_come_back_and_no_others() {
+    let world = World::new();
+    let (store, table, train) = trained(&world, None);
+    (0..6).for_each(|i| _ = finished(&table, 0, &format!("q_0_{i}")));
+    let step = store.begin_step(StepPlan::new().rows(&train, 6)).unwrap();
+    let mut epochs = Vec::new();
+    for _ in 0..3 {
+        let claim = take(&step, &train, MicroBatch::of(2)).unwrap();
+        epochs.push(claim.epoch());
+        claim.accumulated().unwrap();
+    }
+    assert!(take(&step, &train, MicroBatch::up_to(9)).is_none());
+    let (incarnation, number) = epochs[1];
+    assert_eq!(step.return_lost(&[(incarnation + 1, number), (incarnation, 999)]).unwrap(), 0, "of others");
+    assert_eq!(step.return_lost(&[epochs[1], epochs[1]]).unwrap(), 2);
+    assert_eq!(step.return_lost(&[epochs[1]]).unwrap(), 0, "once");
+    let again = take(&step, &train, MicroBatch::up_to(9)).unwrap();
+    assert_eq!(ids(&again), ["q_0_2", "q_0_3"]);
+    let held = again.epoch();
+    assert_eq!(step.return_lost(&[held]).unwrap(), 2, "a lease ends so, too");
+    assert!(again.accumulated().is_err());
+    take(&step, &train, MicroBatch::up_to(9)).unwrap().accumulated().unwrap();
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 6);
+    assert_eq!(step.return_lost(&epochs).unwrap(), 0, "what is consumed stays so");
+}

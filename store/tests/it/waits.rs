@@ -28,17 +28,17 @@ impl Wake for Bell {
 }
 
 /// A future with a bell, polled by hand.
-struct Polled<F> {
+pub(crate) struct Polled<F> {
     future: Pin<Box<F>>,
     bell: Arc<Bell>,
 }
 
 impl<F: Future> Polled<F> {
-    fn new(future: F) -> Self {
+    pub(crate) fn new(future: F) -> Self {
         Polled { future: Box::pin(future), bell: Arc::default() }
     }
 
-    fn poll(&mut self) -> Option<F::Output> {
+    pub(crate) fn poll(&mut self) -> Option<F::Output> {
         let waker = Waker::from(self.bell.clone());
         match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some(outcome),
@@ -46,7 +46,7 @@ impl<F: Future> Polled<F> {
         }
     }
 
-    fn rung(&self) -> usize {
+    pub(crate) fn rung(&self) -> usize {
         self.bell.0.load(Ordering::SeqCst)
     }
 }

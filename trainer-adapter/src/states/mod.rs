@@ -22,11 +22,13 @@ mod error;
 mod files;
 mod manifest;
 mod part;
+mod progress;
 
 use std::io::{self, Read, Write};
 
 pub use error::StatesError;
 pub use files::FileStates;
+pub use progress::PartProgress;
 
 /// Which version of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

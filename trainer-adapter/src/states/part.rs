@@ -1,58 +1,40 @@
 //! A part between its file and whoever writes or reads it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use super::StatesError;
 use super::digest::Summing;
 use super::manifest::Entry;
-use crate::process_group::{Boundary, Observer};
+use super::{PartProgress, StatesError};
+use crate::process_group::Observer;
 
 /// A part on its way into its file.
 pub(super) struct PartWriter<'a> {
     file: File,
     sum: Summing,
-    bytes: u64,
-    written: u64,
-    /// Where the boundary is that is told once.
-    half: Option<u64>,
-    observer: &'a Observer,
+    progress: PartProgress<'a>,
 }
 
 impl<'a> PartWriter<'a> {
     pub(super) fn new(file: File, bytes: u64, observer: &'a Observer) -> Self {
-        Self { file, sum: Summing::new(), bytes, written: 0, half: Some(bytes / 2), observer }
+        Self { file, sum: Summing::new(), progress: PartProgress::new(bytes, observer) }
     }
 
     /// Brings it to stable storage, and gives the digest.
     pub(super) fn finish(mut self) -> io::Result<String> {
-        self.pass_half();
-        if self.written != self.bytes {
-            let reason = format!("{} bytes were written, {} were said", self.written, self.bytes);
-            return Err(io::Error::new(ErrorKind::InvalidInput, reason));
-        }
+        self.progress.finish()?;
         self.file.sync_all()?;
         Ok(self.sum.digest())
-    }
-
-    fn pass_half(&mut self) {
-        if self.half.take().is_some() {
-            self.observer.reached(Boundary::HalfWritten);
-        }
     }
 }
 
 impl Write for PartWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let until_half = self.half.map(|half| half.saturating_sub(self.written));
-        if until_half == Some(0) {
-            self.pass_half();
-        }
-        let most = until_half.filter(|&most| most > 0).unwrap_or(u64::MAX).min(bytes.len() as u64);
-        let written = self.file.write(&bytes[..most as usize])?;
+        let most = self.progress.next(bytes.len());
+        let written = self.file.write(&bytes[..most])?;
         self.sum.add(&bytes[..written]);
-        self.written += written as u64;
+        self.progress.add(written);
         Ok(written)
     }
 

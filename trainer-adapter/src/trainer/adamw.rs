@@ -28,8 +28,8 @@ impl Default for AdamW {
 }
 
 impl AdamW {
-    /// The factors of update `t` (from 1), worked out in 64 bits.
-    pub(super) fn step(&self, t: u64, gradient_scale: f64) -> AdamWStep {
+    /// The factors of update `t` (from 1) of gradients that are scaled by `gradient_scale`, worked out in 64 bits.
+    pub fn step(&self, t: u64, gradient_scale: f64) -> AdamWStep {
         let Self { learning_rate, beta1, beta2, epsilon, weight_decay } = *self;
         let t = t as f64;
         AdamWStep {

@@ -47,16 +47,26 @@ impl<D: Device> Trainer<D> {
     /// [`Error::Config`] if the reference is not finite, or the lower reward not below the higher.
     pub fn begin_group(&mut self, group: &OpenGroup<'_>) -> Result<Admission, Error> {
         self.check_group(group)?;
-        let sums = 2 + usize::from(self.has_rest());
-        let each = (self.policy.layout().length() * size_of::<i64>()) as u64;
-        let bytes = self.open_bytes() + sums as u64 * each;
+        let own = self.open_group_bytes();
+        let bytes = self.open_bytes() + own;
         let budget_bytes = self.early.budget_bytes;
         if bytes > budget_bytes {
             return Ok(Admission::WholeGroups { bytes, budget_bytes });
         }
         let made = self.new_group(group.members, group.rewards);
         self.groups.insert(group.position, made);
-        Ok(Admission::Open { bytes: sums as u64 * each })
+        Ok(Admission::Open { bytes: own })
+    }
+
+    /// Memory of the sums of one open group, in bytes.
+    pub fn open_group_bytes(&self) -> u64 {
+        let sums = 2 + usize::from(self.has_rest());
+        (sums * self.policy.layout().length() * size_of::<i64>()) as u64
+    }
+
+    /// The bounds of early training.
+    pub fn early_options(&self) -> EarlyOptions {
+        self.early
     }
 
     fn check_group(&self, group: &OpenGroup<'_>) -> Result<(), Error> {

@@ -1,8 +1,7 @@
 //! How often the GPU is called.
 
-use forebay_trainer_adapter::device::AdamWStep;
 use forebay_trainer_adapter::device::cuda::{CudaBuffer, Piece, ProductType};
-use forebay_trainer_adapter::{CudaDevice, Device};
+use forebay_trainer_adapter::{AdamW, CudaDevice, Device};
 
 use crate::emulation::emulated;
 use crate::operations::{buffer, random};
@@ -43,21 +42,9 @@ fn launches_do_not_grow_with_the_number_of_tensors() {
         let updating = launches(&device, || {
             device.accumulate(&flat, &mut cache);
             assert!(device.sum_of_squares(&cache) > 0.0);
-            device.adamw(&STEP, &cache, &mut parameters, &mut first, &mut second);
+            device.adamw(&AdamW::default().step(1, 1.0), &cache, &mut parameters, &mut first, &mut second);
         });
         counts.push((packing, updating));
     }
     assert_eq!(counts, [(1, 3), (1, 3)]);
 }
-
-const STEP: AdamWStep = AdamWStep {
-    gradient_scale: 1.0,
-    rate: 0.1,
-    keep: 1.0,
-    beta1: 0.9,
-    one_minus_beta1: 0.1,
-    beta2: 0.9,
-    one_minus_beta2: 0.1,
-    second_scale: 1.0,
-    epsilon: 1e-8,
-};

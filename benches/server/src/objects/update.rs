@@ -1,21 +1,11 @@
 //! The update of a step, beside the time that its bytes take at the device's own rate.
 
-use forebay::trainer::device::{AdamWStep, Share};
+use forebay::trainer::AdamW;
+use forebay::trainer::device::Share;
 use forebay_benches::{Goal, Outcome, Pair, Row, typical};
 
 use super::device::{REPETITIONS, gigabytes, seconds};
 
-const STEP: AdamWStep = AdamWStep {
-    gradient_scale: 1.0,
-    rate: 1e-4,
-    keep: 1.0,
-    beta1: 0.9,
-    one_minus_beta1: 0.1,
-    beta2: 0.95,
-    one_minus_beta2: 0.05,
-    second_scale: 1.0,
-    epsilon: 1e-8,
-};
 /// Values that are read or written for a parameter: 3 to accumulate, 1 for the norm that clips, 7 for AdamW.
 const VALUES_MOVED: usize = 11;
 /// Values that a copy reads and writes.
@@ -36,8 +26,8 @@ pub(super) fn row<D: Share>(device: &D, parameters: usize, print: &mut dyn FnMut
         let updated = seconds(device, || {
             device.accumulate(&gradient, &mut cache);
             let norm = device.sum_of_squares(&cache).sqrt();
-            let scale = if norm > 1.0 { (1.0 / norm) as f32 } else { 1.0 };
-            let step = AdamWStep { gradient_scale: scale, ..STEP };
+            let scale = if norm > 1.0 { 1.0 / norm } else { 1.0 };
+            let step = AdamW::default().step(1, scale);
             device.adamw(&step, &cache, &mut weights, &mut first, &mut second);
             Ok(device.check()?)
         })?;

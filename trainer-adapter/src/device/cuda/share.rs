@@ -46,16 +46,18 @@ fn places((source, target): (u64, u64), range: DeviceRange) -> (u64, u64, usize)
 }
 
 impl CudaDevice {
-    fn copy_within(
+    /// Queues a copy out of a memory, given by its address and length, that is kept until it is done.
+    fn copy_from(
         &self,
         stream: &CudaStream,
-        addresses: (u64, u64),
+        (address, length, source): (u64, usize, Kept),
+        target: &CudaBuffer,
         range: DeviceRange,
-        kept: [Kept; 2],
     ) -> CudaEvent {
-        self.queued(stream, kept, |stream| {
-            let (source, target, bytes) = places(addresses, range);
-            // SAFETY: the caller has checked the range against both memories, and keeps them by `kept`.
+        range.check(length, target.length);
+        self.queued(stream, [source, Kept::of(&target.memory)], |stream| {
+            let (source, target, bytes) = places((address, target.memory.address()), range);
+            // SAFETY: the range was checked against both memories, which are kept.
             if bytes > 0 { unsafe { stream.on_device(source, target, bytes) } } else { Ok(()) }
         })
     }
@@ -127,10 +129,8 @@ impl Share for CudaDevice {
         target: &mut CudaBuffer,
         range: DeviceRange,
     ) -> CudaEvent {
-        range.check(source.length, target.length);
-        let addresses = (source.memory.address(), target.memory.address());
-        let kept = [Kept::of(&source.memory), Kept::of(&target.memory)];
-        self.copy_within(stream, addresses, range, kept)
+        let memory = (source.memory.address(), source.length, Kept::of(&source.memory));
+        self.copy_from(stream, memory, target, range)
     }
 
     fn copy_imported_async(
@@ -140,10 +140,8 @@ impl Share for CudaDevice {
         target: &mut CudaBuffer,
         range: DeviceRange,
     ) -> CudaEvent {
-        range.check(source.length, target.length);
-        let addresses = (source.memory.address(), target.memory.address());
-        let kept = [Kept::of(&source.memory), Kept::of(&target.memory)];
-        self.copy_within(stream, addresses, range, kept)
+        let memory = (source.memory.address(), source.length, Kept::of(&source.memory));
+        self.copy_from(stream, memory, target, range)
     }
 
     fn fingerprint(&self, buffer: &CudaBuffer, values: Range<usize>, first: u64) -> Result<u64, Error> {

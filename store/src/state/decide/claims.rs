@@ -1,0 +1,100 @@
+//! What a consumer's next claim takes, and how the consumer stands until then.
+
+use crate::claim::ClaimState;
+use crate::clock::Timestamp;
+use crate::consumer::{Choice, ConsumerKind, MicroBatch, Readiness, Selection, Shortage};
+use crate::error::{Cause, Result};
+use crate::state::State;
+use crate::step::Planned;
+
+impl State {
+    /// Decides the next claim of a consumer, in a step or outside of one.
+    pub(crate) fn decide_claim(
+        &self,
+        consumer: usize,
+        rule: MicroBatch,
+        step: Option<u64>,
+    ) -> std::result::Result<(Selection, u32), Shortage> {
+        let Some(number) = step else {
+            return Ok((self.select(consumer, Choice { rule, planned: false, flush: false })?, 0));
+        };
+        let planned = self.steps.get(&number).into_iter().flat_map(|step| &step.planned);
+        let Some(planned) = planned.clone().find(|planned| planned.consumer == consumer) else {
+            return Err(Shortage::Complete);
+        };
+        let (open, ready) = self.outstanding(planned);
+        if open == 0 {
+            return Err(Shortage::Complete);
+        }
+        let by_groups = !planned.groups.is_empty();
+        let rule = if by_groups { rule } else { MicroBatch { rows: rule.rows.min(open), ..rule } };
+        let choice = Choice { rule, planned: by_groups, flush: ready >= open };
+        Ok((self.select(consumer, choice)?, planned.claims))
+    }
+
+    /// What a claim takes, no more of it than the consumer's limiter allows.
+    fn select(&self, consumer: usize, choice: Choice) -> std::result::Result<Selection, Shortage> {
+        let (state, allowed) = (&self.consumers[consumer], self.may_claim(consumer));
+        let versions = |table| self.claimable_versions(consumer, table);
+        let select = |choice| state.select(&self.tables, versions, &choice).ok_or(Shortage::NotReady);
+        let mut selection = select(choice)?;
+        if selection.rows.len() > allowed && allowed > 0 && !choice.rule.exact {
+            let rule = MicroBatch { rows: allowed, ..choice.rule };
+            selection = select(Choice { rule, ..choice })?;
+        }
+        let enough = selection.rows.len() <= allowed;
+        if enough { Ok(self.in_sample_order(selection)) } else { Err(Shortage::NotReady) }
+    }
+
+    /// Rows that a step has yet to hand out to a consumer, and how many of those are ready.
+    fn outstanding(&self, planned: &Planned) -> (usize, usize) {
+        let consumer = &self.consumers[planned.consumer];
+        if !planned.groups.is_empty() {
+            return consumer.outstanding();
+        }
+        let open = planned.rows.saturating_sub(planned.held) as usize;
+        (open, self.claimable_rows(planned.consumer))
+    }
+
+    /// How a consumer stands for those who want to claim of it.
+    pub(crate) fn readiness(&self, consumer: usize) -> Readiness {
+        if self.consumers[consumer].kind == ConsumerKind::Task {
+            let rows = self.claimable_rows(consumer).min(self.may_claim(consumer));
+            return Readiness { rows, early: rows, step: 0 };
+        }
+        let step = self.open_step().unwrap_or(0);
+        let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.planned);
+        let planned = planned.filter(|_| step != 0).find(|planned| planned.consumer == consumer);
+        let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
+        let allowed = self.may_claim(consumer);
+        let whole = ready >= open && allowed >= open;
+        let rows = if whole { Readiness::LOOK } else { ready.min(allowed) };
+        let parts = if planned.is_some() { self.consumers[consumer].partial_rows() } else { 0 };
+        let early = if whole { Readiness::LOOK } else { ready.saturating_add(parts).min(allowed) };
+        Readiness { rows, early, step }
+    }
+
+    fn in_sample_order(&self, mut selection: Selection) -> Selection {
+        let table = &self.tables[selection.table as usize];
+        let texts = self.texts.pages();
+        selection.rows.sort_by_cached_key(|&row| table.meta(row).sample(texts));
+        selection
+    }
+
+    /// A live, leased or accumulated claim of this process, or the error that fences its holder off.
+    pub(crate) fn check_claim(&self, claim: u64, expected: &'static [&'static str]) -> Result<&ClaimState> {
+        let state = self.claims.get(claim);
+        match state {
+            Some(state) if expected.contains(&state.progress.as_str()) => Ok(state),
+            found => {
+                let found = found.map_or("ended", |claim| claim.progress.as_str());
+                Err(Cause::ClaimFenced { claim, found, expected: expected[0] }.into())
+            }
+        }
+    }
+
+    /// Leased claims whose deadline has come.
+    pub(crate) fn decide_expiry(&self, now: Timestamp) -> Vec<u64> {
+        self.claims.due(now)
+    }
+}
