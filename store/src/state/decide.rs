@@ -483,7 +483,7 @@ impl Decision<'_> {
         for cell in cells {
             let column = || state.schema.data_columns()[cell.column as usize].name.clone();
             if state.is_partial(row.index, cell.column) {
-                return Err(Cause::CellPartial { column: column(), row: row.index.into() }.into());
+                return Err(Cause::CellPartial { column: column(), row: self.shown(row) }.into());
             }
             let place = (row.table, row.index, cell.column);
             let old = state.cell(cell.column as usize, row.index).or(self.cells.get(&place).copied());
@@ -493,7 +493,7 @@ impl Decision<'_> {
                     new.push(cell);
                 }
                 Some(old) if (self.same_bytes)(row.table, cell.column, old, cell.value)? => {}
-                Some(_) => return Err(Cause::CellFinal { column: column(), row: row.index.into() }.into()),
+                Some(_) => return Err(Cause::CellFinal { column: column(), row: self.shown(row) }.into()),
             }
         }
         if !new.is_empty() {
@@ -561,9 +561,14 @@ impl Decision<'_> {
         match there.or(here) {
             None => Ok(()),
             Some(reason) => {
-                Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_owned() }.into())
+                Err(Cause::RowExcluded { row: self.shown(row), reason: reason.to_owned() }.into())
             }
         }
+    }
+
+    /// A row that is there, as a message shows it.
+    fn shown(&self, row: Row) -> String {
+        self.state.shown_row(row.table, row.index)
     }
 
     fn check_row(&self, row: Row) -> Result<()> {
@@ -590,7 +595,7 @@ impl Decision<'_> {
     fn not_partial(&self, row: Row, column: u16, found: &'static str, verb: &'static str) -> crate::Error {
         let columns = self.state.tables[row.table as usize].schema.data_columns();
         let column = columns[column as usize].name.clone();
-        Cause::CellNotPartial { column, row: row.index.into(), found, verb }.into()
+        Cause::CellNotPartial { column, row: self.shown(row), found, verb }.into()
     }
 
     /// A row whose gradient a trainer holds cannot be taken out from under it.
@@ -598,7 +603,8 @@ impl Decision<'_> {
         let state = &self.state.tables[table as usize];
         let status = state.status(row);
         if status.step != 0 {
-            return Err(Cause::RowConsumed { row: row.into(), step: status.step.into(), verb }.into());
+            let row = self.state.shown_row(table, row);
+            return Err(Cause::RowConsumed { row, step: status.step.into(), verb }.into());
         }
         let Some(slot) = state.trainer else { return Ok(()) };
         let word = state.word(slot, row);
