@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
-use forebay_client::wire::{PIECE_BYTES, SentCell};
 use forebay_client::wire::proto::ArrowPiece;
+use forebay_client::wire::{PIECE_BYTES, SentCell};
 use forebay_client::{Epoch, Error, Holder, wire};
 use forebay_query::RowStream;
 use forebay_store::Kind;
@@ -142,7 +142,8 @@ pub(super) fn of_claim(
     room: &Gathered,
 ) -> Result<Whole, Error> {
     if names.len() > COLUMNS_MAX {
-        let message = format!("{} columns were asked for, and {COLUMNS_MAX} are the most at once", names.len());
+        let message =
+            format!("{} columns were asked for, and {COLUMNS_MAX} are the most at once", names.len());
         return Err(Error::new(Kind::Input, "TooLarge", message));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
