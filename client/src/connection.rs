@@ -231,6 +231,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn join_step(&self, step: u64, consumer: &str, gang: &Gang) -> Result<u64>;
     fn is_complete(&self, step: u64, consumer: &str) -> Result<bool>;
     fn drop_cache(&self, step: u64, table: &str) -> Result<()>;
+    /// Refuses a commit that could not be made now, whose objects are still to be put.
+    fn check_commit(&self, step: u64, commit: &Commit) -> Result<()>;
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep>;
     fn abandon_step(&self, step: u64) -> Result<()>;
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo>;

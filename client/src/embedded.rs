@@ -257,6 +257,10 @@ impl Connection for Embedded {
         self.holder.drop_cache(step, table)
     }
 
+    fn check_commit(&self, step: u64, commit: &Commit) -> Result<()> {
+        self.holder.check_commit(step, commit)
+    }
+
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep> {
         self.holder.commit_step(step, commit)
     }

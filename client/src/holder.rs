@@ -331,6 +331,15 @@ impl Holder {
         Ok(step.drop_cache(table)?)
     }
 
+    /// Looks whether a step that it began could be committed so.
+    ///
+    /// # Errors
+    /// As [`Step::check_commit`]; `state` when the step is not this holder's.
+    pub fn check_commit(&self, number: u64, commit: &Commit) -> Result<()> {
+        let updates = commit.updates.iter().map(|(policy, objects)| (policy.as_str(), objects.clone()));
+        Ok(self.step(number)?.check_commit(updates)?)
+    }
+
     /// Commits a step that it began.
     ///
     /// # Errors

@@ -84,6 +84,16 @@ impl Step {
         self.client.connection.drop_cache(self.number, table)
     }
 
+    /// Refuses a commit that could not be made now, before its objects are put: nobody brings them in vain.
+    pub fn check_commit<'a>(
+        &self,
+        updates: impl IntoIterator<Item = (&'a str, Vec<ObjectRef>)>,
+    ) -> Result<()> {
+        let updates = updates.into_iter().map(|(policy, objects)| (policy.to_owned(), objects)).collect();
+        let commit = Commit { updates, durability: self.durability };
+        self.client.connection.check_commit(self.number, &commit)
+    }
+
     /// Commits: rows consumed, policies raised, objects named, at once. After an error the step is open as before, if it was.
     pub fn commit<'a>(
         &mut self,

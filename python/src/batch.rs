@@ -8,6 +8,7 @@ use forebay::store::{MicroBatch, Row, SampleId, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
+use crate::arguments;
 use crate::arrow::{RecordBatch, not_arrow, schema_capsule};
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
@@ -140,6 +141,18 @@ impl Batch {
         Ok(self.schema.get_or_init(|| schema))
     }
 
+    /// Says that the gradient of the rows is in the cache.
+    fn accumulate(&self, py: Python<'_>) -> Result<()> {
+        self.end(py, |_, claim| {
+            self.share.as_ref().map_or(Ok(()), |share| share.read(&claim))?;
+            Ok(claim.accumulated()?)
+        })?;
+        if let Some(share) = &self.share {
+            share.add();
+        }
+        Ok(())
+    }
+
     fn count_copied(&self, bytes: usize) {
         self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(share) = &self.share {
@@ -236,7 +249,12 @@ impl Batch {
     }
 
     /// A column of the rows, by name.
-    fn __getitem__<'py>(&self, py: Python<'py>, column: &str) -> Result<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::named_column)] column: String,
+    ) -> Result<Bound<'py, PyAny>> {
+        let column = column.as_str();
         let fetched = self.with_claim(py, |open, claim| Fetched::of(self.schema(open)?, claim, column))?;
         if let (Fetched::Cells(_, cells), Some(share)) = (&fetched, &self.share) {
             share.see(column, cells);
@@ -248,7 +266,11 @@ impl Batch {
     /// Columns of the rows as a `pyarrow.RecordBatch`: all that are not lazy, with sample id and version, unless some are
     /// named.
     #[pyo3(signature = (columns=None))]
-    fn arrow<'py>(&self, py: Python<'py>, columns: Option<Vec<String>>) -> Result<Bound<'py, PyAny>> {
+    fn arrow<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+    ) -> Result<Bound<'py, PyAny>> {
         let batch = self.record_batch(py, columns)?;
         Ok(packages::pyarrow(py)?.getattr("record_batch")?.call1((batch,))?)
     }
@@ -279,12 +301,12 @@ impl Batch {
     #[pyo3(signature = (column, *, device=None, pad=0.0, layout="padded"))]
     fn torch<'py>(
         slf: &Bound<'py, Self>,
-        column: &str,
+        #[pyo3(from_py_with = arguments::column)] column: String,
         device: Option<&Bound<'py, PyAny>>,
         pad: f64,
         layout: &str,
     ) -> Result<Bound<'py, PyAny>> {
-        let values = slf.get().__getitem__(slf.py(), column)?;
+        let values = slf.get().__getitem__(slf.py(), column.clone())?;
         let tensor = slf.py().import("forebay._torch")?.getattr("tensor")?;
         Ok(tensor.call1((column, values, device, pad, layout))?)
     }
@@ -320,16 +342,17 @@ impl Batch {
         in_thread(slf, "finish", &PyTuple::empty(slf.py()), columns)
     }
 
-    /// Says that the gradient of these rows is in the trainer's cache.
-    fn accumulated(&self, py: Python<'_>) -> Result<()> {
-        self.end(py, |_, claim| {
-            self.share.as_ref().map_or(Ok(()), |share| share.read(&claim))?;
-            Ok(claim.accumulated()?)
-        })?;
-        if let Some(share) = &self.share {
-            share.add();
+    /// Says that the gradient of these rows is in the trainer's cache, which lists them from then on.
+    #[pyo3(signature = (cache=None))]
+    fn accumulated<'py>(slf: &Bound<'py, Self>, cache: Option<&Bound<'py, PyAny>>) -> Result<()> {
+        match cache {
+            None => slf.get().accumulate(slf.py()),
+            Some(cache) => {
+                let listed = slf.py().import("forebay._cache")?.getattr("listed")?.call1((slf, cache))?;
+                // What was not accumulated is not in the list either.
+                slf.get().accumulate(slf.py()).inspect_err(|_| _ = listed.call0())
+            }
         }
-        Ok(())
     }
 
     /// Gives the rows back, to be claimed again.

@@ -7,9 +7,11 @@ use forebay::client::{Ask, Changes, Role, Waited};
 use forebay::store::MicroBatch;
 use pyo3::prelude::*;
 
+use crate::arguments;
 use crate::batch::{Batch, micro_batch};
 use crate::failure::{Failure, Result, timeout as timeout_error};
 use crate::handle::Handle;
+use crate::lacking;
 use crate::options;
 use crate::pending::{Pending, Waiter, claiming};
 use crate::wait::wait_for;
@@ -39,8 +41,9 @@ impl ConsumerName<'_> {
 }
 
 /// The error of a task that waited for nothing.
-pub(crate) fn timed_out(consumer: &str, timeout: Duration) -> Failure {
-    timeout_error(format!("nothing became ready for {consumer:?} in {} s", timeout.as_secs_f64()))
+pub(crate) fn timed_out(consumer: &str, timeout: Duration, reason: &str) -> Failure {
+    let seconds = timeout.as_secs_f64();
+    timeout_error(format!("nothing became ready for {consumer:?} in {seconds} s{reason}"))
 }
 
 impl Consumer {
@@ -72,17 +75,19 @@ impl Consumer {
     fn claim(
         &self,
         py: Python<'_>,
-        size: Option<usize>,
-        tokens: Option<(String, u64)>,
-        exact: bool,
+        #[pyo3(from_py_with = arguments::size)] size: Option<usize>,
+        #[pyo3(from_py_with = arguments::tokens)] tokens: Option<(String, u64)>,
+        #[pyo3(from_py_with = arguments::exact)] exact: bool,
         timeout: Option<&Bound<'_, PyAny>>,
-        owner: Option<&str>,
+        #[pyo3(from_py_with = arguments::owner)] owner: Option<String>,
     ) -> Result<Batch> {
         let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
-        self.handle.run(py, |open| match wait_for(open, &self.asking(rule, owner), timeout)? {
+        self.handle.run(py, |open| match wait_for(open, &self.asking(rule, owner.as_deref()), timeout)? {
             Waited::Claimed(claim) => Ok(Batch::new(&self.handle, open, &self.name, claim)),
             Waited::Complete => Err(self.handle.closed()),
-            Waited::TimedOut => Err(timed_out(&self.name, timeout.unwrap_or_default())),
+            Waited::TimedOut => {
+                Err(timed_out(&self.name, timeout.unwrap_or_default(), &lacking::reason(open, &self.name)))
+            }
         })
     }
 
@@ -92,15 +97,15 @@ impl Consumer {
     fn claim_async<'py>(
         &self,
         py: Python<'py>,
-        size: Option<usize>,
-        tokens: Option<(String, u64)>,
-        exact: bool,
+        #[pyo3(from_py_with = arguments::size)] size: Option<usize>,
+        #[pyo3(from_py_with = arguments::tokens)] tokens: Option<(String, u64)>,
+        #[pyo3(from_py_with = arguments::exact)] exact: bool,
         timeout: Option<&Bound<'py, PyAny>>,
-        owner: Option<&str>,
+        #[pyo3(from_py_with = arguments::owner)] owner: Option<String>,
     ) -> Result<Bound<'py, PyAny>> {
         let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
         let pending = self.handle.run(py, |open| {
-            let (coming, alarm) = claiming(open, &self.asking(rule, owner), timeout)?;
+            let (coming, alarm) = claiming(open, &self.asking(rule, owner.as_deref()), timeout)?;
             Ok(Pending::new(&self.handle, open, coming, Waiter::Task(self.name.clone(), timeout), alarm))
         })?;
         pending.awaited(py, "wait")
@@ -116,21 +121,27 @@ impl Consumer {
     fn expect_group(
         &self,
         py: Python<'_>,
-        table: &str,
-        key: &str,
-        policy_version: u64,
-        members: u32,
+        #[pyo3(from_py_with = arguments::table)] table: String,
+        #[pyo3(from_py_with = arguments::key)] key: String,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
+        #[pyo3(from_py_with = arguments::members)] members: u32,
     ) -> Result<()> {
         let mut changes = Changes::new();
-        changes.expect_group(self.name.clone(), table, policy_version, key, members);
+        changes.expect_group(self.name.clone(), table, policy_version, &key, members);
         self.say(py, changes)
     }
 
     /// Says that nobody more will come to a group.
     #[pyo3(signature = (table, key, *, policy_version))]
-    fn close_group(&self, py: Python<'_>, table: &str, key: &str, policy_version: u64) -> Result<()> {
+    fn close_group(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::table)] table: String,
+        #[pyo3(from_py_with = arguments::key)] key: String,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
+    ) -> Result<()> {
         let mut changes = Changes::new();
-        changes.close_group(self.name.clone(), table, policy_version, key);
+        changes.close_group(self.name.clone(), table, policy_version, &key);
         self.say(py, changes)
     }
 
@@ -139,13 +150,13 @@ impl Consumer {
     fn close_trajectory(
         &self,
         py: Python<'_>,
-        table: &str,
-        key: &str,
-        trajectory: u32,
-        policy_version: u64,
+        #[pyo3(from_py_with = arguments::table)] table: String,
+        #[pyo3(from_py_with = arguments::key)] key: String,
+        #[pyo3(from_py_with = arguments::trajectory)] trajectory: u32,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
     ) -> Result<()> {
         let mut changes = Changes::new();
-        changes.close_trajectory(self.name.clone(), table, policy_version, key, trajectory);
+        changes.close_trajectory(self.name.clone(), table, policy_version, &key, trajectory);
         self.say(py, changes)
     }
 

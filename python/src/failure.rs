@@ -4,6 +4,7 @@
 //! `ValueError`, too). A kind that the Python side does not know becomes their common parent.
 
 use forebay::{client, store};
+use pyo3::exceptions::PyConnectionError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -68,12 +69,27 @@ impl<'a, 'py> From<pyo3::CastError<'a, 'py>> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Store(error) => raise(class_of(error.kind()), message(&error), error.cause()),
+            Failure::Store(error) => {
+                let (class, cause) = (class_of(error.kind()), error.cause());
+                if !OF_THE_WIRE.contains(&cause) {
+                    return raise(class, message(&error), cause);
+                }
+                let raised = raise(class, error.to_string(), cause);
+                if let Some(source) = std::error::Error::source(&error) {
+                    let source = PyConnectionError::new_err(message(source));
+                    Python::attach(|py| raised.set_cause(py, Some(source)));
+                }
+                raised
+            }
             Failure::Here(class, message) => raise(class, message, ""),
             Failure::Python(error) => error,
         }
     }
 }
+
+/// Causes whose messages say all that a person needs; what the transport says of them is for who looks at `__cause__`.
+const OF_THE_WIRE: [&str; 6] =
+    ["Connection", "Deadline", "Forbidden", "Protocol", "TooLarge", "Unauthenticated"];
 
 fn class_of(kind: store::Kind) -> &'static str {
     match kind {

@@ -232,6 +232,11 @@ impl Open {
         self.client.table_named(name)
     }
 
+    /// Whether the store is open in this process.
+    pub(crate) fn is_here(&self) -> bool {
+        self.local.is_some()
+    }
+
     /// The store in this process, for a call that makes no sense over a connection. `instead` says what does.
     pub(crate) fn local(&self, call: &str, instead: &str) -> Result<&Store> {
         let local = self.local.as_ref();

@@ -16,7 +16,7 @@
 //! - *Errors*: the classes of `forebay.errors`, one for each thing that a caller can do next.
 //!
 //! # Layout
-//! `handle` and `slot` (who owns what), `failure`, `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
+//! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
 //! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
@@ -27,6 +27,7 @@ use pyo3::prelude::*;
 
 mod admin;
 mod answer;
+mod arguments;
 mod arrow;
 mod asking;
 mod batch;
@@ -38,6 +39,7 @@ mod declaration;
 mod failure;
 mod handle;
 mod input;
+mod lacking;
 mod metrics;
 mod micro_batches;
 mod objects;
@@ -61,6 +63,9 @@ mod within;
 /// The compiled half of the package `forebay`.
 #[pymodule]
 mod _forebay {
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
     use super::admin::Admin;
     #[pymodule_export]

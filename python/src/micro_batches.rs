@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::batch::Batch;
 use crate::failure::{Failure, Result, state, timeout as timed_out};
 use crate::handle::{Handle, Open};
+use crate::lacking;
 use crate::metrics::Tally;
 use crate::pending::{Pending, Waiter, claiming};
 use crate::slot::Slot;
@@ -81,12 +82,17 @@ impl MicroBatches {
     }
 
     /// The error of a trainer that waited for nothing.
-    pub(crate) fn timed_out(&self) -> Failure {
+    pub(crate) fn timed_out(&self, reason: &str) -> Failure {
         let seconds = self.timeout.unwrap_or_default().as_secs_f64();
         let (number, name) = (self.number, &self.consumer);
         timed_out(format!(
-            "step {number} waited {seconds} s for the next micro-batch of {name:?}; rows that were planned are not ready yet"
+            "step {number} waited {seconds} s for the next micro-batch of {name:?}; rows that were planned are not ready yet{reason}"
         ))
+    }
+
+    /// Whose micro-batches they are.
+    pub(crate) fn consumer(&self) -> &str {
+        &self.consumer
     }
 
     /// A micro-batch that was claimed, as Python gets it.
@@ -118,7 +124,7 @@ impl MicroBatches {
     fn next(&self, open: &Open) -> Result<Option<Batch>> {
         match wait_for(open, &self.asking()?, self.timeout)? {
             Waited::Complete => Ok(None),
-            Waited::TimedOut => Err(self.timed_out()),
+            Waited::TimedOut => Err(self.timed_out(&lacking::reason(open, &self.consumer))),
             Waited::Claimed(claim) => self.handed_out(open, claim).map(Some),
         }
     }

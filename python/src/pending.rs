@@ -22,6 +22,7 @@ use crate::batch::Batch;
 use crate::bell::Bell;
 use crate::failure::{Failure, Result};
 use crate::handle::{Handle, Open};
+use crate::lacking;
 use crate::micro_batches::MicroBatches;
 use crate::objects::{Held, HeldObject, Wanted};
 use crate::slot::Slot;
@@ -126,11 +127,15 @@ impl Pending {
         outcome.map(Some)
     }
 
-    fn timed_out(&self) -> Failure {
+    fn timed_out(&self, open: &Open) -> Failure {
         let timeout = self.timeout.unwrap_or_default();
+        // A loop waits for no server to hear why.
+        let reason = |name: &str| if open.is_here() { lacking::reason(open, name) } else { String::new() };
         match &self.waiter {
-            Waiter::Trainer(batches) => batches.get().timed_out(),
-            Waiter::Task(name, timeout) => crate::consumer::timed_out(name, timeout.unwrap_or_default()),
+            Waiter::Trainer(batches) => batches.get().timed_out(&reason(batches.get().consumer())),
+            Waiter::Task(name, timeout) => {
+                crate::consumer::timed_out(name, timeout.unwrap_or_default(), &reason(name))
+            }
             Waiter::Holder(key, wanted, seconds) => crate::objects::timed_out(key, *wanted, *seconds),
             Waiter::Reader => crate::failure::timeout(format!("no answer in {} s", timeout.as_secs_f64())),
         }
@@ -176,7 +181,7 @@ impl Pending {
                 (Outcome::Held(held), _) => Given::Held(HeldObject::new(&self.handle, open, *held)),
                 (Outcome::Answered(answer), _) => Given::Answer(Answer::new(answer)),
                 (Outcome::Waited(Waited::Complete), Waiter::Trainer(_)) => Given::Nothing,
-                (Outcome::Waited(Waited::TimedOut), _) => return Err(self.timed_out()),
+                (Outcome::Waited(Waited::TimedOut), _) => return Err(self.timed_out(open)),
                 (Outcome::Waited(_), _) => return Err(self.handle.closed()),
             }))
         })?;
@@ -198,7 +203,7 @@ impl Pending {
     /// Gives the wait up and raises that nothing came in time.
     fn expire(&self, py: Python<'_>) -> Result<()> {
         self.cancel(py);
-        Err(self.timed_out())
+        self.handle.run(py, |open| Err(self.timed_out(open)))
     }
 }
 

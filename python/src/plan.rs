@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use forebay::client::Plan;
 use forebay::store::ConsumerKind;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::PyString;
 
+use crate::arguments;
 use crate::consumer::ConsumerName;
 use crate::failure::{Result, input, state};
 use crate::handle::Open;
+use crate::lacking;
+use crate::options::wrong;
 
 /// The membership of a step, by consumer.
 #[derive(Debug, Default)]
@@ -20,16 +23,23 @@ pub(crate) struct Membership {
 
 impl Membership {
     /// What a call says: groups by key, or numbers of rows, each by consumer.
-    pub(crate) fn of(groups: Option<&Bound<'_, PyDict>>, rows: Option<&Bound<'_, PyDict>>) -> Result<Self> {
+    pub(crate) fn of(groups: Option<&Bound<'_, PyAny>>, rows: Option<&Bound<'_, PyAny>>) -> Result<Self> {
         let mut membership = Membership::default();
+        let of_keys = "a dict of lists of keys by consumer";
+        let groups = groups.map(|given| arguments::dict("groups", of_keys, given)).transpose()?;
+        let of_counts = "a dict of numbers of rows by consumer";
+        let rows = rows.map(|given| arguments::dict("rows", of_counts, given)).transpose()?;
         for (consumer, keys) in groups.into_iter().flatten() {
-            let keys: Vec<String> = keys.try_iter()?.map(|key| key?.extract()).collect::<PyResult<_>>()?;
+            let expected = "a list of keys a consumer";
+            let is_one = keys.is_instance_of::<PyString>();
+            let listed =
+                keys.try_iter().and_then(|keys| keys.map(|key| key?.extract()).collect::<PyResult<_>>());
+            let keys: Vec<String> =
+                listed.ok().filter(|_| !is_one).ok_or_else(|| wrong("groups", expected, &keys))?;
             membership.groups.push((name_of(&consumer)?, keys));
         }
         for (consumer, count) in rows.into_iter().flatten() {
-            let count = count
-                .extract()
-                .map_err(|_| crate::options::wrong("rows", "a number of rows a consumer", &count))?;
+            let count = count.extract().map_err(|_| wrong("rows", "a number of rows a consumer", &count))?;
             membership.rows.push((name_of(&consumer)?, count));
         }
         Ok(membership)
@@ -65,10 +75,11 @@ fn begun(open: &Open) -> Result<Vec<(String, Vec<String>)>> {
     let mut groups: Vec<(String, Vec<String>)> = groups.collect::<Result<_>>()?;
     groups.retain(|(_, keys)| !keys.is_empty());
     if groups.is_empty() {
-        return Err(state(
+        return Err(state(format!(
             "there is nothing to take: no trainer has a group that was begun; insert rows first, or say what the step \
-             takes with groups= or rows=",
-        ));
+             takes with groups= or rows={}",
+            lacking::to_come(open)
+        )));
     }
     Ok(groups)
 }

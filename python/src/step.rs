@@ -8,6 +8,7 @@ use forebay::store::{Gang, ObjectRef, Split};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::arguments;
 use crate::batch::micro_batch;
 use crate::consumer::ConsumerName;
 use crate::failure::{Failure, Result, input, state};
@@ -41,13 +42,16 @@ struct Update {
 
 impl Update {
     fn of(policy: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<Self> {
-        let policy: String = policy.extract()?;
+        let policy: String =
+            policy.extract().map_err(|_| options::wrong("a policy to commit", "the name of one", policy))?;
         let (mut version, mut objects) = (None, Vec::new());
         if let Ok(state) = value.cast::<PyDict>() {
             for (key, payload) in state {
                 let expected = format!("the object {key} of policy {policy:?}");
                 let payload = payload.extract().map_err(|_| options::wrong(&expected, "bytes", &payload))?;
-                objects.push((key.extract()?, payload));
+                let key =
+                    key.extract().map_err(|_| options::wrong("the key of an object", "a text", &key))?;
+                objects.push((key, payload));
             }
         } else if !value.is_none() {
             let expected = "the new version, the objects that hold it as a dict of bytes, or None";
@@ -56,8 +60,8 @@ impl Update {
         Ok(Update { policy, version, objects })
     }
 
-    /// Writes the objects, at the version that the commit makes.
-    fn bring(&self, open: &Open) -> Result<Vec<ObjectRef>> {
+    /// The objects as the commit names them, at the version that it makes.
+    fn named(&self, open: &Open) -> Result<Vec<ObjectRef>> {
         let next = open.client.policy(&self.policy)?.version + 1;
         if let Some(version) = self.version.filter(|version| *version != next) {
             let policy = &self.policy;
@@ -66,8 +70,15 @@ impl Update {
                 next - 1
             )));
         }
-        let put = |(key, payload): &(String, Vec<u8>)| Ok(open.client.put_object(key, next, payload)?);
-        self.objects.iter().map(put).collect()
+        Ok(self.objects.iter().map(|(key, payload)| ObjectRef::of(key, next, payload)).collect())
+    }
+
+    /// Writes the objects, under these names.
+    fn bring(&self, open: &Open, named: &[ObjectRef]) -> Result<()> {
+        self.objects.iter().zip(named).try_for_each(|((key, payload), named)| {
+            open.client.put_object(key, named.version, payload)?;
+            Ok(())
+        })
     }
 }
 
@@ -146,13 +157,13 @@ impl Step {
     fn micro_batches(
         &self,
         py: Python<'_>,
-        consumer: ConsumerName<'_>,
-        size: Option<usize>,
-        tokens: Option<(String, u64)>,
-        exact: bool,
+        #[pyo3(from_py_with = arguments::consumer)] consumer: ConsumerName<'_>,
+        #[pyo3(from_py_with = arguments::size)] size: Option<usize>,
+        #[pyo3(from_py_with = arguments::tokens)] tokens: Option<(String, u64)>,
+        #[pyo3(from_py_with = arguments::exact)] exact: bool,
         timeout: Option<&Bound<'_, PyAny>>,
-        rank: Option<u32>,
-        world: Option<u32>,
+        #[pyo3(from_py_with = arguments::rank)] rank: Option<u32>,
+        #[pyo3(from_py_with = arguments::world)] world: Option<u32>,
         gang: &str,
         split: &str,
     ) -> Result<MicroBatches> {
@@ -177,7 +188,11 @@ impl Step {
     }
 
     /// Whether everything that was planned for a trainer has been handed out or left out.
-    fn is_complete(&self, py: Python<'_>, consumer: ConsumerName<'_>) -> Result<bool> {
+    fn is_complete(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::consumer)] consumer: ConsumerName<'_>,
+    ) -> Result<bool> {
         let name = consumer.name().to_owned();
         self.run(py, |open, step| Ok(step.is_complete(&open.client.consumer(&name)?)?))
     }
@@ -188,15 +203,21 @@ impl Step {
     }
 
     /// Gives back what has been accumulated for one table: its gradients were lost or dropped.
-    fn drop_cache(&self, py: Python<'_>, table: &str) -> Result<()> {
-        self.run(py, |_, step| Ok(step.drop_cache(table)?))?;
-        self.tally.drop_cache(table);
+    fn drop_cache(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::table)] table: String,
+    ) -> Result<()> {
+        self.run(py, |_, step| Ok(step.drop_cache(&table)?))?;
+        self.tally.drop_cache(&table);
         Ok(())
     }
 
     /// Commits: rows consumed, the named policies one version on, their objects recorded, all at once. Gives the number of
     /// rows. Nothing has changed when it raises; the step is open as before.
-    fn commit(&self, py: Python<'_>, updates: &Bound<'_, PyDict>) -> Result<u64> {
+    fn commit(&self, py: Python<'_>, updates: &Bound<'_, PyAny>) -> Result<u64> {
+        let expected = "a dict of new versions, of dicts of bytes, or of None, by policy";
+        let updates = arguments::dict("updates", expected, updates)?;
         let updates: Vec<Update> =
             updates.iter().map(|(policy, value)| Update::of(&policy, &value)).collect::<Result<_>>()?;
         if self.planned.is_none() {
@@ -204,9 +225,12 @@ impl Step {
             return Err(state(format!("step {number} was begun by another process, and is committed there")));
         }
         let rows = self.run(py, |open, step| {
-            let brought: Vec<Vec<ObjectRef>> =
-                updates.iter().map(|update| update.bring(open)).collect::<Result<_>>()?;
-            let named = updates.iter().map(|update| update.policy.as_str()).zip(brought);
+            let named = updates.iter().map(|update| Ok((update.policy.as_str(), update.named(open)?)));
+            let named: Vec<(&str, Vec<ObjectRef>)> = named.collect::<Result<_>>()?;
+            if named.iter().any(|(_, objects)| !objects.is_empty()) {
+                step.check_commit(named.iter().cloned())?; // else they would be brought in vain
+            }
+            updates.iter().zip(&named).try_for_each(|(update, (_, named))| update.bring(open, named))?;
             Ok(step.commit(named)?.rows)
         })?;
         py.detach(|| self.step.lock().take());
@@ -215,7 +239,7 @@ impl Step {
     }
 
     /// The same for an event loop.
-    fn commit_async<'py>(slf: &Bound<'py, Self>, updates: Bound<'py, PyDict>) -> Result<Bound<'py, PyAny>> {
+    fn commit_async<'py>(slf: &Bound<'py, Self>, updates: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         in_thread(slf, "commit", &PyTuple::new(slf.py(), [updates])?, None)
     }
 

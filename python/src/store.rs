@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::admin::Admin;
 use crate::answer::Answer;
+use crate::arguments;
 use crate::asking;
 use crate::connection;
 use crate::consumer::Consumer;
@@ -17,7 +18,7 @@ use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
 use crate::objects::ObjectCalls;
-use crate::options::{durability, options};
+use crate::options::{durability, options, wrong};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
 use crate::schema::{Remarks, schema};
@@ -42,7 +43,11 @@ pub(crate) fn open(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyD
 /// Connects to the store of a server.
 #[pyfunction]
 #[pyo3(signature = (address, **options))]
-pub(crate) fn connect(py: Python<'_>, address: String, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
+pub(crate) fn connect(
+    py: Python<'_>,
+    #[pyo3(from_py_with = arguments::address)] address: String,
+    options: Option<&Bound<'_, PyDict>>,
+) -> Result<Store> {
     let options = connection::options(options)?;
     let handle = py.detach(|| Handle::connect(address, &options))?;
     Ok(Store(Arc::new(handle)))
@@ -74,28 +79,34 @@ impl Store {
     fn create_table(
         &self,
         py: Python<'_>,
-        name: &str,
-        columns: &Bound<'_, PyDict>,
-        roles: Option<BTreeMap<String, String>>,
-        shared: Option<Vec<String>>,
-        lazy: Option<Vec<String>>,
-        policy: Option<String>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+        columns: &Bound<'_, PyAny>,
+        roles: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::shared)] shared: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::lazy)] lazy: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::policy)] policy: Option<String>,
     ) -> Result<Table> {
+        let columns = arguments::dict("columns", "a dict of types by the names of columns", columns)?;
+        let roles_of = |given: &Bound<'_, PyAny>| -> Result<BTreeMap<String, String>> {
+            given
+                .extract()
+                .map_err(|_| wrong("roles", "a dict of roles by the names of columns, or None", given))
+        };
         let remarks = Remarks {
-            roles: roles.unwrap_or_default().into_iter().collect(),
+            roles: roles.map(roles_of).transpose()?.unwrap_or_default().into_iter().collect(),
             shared: shared.unwrap_or_default(),
             lazy: lazy.unwrap_or_default(),
             policy,
         };
         let schema = schema(columns, remarks)?;
-        self.0.run(py, |open| Ok(open.client.create_table(name, schema).map(drop)?))?;
-        Ok(Table::new(&self.0, name))
+        self.0.run(py, |open| Ok(open.client.create_table(&name, schema).map(drop)?))?;
+        Ok(Table::new(&self.0, &name))
     }
 
     /// The table of that name.
-    fn table(&self, py: Python<'_>, name: &str) -> Result<Table> {
-        self.0.run(py, |open| Ok(open.client.table(name).map(drop)?))?;
-        Ok(Table::new(&self.0, name))
+    fn table(&self, py: Python<'_>, #[pyo3(from_py_with = arguments::name)] name: String) -> Result<Table> {
+        self.0.run(py, |open| Ok(open.client.table(&name).map(drop)?))?;
+        Ok(Table::new(&self.0, &name))
     }
 
     /// The names of all tables, in the order of their creation.
@@ -108,20 +119,24 @@ impl Store {
     fn create_consumer(
         &self,
         py: Python<'_>,
-        name: &str,
-        tables: Vec<String>,
-        kind: &str,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+        #[pyo3(from_py_with = arguments::tables)] tables: Vec<String>,
+        #[pyo3(from_py_with = arguments::kind)] kind: String,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Consumer> {
-        let declared = declaration(&tables, kind, options)?;
-        self.0.run(py, |open| Ok(open.client.create_consumer(name, declared).map(drop)?))?;
-        Ok(Consumer::new(&self.0, name))
+        let declared = declaration(&tables, &kind, options)?;
+        self.0.run(py, |open| Ok(open.client.create_consumer(&name, declared).map(drop)?))?;
+        Ok(Consumer::new(&self.0, &name))
     }
 
     /// The consumer of that name.
-    fn consumer(&self, py: Python<'_>, name: &str) -> Result<Consumer> {
-        self.0.run(py, |open| Ok(open.client.consumer(name).map(drop)?))?;
-        Ok(Consumer::new(&self.0, name))
+    fn consumer(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+    ) -> Result<Consumer> {
+        self.0.run(py, |open| Ok(open.client.consumer(&name).map(drop)?))?;
+        Ok(Consumer::new(&self.0, &name))
     }
 
     /// The names of all consumers.
@@ -136,24 +151,32 @@ impl Store {
     fn create_policy(
         &self,
         py: Python<'_>,
-        name: &str,
-        version: u64,
-        state_keys: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+        #[pyo3(from_py_with = arguments::version)] version: u64,
+        #[pyo3(from_py_with = arguments::state_keys)] state_keys: Option<Vec<String>>,
     ) -> Result<()> {
         let keys = state_keys.unwrap_or_default();
         let policy = Policy::durable(keys.iter().map(String::as_str)).version(version);
-        self.0.run(py, |open| Ok(open.client.declare_policy(name, policy)?))
+        self.0.run(py, |open| Ok(open.client.declare_policy(&name, policy)?))
     }
 
     /// The version that a policy stands at.
-    fn policy_version(&self, py: Python<'_>, name: &str) -> Result<u64> {
-        self.0.run(py, |open| Ok(open.client.policy(name)?.version))
+    fn policy_version(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+    ) -> Result<u64> {
+        self.0.run(py, |open| Ok(open.client.policy(&name)?.version))
     }
 
     /// What the last commit stored of a policy's state, by key.
-    fn policy_state<'py>(&self, py: Python<'py>, name: &str) -> Result<Bound<'py, PyDict>> {
+    fn policy_state<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+    ) -> Result<Bound<'py, PyDict>> {
         let objects = self.0.run(py, |open| {
-            let objects = open.client.policy(name)?.objects;
+            let objects = open.client.policy(&name)?.objects;
             let read = |object| Ok(open.client.object(object)?);
             let payloads: Vec<Vec<u8>> = objects.iter().map(read).collect::<Result<_>>()?;
             Ok(objects.into_iter().map(|object| object.key).zip(payloads).collect::<Vec<_>>())
@@ -170,8 +193,8 @@ impl Store {
     fn step(
         &self,
         py: Python<'_>,
-        groups: Option<&Bound<'_, PyDict>>,
-        rows: Option<&Bound<'_, PyDict>>,
+        groups: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
         durability: Option<&Bound<'_, PyAny>>,
         log: Option<Py<PyAny>>,
     ) -> Result<Step> {
@@ -189,22 +212,34 @@ impl Store {
     }
 
     /// A step that another process has begun, to take part in it as a rank. It is committed or given up there.
-    fn open_step(&self, py: Python<'_>, number: u64) -> Result<Step> {
+    fn open_step(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::number)] number: u64,
+    ) -> Result<Step> {
         self.0.run(py, |open| Step::new(&self.0, open, open.client.open_step(number), None, None))
     }
 
     /// Answers a question in SQL, as of the moment of the call.
-    fn sql(&self, py: Python<'_>, statement: &str) -> Result<Answer> {
+    fn sql(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::statement)] statement: String,
+    ) -> Result<Answer> {
         self.0.run(py, |open| {
-            let answer = block_on(open.client.query_async(statement)?, None)?;
+            let answer = block_on(open.client.query_async(&statement)?, None)?;
             Ok(Answer::new(answer.ok_or_else(|| self.0.closed())??)) // there is no time-out that could end it
         })
     }
 
     /// The same for an event loop.
-    fn sql_async<'py>(&self, py: Python<'py>, statement: &str) -> Result<Bound<'py, PyAny>> {
+    fn sql_async<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::statement)] statement: String,
+    ) -> Result<Bound<'py, PyAny>> {
         let pending = self.0.run(py, |open| {
-            let answer = open.client.query_async(statement)?;
+            let answer = open.client.query_async(&statement)?;
             let coming = Box::pin(async { Ok(Outcome::Answered(answer.await?)) });
             Ok(Pending::new(&self.0, open, coming, Waiter::Reader, None))
         })?;

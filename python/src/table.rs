@@ -7,6 +7,7 @@ use forebay::store::{DataColumn, Delete, NewRow, Purpose, Row, SampleId, Schema,
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use crate::arguments;
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
 use crate::input::{Column, cells, columns, gathered, names, single};
@@ -115,13 +116,13 @@ impl Table {
         &self,
         py: Python<'_>,
         batch: Option<&Bound<'_, PyAny>>,
-        policy_version: u64,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
         sample_ids: &Bound<'_, PyAny>,
-        purpose: Option<&str>,
-        agent: Option<&str>,
-        parents: Option<Vec<Option<String>>>,
-        weights: Option<&str>,
-        idempotency_tokens: Option<Vec<u128>>,
+        #[pyo3(from_py_with = arguments::purpose)] purpose: Option<String>,
+        #[pyo3(from_py_with = arguments::agent)] agent: Option<String>,
+        #[pyo3(from_py_with = arguments::parents)] parents: Option<Vec<Option<String>>>,
+        #[pyo3(from_py_with = arguments::weights)] weights: Option<String>,
+        #[pyo3(from_py_with = arguments::idempotency_tokens)] idempotency_tokens: Option<Vec<u128>>,
         durability: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         columns: Option<&Bound<'_, PyDict>>,
@@ -129,16 +130,19 @@ impl Table {
         if sample_ids.is_instance_of::<PyString>() {
             return Err(input("sample_ids is one text; give a list with one id a row"));
         }
-        let samples: Vec<String> = sample_ids.try_iter()?.map(|id| id?.extract()).collect::<PyResult<_>>()?;
+        let listed: PyResult<Vec<String>> =
+            sample_ids.try_iter().and_then(|ids| ids.map(|id| id?.extract()).collect());
+        let samples = listed
+            .map_err(|_| options::wrong("sample_ids", "a list of sample ids, one a row", sample_ids))?;
         let count = samples.len();
         check_count("parents", parents.as_ref().map(Vec::len), count)?;
         check_count("idempotency_tokens", idempotency_tokens.as_ref().map(Vec::len), count)?;
-        let purpose = purpose.map(purpose_named).transpose()?;
+        let purpose = purpose.as_deref().map(purpose_named).transpose()?;
         let row = |(at, sample): (usize, &String)| {
             let mut row = NewRow::new(policy_version, sample)?;
             row = purpose.map_or(row.clone(), |purpose| row.purpose(purpose));
-            row = agent.map_or(row.clone(), |agent| row.agent(agent));
-            row = weights.map_or(row.clone(), |weights| row.weights(weights));
+            row = agent.as_deref().map_or(row.clone(), |agent| row.agent(agent));
+            row = weights.as_deref().map_or(row.clone(), |weights| row.weights(weights));
             let parent = parents.as_ref().and_then(|parents| parents[at].as_deref());
             row = parent.map_or(row.clone(), |parent| row.parent(parent));
             Ok(idempotency_tokens.as_ref().map_or(row.clone(), |tokens| row.token(tokens[at])))
@@ -161,13 +165,13 @@ impl Table {
     fn write(
         &self,
         py: Python<'_>,
-        rows: &Rows,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
         batch: Option<&Bound<'_, PyAny>>,
         durability: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         columns: Option<&Bound<'_, PyDict>>,
     ) -> Result<()> {
-        let rows = rows.of(&self.name)?;
+        let rows = rows.get().of(&self.name)?;
         let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
         let terms = Terms::of(durability, timeout)?;
         self.handle.run(py, |open| {
@@ -199,31 +203,52 @@ impl Table {
     }
 
     /// Lets a text, binary or list cell of one row grow.
-    fn append(&self, py: Python<'_>, row: &Rows, column: &str, value: &Bound<'_, PyAny>) -> Result<()> {
-        let row = row.one_of(&self.name)?;
-        let fragment = single(&*self.schema(py, &[column.to_owned()])?, column, value)?;
-        self.run(py, |_, table| Ok(table.append(row, column, fragment.cell(0).1)?))
+    fn append(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] row: Py<Rows>,
+        #[pyo3(from_py_with = arguments::column)] column: String,
+        value: &Bound<'_, PyAny>,
+    ) -> Result<()> {
+        let row = row.get().one_of(&self.name)?;
+        let fragment = single(&*self.schema(py, std::slice::from_ref(&column))?, &column, value)?;
+        self.run(py, |_, table| Ok(table.append(row, &column, fragment.cell(0).1)?))
     }
 
     /// Closes a cell that grew: its fragments become one final value.
-    fn finalize(&self, py: Python<'_>, row: &Rows, column: &str) -> Result<()> {
-        let row = row.one_of(&self.name)?;
-        self.run(py, |_, table| Ok(table.finalize(row, column)?))
+    fn finalize(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] row: Py<Rows>,
+        #[pyo3(from_py_with = arguments::column)] column: String,
+    ) -> Result<()> {
+        let row = row.get().one_of(&self.name)?;
+        self.run(py, |_, table| Ok(table.finalize(row, &column)?))
     }
 
     /// Leaves rows out for good, all of them or none.
-    fn exclude(&self, py: Python<'_>, rows: &Rows, reason: &str) -> Result<()> {
-        let rows = rows.of(&self.name)?;
+    fn exclude(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        #[pyo3(from_py_with = arguments::reason)] reason: String,
+    ) -> Result<()> {
+        let rows = rows.get().of(&self.name)?;
         self.handle.run(py, |open| {
             let mut changes = Changes::new();
-            rows.iter().for_each(|row| _ = changes.exclude(self.name.clone(), *row, reason));
+            rows.iter().for_each(|row| _ = changes.exclude(self.name.clone(), *row, &reason));
             Ok(open.client.write(&changes).map(drop)?)
         })
     }
 
     /// The live rows with these identities, for instance those of a run that goes on after a crash.
     #[pyo3(signature = (*, policy_version, sample_ids))]
-    fn find(&self, py: Python<'_>, policy_version: u64, sample_ids: Vec<String>) -> Result<Rows> {
+    fn find(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
+        #[pyo3(from_py_with = arguments::sample_ids)] sample_ids: Vec<String>,
+    ) -> Result<Rows> {
         let rows = self.run(py, |_, table| {
             let find = |id: &String| {
                 let sample: SampleId = id.parse()?;
@@ -241,20 +266,30 @@ impl Table {
     }
 
     /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
-    fn cells<'py>(&self, py: Python<'py>, rows: &Rows, column: &str) -> Result<Bound<'py, PyAny>> {
-        let rows = rows.of(&self.name)?;
+    fn cells<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        #[pyo3(from_py_with = arguments::column)] column: String,
+    ) -> Result<Bound<'py, PyAny>> {
+        let rows = rows.get().of(&self.name)?;
         let (data_type, cells) = self.run(py, |open, table| {
             let schema = open.schema_now(&self.name)?;
-            let data_type = schema.data_columns()[schema.index_of(column)?].data_type.clone();
-            Ok((data_type, table.cells(&rows, column)?))
+            let data_type = schema.data_columns()[schema.index_of(&column)?].data_type.clone();
+            Ok((data_type, table.cells(&rows, &column)?))
         })?;
         crate::cells::show(py, &data_type, cells)
     }
 
     /// Deletes rows and frees what they hold, all of them or none. Gives how many there were.
     #[pyo3(signature = (rows, *, force=false))]
-    fn delete(&self, py: Python<'_>, rows: &Rows, force: bool) -> Result<u64> {
-        let rule = Delete::rows(rows.of(&self.name)?);
+    fn delete(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        #[pyo3(from_py_with = arguments::force)] force: bool,
+    ) -> Result<u64> {
+        let rule = Delete::rows(rows.get().of(&self.name)?);
         let rule = if force { rule.force() } else { rule };
         self.run(py, |_, table| Ok(table.delete(&rule)?.rows))
     }

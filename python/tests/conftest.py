@@ -4,6 +4,7 @@ A test that takes the fixture `store` runs on both ways, and what differs betwee
 is about what only a store in this process has.
 """
 
+import os
 import pathlib
 
 import pytest
@@ -27,6 +28,31 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "embedded: about what only a store in this process has")
+
+
+NEEDED = os.environ.get("FOREBAY_TESTS_NEED", "").split()
+"""Packages that are said to be here (`.ci/doors`): a test that is skipped for want of one fails."""
+
+
+def fail_if_needed(report) -> None:
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if report.skipped and any(package in reason for package in NEEDED):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} was skipped where FOREBAY_TESTS_NEED says that it is not to be: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    fail_if_needed(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    fail_if_needed(report)
+    return report
 
 
 def pytest_generate_tests(metafunc):

@@ -217,3 +217,102 @@ def test_meta_objects_are_cut_joined_and_pickled():
     batches.reorder([2, 1, 0])
     assert pickle.loads(pickle.dumps(batches)).global_indexes == [6, 5, 4] and batches.is_ready
     assert tq.BatchMeta().size == 0 and not tq.BatchMeta.empty().is_ready
+
+
+WORKER = """
+import sys, torch
+import forebay.transfer_queue as tq
+from transfer_queue_script import batch
+tq.init()
+client = tq.get_client()
+who, count = sys.argv[1], int(sys.argv[2])
+for at in range(count):
+    tq.kv_batch_put([f"{who}_{at}"], "train", batch(x=torch.tensor([[at]])), [{"who": who}])
+taken = []
+print("READY", flush=True)
+sys.stdin.readline()
+while True:
+    try:
+        taken += client.get_meta(["x"], 1, "train", task_name="t").global_indexes
+    except TimeoutError:
+        break
+print("TAKEN", *taken, flush=True)
+tq.close()
+"""
+
+
+def workers(server, *names, count=5, timeout=2):
+    """Processes that call init bare, as ray's workers do."""
+    import os
+
+    code = WORKER.replace("tq.init()", f"tq.init({{'controller': {{'timeout': {timeout}}}}})")
+    environment = {**os.environ, "FOREBAY_ADDRESS": server.address, "PYTHONPATH": str(SCRIPT.parent)}
+    arguments = dict(env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return [subprocess.Popen([sys.executable, "-c", code, name, str(count)], **arguments) for name in names]
+
+
+def test_processes_have_one_queue_through_a_server(server):
+    running = workers(server, "a", "b", "c")
+    for process in running:
+        assert process.stdout.readline() == "READY\n"
+    tq.init({"backend": {"Forebay": {"address": server.address}}})
+    try:
+        listed = tq.kv_list("train")["train"]
+        assert sorted(listed) == sorted(f"{who}_{at}" for who in "abc" for at in range(5))
+        assert all(tag == {"who": key[0]} for key, tag in listed.items())
+        there = tq.kv_batch_get(["a_1", "c_4"], "train", "x")
+        assert [int(row[0]) for row in there["x"].unbind()] == [1, 4]
+        # Of all of them each sample is taken once.
+        for process in running:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        taken = [process.communicate(timeout=120)[0].split() for process in running]
+        assert all(process.returncode == 0 and words[0] == "TAKEN" for process, words in zip(running, taken))
+        assert sorted(int(number) for words in taken for number in words[1:]) == list(range(15))
+        assert tq.get_client().check_consumption_status("t", "train")
+        tq.kv_clear(list(listed), "train")
+        assert tq.kv_list() == {}
+    finally:
+        tq.close()
+
+
+def test_a_process_that_is_killed_keeps_no_turn(server):
+    with forebay.connect(server.address) as store:
+        from forebay.transfer_queue._turn import Turn
+
+        mine, other = Turn(store, 30.0), Turn(store, 0.1)
+        with mine:
+            with pytest.raises(forebay.WaitTimeout):
+                other.__enter__()
+        with other, other:
+            assert other.wait(0.01), "others may have it meanwhile"
+    [process] = workers(server, "a", count=1_000_000)
+    tq.init({"backend": {"Forebay": {"address": server.address}}})
+    try:
+        client = tq.get_client()
+        while not client.kv_list():
+            assert process.poll() is None
+        process.kill()
+        process.wait()
+        there = len(client.kv_list()["train"])
+        tq.kv_batch_put(["mine"], "train", batch(x=torch.tensor([[1]])), [{}])
+        assert len(client.kv_list()["train"]) == there + 1
+    finally:
+        tq.close()
+
+
+def test_a_path_and_an_address_are_refused_together(path):
+    with pytest.raises(forebay.InputError, match="path or an address"):
+        tq.init({"backend": {"Forebay": {"path": str(path), "address": "unix:///tmp/x.sock"}}})
+    with pytest.raises(forebay.RetryError, match="forebay serve"):
+        tq.init({"backend": {"Forebay": {"address": "unix:///nowhere/x.sock"}}})
+
+
+def test_the_queue_of_a_server_is_copied_where_it_lies(server, tmp_path):
+    tq.init({"backend": {"Forebay": {"address": server.address}}})
+    try:
+        with pytest.raises(forebay.StateError, match="forebay backup"):
+            tq.save_checkpoint(tmp_path / "copy")
+        assert not list(tmp_path.glob("copy*"))
+    finally:
+        tq.close()

@@ -49,13 +49,21 @@ pub struct Grant {
     token: Token,
     scopes: Vec<Scope>,
     tables: Option<Vec<String>>,
+    objects: Option<Vec<String>>,
     until: Option<SystemTime>,
 }
 
 impl Grant {
     /// Everything, for whoever shows that token; `name` is what logs call them.
     pub fn new(name: &str, token: Token) -> Self {
-        Grant { name: name.to_owned(), token, scopes: vec![Scope::Admin], tables: None, until: None }
+        Grant {
+            name: name.to_owned(),
+            token,
+            scopes: vec![Scope::Admin],
+            tables: None,
+            objects: None,
+            until: None,
+        }
     }
 
     /// Only this.
@@ -64,9 +72,17 @@ impl Grant {
         self
     }
 
-    /// Only of these tables. Queries see all tables at once, so who is bound to some may ask none.
+    /// Only of these tables, their consumers, and the policies whose versions they carry. Queries see all tables at once, so who is
+    /// bound to some may ask none; and no [objects](Grant::objects) but those that are named.
     pub fn tables<'a>(mut self, tables: impl IntoIterator<Item = &'a str>) -> Self {
         self.tables = Some(tables.into_iter().map(str::to_owned).collect());
+        self
+    }
+
+    /// Only these objects, by key, weights of policies among them; what ends in `*` stands for all that begin so. Default: all, but
+    /// for who is bound to some [tables](Grant::tables): none.
+    pub fn objects<'a>(mut self, keys: impl IntoIterator<Item = &'a str>) -> Self {
+        self.objects = Some(keys.into_iter().map(str::to_owned).collect());
         self
     }
 
@@ -98,12 +114,13 @@ pub(crate) struct Caller {
     pub(crate) name: String,
     scopes: Vec<Scope>,
     tables: Option<Vec<String>>,
+    objects: Option<Vec<String>>,
 }
 
 impl Caller {
     /// Somebody who may do everything: this process's own user, or anybody where no token is asked for.
     pub(crate) fn trusted() -> Self {
-        Caller { name: "trusted".to_owned(), scopes: vec![Scope::Admin], tables: None }
+        Caller { name: "trusted".to_owned(), scopes: vec![Scope::Admin], tables: None, objects: None }
     }
 
     /// Refuses what the caller may not do; one of the scopes is enough.
@@ -124,7 +141,7 @@ impl Caller {
     /// Refuses a table that the caller's token is not for.
     pub(crate) fn check_table(&self, table: &str) -> Result<(), Error> {
         match &self.tables {
-            Some(tables) if !tables.iter().any(|known| known == table) => {
+            Some(tables) if !self.sees_table(table) => {
                 let message = format!(
                     "the token of {:?} is not for table {table:?}, but for {}",
                     self.name,
@@ -134,6 +151,47 @@ impl Caller {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the caller's token is for that table.
+    pub(crate) fn sees_table(&self, table: &str) -> bool {
+        self.tables.as_ref().is_none_or(|tables| tables.iter().any(|known| known == table))
+    }
+
+    /// Whether the caller's token is for the objects of that key.
+    pub(crate) fn sees_object(&self, key: &str) -> bool {
+        let fits = |known: &String| match known.strip_suffix('*') {
+            Some(start) => key.starts_with(start),
+            None => key == known,
+        };
+        match &self.objects {
+            Some(objects) => objects.iter().any(fits),
+            None => self.tables.is_none(),
+        }
+    }
+
+    /// Refuses an object that the caller's token is not for.
+    pub(crate) fn check_object(&self, key: &str) -> Result<(), Error> {
+        if self.sees_object(key) {
+            return Ok(());
+        }
+        let granted = match self.objects.as_deref() {
+            Some([_, ..]) => {
+                self.objects.iter().flatten().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", ")
+            }
+            Some([]) | None => "none".to_owned(),
+        };
+        let message = format!(
+            "the token of {:?} is not for object {key:?}: of objects it is for {granted}; name it in the grant's `objects`",
+            self.name
+        );
+        Err(forbidden(message))
+    }
+
+    /// The refusal of a policy whose version no table carries that the caller's token is for.
+    pub(crate) fn no_policy(&self, policy: &str) -> Error {
+        let tables = self.tables.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+        forbidden(format!("the token of {:?} is for {tables} only, and not for policy {policy:?}", self.name))
     }
 
     /// Whether the caller's token is for every table.
@@ -186,8 +244,8 @@ impl Access {
             let message = format!("the token of {:?} has expired; ask whoever gives tokens out", grant.name);
             return Err(Error::new(forebay_store::Kind::Input, "Unauthenticated", message));
         }
-        let Grant { name, scopes, tables, .. } = grant.clone();
-        Ok(Caller { name, scopes, tables })
+        let Grant { name, scopes, tables, objects, .. } = grant.clone();
+        Ok(Caller { name, scopes, tables, objects })
     }
 }
 
@@ -224,6 +282,32 @@ mod tests {
         let error = rollouts.check_table("checker").unwrap_err();
         assert!(error.cause() == "Forbidden" && error.to_string().contains("\"checker\""), "{error}");
         assert!(rollouts.check_all_tables().is_err());
+    }
+
+    #[test]
+    fn who_is_bound_to_tables_has_no_objects_but_those_that_are_named() {
+        let grant = |name: &str| Grant::new(name, token(name));
+        let mut access = Access::default();
+        access.add(grant("all"));
+        access.add(grant("tabled").tables(["solver"]));
+        access.add(grant("named").tables(["solver"]).objects(["solver", "shared-*"]));
+        access.add(grant("few").objects(["solver"]));
+        access.add(grant("none").objects([]));
+        for (name, keys) in [
+            ("all", &["solver", "shared-a", "shared-", "solver2", "other"][..]),
+            ("tabled", &[]),
+            ("named", &["solver", "shared-a", "shared-"]),
+            ("few", &["solver"]),
+            ("none", &[]),
+        ] {
+            let caller = access.caller(&format!("Bearer {name}")).unwrap();
+            for key in ["solver", "shared-a", "shared-", "solver2", "other", "share"] {
+                let may = keys.contains(&key) || name == "all";
+                assert_eq!(caller.sees_object(key), may, "{name}, {key}");
+                let told = caller.check_object(key).err().map(|error| error.to_string());
+                assert!(told.is_none() == may && told.is_none_or(|told| told.contains(key)), "{name}, {key}");
+            }
+        }
     }
 
     #[test]

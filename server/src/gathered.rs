@@ -1,5 +1,5 @@
-//! The memory of answers over HTTP, which are gathered and then written out: that of all of them together is bounded, from the first
-//! batch to the last byte that its reader has taken.
+//! The memory of answers that are gathered and then written out, over HTTP or as cells of rows over gRPC: that of all of them together is
+//! bounded, from the first batch to the last byte that its reader has taken.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -33,6 +33,13 @@ impl Gathered {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let units = (bytes_max / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Gathered { units: Arc::new(Semaphore::new(units)), bytes_max }
+    }
+
+    /// So much of it, for one answer; none where others have it.
+    pub(crate) fn take(&self, bytes: u64) -> Option<Taken> {
+        let mut taken = self.nothing();
+        taken.take(usize::try_from(bytes).ok()?).ok()?;
+        Some(taken)
     }
 
     fn nothing(&self) -> Taken {

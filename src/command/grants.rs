@@ -15,6 +15,8 @@ struct Entry {
     token: String,
     scopes: Vec<String>,
     tables: Option<Vec<String>>,
+    /// Keys, or the beginnings of keys with a `*` behind them.
+    objects: Option<Vec<String>>,
     /// When the token ends, in UTC.
     expires: Option<toml::value::Datetime>,
 }
@@ -51,6 +53,19 @@ fn grant(name: &str, entry: &Entry) -> Result<Grant> {
     let granted = match &entry.tables {
         None => granted,
         Some(tables) => granted.tables(tables.iter().map(String::as_str)),
+    };
+    let granted = match &entry.objects {
+        None => granted,
+        Some(keys) => {
+            if let Some(key) =
+                keys.iter().find(|key| key.trim_end_matches('*').contains('*') || key.contains("**"))
+            {
+                bail!(
+                    "[{name}] names the objects {key:?}; a `*` stands at the end alone, for all keys that begin so"
+                );
+            }
+            granted.objects(keys.iter().map(String::as_str))
+        }
     };
     let until = entry.expires.as_ref().map(|expires| {
         let wrong = || {
@@ -91,7 +106,7 @@ mod tests {
 
     #[test]
     fn each_table_of_the_file_is_a_grant() {
-        let text = "[a]\ntoken = \"t\"\nscopes = [\"admin\"]\n[b]\ntoken = \"u\"\nscopes = [\"read\", \"write\"]\ntables = [\"solver\"]\n";
+        let text = "[a]\ntoken = \"t\"\nscopes = [\"admin\"]\n[b]\ntoken = \"u\"\nscopes = [\"read\", \"write\"]\ntables = [\"solver\"]\nobjects = [\"solver*\"]\n";
         assert_eq!(parse(text).unwrap().len(), 2);
     }
 
@@ -122,6 +137,7 @@ mod tests {
             ("[a]\ntoken = \"secret word\"\nscopes = []", "[a]"),
             ("[a]\ntoken = \"secret-word\"\nscopes = []\ntable = []", "table"),
             ("[a]\ntoken = secret-word\nscopes = []", ""),
+            ("[a]\ntoken = \"secret-word\"\nscopes = []\nobjects = [\"a*b\"]", "a*b"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.contains(named) && !error.contains("secret"), "{text:?}: {error}");

@@ -25,6 +25,13 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// How long before another moment this was, as a message shows it.
+    pub(crate) fn shown_before(self, now: Timestamp) -> String {
+        format!("{:.1} s", now.since(self).as_secs_f64())
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06} s", self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000))

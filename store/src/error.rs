@@ -198,18 +198,18 @@ pub enum Cause {
     #[error("generation {generation} of extent {extent} is not lent any more; ask the store for another")]
     LoanOver { extent: u32, generation: u32 },
     #[error("cell {column:?} of row {row} is final and holds other bytes; a final cell never changes")]
-    CellFinal { column: String, row: u64 },
+    CellFinal { column: String, row: String },
     #[error("cell {column:?} of row {row} is partial; close it with finalize, or append to it")]
-    CellPartial { column: String, row: u64 },
+    CellPartial { column: String, row: String },
     #[error("cell {column:?} of row {row} is {found}; only a partial cell can be {verb}")]
-    CellNotPartial { column: String, row: u64, found: &'static str, verb: &'static str },
+    CellNotPartial { column: String, row: String, found: &'static str, verb: &'static str },
     #[error("row {row} was excluded ({reason}); its late writes are refused, start the row's next attempt")]
-    RowExcluded { row: u64, reason: String },
+    RowExcluded { row: String, reason: String },
     #[error("row {row} was trained on in step {step}; it can no longer be {verb}")]
-    RowConsumed { row: u64, step: u64, verb: &'static str },
+    RowConsumed { row: String, step: u64, verb: &'static str },
     #[error("claim {claim} is {found}, not {expected}; its rows are no longer this holder's, claim again")]
     ClaimFenced { claim: u64, found: &'static str, expected: &'static str },
-    #[error("step {step} is open since {since}; commit it or drop its handle before another begins")]
+    #[error("step {step} is open, begun {since} ago; commit it or drop its handle before another begins")]
     StepOpen { step: u64, since: String },
     #[error("step {step} is no longer open; begin another")]
     StepClosed { step: u64 },

@@ -19,7 +19,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{ExtentInfo, PinInfo};
 use crate::local::LentExtent;
 use crate::log::record::{ColumnRecord, Event, PlanRecord};
-use crate::object::{self, Core, ObjectReader, ObjectRef, ObjectStats, Objects, Unnamed};
+use crate::object::{self, Core, ObjectPut, ObjectReader, ObjectRef, ObjectStats, Objects, Unnamed};
 use crate::options::Options;
 use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
@@ -222,9 +222,10 @@ impl Store {
     /// `state` when a step is open, or the plan names a consumer that is not a trainer, or groups for one that takes rows;
     /// `input` when it names a consumer twice.
     pub fn begin_step(&self, plan: StepPlan) -> Result<Step> {
+        let now = self.0.options.clock.now();
         let number = self.0.submit(|state| {
             if let Some(step) = state.open_step() {
-                let since = state.steps[&step].begun_at.to_string();
+                let since = state.steps[&step].begun_at.shown_before(now);
                 return Err(Cause::StepOpen { step, since }.into());
             }
             for (at, (consumer, groups, _)) in plan.entries.iter().enumerate() {
@@ -303,14 +304,41 @@ impl Store {
             Some(_) => {} // retired, and wanted again
             None => self.check_unset(key, version)?,
         }
-        let unnamed = self.0.puts.write(&self.0.directory, (key, version), payload)?;
+        let mut unnamed = self.0.puts.begin(&self.0.directory, (key, version))?;
+        unnamed.append(payload)?;
+        self.finish_put(unnamed)
+    }
+
+    /// As [`put_object`](Self::put_object), in parts: for an object that is not in memory as a whole.
+    ///
+    /// # Errors
+    /// `capacity` when the disk is full; `input` when the key is not a legal name, or the version was set.
+    pub fn begin_put(&self, key: &str, version: u64) -> Result<ObjectPut> {
+        self.0.check_writable("write objects")?;
+        let is_named = self.0.state.lock().committed_object(key, version).is_some();
+        if !is_named {
+            self.check_unset(key, version)?;
+        }
+        Ok(ObjectPut::new(self.clone(), self.0.puts.begin(&self.0.directory, (key, version))?))
+    }
+
+    /// Gives a version that was written its name, unless its file is there already under it.
+    pub(crate) fn finish_put(&self, unnamed: Unnamed) -> Result<ObjectRef> {
+        let ObjectRef { key, version, .. } = unnamed.object().clone();
+        let there = self.0.state.lock().committed_object(&key, version).cloned();
+        // A file that was synced is not replaced by one that was not.
+        if let Some(there) = there.filter(|there| there == unnamed.object())
+            && object::check(&self.0.directory, &there).is_ok()
+        {
+            return Ok(there);
+        }
         let object = self.name_put(unnamed)?;
         self.0.unsynced.note(object::path_of(&self.0.directory, &object));
         Ok(object)
     }
 
     /// Gives a version that was written its name, unless a step has come to name the version with other bytes meanwhile.
-    fn name_put(&self, unnamed: Unnamed<'_>) -> Result<ObjectRef> {
+    fn name_put(&self, unnamed: Unnamed) -> Result<ObjectRef> {
         let ObjectRef { key, version, .. } = unnamed.object().clone();
         loop {
             let settled = self.0.settle_undone(&key, version)?;
@@ -325,7 +353,7 @@ impl Store {
     }
 
     /// Refuses a version that was set, which never changes.
-    fn check_unset(&self, key: &str, version: u64) -> Result<()> {
+    pub(crate) fn check_unset(&self, key: &str, version: u64) -> Result<()> {
         check_name("object", key)?;
         let path = object::path_in(&self.0.directory.objects(), key, version);
         let is_set = match self.0.objects_if_open() {
@@ -581,6 +609,6 @@ impl Store {
 }
 
 /// A version of an object is there, with other bytes than are to be put.
-fn exists(key: &str, version: u64) -> Error {
+pub(crate) fn exists(key: &str, version: u64) -> Error {
     Cause::Exists { what: "object", name: format!("{key} version {version}") }.into()
 }

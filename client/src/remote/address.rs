@@ -1,5 +1,6 @@
 //! Where a server is.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
@@ -25,6 +26,17 @@ impl Address {
         let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         host != "localhost" && !host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix://{}", path.display()),
+            Address::Tcp { authority, tls } => {
+                write!(f, "{}://{authority}", if *tls { "grpcs" } else { "grpc" })
+            }
+        }
     }
 }
 

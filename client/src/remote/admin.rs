@@ -16,10 +16,10 @@ use forebay_store::{
 use tonic::{Request, Response, Status, Streaming};
 
 use super::line::Line;
-use super::{Again, Remote, hitch};
+use super::{Again, Remote, hitch, told};
 use crate::admin::{AdminCalls, Overview, Watch};
 use crate::error::{Error, Result};
-use crate::wire::{self, Assembler, malformed, new_call, proto, to_error};
+use crate::wire::{self, Assembler, malformed, new_call, proto};
 
 /// How often work whose connection breaks is asked for again, where nothing is heard of it in between.
 const ASKED_MOST: u32 = 10;
@@ -46,6 +46,10 @@ impl Remote {
             let late = |_| Err(Status::deadline_exceeded("nothing came"));
             Ok((next.unwrap_or_else(late), events))
         })
+    }
+
+    fn told(&self, status: Status) -> Error {
+        told::call_error(&self.link.address, self.link.options.call_time_max, status)
     }
 
     fn begin_events<Q, E, F>(
@@ -91,7 +95,7 @@ impl Remote {
                     asked += 1;
                     events = self.begin_events(name, message.clone(), begin)?;
                 }
-                Err(status) => return Err(to_error(status)),
+                Err(status) => return Err(self.told(status)),
             }
         }
     }
@@ -161,7 +165,7 @@ impl AdminCalls for Remote {
         loop {
             let (event, rest) = self.next_event(events)?;
             events = rest;
-            let event = event.map_err(to_error)?.and_then(|event| event.event);
+            let event = event.map_err(|status| self.told(status))?.and_then(|event| event.event);
             match event.ok_or_else(|| malformed("a check without an end"))? {
                 Event::Progress(far) => goes_on("check", progress(wire::to_progress(&far)?))?,
                 Event::Fault(fault) => faults.push(wire::to_fault(fault)?),

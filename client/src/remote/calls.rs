@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use bytes::Bytes;
 use forebay_store::{
-    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, ObjectRef, PolicyInfo, Rewind, RewoundTo, Row,
-    SampleId, Schema, TableCounts, Timestamp, Value, Wait,
+    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, Kind, ObjectRef, PolicyInfo, Rewind, RewoundTo,
+    Row, SampleId, Schema, TableCounts, Timestamp, Value, Wait,
 };
 use futures_util::stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -20,11 +21,14 @@ use crate::changes::Changes;
 use crate::connection::{
     Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Waited,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::neighbour::{self, Neighbour};
 use crate::objects::ObjectCalls;
-use crate::wire::{self, Assembler, PIECE_BYTES, malformed, new_call, proto, read_stream, to_error};
+use crate::wire::{self, Assembler, malformed, new_call, proto, read_stream};
 use crate::writing::Writing;
+
+/// How much of an object the time of one call is for, in bytes: a larger one has that time as many times.
+const BYTES_IN_TIME: u64 = 256 << 20;
 
 /// A call that is answered in pieces, by the method of that name.
 macro_rules! by {
@@ -41,6 +45,34 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 pub(super) fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::SettleRequest {
     let (incarnation, claim, member) = claim;
     proto::SettleRequest { incarnation, claim, member, how: Some(how) }
+}
+
+/// The policies of a commit, as they are sent.
+fn updates_of(commit: &Commit) -> Vec<proto::PolicyUpdate> {
+    let update = |(policy, objects): &(String, Vec<ObjectRef>)| proto::PolicyUpdate {
+        policy: policy.clone(),
+        objects: objects.iter().map(wire::from_object).collect(),
+    };
+    commit.updates.iter().map(update).collect()
+}
+
+/// How long a call may take that carries so many bytes, where any other call may take `time`.
+fn time_for(bytes: u64, time: Duration) -> Duration {
+    time.saturating_mul(u32::try_from(1 + bytes / BYTES_IN_TIME).unwrap_or(u32::MAX))
+}
+
+/// The error of an object that is not what was asked for.
+fn spoilt(ObjectRef { key, version, .. }: &ObjectRef) -> Error {
+    let message = format!(
+        "object {key:?} version {version} came with other bytes than its checksum was made of; ask again, and verify the store"
+    );
+    Error::new(Kind::Corrupt, "Corrupt", message)
+}
+
+/// The next piece of an answer, which has to come in that time: a server that is there and says nothing more is late.
+pub(super) async fn next_piece<T>(pieces: &mut Streaming<T>, time: Duration) -> Result<Option<T>, Status> {
+    let late = |_| Status::deadline_exceeded("no more of the answer came");
+    tokio::time::timeout(time, pieces.message()).await.map_err(late)?
 }
 
 /// The cells of a stream, where values are found that it names by their place.
@@ -307,12 +339,13 @@ impl Connection for Remote {
         self.call(&proto::AskStepRequest { step, ask: Some(ask) }).map(drop)
     }
 
+    fn check_commit(&self, step: u64, commit: &Commit) -> Result<()> {
+        let ask = proto::ask_step_request::Ask::Check(proto::PolicyUpdates { updates: updates_of(commit) });
+        self.call(&proto::AskStepRequest { step, ask: Some(ask) }).map(drop)
+    }
+
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep> {
-        let update = |(policy, objects): &(String, Vec<ObjectRef>)| proto::PolicyUpdate {
-            policy: policy.clone(),
-            objects: objects.iter().map(wire::from_object).collect(),
-        };
-        let updates = commit.updates.iter().map(update).collect();
+        let updates = updates_of(commit);
         let durability = commit.durability.map_or(String::new(), |level| level.as_str().to_owned());
         let request = proto::EndStepRequest { step, commit: true, updates, durability };
         Ok(CommittedStep { step, rows: self.call(&request)?.rows })
@@ -338,31 +371,43 @@ impl Connection for Remote {
     }
 
     fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
-        let object =
-            proto::ObjectRef { key: key.to_owned(), version, bytes: payload.len() as u64, crc32c: 0 };
-        let first = proto::ObjectPiece { object: Some(object), bytes: Default::default() };
-        let rest = payload.chunks(PIECE_BYTES).map(bytes::Bytes::copy_from_slice);
-        let rest = rest.map(|bytes| proto::ObjectPiece { object: None, bytes });
-        let pieces: Vec<proto::ObjectPiece> = std::iter::once(first).chain(rest).collect();
-        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
-        let put = |mut line: Line, request: Request<Vec<_>>| async move {
-            line.streams.put_object(request.map(stream::iter)).await
+        let (bytes, link) = (payload.len() as u64, self.link.clone());
+        let time = time_for(bytes, link.options.call_time_max);
+        let object = proto::ObjectRef { key: key.to_owned(), version, bytes, crc32c: 0 };
+        let put = |mut line: Line, request: Request<(proto::ObjectRef, Bytes)>| async move {
+            let pieces = request.map(|(object, payload)| {
+                let first = proto::ObjectPiece { object: Some(object), bytes: Bytes::new() };
+                let rest = wire::pieces(payload).map(|bytes| proto::ObjectPiece { object: None, bytes });
+                stream::iter(std::iter::once(first).chain(rest))
+            });
+            line.streams.put_object(pieces).await
         };
-        let put = async move { link.call(new_call(), pieces, time, Again::Always, &put).await };
+        let message = (object, Bytes::copy_from_slice(payload));
+        let put = async move { link.call(new_call(), message, time, Again::Always, &put).await };
         self.wait(put).map(wire::to_object)
     }
 
     fn object(&self, object: &ObjectRef) -> Result<Vec<u8>> {
-        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
-        let request = wire::from_object(object);
-        self.wait(async move {
-            let mut pieces = link.call(new_call(), request, time, Again::Always, &by!(get_object)).await?;
+        let (link, time, bytes) = (self.link.clone(), self.link.options.call_time_max, object.bytes);
+        let whole_time = time_for(bytes, time);
+        let whole = move |mut line: Line, request: Request<proto::ObjectRef>| async move {
+            let mut pieces = line.streams.get_object(request).await?.into_inner();
             let mut payload = Vec::new();
-            while let Some(piece) = pieces.message().await.map_err(to_error)? {
+            while let Some(piece) = next_piece(&mut pieces, time).await? {
                 payload.extend_from_slice(&piece.bytes);
+                if payload.len() as u64 > bytes {
+                    break; // refused below
+                }
             }
-            Ok(payload)
-        })
+            Ok(Response::new(payload))
+        };
+        let request = wire::from_object(object);
+        let payload = self
+            .wait(async move { link.call(new_call(), request, whole_time, Again::Always, &whole).await })?;
+        match crc32c::crc32c(&payload) == object.crc32c && payload.len() as u64 == bytes {
+            true => Ok(payload),
+            false => Err(spoilt(object)),
+        }
     }
 
     fn sync(&self) -> Result<()> {

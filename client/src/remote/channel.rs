@@ -59,8 +59,8 @@ fn endpoint(uri: &str, options: &ConnectOptions) -> Result<Endpoint> {
 
 fn tls(options: &ConnectOptions) -> Result<ClientTlsConfig> {
     let authority = options.authority_certificate.as_ref().ok_or_else(|| {
-        let message =
-            "grpcs needs the certificate of the server's authority; give it with `authority_certificate`";
+        let message = "grpcs needs the certificate of the authority that signed the server's: in Rust \
+                       `authority_certificate(PEM)`, in Python `tls={\"authority\": PEM or path}`";
         Error::input("Argument", message)
     })?;
     let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));

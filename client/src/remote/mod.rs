@@ -26,6 +26,7 @@ mod line;
 mod objects;
 mod options;
 mod session;
+mod told;
 mod waits;
 mod writing;
 
@@ -48,7 +49,7 @@ use crate::frames::{Buffers, Packing};
 use crate::neighbour::Neighbour;
 use crate::slabs::Slabs;
 use crate::wire::proto::{CloseRequest, Opened};
-use crate::wire::{self, CALL, SESSION, failure_of, new_call, to_error};
+use crate::wire::{self, CALL, SESSION, failure_of, new_call};
 use along::Alongside;
 use driver::{Driver, Spawner};
 use line::{Encoded, Line, Unary};
@@ -82,6 +83,7 @@ pub struct Remote {
 /// What a call needs; cheap to clone.
 #[derive(Clone, Debug)]
 struct Link {
+    address: Arc<Address>,
     line: Line,
     options: ConnectOptions,
     standing: watch::Receiver<Standing>,
@@ -115,23 +117,27 @@ impl Remote {
             let _inside = tasks.inside();
             channel::open(&address, options)?
         };
-        let (opening, with) = (line.clone(), options.clone());
-        let opening = async move { session::open(opening, &with, None).await };
+        let address = Arc::new(address);
+        let (opening, with, at) = (line.clone(), options.clone(), address.clone());
+        let opening = async move { session::open(&at, opening, &with, None).await };
         let presence = driver.wait(opening).ok_or_else(gone)??;
         let Opened { message_bytes_max, bulk_bytes_max, session, .. } = presence.opened.clone();
         let Opened { store_id, neighbourhood, slab_bytes, .. } = presence.opened.clone();
         let neighbour = neighbourhood.and_then(|found| Neighbour::begin(store_id, &found)).map(Arc::new);
-        let slabs = match &address {
+        let slabs = match &*address {
             Address::Unix(socket) if neighbour.is_none() && options.slabs && slab_bytes > 0 => {
                 Some(Arc::new(Slabs::new(socket, slab_bytes)))
             }
             _ => None,
         };
         let (says, standing) = watch::channel(Standing::Open(session));
-        let held = session::hold(line.clone(), options.clone(), presence, says, tasks.clone());
+        let held =
+            session::hold(address.clone(), line.clone(), options.clone(), presence, says, tasks.clone());
         let presence = tasks.spawn_idle(held);
         let (closed, is_closed) = watch::channel(false);
+        let packing = Packing::new(options.compress || address.is_far());
         let link = Link {
+            address,
             line,
             options: options.clone(),
             standing,
@@ -142,7 +148,7 @@ impl Remote {
             message_bytes_max,
             bulk_bytes_max,
             buffers: Buffers::default(),
-            packing: Packing::new(options.compress || address.is_far()),
+            packing,
         };
         let (along, process) = (Alongside::default(), std::process::id());
         let (driver, writes) = (Some(Arc::new(driver)), writing::room());
@@ -231,8 +237,7 @@ impl Link {
         let mut maybe_done = None; // in which session
         loop {
             let session = self.session();
-            if again == Again::WithinASession && maybe_done.as_ref().is_some_and(|in_one| *in_one != session)
-            {
+            if again != Again::Always && maybe_done.as_ref().is_some_and(|in_one| *in_one != session) {
                 return Err(uncertain());
             }
             let request = self.request(name, message.clone(), &session, time)?;
@@ -249,7 +254,7 @@ impl Link {
             let answered = hitch.is_none() && failure_of(&status).is_some();
             let over = || match (again, &maybe_done) {
                 (Again::WithinASession, Some(_)) if !answered => uncertain(),
-                _ => to_error(status.clone()),
+                _ => told::call_error(&self.address, time, status.clone()),
             };
             match hitch {
                 None => return Err(over()),
@@ -297,6 +302,8 @@ impl Link {
 enum Again {
     Always,
     WithinASession,
+    /// The same of what changes nothing: whether it was done matters to nobody.
+    ReadWithinASession,
 }
 
 fn uncertain() -> Error {

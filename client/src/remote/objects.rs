@@ -14,9 +14,9 @@ use forebay_store::{
 };
 use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
-use tonic::Request;
+use tonic::{Request, Response};
 
-use super::calls::milliseconds;
+use super::calls::{milliseconds, next_piece};
 use super::line::{Encoded, Line, Unary};
 use super::{Again, Link, Remote, gone};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ use crate::objects::{
     Beginning, Holding, LeasedObject, ObjectAsk, ObjectCalls, ObjectCommit, ObjectShown, Relocated,
     Relocation, WhichObject,
 };
-use crate::wire::{self, malformed, new_call, proto, to_error};
+use crate::wire::{self, malformed, new_call, proto};
 
 /// How much of a payload goes in one message: a multiple of [`OBJECT_CHUNK_BYTES`].
 const PIECE_BYTES: usize = 2 << 20;
@@ -277,23 +277,30 @@ impl Remote {
         })
     }
 
-    /// Bytes of a payload that is held.
+    /// Bytes of a payload that is held. Asked for again as a whole where the answer breaks, within the session that holds it.
     fn receive_part(&self, lease: u64, payload: u32, (start, end): (u64, u64)) -> Result<Vec<u8>> {
-        let (link, request) = (self.link.clone(), proto::ReadObjectRequest { lease, payload, start, end });
-        let call =
-            |mut line: Line, request: Request<_>| async move { line.objects.read_object(request).await };
-        self.wait(async move {
-            let time = link.options.call_time_max;
-            let mut pieces = link.call(new_call(), request, time, Again::WithinASession, &call).await?;
+        let (link, time) = (self.link.clone(), self.link.options.call_time_max);
+        let request = proto::ReadObjectRequest { lease, payload, start, end };
+        let whole = move |mut line: Line, request: Request<proto::ReadObjectRequest>| async move {
+            let mut pieces = line.objects.read_object(request).await?.into_inner();
             let mut part = Vec::with_capacity((end - start) as usize);
-            while let Some(piece) = pieces.message().await.map_err(to_error)? {
+            while let Some(piece) = next_piece(&mut pieces, time).await? {
                 part.extend_from_slice(&piece.bytes);
+                if part.len() as u64 > end - start {
+                    break; // refused below
+                }
             }
-            match part.len() as u64 == end - start {
-                true => Ok(part),
-                false => Err(malformed("a part of an object in another length")),
-            }
-        })
+            Ok(Response::new(part))
+        };
+        let call =
+            async move { link.call(new_call(), request, time, Again::ReadWithinASession, &whole).await };
+        // Nothing was changed that nobody could tell of: what is gone is the lease.
+        let told = |error: Error| if error.cause() == "Uncertain" { over("lease") } else { error };
+        let part = self.wait(call).map_err(told)?;
+        match part.len() as u64 == end - start {
+            true => Ok(part),
+            false => Err(malformed("a part of an object in another length")),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! anew, and goes on with the session if the server still has it; if not (it was restarted, or the outage was too long), a new
 //! session begins, and what was held is gone: the server, or the store's recovery, has given it back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,13 +12,15 @@ use tokio::sync::watch;
 use tonic::metadata::{MetadataValue, errors::InvalidMetadataValue};
 use tonic::{Request, Streaming};
 
+use super::address::Address;
 use super::driver::Spawner;
 use super::line::Line;
 use super::options::ConnectOptions;
+use super::told;
 use crate::error::{Error, Result};
+use crate::wire::malformed;
 use crate::wire::proto::open_event::Event;
 use crate::wire::proto::{OpenEvent, OpenRequest, Opened};
-use crate::wire::{malformed, to_error};
 
 /// The first and the longest pause before a broken session is tried again.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -54,6 +57,7 @@ pub(super) struct Presence {
 
 /// Begins a session, or goes on with one.
 pub(super) async fn open(
+    address: &Address,
     mut line: Line,
     options: &ConnectOptions,
     resume: Option<Bytes>,
@@ -62,18 +66,24 @@ pub(super) async fn open(
     let mut request = Request::new(OpenRequest { owner, resume, neighbour, slabs });
     authorize(&mut request, options)?;
     let opening = async {
-        let mut stream = line.streams.open(request).await.map_err(to_error)?.into_inner();
-        match stream.message().await.map_err(to_error)?.and_then(|first| first.event) {
+        let failed = |status| told::opening_error(address, options.connect_time_max, status);
+        let mut stream = line.streams.open(request).await.map_err(failed)?.into_inner();
+        match stream.message().await.map_err(failed)?.and_then(|first| first.event) {
             Some(Event::Opened(opened)) => Ok(Presence { stream, opened }),
             _ => Err(malformed("a session that does not begin with its name")),
         }
     };
-    let late = |_| Error::new(forebay_store::Kind::Retry, "Connection", "the server did not answer in time");
-    tokio::time::timeout(options.connect_time_max, opening).await.map_err(late)?
+    let time = options.connect_time_max;
+    let late = |_| {
+        let message = format!("the server at {address} did not answer within {:.1} s", time.as_secs_f64());
+        Error::new(forebay_store::Kind::Retry, "Connection", message)
+    };
+    tokio::time::timeout(time, opening).await.map_err(late)?
 }
 
 /// Holds the session until nobody looks at `standing` any more.
 pub(super) async fn hold(
+    address: Arc<Address>,
     line: Line,
     options: ConnectOptions,
     mut presence: Presence,
@@ -91,7 +101,7 @@ pub(super) async fn hold(
         standing.send_replace(Standing::Away(session.clone()));
         let _wanted = tasks.wanted(); // until there is a session again
         presence = loop {
-            match open(line.clone(), &options, Some(session.clone())).await {
+            match open(&address, line.clone(), &options, Some(session.clone())).await {
                 Ok(presence) if presence.opened.store_id == store_id => break presence,
                 Ok(_) => tracing::warn!("the server has another store now; connect again to use it"),
                 Err(error) => tracing::debug!(%error, "the session is not there again yet"),

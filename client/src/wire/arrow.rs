@@ -73,8 +73,8 @@ fn check_lengths(stream: &[u8]) -> Result<()> {
 }
 
 /// The pieces of a stream.
-pub fn pieces(stream: Vec<u8>) -> impl Iterator<Item = Bytes> {
-    let whole = Bytes::from(stream);
+pub fn pieces(stream: impl Into<Bytes>) -> impl Iterator<Item = Bytes> {
+    let whole = stream.into();
     let starts = (0..whole.len().max(1)).step_by(PIECE_BYTES);
     starts.map(move |start| whole.slice(start..whole.len().min(start + PIECE_BYTES)))
 }

@@ -63,6 +63,17 @@ pub fn from_cells(columns: &[Vec<SentCell>]) -> Result<RecordBatch> {
         .map_err(|error| malformed(&format!("columns of several lengths ({error})")).because(error))
 }
 
+/// How many bytes a batch of these cells takes, before it is made: the same value may be in it many times.
+pub fn bytes_of_cells(columns: &[Vec<SentCell>]) -> u64 {
+    let content = |cell: &SentCell| match cell {
+        SentCell::Held(CellValue::Bytes(bytes) | CellValue::Partial(bytes)) => bytes.len() as u64,
+        SentCell::Held(CellValue::Inline(_)) => 8,
+        SentCell::Held(CellValue::Empty | CellValue::Null) => 0,
+        SentCell::Placed(place) => place.len() as u64,
+    };
+    columns.iter().flatten().map(|cell| content(cell).saturating_add(9)).fold(0, u64::saturating_add)
+}
+
 fn from_column(cells: &[SentCell]) -> [ArrayRef; 2] {
     let mut bits = Vec::with_capacity(cells.len()); // what an inline cell has as its content
     let kind = |cell: &SentCell| match cell {

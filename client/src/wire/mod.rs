@@ -24,7 +24,7 @@ pub use admin::{
     from_fault, from_overview, from_progress, from_report, to_fault, to_overview, to_progress, to_report,
 };
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
-pub use cells::{SentCell, from_cells, to_cells};
+pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{
     Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace,
     values_in,

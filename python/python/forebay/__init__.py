@@ -15,6 +15,7 @@ import atexit
 import weakref
 
 from . import errors
+from ._forebay import __version__ as __version__
 from ._forebay import Admin, Answer, Batch, Consumer, MicroBatches, RecordBatch, Rows, Step, Store, Table, View
 from ._forebay import connect as _connect
 from ._forebay import open as _open

@@ -1,4 +1,5 @@
 from . import errors as errors
+from ._forebay import __version__ as __version__
 from ._forebay import Admin as Admin
 from ._forebay import Answer as Answer
 from ._forebay import Batch as Batch

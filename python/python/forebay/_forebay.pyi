@@ -523,9 +523,14 @@ class Batch:
         """Completes a task: the columns that it writes and the end of the claim are one record."""
     def finish_async(self, **columns: Column) -> Coroutine[Any, Any, None]:
         """``finish`` for an event loop, as ``Table.insert_async``."""
-    def accumulated(self) -> None:
+    def accumulated(self, cache: Any = None) -> None:
         """Says that the gradient of these rows is in the trainer's cache. From now on only the step's commit ends the claim,
-        or the loss of the cache."""
+        or the loss of the cache.
+
+        cache: what holds the gradient: a list, or something with a list of ``claims`` (as the cache of ``forebay.trainer`` has).
+            The micro-batch is listed there, so that a state that is stored from the cache says whose gradients are in it; where this
+            raises it is not.
+        """
     def release(self) -> None:
         """Gives the rows back, to be claimed again."""
     def __enter__(self) -> Self: ...

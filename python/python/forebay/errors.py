@@ -35,7 +35,8 @@ class CapacityError(Error):
 
 
 class RetryError(Error):
-    """Make the same call again later. Nothing was changed."""
+    """Make the same call again later. Nothing was changed, but where ``cause`` is ``"Deadline"``: nobody can tell then whether the
+    call was made."""
 
     kind = "retry"
 

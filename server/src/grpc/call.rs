@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_client::wire::proto::WriteRequest;
+use forebay_client::wire::proto::{PolicyUpdate, WriteRequest};
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::{QueryThreads, Session as Queryable};
@@ -21,6 +21,7 @@ use super::{BLOCKING_MAX, Limits, Settings};
 use crate::access::{Access, Caller, Scope};
 use crate::connections::Known;
 use crate::copies::Copies;
+use crate::gathered::Gathered;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
@@ -28,6 +29,9 @@ use crate::server::Stopper;
 const WRITERS_MAX: usize = BLOCKING_MAX / 2;
 /// How many queries run at the same time; others wait for their turn.
 const QUERIES_AT_ONCE: usize = 16;
+
+/// What answers of cells and columns may take together, in bytes.
+const ANSWERS_BYTES_MAX: usize = 4 << 30;
 
 pub(super) type Reply<T> = Result<Response<T>, Status>;
 
@@ -46,6 +50,8 @@ pub(super) struct Service {
     pub(super) copies: Copies,
     /// Of one check, copy or compaction.
     pub(super) checks: Arc<Semaphore>,
+    /// For answers of rows until they are taken.
+    pub(super) answers: Gathered,
     pub(super) turns: Arc<Semaphore>,
     pub(super) threads: Arc<QueryThreads>,
     pub(super) limits: Limits,
@@ -101,6 +107,7 @@ impl Service {
             room,
             copies,
             checks,
+            answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,
             threads,
             limits,
@@ -182,11 +189,39 @@ impl Service {
     pub(super) fn check_consumer(&self, caller: &Caller, name: &str) -> Result<(), Error> {
         let kind = self.store.consumer(name)?.kind();
         caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })?;
+        self.check_tables_of(caller, name)
+    }
+
+    /// A consumer whose tables the caller's token is for.
+    pub(super) fn check_tables_of(&self, caller: &Caller, consumer: &str) -> Result<(), Error> {
         if caller.sees_all_tables() {
             return Ok(());
         }
-        let places = self.store.consumers().into_iter().filter(|place| place.name == name);
+        let places = self.store.consumers().into_iter().filter(|place| place.name == consumer);
         places.into_iter().try_for_each(|place| caller.check_table(&place.table))
+    }
+
+    /// A policy whose version a table carries that the caller's token is for.
+    pub(super) fn check_policy(&self, caller: &Caller, policy: &str) -> Result<(), Error> {
+        if caller.sees_all_tables() {
+            return Ok(());
+        }
+        let carries = |table: &String| {
+            let schema = self.store.table(table).map(|table| table.schema().policy_name().map(str::to_owned));
+            schema.is_ok_and(|named| named.as_deref().unwrap_or(table) == policy)
+        };
+        match self.store.tables().iter().filter(|table| caller.sees_table(table)).any(carries) {
+            true => Ok(()),
+            false => Err(caller.no_policy(policy)),
+        }
+    }
+
+    /// What a commit names that its caller may not.
+    pub(super) fn check_updates(&self, caller: &Caller, updates: &[PolicyUpdate]) -> Result<(), Error> {
+        updates.iter().try_for_each(|update| {
+            self.check_policy(caller, &update.policy)?;
+            update.objects.iter().try_for_each(|object| caller.check_object(&object.key))
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use tonic::Status;
 use super::call::{Call, Service, blocking};
 use super::sessions::Session;
 use super::streams;
+use crate::gathered::Gathered;
 
 /// How often a subscription that has as many claims as it may looks whether leases have ended.
 const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -29,7 +30,7 @@ impl Service {
         }
         let wait = session.waits.begin(call.name); // before the look whether it was given up
         if let Some(noted) = session.replies.noted::<Noted>(call.name) {
-            return again(session, request, noted).await;
+            return again(session, request, noted, &self.answers).await;
         }
         let role = match (request.step, request.member) {
             (_, Some(member)) => Role::Member(member),
@@ -43,9 +44,20 @@ impl Service {
         let time = request.wait_ms.map_or(Duration::MAX, Duration::from_millis);
         let claim = tokio::select! {
             biased; // rows that are there are had without a wait
-            claim = rows => claim,
-            () = tokio::time::sleep(time) => return Ok(ClaimReply::default()),
-            () = wait.given_up() => return Ok(ClaimReply::default()),
+            claim = rows => Some(claim),
+            () = tokio::time::sleep(time) => None,
+            () = wait.given_up() => None,
+        };
+        let Some(claim) = claim else {
+            // Whoever else waits under this name, or did, is answered the same.
+            let noted = match wait.is_alone() {
+                true => session.replies.noted::<Noted>(call.name),
+                false => session.replies.note::<Noted>(call.name, None),
+            };
+            return match noted {
+                Some(noted) => again(session, request, noted, &self.answers).await,
+                None => Ok(ClaimReply::default()),
+            };
         };
         let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
             return Ok(ClaimReply { granted: None, complete: true });
@@ -56,9 +68,10 @@ impl Service {
         if let Some(noted) = session.replies.note::<Noted>(call.name, Some(epoch)) {
             // The same call was answered or given up meanwhile: these rows are for others.
             session.holder.release(epoch).map_err(fail)?;
-            return again(session, request, noted).await;
+            return again(session, request, noted, &self.answers).await;
         }
-        Ok(reply(session, request, granted).await)
+        session.waits.give_up(call.name);
+        Ok(reply(session, request, granted, &self.answers).await)
     }
 
     /// Ends a wait that nobody waits for any more, whether it has claimed rows or will.
@@ -110,19 +123,30 @@ impl Service {
 type Noted = Option<Epoch>;
 
 /// What a call is answered that was answered before.
-async fn again(session: &Arc<Session>, request: &ClaimRequest, noted: Noted) -> Result<ClaimReply, Status> {
+async fn again(
+    session: &Arc<Session>,
+    request: &ClaimRequest,
+    noted: Noted,
+    room: &Gathered,
+) -> Result<ClaimReply, Status> {
     let Some(epoch) = noted else { return Ok(ClaimReply::default()) };
     let granted = session.holder.look(epoch, |claim| Granted::of(claim, epoch.2));
-    Ok(reply(session, request, granted.map_err(|error| from_error(&error))?).await)
+    Ok(reply(session, request, granted.map_err(|error| from_error(&error))?, room).await)
 }
 
 /// What is said of rows that were granted, with the columns that come along.
-async fn reply(session: &Arc<Session>, request: &ClaimRequest, granted: Granted) -> ClaimReply {
+async fn reply(
+    session: &Arc<Session>,
+    request: &ClaimRequest,
+    granted: Granted,
+    room: &Gathered,
+) -> ClaimReply {
     let (epoch, mut granted) = (granted.epoch, wire::from_granted(granted));
     if !request.columns.is_empty() {
         let (session, names) = (session.clone(), request.columns.clone());
         let (placed, cells) = (request.placed && session.loans.is_some(), request.cells);
-        let along = blocking(move || along(&session.holder, epoch, &names, cells, placed)).await;
+        let room = room.clone();
+        let along = blocking(move || along(&session.holder, epoch, &names, cells, placed, &room)).await;
         granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
     }
     ClaimReply { granted: Some(granted), complete: false }
@@ -134,7 +158,8 @@ fn along(
     names: &[String],
     cells: bool,
     placed: bool,
+    room: &Gathered,
 ) -> Result<Vec<u8>, Error> {
-    let stream = streams::of_claim(holder, epoch, names, cells, placed)?;
+    let stream = streams::of_claim(holder, epoch, names, cells, placed, room)?.stream;
     Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
 }

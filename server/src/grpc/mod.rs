@@ -21,6 +21,7 @@ mod loans;
 mod objects;
 mod observed;
 pub(crate) mod pace;
+mod put;
 mod quick;
 mod replies;
 mod room;

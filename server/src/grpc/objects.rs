@@ -159,6 +159,17 @@ fn places(session: &Session, places: &[Option<(u32, u64)>]) -> Result<Option<Seg
     Ok(folder.and_then(|folder| wire::from_places(&folder, places)))
 }
 
+/// The keys that are moved.
+fn keys_of(named: &move_object_request::Move) -> Vec<&str> {
+    use move_object_request::Move;
+    match named {
+        Move::Spill(of) | Move::Demote(of) | Move::Delete(of) | Move::Reference(of) => vec![&of.key],
+        Move::Exchange(ExchangeObjects { out, into }) => {
+            out.iter().chain(into).map(|of| of.key.as_str()).collect()
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl Protocol for ObjectService {
     type ReadObjectStream = Answers<ObjectPiece>;
@@ -166,6 +177,7 @@ impl Protocol for ObjectService {
     async fn begin_object(&self, request: Request<BeginObjectRequest>) -> Reply<BeginObjectReply> {
         let call = self.0.enter(&request, TRAIN)?;
         let BeginObjectRequest { key, expected, layout, once, placed } = request.into_inner();
+        call.caller.check_object(&key).map_err(|error| from_error(&error))?;
         self.once(call, move |session| {
             let layout = wire::to_layout(&layout.ok_or_else(|| malformed("an object of nothing"))?)?;
             let beginning = match once {
@@ -229,6 +241,8 @@ impl Protocol for ObjectService {
         let takes = matches!(request.get_ref().which, Some(hold_objects_request::Which::Once(_)));
         let call = self.0.enter(&request, if takes { TRAIN } else { READ })?;
         let (session, request) = (call.session.clone(), request.into_inner());
+        let allowed = request.keys.iter().try_for_each(|key| call.caller.check_object(key));
+        allowed.map_err(|error| from_error(&error))?;
         if request.give_up {
             session.waits.give_up(call.name);
             return Ok(tonic::Response::new(HoldObjectsReply::default()));
@@ -310,7 +324,11 @@ impl Protocol for ObjectService {
     async fn list_objects(&self, request: Request<ListObjectsRequest>) -> Reply<ListObjectsReply> {
         let call = self.0.enter(&request, READ)?;
         let ask = request.into_inner();
-        let list = blocking(move || Ok(listing::page(call.session.objects.list()?, &ask)));
+        let list = blocking(move || {
+            let mut all = call.session.objects.list()?;
+            all.retain(|shown| call.caller.sees_object(&shown.key));
+            Ok(listing::page(all, &ask))
+        });
         list.await.map(tonic::Response::new)
     }
 
@@ -318,6 +336,8 @@ impl Protocol for ObjectService {
         use move_object_request::Move;
         let call = self.0.enter(&request, TRAIN)?;
         let named = request.into_inner().r#move;
+        let allowed = named.iter().flat_map(keys_of).try_for_each(|key| call.caller.check_object(key));
+        allowed.map_err(|error| from_error(&error))?;
         self.once(call, move |session| {
             let named = named.ok_or_else(|| malformed("nothing to move"))?;
             let relocation = match &named {

@@ -11,7 +11,7 @@ use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
 use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Row, Store};
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
 use tonic::{Request, Response, Streaming};
 
 use super::bulk::Brought;
@@ -25,9 +25,6 @@ use super::slabs::SLAB_BYTES;
 use super::streams::{self, Answers};
 use crate::access::Scope;
 use crate::asked::failure;
-
-/// The largest object that is taken, in bytes.
-const OBJECT_BYTES_MAX: u64 = 16 << 30;
 
 fn rows_of(rows: &[Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
@@ -48,6 +45,12 @@ fn changed<T>(
     let named: Vec<_> = changes.rows().collect();
     holder.store().check_rows(&named)?;
     make(&changes)
+}
+
+fn to_updates(updates: Vec<PolicyUpdate>) -> Vec<(String, Vec<forebay_store::ObjectRef>)> {
+    let update =
+        |update: PolicyUpdate| (update.policy, update.objects.into_iter().map(wire::to_object).collect());
+    updates.into_iter().map(update).collect()
 }
 
 /// Makes changes, on whatever thread.
@@ -169,23 +172,31 @@ impl Protocol for Service {
 
     async fn describe(&self, request: Request<DescribeRequest>) -> Reply<DescribeReply> {
         use describe_request::What;
-        let _call = self.enter(&request, READ)?;
+        let caller = self.enter(&request, READ)?.caller;
         let (store, what) = (self.store.clone(), request.into_inner().what);
         let describe = move || -> Result<DescribeReply, Error> {
             let none = DescribeReply::default();
             Ok(match what.ok_or_else(|| malformed("a question about nothing"))? {
-                What::Tables(_) => DescribeReply { names: store.tables(), ..none },
+                What::Tables(_) => {
+                    let mut names = store.tables();
+                    names.retain(|table| caller.sees_table(table));
+                    DescribeReply { names, ..none }
+                }
                 What::Groups(consumer) => {
+                    self.check_tables_of(&caller, &consumer)?;
                     DescribeReply { names: store.consumer(&consumer)?.open_groups(), ..none }
                 }
                 What::Consumer(name) => {
+                    self.check_tables_of(&caller, &name)?;
                     DescribeReply { trainer: store.consumer(&name)?.kind() == ConsumerKind::Trainer, ..none }
                 }
                 What::Consumers(_) => {
-                    let consumers = consumers(&store).into_iter().map(wire::from_declared).collect();
-                    DescribeReply { consumers, ..none }
+                    let mut all = consumers(&store);
+                    all.retain(|declared| declared.tables.iter().all(|table| caller.sees_table(table)));
+                    DescribeReply { consumers: all.into_iter().map(wire::from_declared).collect(), ..none }
                 }
                 What::Table(name) => {
+                    caller.check_table(&name)?;
                     let table = store.table(&name)?;
                     let counts = table.counts();
                     let excluded = counts.excluded.into_iter().collect();
@@ -194,6 +205,7 @@ impl Protocol for Service {
                     DescribeReply { schema, counts: Some(counts), ..none }
                 }
                 What::Policy(name) => {
+                    self.check_policy(&caller, &name)?;
                     let info = store.policy(&name)?;
                     let objects = info.objects.iter().map(wire::from_object).collect();
                     let (version, updated_at) = (info.version, info.updated_at.0);
@@ -285,14 +297,14 @@ impl Protocol for Service {
         let call = self.enter(&request, READ)?;
         let ReadCellsRequest { table, rows, column } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        let store = self.store.clone();
-        let stream = blocking(move || {
+        let (store, room) = (self.store.clone(), self.answers.clone());
+        let cells = blocking(move || {
             let rows = wire::to_rows(&rows)?;
             store.check_rows(&rows)?;
             let cells = read(&store, &table, &rows, &column)?.into_iter().map(wire::SentCell::Held);
-            streams::whole(&wire::from_cells(&[cells.collect()])?)
+            streams::Whole::of_cells(&[cells.collect()], &room)
         });
-        Ok(Response::new(streams::pieces(stream.await?)))
+        self.answer(cells.await?.pieces())
     }
 
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
@@ -332,10 +344,12 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let ColumnsRequest { incarnation, claim, columns, cells, placed, member } = request.into_inner();
         let placed = placed && call.session.loans.is_some();
+        let room = self.answers.clone();
         let stream = blocking(move || {
-            streams::of_claim(&call.session.holder, (incarnation, claim, member), &columns, cells, placed)
+            let epoch = (incarnation, claim, member);
+            streams::of_claim(&call.session.holder, epoch, &columns, cells, placed, &room)
         });
-        self.answer(streams::pieces(stream.await?))
+        self.answer(stream.await?.pieces())
     }
 
     async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {
@@ -419,14 +433,21 @@ impl Protocol for Service {
         use ask_step_request::Ask;
         let call = self.enter(&request, TRAIN)?;
         let AskStepRequest { step, ask } = request.into_inner();
-        if let Some(Ask::DropCache(table)) = &ask {
-            call.caller.check_table(table).map_err(|error| from_error(&error))?;
-        }
+        let allowed = match &ask {
+            Some(Ask::DropCache(table)) => call.caller.check_table(table),
+            Some(Ask::Check(commit)) => self.check_updates(&call.caller, &commit.updates),
+            Some(Ask::IsComplete(_)) | None => Ok(()),
+        };
+        allowed.map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {
             Ok(match ask.ok_or_else(|| malformed("a question about nothing"))? {
                 Ask::IsComplete(consumer) => AskStepReply { yes: holder.is_complete(step, &consumer)? },
                 Ask::DropCache(table) => {
                     holder.drop_cache(step, &table).map(|()| AskStepReply { yes: true })?
+                }
+                Ask::Check(PolicyUpdates { updates }) => {
+                    let commit = Commit { updates: to_updates(updates), durability: None };
+                    holder.check_commit(step, &commit).map(|()| AskStepReply { yes: true })?
                 }
             })
         })
@@ -436,16 +457,14 @@ impl Protocol for Service {
     async fn end_step(&self, request: Request<EndStepRequest>) -> Reply<EndStepReply> {
         let call = self.enter(&request, TRAIN)?;
         let EndStepRequest { step, commit, updates, durability } = request.into_inner();
+        self.check_updates(&call.caller, &updates).map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {
             if !commit {
                 holder.abandon_step(step)?;
                 return Ok(EndStepReply::default());
             }
-            let update = |update: PolicyUpdate| {
-                (update.policy, update.objects.into_iter().map(wire::to_object).collect())
-            };
             let durability = wire::to_durability(&durability)?;
-            let commit = Commit { updates: updates.into_iter().map(update).collect(), durability };
+            let commit = Commit { updates: to_updates(updates), durability };
             Ok(EndStepReply { rows: holder.commit_step(step, &commit)?.rows })
         })
         .await
@@ -453,6 +472,7 @@ impl Protocol for Service {
 
     async fn rewind(&self, request: Request<RewindRequest>) -> Reply<RewindReply> {
         let call = self.enter(&request, ADMIN)?;
+        call.caller.check_all_tables().map_err(|error| from_error(&error))?;
         let RewindRequest { step, exclude } = request.into_inner();
         self.once(call, move |holder| {
             let rows = if exclude { Rewind::Exclude } else { Rewind::TrainAgain };
@@ -464,38 +484,14 @@ impl Protocol for Service {
 
     async fn put_object(&self, request: Request<Streaming<ObjectPiece>>) -> Reply<ObjectRef> {
         let call = self.enter(&request, TRAIN)?;
-        let mut pieces = request.into_inner();
-        let first = pieces.message().await?.and_then(|piece| piece.object);
-        let object = first.ok_or_else(|| from_error(&malformed("an object without its name")))?;
-        if object.bytes > OBJECT_BYTES_MAX {
-            let message = format!(
-                "an object of {} bytes is more than the {OBJECT_BYTES_MAX} that are taken",
-                object.bytes
-            );
-            return Err(from_error(&Error::new(Kind::Input, "TooLarge", message)));
-        }
-        let mut payload = Vec::new();
-        while let Some(piece) = pieces.message().await? {
-            payload.extend_from_slice(&piece.bytes);
-            if payload.len() as u64 > object.bytes {
-                return Err(from_error(&malformed("an object that is longer than it says")));
-            }
-        }
-        if payload.len() as u64 != object.bytes {
-            return Err(from_error(&malformed("an object that is shorter than it says")));
-        }
-        self.once(call, move |holder| {
-            Ok(wire::from_object(&holder.store().put_object(&object.key, object.version, &payload)?))
-        })
-        .await
+        self.put(call, request.into_inner()).await
     }
 
     async fn get_object(&self, request: Request<ObjectRef>) -> Reply<Self::GetObjectStream> {
-        self.enter(&request, READ)?;
-        let (store, object) = (self.store.clone(), wire::to_object(request.into_inner()));
-        let payload = blocking(move || Ok(store.object(&object)?)).await?;
-        let pieces = wire::pieces(payload).map(|bytes| Ok(ObjectPiece { object: None, bytes }));
-        self.answer(stream::iter(pieces).boxed())
+        let call = self.enter(&request, READ)?;
+        let object = wire::to_object(request.into_inner());
+        call.caller.check_object(&object.key).map_err(|error| from_error(&error))?;
+        self.answer(self.parts_of(object).await?)
     }
 
     async fn maintain(&self, request: Request<MaintainRequest>) -> Reply<MaintainReply> {

@@ -3,6 +3,9 @@
 //! A session lives for as long as one of its client's streams is open, and for `grace` after the last broke: then it ends,
 //! and what it held goes back (`ending`). That of a client of this machine that shares memory with the server ends with the client's
 //! process, at once (`watch`); one that is stopped lives. A call keeps its session until it is over.
+//!
+//! Any number of sessions work on one store, which is made for that. So there is nothing that would have to say that it bears more
+//! than one before the server starts, and no second place to say how many: AW-B07 is about servers of environments, which this is not.
 
 mod ending;
 mod watch;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
-use forebay_client::wire::PIECE_BYTES;
 use forebay_client::wire::proto::ArrowPiece;
+use forebay_client::wire::{PIECE_BYTES, SentCell};
 use forebay_client::{Epoch, Error, Holder, wire};
 use forebay_query::RowStream;
 use forebay_store::Kind;
@@ -16,6 +16,7 @@ use tonic::Status;
 
 use super::sessions::Present;
 use crate::asked::failure;
+use crate::gathered::{Gathered, Taken};
 use crate::queries::Query;
 
 /// What a call with many messages answers.
@@ -24,9 +25,52 @@ pub(crate) type Answers<T> = BoxStream<'static, Result<T, Status>>;
 /// How often a client hears that the server is there.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
+/// How many columns may be asked for at once: those that a table may have, with all that the engine keeps.
+const COLUMNS_MAX: usize = 256;
+
 /// The pieces of a stream that is there.
 pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
     stream::iter(wire::pieces(whole).map(|bytes| Ok(ArrowPiece { bytes }))).boxed()
+}
+
+/// A stream that is there, with the memory that it has until it was taken.
+pub(super) struct Whole {
+    pub(super) stream: Vec<u8>,
+    taken: Taken,
+}
+
+impl Whole {
+    /// The cells of columns, if there is room for them.
+    pub(super) fn of_cells(columns: &[Vec<SentCell>], room: &Gathered) -> Result<Self, Error> {
+        // Before they are copied: a few rows may be asked for again and again.
+        let taken = room_for(wire::bytes_of_cells(columns), room)?;
+        Ok(Whole { stream: whole(&wire::from_cells(columns)?)?, taken })
+    }
+
+    /// Rows, where there is room for them.
+    fn of_rows(batch: &RecordBatch, room: &Gathered) -> Result<Self, Error> {
+        let stream = written(batch)?;
+        let taken = room_for(stream.len() as u64, room)?;
+        Ok(Whole { stream, taken })
+    }
+
+    pub(super) fn pieces(self) -> Answers<ArrowPiece> {
+        let Whole { stream, taken } = self;
+        let pieces = wire::pieces(stream).map(move |bytes| {
+            let _until_the_last = &taken;
+            Ok(ArrowPiece { bytes })
+        });
+        stream::iter(pieces).boxed()
+    }
+}
+
+fn room_for(bytes: u64, room: &Gathered) -> Result<Taken, Error> {
+    room.take(bytes).ok_or_else(|| {
+        let message = format!(
+            "an answer of {bytes} bytes does not fit into what answers of rows have together; ask for fewer rows or columns at once"
+        );
+        Error::new(Kind::Capacity, "Answers", message)
+    })
 }
 
 /// A query's rows as an Arrow stream, written as they come. The query counts as running while they are read.
@@ -95,12 +139,22 @@ pub(super) fn of_claim(
     names: &[String],
     cells: bool,
     placed: bool,
-) -> Result<Vec<u8>, Error> {
+    room: &Gathered,
+) -> Result<Whole, Error> {
+    if names.len() > COLUMNS_MAX {
+        let message =
+            format!("{} columns were asked for, and {COLUMNS_MAX} are the most at once", names.len());
+        return Err(Error::new(Kind::Input, "TooLarge", message));
+    }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     match (cells, placed) {
-        (true, _) => whole(&wire::from_cells(&holder.sent_cells(claim, &names, placed)?)?),
-        (false, true) => whole(holder.places(claim, &names)?.batch()),
-        (false, false) => written(&holder.columns(claim, &names)?),
+        (true, _) => Whole::of_cells(&holder.sent_cells(claim, &names, placed)?, room),
+        (false, true) => {
+            let stream = whole(holder.places(claim, &names)?.batch())?;
+            let taken = room_for(stream.len() as u64, room)?;
+            Ok(Whole { stream, taken })
+        }
+        (false, false) => Whole::of_rows(&holder.columns(claim, &names)?, room),
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The waits of one session.
+/// The waits of one session: of each name those that are under way, which are several where a call was sent again.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<HashMap<u128, Arc<Notify>>>);
+pub(super) struct Waits(Mutex<HashMap<u128, Vec<Arc<Notify>>>>);
 
 /// One wait, until it is dropped.
 #[derive(Debug)]
@@ -20,36 +20,41 @@ pub(super) struct Waiting<'w> {
 }
 
 impl Waits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Arc<Notify>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Vec<Arc<Notify>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner) // entries are whole
     }
 
-    /// Begins a wait. Of two under one name (the call was sent again) the later is the one that is told.
+    /// Begins a wait.
     pub(super) fn begin(&self, name: u128) -> Waiting<'_> {
         let told = Arc::new(Notify::new());
-        self.lock().insert(name, told.clone());
+        self.lock().entry(name).or_default().push(told.clone());
         Waiting { waits: self, name, told }
     }
 
-    /// Ends the wait of that name, if there is one.
+    /// Ends the waits of that name: the client has given it up, or one of them has found what it waits for.
     pub(super) fn give_up(&self, name: u128) {
-        if let Some(told) = self.lock().get(&name) {
-            told.notify_one();
-        }
+        self.lock().get(&name).into_iter().flatten().for_each(|told| told.notify_one());
     }
 }
 
 impl Waiting<'_> {
-    /// Until the client gives the wait up.
+    /// Until the wait is over by its name.
     pub(super) async fn given_up(&self) {
         self.told.notified().await;
+    }
+
+    /// Whether no other wait of that name is under way.
+    pub(super) fn is_alone(&self) -> bool {
+        self.waits.lock().get(&self.name).is_none_or(|told| told.len() < 2)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut waits = self.waits.lock();
-        if waits.get(&self.name).is_some_and(|told| Arc::ptr_eq(told, &self.told)) {
+        let Some(told) = waits.get_mut(&self.name) else { return };
+        told.retain(|told| !Arc::ptr_eq(told, &self.told));
+        if told.is_empty() {
             waits.remove(&self.name);
         }
     }
@@ -66,7 +71,9 @@ mod tests {
         waits.give_up(2);
         second.given_up().await;
         let again = waits.begin(1);
+        assert!(!first.is_alone() && !again.is_alone() && second.is_alone());
         drop(first); // cut off; the call was sent again
+        assert!(again.is_alone());
         waits.give_up(1);
         again.given_up().await;
         drop((again, second));

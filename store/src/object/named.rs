@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::disk::ASIDE;
 use crate::directory::Directory;
-use crate::error::{Cause, Result};
+use crate::error::{Cause, Error, Result};
 use crate::log::record::ObjectRecord;
 use crate::numbered::number_of;
 use crate::schema::check_name;
@@ -27,7 +27,8 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    pub(crate) fn of(key: &str, version: u64, payload: &[u8]) -> Self {
+    /// What a version of these bytes is named by, written or not.
+    pub fn of(key: &str, version: u64, payload: &[u8]) -> Self {
         let (bytes, crc32c) = (payload.len() as u64, crc32c::crc32c(payload));
         ObjectRef { key: key.to_owned(), version, bytes, crc32c }
     }
@@ -61,19 +62,22 @@ pub(crate) fn path_of(directory: &Directory, object: &ObjectRef) -> PathBuf {
 
 /// Reads a version and checks every byte of it.
 pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>> {
+    check_name("object", &object.key)?; // a name may come from anybody, and a path would lead elsewhere
     let path = file_of(directory, &object.key, object.version);
     let payload = directory.disk.read(&path).map_err(|e| Cause::io("read", &path, e))?;
     if payload.len() as u64 != object.bytes || crc32c::crc32c(&payload) != object.crc32c {
-        let reason = format!(
-            "object {:?} version {} has {} bytes with another checksum than the {} bytes that were committed",
-            object.key,
-            object.version,
-            payload.len(),
-            object.bytes
-        );
-        return Err(Cause::Corrupt { path, offset: 0, reason }.into());
+        return Err(not_as_committed(object, path, payload.len() as u64));
     }
     Ok(payload)
+}
+
+/// The error of a version whose file holds something else.
+pub(super) fn not_as_committed(object: &ObjectRef, path: PathBuf, found: u64) -> Error {
+    let ObjectRef { key, version, bytes, .. } = object;
+    let reason = format!(
+        "object {key:?} version {version} has {found} bytes with another checksum than the {bytes} bytes that were committed"
+    );
+    Cause::Corrupt { path, offset: 0, reason }.into()
 }
 
 /// What the file of a version holds, whoever wrote it.

@@ -11,10 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::named::{self, ObjectRef};
 use crate::directory::Directory;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::{Cause, Error, Result};
 use crate::schema::check_name;
 use crate::sync::Mutex;
@@ -35,35 +36,29 @@ struct Known {
     writers: u64,
 }
 
-/// A version that is written and has no name yet. Dropped, it is gone.
+/// A version that is written, or is being written, and has no name yet. Dropped, it is gone.
 #[derive(Debug)]
-pub(crate) struct Unnamed<'a> {
-    disk: &'a dyn Disk,
+pub(crate) struct Unnamed {
+    disk: Arc<dyn Disk>,
+    file: Box<dyn DiskFile>,
     beside: PathBuf,
     path: PathBuf,
+    /// What it is as far as it was written.
     object: ObjectRef,
 }
 
 impl Puts {
-    /// Writes a version beside its name.
+    /// Begins to write a version beside its name.
     ///
     /// # Errors
     /// `input` for a key that is no name, `capacity` when the disk is full.
-    pub(crate) fn write<'a>(
-        &self,
-        directory: &'a Directory,
-        (key, version): (&str, u64),
-        payload: &[u8],
-    ) -> Result<Unnamed<'a>> {
+    pub(crate) fn begin(&self, directory: &Directory, (key, version): (&str, u64)) -> Result<Unnamed> {
         check_name("object", key)?;
         let path = named::path_in(&directory.objects(), key, version);
         let beside = path.with_extension(format!("{}.{BESIDE}", self.next_writer(directory, key)?));
-        let object = ObjectRef::of(key, version, payload);
-        let unnamed = Unnamed { disk: &*directory.disk, beside, path, object };
-        let io = |e| Error::from(Cause::io("write", &unnamed.path, e));
-        let file = unnamed.disk.create(&unnamed.beside).map_err(io)?;
-        file.append(payload).map_err(io)?;
-        Ok(unnamed)
+        let disk = directory.disk.clone();
+        let file = disk.create(&beside).map_err(|e| Cause::io("write", &path, e))?;
+        Ok(Unnamed { disk, file, beside, path, object: ObjectRef::of(key, version, &[]) })
     }
 
     /// A number that no other writer has. The first one of a key sweeps its folder.
@@ -82,7 +77,7 @@ impl Puts {
     ///
     /// # Errors
     /// When the disk refuses; the version then has the file that it had.
-    pub(crate) fn name(&self, unnamed: Unnamed<'_>) -> Result<ObjectRef> {
+    pub(crate) fn name(&self, unnamed: Unnamed) -> Result<ObjectRef> {
         let (object, path) = (unnamed.object.clone(), unnamed.path.clone());
         unnamed.disk.rename(&unnamed.beside, &path).map_err(|e| Cause::io("rename", &path, e))?;
         self.0.lock().held.insert((object.key.clone(), object.version), object.clone());
@@ -133,17 +128,28 @@ impl Puts {
     }
 }
 
-impl Unnamed<'_> {
+impl Unnamed {
+    /// Writes what comes next.
+    ///
+    /// # Errors
+    /// `capacity` when the disk is full; it is not to be named then.
+    pub(crate) fn append(&mut self, part: &[u8]) -> Result<()> {
+        self.file.append(part).map_err(|e| Cause::io("write", &self.path, e))?;
+        self.object.bytes += part.len() as u64;
+        self.object.crc32c = crc32c::crc32c_append(self.object.crc32c, part);
+        Ok(())
+    }
+
     /// What it will be.
     pub(crate) fn object(&self) -> &ObjectRef {
         &self.object
     }
 }
 
-impl Drop for Unnamed<'_> {
+impl Drop for Unnamed {
     fn drop(&mut self) {
         if self.disk.exists(&self.beside) {
-            remove(self.disk, &self.beside);
+            remove(&*self.disk, &self.beside);
         }
     }
 }

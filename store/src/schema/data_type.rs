@@ -233,9 +233,11 @@ impl FromStr for DataType {
             return Ok(DataType::List(element.parse()?));
         }
         let Some(tensor) = inside("tensor") else { return Ok(DataType::Number(text.parse()?)) };
-        let parts =
-            tensor.split_once(", [").and_then(|(element, sides)| Some((element, sides.strip_suffix(']')?)));
-        let sides = parts.map(|(_, sides)| sides.split(", ").map(str::parse).collect());
+        // Spaces are as the writer likes them.
+        let parts = tensor.split_once(',').and_then(|(element, sides)| {
+            Some((element.trim(), sides.trim().strip_prefix('[')?.strip_suffix(']')?))
+        });
+        let sides = parts.map(|(_, sides)| sides.split(',').map(|side| side.trim().parse()).collect());
         match (parts, sides) {
             (Some((element, _)), Some(Ok(sides))) => Ok(DataType::Tensor(element.parse()?, sides)),
             _ => {
@@ -260,6 +262,9 @@ mod tests {
         for data_type in of_elements.chain(others) {
             assert_eq!(data_type.to_string().parse::<DataType>().unwrap(), data_type);
         }
+        for text in ["tensor<int8,[2,3]>", "tensor<int8, [2,3]>", "tensor<int8 , [ 2 ,3 ]>"] {
+            assert_eq!(text.parse::<DataType>().unwrap(), DataType::tensor(Element::Int8, [2, 3]), "{text}");
+        }
         let refused = [
             ("int23", "did you mean \"int32\""),
             ("list<utf8>", "number type"),
@@ -267,6 +272,8 @@ mod tests {
             ("tensor<int32>", "no tensor type"),
             ("tensor<int32, [x]>", "no tensor type"),
             ("tensor<int32, []>", "no tensor type"),
+            ("tensor<int32, 2>", "no tensor type"),
+            ("tensor<int32,[2,,3]>", "no tensor type"),
         ];
         for (text, expected) in refused {
             let error = text.parse::<DataType>().unwrap_err().to_string();

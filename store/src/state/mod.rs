@@ -150,6 +150,12 @@ impl State {
         self.tables[table as usize].meta(row).sample(self.texts.pages()).to_id()
     }
 
+    /// A row as a message shows it: what its writer knows it by.
+    pub(crate) fn shown_row(&self, table: u32, row: u32) -> String {
+        let version = self.tables[table as usize].meta(row).policy_version;
+        format!("{:?} (version {version})", self.sample_of(table, row).to_string())
+    }
+
     pub(crate) fn table_named(&self, name: &str) -> Option<usize> {
         self.tables_by_name.get(name).copied()
     }

@@ -8,8 +8,8 @@ use crate::durability::Durability;
 use crate::error::{Cause, Result};
 use crate::log::record::{Event, ReturnReason, UpdateRecord};
 use crate::object::ObjectRef;
-use crate::state::{Ask, unknown};
-use crate::store::Store;
+use crate::state::{Ask, State, unknown};
+use crate::store::{Store, exists};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// An open step: takes micro-batches until its plan is complete, then commits them all at once.
@@ -139,15 +139,27 @@ impl Step {
         for object in updates.iter().flat_map(|(_, objects)| objects) {
             self.store.0.puts.check(&self.store.0.directory, object)?;
         }
+        records(&self.store.0.state.lock(), updates)
+    }
+
+    /// Whether a commit could be made now, of objects that are still to be put: for whoever has to bring them first, which is in
+    /// vain where it cannot. What happens from here on may still change that.
+    ///
+    /// # Errors
+    /// As for [`commit`](Step::commit), but for objects that are not there; `input` for one whose version was committed with other bytes.
+    pub fn check_commit<'a>(&self, updates: impl IntoIterator<Item = PolicyUpdate<'a>>) -> Result<()> {
+        self.store.0.check_writable("commit steps")?;
+        let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
+        check_keys(&updates)?;
         let state = self.store.0.state.lock();
-        let named = |(name, objects): &PolicyUpdate<'_>| {
-            let policy = state
-                .policy_named(name)
-                .ok_or_else(|| unknown("policy", name, state.policies.iter().map(|policy| &*policy.name)))?;
-            let objects = objects.iter().map(ObjectRef::record).collect();
-            Ok(UpdateRecord { policy: policy as u32, objects })
-        };
-        updates.iter().map(named).collect()
+        state.decide_commit(self.number, &records(&state, &updates)?)?;
+        for object in updates.iter().flat_map(|(_, objects)| objects) {
+            let ObjectRef { key, version, .. } = object;
+            if state.committed_object(key, *version).is_some_and(|there| there != object) {
+                return Err(exists(key, *version));
+            }
+        }
+        Ok(())
     }
 
     /// Commits: marks the accumulated rows as consumed, raises the version of every policy named and records the objects
@@ -224,6 +236,16 @@ impl Step {
         self.ended.store(true, Ordering::Relaxed); // or the drop would give up who begins the number again
         Ok(())
     }
+}
+
+/// The policies as a record names them.
+fn records(state: &State, updates: &[PolicyUpdate<'_>]) -> Result<Vec<UpdateRecord>> {
+    let named = |(name, objects): &PolicyUpdate<'_>| {
+        let names = || state.policies.iter().map(|policy| &*policy.name);
+        let policy = state.policy_named(name).ok_or_else(|| unknown("policy", name, names()))?;
+        Ok(UpdateRecord { policy: policy as u32, objects: objects.iter().map(ObjectRef::record).collect() })
+    };
+    updates.iter().map(named).collect()
 }
 
 /// Keys are of the whole store: two policies can name the same object, but not each its own by the same key and version.

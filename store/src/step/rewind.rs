@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use super::replay::unknown_step;
 use super::{StepProgress, StepState};
 use crate::claim::ClaimProgress;
+use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::log::record::Event;
 use crate::object;
@@ -49,16 +50,17 @@ impl Store {
     /// [`Options::object_versions_kept`](crate::Options::object_versions_kept)).
     pub fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
         self.0.check_writable("rewind it")?;
+        let (now, kept) = (self.0.options.clock.now(), self.0.options.object_versions_kept);
         let (commits, objects) = {
             let state = self.0.state.lock();
-            state.check_rewind(step, self.0.options.object_versions_kept)?;
+            state.check_rewind(step, kept, now)?;
             let policies = 0..state.policies.len();
             let objects = policies.flat_map(|policy| state.moment_at(policy, step).objects.to_vec());
             (state.next_step(), objects.collect::<Vec<_>>())
         };
         objects.iter().try_for_each(|object| object::check(&self.0.directory, object))?;
         self.0.submit_if(|state| {
-            state.check_rewind(step, self.0.options.object_versions_kept)?;
+            state.check_rewind(step, kept, now)?;
             if state.next_step() != commits {
                 let reason = "another thread committed a step meanwhile; decide again".to_owned();
                 return Err(Cause::Argument { what: "rewind", reason }.into());
@@ -88,9 +90,9 @@ impl State {
         self.moments(policy).find(|moment| moment.step <= step).unwrap_or(start)
     }
 
-    fn check_rewind(&self, step: u64, kept: usize) -> Result<()> {
+    fn check_rewind(&self, step: u64, kept: usize, now: Timestamp) -> Result<()> {
         if let Some(open) = self.open_step() {
-            let since = self.steps[&open].begun_at.to_string();
+            let since = self.steps[&open].begun_at.shown_before(now);
             return Err(Cause::StepOpen { step: open, since }.into());
         }
         let stands = |number| {

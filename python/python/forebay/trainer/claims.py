@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from .._cache import record_of
 from ..errors import StateError
 
 __all__ = ["Record", "record_of", "is_accumulated"]
@@ -16,19 +17,6 @@ __all__ = ["Record", "record_of", "is_accumulated"]
 Record: TypeAlias = dict[str, Any]
 """A claim as a state stores it: ``table``, ``consumer``, ``step``, ``sequence``, ``epoch`` and ``rows`` (pairs of version and sample
 id); or ``name``, of what did not come from a store."""
-
-
-def record_of(batch: Any) -> Record:
-    """The record of a ``forebay.Batch``."""
-    versions = [int(version) for version in batch["policy_version"]]
-    return {
-        "table": batch.table,
-        "consumer": batch.consumer,
-        "step": batch.step,
-        "sequence": batch.sequence,
-        "epoch": list(batch.epoch),
-        "rows": [list(row) for row in zip(versions, batch.sample_ids)],
-    }
 
 
 def is_accumulated(record: Record, records: Sequence[Record]) -> bool:

@@ -6,15 +6,22 @@
     tq.kv_batch_put(keys, "train", fields=tensordict, tags=[{"status": "success"}] * len(keys))
     data = tq.kv_batch_get(keys, "train", select_fields=["input_ids", "responses"])
 
+Every process of a pipeline calls ``init`` (ray's workers, too, bare), and all have one queue where a server has the store:
+
+    forebay serve --dir run/store --grpc 0.0.0.0:7070 --grants grants.toml
+    FOREBAY_ADDRESS=grpc://head:7070 FOREBAY_TOKEN=... in the environment of each, or
+    tq.init({"backend": {"Forebay": {"address": "grpc://head:7070", "token": "..."}}})
+
 Calls, arguments and answers are those of TransferQueue 0.1.11: the module functions, the client of :func:`get_client` and the meta
 objects. What is put is written down before the call returns; where ``init`` is given a path (or ``FOREBAY_PATH`` names one) it is
 there again after a restart. Without one it lies in a temporary folder and ends with :func:`close`, as the original's does.
 
 Values lie in the table ``transfer_queue``: a row a put and key, tensors of one type a field in a column of lists under the field's
 own name, so SQL and consumers see them; what fits into no column (objects, a field of changing type, more than 48 fields)
-is pickled into ``other``. Reading it back runs ``pickle.loads``, as TransferQueue does: open stores of people that you trust.
+is pickled into ``other``. Reading it back runs ``pickle.loads``, as TransferQueue does: open stores, and give tokens that write to
+them, to people that you trust.
 
-Not here: more than one process (ray actors), samplers and the streaming data loader, metrics by HTTP. Batches are taken in the order
+Not here: samplers and the streaming data loader, metrics by HTTP. Batches are taken in the order
 of their indexes, as by ``SequentialSampler``. ``init`` says so where a configuration asks for one of them.
 """
 
@@ -48,14 +55,22 @@ __all__ = [
 class _Queue:
     """The store that is open, and its client."""
 
-    def __init__(self, path: str | None, timeout: float) -> None:
+    def __init__(self, path: str | None, address: str | None, token: str | None, timeout: float) -> None:
         self.scratch: pathlib.Path | None = None
-        if path:
+        if path and address:
+            raise InputError(f"the queue is said to lie in {path!r} and behind {address!r}; give a path or an address")
+        if address:
+            self.store = forebay.connect(address, token=token)
+        elif path:
             self.store = forebay.open(path, durability="logged")
         else:
             self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-transfer-queue-"))
             self.store = forebay.open(self.scratch / "store", durability="memory")
-        self.client = TransferQueueClient(Partitions(self.store), timeout)
+        try:
+            self.client = TransferQueueClient(Partitions(self.store, timeout), timeout)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self.store.close()
@@ -69,8 +84,9 @@ _queue: _Queue | None = None
 def init(conf: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
     """Opens the queue. Where it is open already nothing changes. Gives ``conf`` back.
 
-    conf: ``backend.Forebay.path``, the directory of the store; ``controller.timeout``, how many seconds a fetch waits for its
-        batch (default: 300).
+    conf: ``backend.Forebay.path``, the directory of the store, or ``backend.Forebay.address`` (and ``token``) of the server that has
+        it; ``controller.timeout``, how many seconds a fetch waits for its batch (default: 300). What is not said there is taken
+        from FOREBAY_PATH, FOREBAY_ADDRESS and FOREBAY_TOKEN.
     """
     global _queue
     if _queue is not None:
@@ -81,8 +97,12 @@ def init(conf: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
         "SequentialSampler"
     ):
         raise InputError(f"batches are taken in order here, as by SequentialSampler, and not by {sampler!r}")
-    path = _part(_part(conf, "backend"), "Forebay").get("path") or os.environ.get("FOREBAY_PATH")
-    _queue = _Queue(path, float(controller.get("timeout", 300)))
+    said = _part(_part(conf, "backend"), "Forebay")
+    path, address = said.get("path"), said.get("address")
+    if not path and not address:
+        path, address = os.environ.get("FOREBAY_PATH"), os.environ.get("FOREBAY_ADDRESS")
+    token = said.get("token") or os.environ.get("FOREBAY_TOKEN")
+    _queue = _Queue(path, address, token, float(controller.get("timeout", 300)))
     return conf
 
 

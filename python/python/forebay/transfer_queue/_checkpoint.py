@@ -10,11 +10,17 @@ from typing import Any
 import forebay
 
 from .._forebay import Store
+from ..errors import StateError
 from ._partitions import Partitions, Sample
 
 
 def save(store: Store, directory: pathlib.Path, metadata: dict[str, Any] | None) -> None:
     """Writes beside the directory, then puts it into its place."""
+    if store.address is not None:
+        raise StateError(
+            f"the queue is that of the server at {store.address}, which has the files; copy it there: `forebay backup`, or "
+            "`store.admin.backup()` of a connection with the scope admin"
+        )
     new, old = directory.with_name(f"{directory.name}.tmp"), directory.with_name(f"{directory.name}.old")
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)

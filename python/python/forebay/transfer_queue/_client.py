@@ -59,7 +59,7 @@ class TransferQueueClient:
                 raise InputError(f'mode is "fetch" (with task_name), "force_fetch" or "insert", not {mode!r}')
             end = time.monotonic() + self._timeout
             while len(samples := self._fresh(partition_id, data_fields, task_name)) < batch_size:
-                if not partitions.changed.wait(end - time.monotonic()):
+                if not partitions.lock.wait(end - time.monotonic()):
                     raise TimeoutError(
                         f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
                         f"{task_name!r} in {self._timeout} s"

@@ -6,20 +6,21 @@ crash left over is deleted then. Consumption is rows, too, in a table of their o
 
 A sample's number is its global index. None is given twice, so that what was consumed is never taken for another sample.
 
-One lock guards all of it; who waits for a batch waits on its condition.
+A turn guards all of it (:mod:`._turn`); who waits for a batch gives it up meanwhile. Where other processes may have had it, what they
+have put and taken away is read at its beginning.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._forebay import Rows, Store, Table
-from ..errors import CapacityError, InputError
+from ..errors import CapacityError, InputError, StateError
+from ._turn import Turn
 from ._values import Description, column_type, describe, flat, tensor_of
 
 _OWN = {
@@ -56,19 +57,23 @@ class Sample:
 
 
 class Partitions:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, timeout: float = 300.0) -> None:
         self.store = store
-        self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
+        self.lock = Turn(store, timeout)
+        self._forget_all()
+        self.table = _table(store, "transfer_queue", _OWN)
+        self._consumption = _table(store, "transfer_queue_consumed", _CONSUMED)
+        self.lock.refresh = self._refresh
+        with self.lock:
+            if store.address is None:
+                self._refresh()
+
+    def _forget_all(self) -> None:
         self.samples: dict[str, dict[int, Sample]] = {}
         self.keys: dict[str, dict[str, Sample]] = {}
         self.consumed: dict[tuple[str, str], set[int]] = {}
         self._consumed_rows: dict[tuple[str, str], list[Rows]] = {}
         self._numbers, self._puts = 0, 0
-        self.table = _table(store, "transfer_queue", _OWN)
-        self._consumption = _table(store, "transfer_queue_consumed", _CONSUMED)
-        self._types = dict(self.table.columns)
-        self._read()
 
     # What is there
 
@@ -122,7 +127,7 @@ class Partitions:
         for at, sample in enumerate(samples):
             sample.tag = merged[at]
             self._add(sample, rows[at], described[at])
-        self.changed.notify_all()
+        self.lock.changed()
 
     def remove(self, samples: list[Sample]) -> None:
         rows = []
@@ -200,7 +205,10 @@ class Partitions:
         if sample.key is not None:
             self.keys.setdefault(sample.partition, {})[sample.key] = sample
 
-    def _read(self) -> None:
+    def _refresh(self) -> None:
+        """Takes in what other processes have put, taken away and consumed. What a crash left over is deleted."""
+        self._types = dict(self.table.columns)
+        self._forget_all()
         columns = "sample_id, partition_id, sample_key, number, put, tag, fields"
         said = self.store.sql(f"select {columns} from transfer_queue order by put, number").to_pylist()
         rows = self.table.find(policy_version=0, sample_ids=[row["sample_id"] for row in said])
@@ -221,7 +229,10 @@ class Partitions:
 
 def _table(store: Store, name: str, columns: dict[str, str]) -> Table:
     if name not in store.tables():
-        return store.create_table(name, columns)
+        try:
+            return store.create_table(name, columns)
+        except (InputError, StateError):
+            pass  # another process was faster
     table = store.table(name)
     if not columns.items() <= table.columns.items():
         raise InputError(f"the table {name!r} is there and is not a transfer queue's")

@@ -22,6 +22,10 @@ fn a_step_takes_what_it_planned_and_commits_it_at_once() {
             claim.accumulated().unwrap();
         }
         assert!(seen == 4 && step.is_complete(&train).unwrap());
+        let first = forebay_store::ObjectRef::of("weights", 1, b"not put yet");
+        step.check_commit([("solver", vec![first])]).unwrap();
+        let idle = step.check_commit([]).unwrap_err();
+        assert_eq!((idle.kind(), idle.cause()), (Kind::State, "PolicyMissing"), "{idle}");
         let idle = step.commit([]).unwrap_err();
         assert_eq!((idle.kind(), idle.cause()), (Kind::State, "PolicyMissing"), "{idle}");
         let committed = step.commit([("solver", vec![])]).unwrap();

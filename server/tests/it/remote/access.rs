@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use forebay_client::{Changes, Client, ConnectOptions, Error, Plan};
+use forebay_client::{Changes, Client, Commit, ConnectOptions, Error, GetObject, Plan};
 use forebay_server::{Builder, Grant, Scope, Server, Token};
 use forebay_store::{
-    BackupOptions, DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, Options, Peek, Retention, Rewind,
-    Row, Schema, Store, Wait,
+    BackupOptions, Consumer, DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, ObjectRef, Options,
+    Peek, Retention, Rewind, Row, Schema, Store, TensorBytes, Wait, Which,
 };
 
 use crate::conformance::*;
@@ -122,6 +122,124 @@ fn everybody_may_what_the_token_says_and_nothing_else() {
             }
         }
     }
+}
+
+/// A served store of two agents, whose grants are for one of them: with no object named, and with some.
+fn of_two_agents() -> (World, String) {
+    let mut world = World::new(Way::Embedded);
+    let all = [Scope::Read, Scope::Write, Scope::Train];
+    let grants = [
+        Grant::new("tabled", token("tabled-token")).scopes(all).tables(["solver"]),
+        Grant::new("named", token("named-token")).scopes(all).tables(["solver"]).objects(["solver*"]),
+        Grant::new("chief", token("chief-token")).tables(["solver"]).objects(["solver*"]),
+        Grant::new("weights", token("weights-token")).scopes([Scope::Read]).objects(["secret-state"]),
+    ];
+    let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
+    let builder = grants.into_iter().fold(builder, Builder::grant);
+    let server = builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = format!("grpc://{}", server.grpc_address().unwrap());
+    world.server = Some(server);
+    let local = Client::embedded(world.store.clone());
+    solver(&local);
+    judge(&local);
+    trainer(&local);
+    local.create_table("checker", Schema::new().data("verdict", DataType::Utf8)).unwrap();
+    local.create_consumer("checks", Consumer::task(["checker"]).ready(["verdict"])).unwrap();
+    local.put_object("solver-state", 1, b"weights").unwrap();
+    local.put_object("secret-state", 1, b"secret weights").unwrap();
+    for key in ["solver-w", "secret"] {
+        let bytes =
+            TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[3], bytes: &[1, 2, 3] };
+        local.objects().set(key, &[bytes]).unwrap();
+    }
+    (world, address)
+}
+
+fn state(key: &str, bytes: &[u8]) -> ObjectRef {
+    ObjectRef::of(key, 1, bytes)
+}
+
+fn begin(client: &Client, key: &str) -> Result<(), Error> {
+    let layout = Layout::builder().tensor("weights", "w", Dtype::F32, &[1]).build()?;
+    client.objects().begin(key, Expected::Any, &layout).map(drop)
+}
+
+fn commit(client: &Client, policy: &str, objects: Vec<ObjectRef>) -> Result<(), Error> {
+    let commit = Commit { updates: vec![(policy.to_owned(), objects)], durability: None };
+    client.connection().commit_step(1, &commit).map(drop)
+}
+
+/// What is refused of the step itself: whoever comes so far may commit what he names.
+fn is_of_the_step(outcome: Result<(), Error>) -> Result<(), Error> {
+    outcome.or_else(|error| if error.cause() == "StepClosed" { Ok(()) } else { Err(error) })
+}
+
+/// Calls of who is bound to the table `solver`, and whether its token has to name objects for them: none where nothing helps.
+const BOUND: [(&str, Option<bool>, Call); 25] = [
+    ("look at its table", Some(false), |client| client.table("solver").map(drop)),
+    ("look at another table", None, |client| client.table("checker").map(drop)),
+    ("find its consumer", Some(false), |client| client.consumer("judge").map(drop)),
+    ("find another consumer", None, |client| client.consumer("checks").map(drop)),
+    ("ask for its groups", Some(false), |client| client.connection().open_groups("train").map(drop)),
+    ("ask for other groups", None, |client| client.connection().open_groups("checks").map(drop)),
+    ("look at its policy", Some(false), |client| client.policy("solver").map(drop)),
+    ("look at another policy", None, |client| client.policy("checker").map(drop)),
+    ("look at a policy that is none", None, |client| client.policy("nobody").map(drop)),
+    ("read its state", Some(true), |client| client.object(&state("solver-state", b"weights")).map(drop)),
+    ("read another state", None, |client| client.object(&state("secret-state", b"secret weights")).map(drop)),
+    ("put its state", Some(true), |client| client.put_object("solver-next", 1, b"w").map(drop)),
+    ("put another state", None, |client| client.put_object("secret-state", 1, b"w").map(drop)),
+    ("begin its object", Some(true), |client| begin(client, "solver-new")),
+    ("begin another object", None, |client| begin(client, "secret")),
+    ("hold its object", Some(true), |client| client.objects().get("solver-w", Which::Latest).map(drop)),
+    ("hold another object", None, |client| client.objects().get("secret", Which::Latest).map(drop)),
+    ("hold both", None, |client| {
+        client.objects().get_together(&["solver-w", "secret"], &GetObject::default()).map(drop)
+    }),
+    ("spill its object", Some(true), |client| client.objects().spill("solver-w", Which::Latest).map(drop)),
+    ("spill another", None, |client| client.objects().spill("secret", Which::Latest).map(drop)),
+    ("exchange its object for another", None, |client| {
+        client.objects().exchange(("solver-w", Which::Latest), ("secret", Which::Latest)).map(drop)
+    }),
+    ("delete another", None, |client| client.objects().delete("secret", 1).map(drop)),
+    ("commit its state", Some(true), |client| {
+        is_of_the_step(commit(client, "solver", vec![state("solver-state", b"weights")]))
+    }),
+    ("commit another's state as its own", None, |client| {
+        is_of_the_step(commit(client, "solver", vec![state("secret-state", b"secret weights")]))
+    }),
+    ("commit another policy", None, |client| is_of_the_step(commit(client, "checker", vec![]))),
+];
+
+#[test]
+fn who_is_bound_to_tables_reaches_those_and_the_objects_that_are_named() {
+    let (_world, address) = of_two_agents();
+    for name in ["tabled", "named"] {
+        let client = connect(&address, &format!("{name}-token")).unwrap();
+        for (what, needs, call) in BOUND {
+            let may = needs.is_some_and(|needs_objects| !needs_objects || name == "named");
+            match call(&client) {
+                Ok(()) => assert!(may, "{name} may not {what}"),
+                Err(error) => assert!(!may && error.cause() == "Forbidden", "{name}, {what}: {error}"),
+            }
+        }
+        assert_eq!(client.tables().unwrap(), ["solver"], "{name}");
+        let consumers: Vec<String> = client.consumers().unwrap().into_iter().map(|c| c.name).collect();
+        assert_eq!(consumers, ["judge", "train"], "{name}");
+        let keys: Vec<String> = client.objects().list().unwrap().into_iter().map(|shown| shown.key).collect();
+        let expected: &[&str] = if name == "named" { &["solver-w"] } else { &[] };
+        assert_eq!(keys, expected, "{name}");
+    }
+    let chief = connect(&address, "chief-token").unwrap();
+    assert_eq!(chief.rewind(0, Rewind::TrainAgain).unwrap_err().cause(), "Forbidden", "it undoes all tables");
+    let weights = connect(&address, "weights-token").unwrap();
+    assert_eq!(weights.tables().unwrap(), ["solver", "checker"], "bound to no tables");
+    weights.object(&state("secret-state", b"secret weights")).unwrap();
+    let error = weights.object(&state("solver-state", b"weights")).unwrap_err();
+    assert!(
+        error.to_string().contains("\"solver-state\"") && error.to_string().contains("`objects`"),
+        "{error}"
+    );
 }
 
 // AW-B10

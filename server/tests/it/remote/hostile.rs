@@ -14,6 +14,25 @@ use tonic::Code;
 use super::raw::{Raw, insert};
 use crate::conformance::*;
 
+// A small question about large cells, again and again in one call: refused before anything of the answer is made.
+#[test]
+fn a_cell_that_is_asked_for_a_hundred_thousand_times_takes_no_memory() {
+    let world = World::new(Way::Tcp);
+    let client = world.client();
+    let table = solver(&client);
+    let wide = "w".repeat(1 << 20);
+    let row = table.insert(NewRow::new(0, "q_0_0").unwrap(), [("prompt", (&*wide).into())]).unwrap();
+    let error = table.cells(&vec![row; 100_000], "prompt").unwrap_err();
+    assert_eq!((error.kind(), error.cause()), (Kind::Capacity, "Answers"), "{error}");
+    assert_eq!(table.cells(&[row; 3], "prompt").unwrap().len(), 3, "the rest of it is there");
+    let judge = judge(&client);
+    table.write(row, [("response", vec![1_i32].into())]).unwrap();
+    let claim = judge.claim(up_to(1), Wait::No).unwrap().unwrap();
+    let error = claim.cells(vec!["prompt"; 100_000]).unwrap_err();
+    assert_eq!((error.kind(), error.cause()), (Kind::Input, "TooLarge"), "{error}");
+    assert_eq!(claim.cells(["prompt"]).unwrap().len(), 1);
+}
+
 #[test]
 fn rows_that_were_made_up_are_refused() {
     on_every_remote_way(|world| {

@@ -14,6 +14,7 @@ mod objects;
 mod outage;
 mod proxy;
 mod pushed;
+mod put;
 mod raw;
 mod shared;
 mod slabs;

@@ -1,10 +1,11 @@
 //! Networks that break, clients that die, servers that come again.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Ask, CellValue, Client, ConnectOptions, Plan, Role};
+use forebay_client::{Ask, CellValue, Client, ConnectOptions, Error, Plan, Role};
 use forebay_server::Server;
-use forebay_store::{Kind, NewRow, Options, Store, Wait};
+use forebay_store::{Dtype, Expected, Kind, Layout, NewRow, Options, Row, Store, Wait, Which};
 
 use super::proxy::Proxy;
 use crate::conformance::*;
@@ -106,6 +107,123 @@ fn no_call_hangs_beyond_its_time() {
     assert_eq!(table.counts().unwrap().written, 0);
 }
 
+/// Asks for something large, half of which comes before nothing more is heard of the server: it is late in its time. Then the
+/// answer is cut, and asked for again.
+fn stops_half_way_and_is_cut<T: PartialEq + Send>(
+    proxy: &Proxy,
+    ask: impl Fn() -> Result<T, Error> + Sync,
+    whole: &T,
+) {
+    let before = proxy.carried();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(&ask);
+        while proxy.carried() - before < 1 << 20 {
+            assert!(!asking.is_finished(), "it ended before it was half-way");
+            std::thread::yield_now();
+        }
+        proxy.set_deaf(true);
+        let since = Instant::now();
+        let error = asking.join().unwrap().err().expect("the rest was swallowed");
+        assert_eq!((error.kind(), error.cause()), (Kind::Retry, "Deadline"), "{error}");
+        // A connection on which nothing comes ends after 20 seconds: it was not that.
+        assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    });
+    proxy.set_deaf(false);
+    proxy.cut();
+    proxy.cut_after(8 << 20);
+    assert!(ask().unwrap() == *whole, "it was asked for again where it was cut");
+    assert!(!proxy.is_cut_ahead(), "it was cut");
+}
+
+const LARGE_BYTES: u64 = 32 << 20;
+
+#[test]
+fn a_large_answer_that_stops_half_way_is_late_and_one_that_is_cut_is_asked_for_again() {
+    let (world, proxy) = behind_a_proxy(HOUR);
+    let payload = vec![7; LARGE_BYTES as usize];
+    let state = world.store.put_object("weights", 1, &payload).unwrap();
+    let layout = Layout::builder().tensor("weights", "w", Dtype::U8, &[LARGE_BYTES]).build().unwrap();
+    let local = Client::embedded(world.store.clone());
+    let mut filling = local.objects().begin("state", Expected::Any, &layout).unwrap();
+    filling.write("w", 0, &payload).unwrap();
+    filling.commit().unwrap();
+    let table = solver(&local);
+    let wide =
+        |at: usize| table.insert(NewRow::new(0, &format!("q{at}_0_0")).unwrap(), [("prompt", text().into())]);
+    let rows: Vec<Row> = (0..8).map(|at| wide(at).unwrap()).collect();
+    let options = ConnectOptions::default()
+        .call_time_max(Duration::from_secs(6))
+        .outage_time_max(Duration::from_secs(30))
+        .connect_time_max(Duration::from_secs(30));
+    let client = Client::connect(&proxy.address(), &options).unwrap();
+    stops_half_way_and_is_cut(&proxy, || client.object(&state), &payload);
+    let held = client.objects().get("state", Which::Latest).unwrap();
+    stops_half_way_and_is_cut(&proxy, || held.tensor("w")?.to_vec(), &payload);
+    let prompts = vec![CellValue::Bytes(text().into()); rows.len()];
+    let table = client.table_named("solver");
+    stops_half_way_and_is_cut(&proxy, || table.cells(&rows, "prompt"), &prompts);
+}
+
+/// A long text.
+fn text() -> String {
+    "long".repeat(1 << 20)
+}
+
+/// The usual life of some rows, each thing said once.
+fn work(client: &Client, rounds: usize) {
+    let (table, judge, train) = (solver(client), judge(client), trainer(client));
+    for round in 0..rounds {
+        let new = NewRow::new(round as u64, &format!("q{round}_0_?")).unwrap();
+        let rows = table.insert_rollouts(new, 2, [("prompt", "p".into())]).unwrap();
+        table.append(rows[0], "response", vec![1_i32, 2].into()).unwrap();
+        table.append(rows[0], "response", vec![3_i32].into()).unwrap();
+        table.finalize(rows[0], "response").unwrap();
+        table.write(rows[1], [("response", vec![4_i32].into())]).unwrap();
+        let tokens: Vec<u8> = [1_i32, 2, 3].iter().flat_map(|token| token.to_le_bytes()).collect();
+        assert_eq!(table.cell(rows[0], "response").unwrap(), CellValue::Bytes(tokens.into()));
+        let claim = judge.claim(up_to(2), LONG).unwrap().expect("both are ready");
+        assert_eq!(claim.rows(), rows);
+        let verdict = verdicts(&claim, 1.0);
+        claim.finish(&verdict).unwrap();
+        let mut step = client.begin_step(&Plan::new().rows("train", 2)).unwrap();
+        let batch = step.next(&train, up_to(2), LONG).unwrap().expect("both are ready");
+        batch.accumulated().unwrap();
+        let weights = client.put_object("weights", round as u64 + 1, &[round as u8; 5_000]).unwrap();
+        assert_eq!(step.commit([("solver", vec![weights])]).unwrap().rows, 2);
+    }
+    let policy = client.policy("solver").unwrap();
+    assert_eq!((policy.version, table.counts().unwrap().consumed), (rounds as u64, 2 * rounds as u64));
+    assert_eq!(table.counts().unwrap().written, 2 * rounds as u64);
+}
+
+#[test]
+fn what_the_server_hears_twice_is_made_once() {
+    const ROUNDS: usize = 20;
+    let (world, proxy) = behind_a_proxy(HOUR);
+    proxy.set_twice(true);
+    let client = connect(&proxy, HOUR);
+    work(&client, ROUNDS);
+    // What came again was read as far as what came first, and answered: else this would say nothing.
+    let since = Instant::now();
+    while proxy.answered().1 < proxy.answered().0 / 2 {
+        assert!(since.elapsed() < Duration::from_secs(60), "{:?}", proxy.answered());
+        std::thread::yield_now();
+    }
+    let local = Client::embedded(world.store.clone());
+    let counts = local.table("solver").unwrap().counts().unwrap();
+    assert_eq!((counts.written, counts.consumed), (2 * ROUNDS as u64, 2 * ROUNDS as u64));
+    assert_eq!(local.policy("solver").unwrap().version, ROUNDS as u64);
+    let report = local.admin().verify(&mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_network_whose_delays_vary_costs_time_and_nothing_else() {
+    let (_world, proxy) = behind_a_proxy(HOUR);
+    proxy.set_delay(Duration::from_millis(50));
+    work(&connect(&proxy, HOUR), 3);
+}
+
 #[test]
 fn nobody_there_is_told_in_time_and_by_name() {
     let options =
@@ -113,8 +231,29 @@ fn nobody_there_is_told_in_time_and_by_name() {
     for address in ["grpc://127.0.0.1:1", "unix:///nowhere/grpc.sock"] {
         let error = Client::connect(address, &options).unwrap_err();
         assert_eq!((error.kind(), error.cause()), (Kind::Retry, "Connection"), "{error}");
+        let told = error.to_string();
+        assert!(told.contains(&format!("no server answers at {address} (")), "{told}");
+        assert!(
+            told.contains("os error") && told.contains("is `forebay serve --") && told.len() < 200,
+            "{told}"
+        );
     }
     assert_eq!(Client::connect("http://h:1", &options).unwrap_err().kind(), Kind::Input);
+}
+
+#[test]
+fn an_address_of_another_door_is_told_from_that_of_clients() {
+    let world = World::new(Way::Embedded);
+    let builder =
+        Server::builder().flight("127.0.0.1:0".parse().unwrap()).grpc("127.0.0.1:0".parse().unwrap());
+    let server = builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (http, flight) = (server.address().unwrap(), server.flight_address().unwrap());
+    for door in [http, flight] {
+        let error = Client::connect(&format!("grpc://{door}"), &ConnectOptions::default()).unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::Input, "Protocol"), "{error}");
+        let told = error.to_string();
+        assert!(told.contains(&door.to_string()) && told.contains("`forebay serve --grpc`"), "{told}");
+    }
 }
 
 #[test]

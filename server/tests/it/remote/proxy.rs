@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// What happens to bytes. Shared with the threads that carry them.
 #[derive(Debug, Default)]
@@ -27,6 +28,15 @@ struct Weather {
     open: Mutex<Vec<TcpStream>>,
     /// How many bytes came by, of both.
     carried: AtomicU64,
+    /// The longest that bytes are on their way, in microseconds.
+    delay: AtomicU64,
+    /// How many were delayed, from which it follows for how long the next are.
+    delayed: AtomicU64,
+    /// Whether what a client says on connections to come reaches the server twice, each time on a connection of its own.
+    twice: AtomicBool,
+    /// How many bytes the server said to what came first, and to what came again.
+    answered: AtomicU64,
+    answered_again: AtomicU64,
 }
 
 /// A proxy on a port of its own, until the process ends.
@@ -60,10 +70,11 @@ impl Proxy {
                     of.open.lock().unwrap().push(stream.try_clone().unwrap());
                 }
                 let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let again = of.twice.load(Ordering::SeqCst).then(|| repeated(&server, &of));
                 let weather = of.clone();
-                thread::spawn(move || carry(up, server, &weather, false));
+                thread::spawn(move || carry(up, server, again, &weather, false));
                 let weather = of.clone();
-                thread::spawn(move || carry(down, client, &weather, true));
+                thread::spawn(move || carry(down, client, None, &weather, true));
             }
         });
         Proxy { address, weather }
@@ -132,6 +143,22 @@ impl Proxy {
         drop(self.weather.unstuck.wait_while(stuck, |stuck| stuck.1 > 0).unwrap());
     }
 
+    /// From now on bytes are on their way for up to so long, some longer than others.
+    pub(crate) fn set_delay(&self, most: Duration) {
+        self.weather.delay.store(most.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// What clients say on connections to come reaches the server twice. It is the first answer that they hear.
+    pub(crate) fn set_twice(&self, twice: bool) {
+        self.weather.twice.store(twice, Ordering::SeqCst);
+    }
+
+    /// How many bytes the server said to what came first, and to what came again.
+    pub(crate) fn answered(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        (read(&self.weather.answered), read(&self.weather.answered_again))
+    }
+
     /// Whether a cut that was asked for has not come yet.
     pub(crate) fn is_cut_ahead(&self) -> bool {
         [&self.weather.cut_after, &self.weather.cut_after_sent, &self.weather.end_after_sent]
@@ -159,13 +186,47 @@ impl Weather {
         stuck.1 -= 1;
         self.unstuck.notify_all();
     }
+
+    /// Returns once bytes have been on their way. It is the network that takes this time, and nobody who waits for anything.
+    fn delay(&self) {
+        let most = self.delay.load(Ordering::SeqCst);
+        if most > 0 {
+            let number = self.delayed.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_micros(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % most));
+        }
+    }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: bool) {
+/// A second connection to the same server, for what is said again on it. What is answered there nobody hears.
+fn repeated(server: &TcpStream, weather: &Arc<Weather>) -> TcpStream {
+    let again = TcpStream::connect(server.peer_addr().unwrap()).unwrap();
+    again.set_nodelay(true).unwrap();
+    weather.open.lock().unwrap().push(again.try_clone().unwrap());
+    let (mut answers, weather) = (again.try_clone().unwrap(), weather.clone());
+    thread::spawn(move || {
+        let mut buffer = [0; 16 << 10];
+        while let Ok(read @ 1..) = answers.read(&mut buffer) {
+            weather.answered_again.fetch_add(read as u64, Ordering::SeqCst);
+        }
+    });
+    again
+}
+
+fn carry(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    mut again: Option<TcpStream>,
+    weather: &Weather,
+    of_server: bool,
+) {
     let mut buffer = [0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         let mut let_through = read;
         weather.carried.fetch_add(read as u64, Ordering::SeqCst);
+        weather.delay();
+        if of_server {
+            weather.answered.fetch_add(read as u64, Ordering::SeqCst);
+        }
         if of_server && weather.deaf.load(Ordering::SeqCst) {
             continue;
         }
@@ -179,6 +240,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: b
         if to.write_all(&buffer[..let_through]).is_err() || let_through < read {
             break;
         }
+        // A server that refuses what it hears again is looked at by who counts its answers.
+        again.iter_mut().for_each(|again| _ = again.write_all(&buffer[..let_through]));
         if !of_server && is_reached(&weather.end_after_sent, read) {
             let _ = to.shutdown(Shutdown::Write);
             return;
@@ -187,5 +250,6 @@ fn carry(mut from: TcpStream, mut to: TcpStream, weather: &Weather, of_server: b
             weather.stick();
         }
     }
+    again.iter().for_each(|again| _ = again.shutdown(Shutdown::Both));
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -49,7 +49,7 @@ impl Decision<'_> {
         for cell in cells {
             let column = || state.schema.data_columns()[cell.column as usize].name.clone();
             if state.is_partial(row.index, cell.column) {
-                return Err(Cause::CellPartial { column: column(), row: row.index.into() }.into());
+                return Err(Cause::CellPartial { column: column(), row: self.shown(row) }.into());
             }
             let place = (row.table, row.index, cell.column);
             let old = state.cell(cell.column as usize, row.index).or(self.cells.get(&place).copied());
@@ -59,7 +59,7 @@ impl Decision<'_> {
                     new.push(cell);
                 }
                 Some(old) if (self.same_bytes)(row.table, cell.column, old, cell.value)? => {}
-                Some(_) => return Err(Cause::CellFinal { column: column(), row: row.index.into() }.into()),
+                Some(_) => return Err(Cause::CellFinal { column: column(), row: self.shown(row) }.into()),
             }
         }
         if !new.is_empty() {

@@ -5,6 +5,11 @@ use crate::error::{Cause, Result};
 use crate::table::{Progress, Row};
 
 impl Decision<'_> {
+    /// A row that is there, as a message shows it.
+    pub(super) fn shown(&self, row: Row) -> String {
+        self.state.shown_row(row.table, row.index)
+    }
+
     pub(super) fn check_not_excluded(&self, row: Row) -> Result<()> {
         let status = self.state.tables[row.table as usize].status(row.index);
         let here = self.left_out.get(&(row.table, row.index)).map(String::as_str);
@@ -12,7 +17,7 @@ impl Decision<'_> {
         match there.or(here) {
             None => Ok(()),
             Some(reason) => {
-                Err(Cause::RowExcluded { row: row.index.into(), reason: reason.to_owned() }.into())
+                Err(Cause::RowExcluded { row: self.shown(row), reason: reason.to_owned() }.into())
             }
         }
     }
@@ -47,7 +52,7 @@ impl Decision<'_> {
     ) -> crate::Error {
         let columns = self.state.tables[row.table as usize].schema.data_columns();
         let column = columns[column as usize].name.clone();
-        Cause::CellNotPartial { column, row: row.index.into(), found, verb }.into()
+        Cause::CellNotPartial { column, row: self.shown(row), found, verb }.into()
     }
 
     /// A row whose gradient a trainer holds cannot be taken out from under it.
@@ -55,7 +60,8 @@ impl Decision<'_> {
         let state = &self.state.tables[table as usize];
         let status = state.status(row);
         if status.step != 0 {
-            return Err(Cause::RowConsumed { row: row.into(), step: status.step.into(), verb }.into());
+            let row = self.state.shown_row(table, row);
+            return Err(Cause::RowConsumed { row, step: status.step.into(), verb }.into());
         }
         let Some(slot) = state.trainer else { return Ok(()) };
         let word = state.word(slot, row);

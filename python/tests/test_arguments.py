@@ -1,0 +1,114 @@
+"""Arguments of another kind: each is refused by its name, as an error of this package."""
+
+import pytest
+
+import forebay
+from conftest import begin, ids
+
+
+def refused(call, *said):
+    with pytest.raises(forebay.InputError) as caught:
+        call()
+    assert isinstance(caught.value, ValueError)
+    for text in said:
+        assert text in str(caught.value), str(caught.value)
+
+
+def test_what_a_store_is_told(store, solver):
+    for call, *said in [
+        (lambda: store.table(5), "name is a text", "not 5"),
+        (lambda: store.create_table(b"x", {}), "name is", "b'x'"),
+        (lambda: store.create_table("x", ["a"]), "columns is a dict", "['a']"),
+        (lambda: store.create_table("x", {"a": "int32"}, roles=["a"]), "roles is a dict", "['a']"),
+        (lambda: store.create_table("x", {"a": "int32"}, lazy="a"), "lazy is a list", "'a'"),
+        (lambda: store.create_consumer("x", tables="solver", kind="task"), "tables is a list", "'solver'"),
+        (lambda: store.create_consumer("x", tables=["solver"], kind=1), "kind is", "not 1"),
+        (lambda: store.consumer(None), "name is a text", "None"),
+        (lambda: store.create_policy("x", version=-1), "version is a whole number", "-1"),
+        (lambda: store.create_policy("x", state_keys="w"), "state_keys is a list", "'w'"),
+        (lambda: store.policy_version(1), "name is", "not 1"),
+        (lambda: store.policy_state(1), "name is", "not 1"),
+        (lambda: store.step(groups=["q1"]), "groups is a dict", "['q1']"),
+        (lambda: store.step(groups={"train": "q1"}), "groups is a list of keys", "'q1'"),
+        (lambda: store.step(groups={"train": [1]}), "groups is a list of keys", "[1]"),
+        (lambda: store.step(rows=[2]), "rows is a dict", "[2]"),
+        (lambda: store.step(rows={"train": -1}), "rows is a number", "-1"),
+        (lambda: store.open_step("1"), "number is", "'1'"),
+        (lambda: store.sql(None), "statement is a text in SQL", "None"),
+        (lambda: forebay.connect(7070), "address is", "7070"),
+    ]:
+        refused(call, *said)
+
+
+def test_what_a_table_is_told(store, solver):
+    insert = lambda **given: solver.insert(**{"policy_version": 0, "sample_ids": ["q_0_0"], **given})
+    rows = insert(prompt=[[1]])
+    for call, *said in [
+        (lambda: insert(policy_version=-1), "policy_version is a whole number", "-1"),
+        (lambda: insert(policy_version="0"), "policy_version", "'0'"),
+        (lambda: insert(policy_version=1.5), "policy_version", "1.5"),
+        (lambda: insert(policy_version=2**64), "policy_version", "18446744073709551616"),
+        (lambda: insert(sample_ids=7), "sample_ids is a list", "7"),
+        (lambda: insert(sample_ids=[7]), "sample_ids is a list", "[7]"),
+        (lambda: insert(purpose=1), "purpose is a text", "1"),
+        (lambda: insert(agent=1), "agent is a text", "1"),
+        (lambda: insert(parents="q"), "parents is a list", "'q'"),
+        (lambda: insert(weights=1), "weights is a text", "1"),
+        (lambda: insert(idempotency_tokens=[-1]), "idempotency_tokens is a list", "[-1]"),
+        (lambda: solver.write(["q_0_0"], reward=[1.0]), "rows is what insert() or find() gave", "['q_0_0']"),
+        (lambda: solver.append(rows, 1, [1]), "column is the name", "1"),
+        (lambda: solver.exclude(rows, 1), "reason is a text", "1"),
+        (lambda: solver.find(policy_version=0, sample_ids="q_0_0"), "sample_ids is a list", "'q_0_0'"),
+        (lambda: solver.cells(rows, None), "column is the name", "None"),
+        (lambda: solver.delete(rows, force="yes"), "force is True or False", "'yes'"),
+    ]:
+        refused(call, *said)
+
+
+def test_what_consumers_and_steps_are_told(store, solver, train, read):
+    begin(solver, "q1")
+    with store.step() as step:
+        for call, *said in [
+            (lambda: read.claim(size="1"), "size is a whole number", "'1'"),
+            (lambda: read.claim(size=-1), "size is a whole number", "-1"),
+            (lambda: read.claim(tokens="response"), "tokens is (column, number", "'response'"),
+            (lambda: read.claim(size=1, exact="no"), "exact is True or False", "'no'"),
+            (lambda: read.claim(size=1, owner=1), "owner is a text", "1"),
+            (lambda: train.expect_group("solver", "q1", policy_version=0, members=-2), "members is", "-2"),
+            (lambda: train.close_group("solver", 1, policy_version=0), "key is the key", "1"),
+            (lambda: step.micro_batches(5, size=1), "consumer is a consumer or", "5"),
+            (lambda: step.micro_batches(train, size=1, rank="0", world=1), "rank is", "'0'"),
+            (lambda: step.micro_batches(train, size=1, rank=0, world=-1), "world is", "-1"),
+            (lambda: step.drop_cache(1), "table is", "1"),
+            (lambda: step.commit(["solver"]), "updates is a dict", "['solver']"),
+            (lambda: step.commit({1: None}), "a policy to commit is the name of one", "1"),
+            (lambda: step.commit({"solver": {1: b""}}), "the key of an object is a text", "1"),
+        ]:
+            refused(call, *said)
+    with read.claim(size=1, timeout=30.0) as batch:
+        refused(lambda: batch[0], "the name of a column", "0")
+        refused(lambda: batch.arrow("reward"), "columns is a list", "'reward'")
+
+
+def test_a_tensor_s_type_is_read_however_it_is_spaced(store):
+    table = store.create_table("images", {"a": "tensor<float32,[2,3]>", "b": "tensor<float32, [2, 3]>"})
+    assert set(table.columns.values()) == {"tensor<float32, [2, 3]>"}
+
+
+def test_a_final_cell_is_named_by_its_sample(store, solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q9"), reward=[1.0, 0.0])
+    with pytest.raises(forebay.StateError, match=r'"reward" of row "q9_0_1" \(version 0\) is final'):
+        solver.write(rows, reward=[1.0, 2.0])
+
+
+def test_a_step_that_is_open_says_for_how_long(store, solver, train):
+    begin(solver, "q1")
+    with store.step():
+        with pytest.raises(forebay.StateError, match=r"step 1 is open, begun \d+\.\d s ago"):
+            store.step(rows={train: 1})
+
+
+def test_the_version_is_that_of_the_package():
+    import importlib.metadata
+
+    assert forebay.__version__ == importlib.metadata.version("forebay")
