@@ -142,10 +142,12 @@ class Trainer(Stateful):
         self._refuse_unusable()
         self.cache.refuse_spoiled()
         is_new = (is_own and claim is None) or not is_accumulated(record, self.cache.claims)
-        tables = batch.passes(self.rows_per_pass) if is_own else self._columns.tables(batch, self.rows_per_pass)
         rows = tokens = 0
+        tables: list[MicroBatch] = []
+        if is_new:  # all of them are made, and refused, before one is computed on
+            tables = batch.passes(self.rows_per_pass) if is_own else list(self._columns.tables(batch, self.rows_per_pass))
         with self._folding(record if is_new else None):
-            for part in self._staging.stage(tables if is_new else ()):
+            for part in self._staging.stage(tables):
                 self._fold(part)
                 rows, tokens = rows + part.rows, tokens + part.tokens
             if not is_own:
