@@ -1,12 +1,13 @@
 """Trains models of PyTorch on the micro-batches of a store.
 
     model = transformers.AutoModelForCausalLM.from_pretrained(...)
-    trainer = forebay.trainer.Trainer(model, optimizer=AdamW(lr=1e-6), columns=Columns(behaviour_logprobs="logprobs"))
+    trainer = forebay.trainer.Trainer(model, optimizer=AdamW(lr=1e-6), columns=Columns(old_logprobs="logprobs"))
 
     with store.step() as step:
         for batch in step.micro_batches(train, size=16):
             trainer.accumulate(batch)
         trainer.commit()
+        trainer.save(states, "solver/trainer")
         step.commit({"solver": trainer.version})
 
 Words. A *subject* is what is trained: a whole model, or an *adapter* of a frozen *base*. Its parameters are views of *flat buffers*, laid
@@ -28,6 +29,7 @@ from .directory import DirectoryStateStore
 from .errors import (
     LayoutError,
     NonFiniteGradientError,
+    OtherVersionError,
     ParameterChangedError,
     RankLostError,
     RanksDifferError,
@@ -62,6 +64,7 @@ __all__ = [
     "Numerator",
     "ObjectStateStore",
     "Objective",
+    "OtherVersionError",
     "ParameterChangedError",
     "Payload",
     "PeftAdapter",

@@ -19,10 +19,10 @@ from ..errors import Error, InputError, StateError
 from .adamw import AdamW, FlatAdamW
 from .batch import MicroBatch
 from .cache import BUCKET_BYTES, GradientCache
-from .claims import Record, is_accumulated, record_of
+from .claims import Applied, Record, is_accumulated, record_of, refuse_other_versions
 from .columns import Columns
 from .errors import NonFiniteGradientError
-from .objective import Objective, PolicyGradient
+from .objective import Objective, PolicyGradient, identity_of
 from .ranks import Ranks
 from .reduction import Totals, agreed_norm, of_all_ranks, of_one
 from .staging import Staging
@@ -70,6 +70,8 @@ class Trainer(Stateful):
     columns: which column of a claim is what.
     rows_per_pass: how many rows the model takes at once; a micro-batch of more is cut. Default: all.
     version: the policy version that the weights are.
+    max_lag: how many versions the rows of a store may be behind the weights. ``None``: rows of any version are taken. Default: they are of
+        the weights' own version.
     bucket_bytes: how much of the cache is added to at once.
     ranks: the processes that train this policy together; they are joined, and have the weights of rank 0 then.
 
@@ -87,16 +89,18 @@ class Trainer(Stateful):
         columns: Columns | None = None,
         rows_per_pass: int | None = None,
         version: int = 0,
+        max_lag: int | None = 0,
         bucket_bytes: int = BUCKET_BYTES,
         ranks: Ranks | None = None,
     ) -> None:
-        _refuse_options(max_gradient_norm, rows_per_pass)
+        _refuse_options(max_gradient_norm, rows_per_pass, max_lag)
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
         self.model: Any = self.subject.model
         self.objective: Objective = objective or PolicyGradient()
         self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
-        self.version, self.updates = version, 0
+        self.version, self.updates, self.max_lag, self.applied = version, 0, max_lag, Applied()
         self._columns = _with_vocabulary(columns or Columns(), self.model)
+        _refuse_unread(self._columns, self.objective)
         settings = optimizer or AdamW()
         self.subject.bind(settings.decays)
         weights = self.subject.weights
@@ -134,14 +138,21 @@ class Trainer(Stateful):
         batch: a ``forebay.Batch``, whose claim is then accumulated; or a ``MicroBatch`` of one's own.
         claim: the name of a micro-batch of one's own, by which it counts once.
 
-        Rows whose gradients are in the cache already are not computed again. Raises ParameterChangedError where a parameter is no longer
-        the trainer's. After an exception the cache is as it was, or SpoiledCacheError says what to do.
+        Rows whose gradients are in the cache already are not computed again, nor are those that the last commit applied, which come again
+        where the store has not committed them. Raises OtherVersionError for rows of another version than the weights, and
+        ParameterChangedError where a parameter is no longer the trainer's. After an exception the cache is as it was, or
+        SpoiledCacheError says what to do.
         """
         is_own = isinstance(batch, MicroBatch)
         record = {"name": claim} if is_own else record_of(batch)
         self._refuse_unusable()
         self.cache.refuse_spoiled()
-        is_new = (is_own and claim is None) or not is_accumulated(record, self.cache.claims)
+        came_again = self._came_again(record)
+        is_new = not came_again and ((is_own and claim is None) or not is_accumulated(record, self.cache.claims))
+        if is_new:
+            self.applied.refuse_more("rows beside them")
+            if not is_own:
+                refuse_other_versions(record, self.version, self.max_lag)
         rows = tokens = 0
         tables: list[MicroBatch] = []
         if is_new:  # all of them are made, and refused, before one is computed on
@@ -152,7 +163,19 @@ class Trainer(Stateful):
                 rows, tokens = rows + part.rows, tokens + part.tokens
             if not is_own:
                 batch.accumulated()
+        self.applied.came_again |= came_again
         return Accumulated(rows, tokens, is_new)
+
+    def _came_again(self, record: Record) -> bool:
+        """Whether the weights have the gradients of these rows already."""
+        if not self.applied.has(record):
+            return False
+        if not self.cache.is_empty:
+            raise StateError(
+                f"{record['rows'][0][1]} is among the rows that the last commit applied, and the cache has gradients of other rows; drop() "
+                "them, and commit what came again first"
+            )
+        return True
 
     def add(
         self, numerator: torch.Tensor, denominator: float, *, rows: int = 0, tokens: int = 0, claim: str | None = None
@@ -161,6 +184,8 @@ class Trainer(Stateful):
         are divided by at the commit."""
         self._refuse_unusable()
         self.cache.refuse_spoiled()
+        _refuse_denominator(denominator)
+        self.applied.refuse_more("a loss beside them")
         record = {"name": claim}
         if claim is not None and is_accumulated(record, self.cache.claims):
             return
@@ -183,6 +208,7 @@ class Trainer(Stateful):
         if self.objective.needs_reference and part.reference_logprobs is None:
             part = part.with_reference(self.reference_logprobs(part))
         found = self.objective(self.objective.logprobs(self.model, part), part)
+        _refuse_denominator(found.denominator)
         found.value.backward()  # type: ignore[no-untyped-call]
         self._count(found.value, found.denominator, part.rows, part.tokens, found.metrics)
 
@@ -222,10 +248,17 @@ class Trainer(Stateful):
 
         With ranks the micro-batches are those of all of them, and all call; a rank without rows takes part.
 
+        Where nothing was accumulated since the last commit, or only rows that it applied, nothing is changed and its update is given again:
+        so a loop that failed between this and ``Step.commit`` may go round.
+
         Raises StateError when nothing was accumulated, InputError for a learning rate that is none, and NonFiniteGradientError for a
         gradient that is none; RankLostError and RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
         total = self._total(lr)
+        if self._is_repeated(total):
+            self.applied.came_again = False
+            applied: Update = self.applied.update
+            return applied
         if not total.denominator > 0:
             raise StateError(
                 f"there is nothing to commit: {total.micro_batches} micro-batches with a denominator of {total.denominator} were "
@@ -243,10 +276,33 @@ class Trainer(Stateful):
             total.gradient.mul_(scale)
             self.optimizer.step(total.gradient, self.updates + 1, lr)
         self.version, self.updates = self.version + 1, self.updates + 1
-        self.cache.drop()
+        self.subject.written()
         metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
         counts = (total.rows, total.tokens, total.denominator)
-        return Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
+        update = Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
+        self.applied = Applied.of(total.records, update)
+        self.cache.drop()
+        return update
+
+    def _is_repeated(self, total: Totals) -> bool:
+        """Whether all that there is to commit was applied by the last commit."""
+        if total.micro_batches == 0:
+            return bool(self.applied.rows)
+        if total.came_again:
+            raise StateError(
+                "one rank has gradients to commit, and another has rows that the last commit applied; drop() in every rank, and accumulate "
+                "what came again alone"
+            )
+        return False
+
+    def settled(self) -> None:
+        """Forgets which rows the last commit applied: the store has committed them, and will hand them out again only to be trained on
+        again, as after it went back to an earlier version. Until the next commit they would be passed over otherwise."""
+        self.applied = Applied()
+
+    def _applied_of(self, told: Mapping[str, Any]) -> Applied:
+        """What a state, or another rank, says that its last commit applied."""
+        return Applied(told["applied"], told["update"] and Update(**told["update"]))
 
     def _total(self, lr: float | None) -> Totals:
         """The sums that a commit applies."""
@@ -261,8 +317,9 @@ class Trainer(Stateful):
                 raise
             lr, problem = None, error
         if self.ranks is None:
-            return of_one(self.cache)
-        return of_all_ranks(self.cache, self.ranks, {"version": self.version, "updates": self.updates, "lr": lr}, problem)
+            return of_one(self.cache, self.applied.came_again)
+        state = {"version": self.version, "updates": self.updates, "lr": lr, "objective": identity_of(self.objective)}
+        return of_all_ranks(self.cache, self.applied.came_again, self.ranks, state, problem)
 
     def _not_finite(self, total: Totals) -> str:
         names = [
@@ -280,13 +337,30 @@ class Trainer(Stateful):
     def drop(self) -> None:
         """Empties the cache. The rows that were in it are to be given back (``Step.drop_cache``, or leaving the step)."""
         self.cache.drop()
+        self.applied.came_again = False
 
 
-def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None) -> None:
+def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None, max_lag: int | None) -> None:
+    if max_lag is not None and max_lag < 0:
+        raise InputError(f"max_lag={max_lag!r} is no number of versions; 0 takes rows of the weights' own version, None of any")
     if max_gradient_norm is not None and not max_gradient_norm > 0:
         raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
     if rows_per_pass is not None and rows_per_pass < 1:
         raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
+
+
+def _refuse_denominator(denominator: float) -> None:
+    if not 0 <= denominator < math.inf:
+        raise InputError(f"denominator={denominator!r} is nothing to divide by; give how many rows or tokens the sum is over")
+
+
+def _refuse_unread(columns: Columns, objective: Objective) -> None:
+    for name in getattr(objective, "unread", ()):
+        if getattr(columns, name, None) is not None:
+            raise InputError(
+                f"columns name {name}={getattr(columns, name)!r}, and the loss does not read it; give importance_cap= and old_logprobs for "
+                "importance weights, name the column old_logprobs for a clipped ratio, or leave it out"
+            )
 
 
 def _refuse_rate(lr: object) -> None:
