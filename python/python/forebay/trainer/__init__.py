@@ -16,7 +16,7 @@ belongs to it is applied once, at the *commit*. A *state* is a mapping of named 
 keeps by key and version.
 
 Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
-``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``ranks`` and ``reduction``, ``columns`` and
+``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``ranks`` and ``reduction``, ``claims``, ``columns`` and
 ``staging``. Of ``forebay`` only ``forebay.inference.local`` imports this package, which imports torch. ``docs/pytorch.md`` says what it
 promises.
 """
@@ -46,7 +46,8 @@ from .peft import PeftAdapter, PeftBase
 from .ranks import Ranks
 from .state import Payload, StateStore
 from .subject import Subject, WholeModel
-from .trainer import Accumulated, Trainer, Update
+from .trainer import Trainer
+from .update import Accumulated, Update
 
 __all__ = [
     "Accumulated",

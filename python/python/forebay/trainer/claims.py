@@ -10,12 +10,13 @@ be accumulated and not computed, and a commit of nothing else gives the same upd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..errors import StateError
 from .errors import OtherVersionError
+from .update import Update
 
 __all__ = ["Applied", "Record", "is_accumulated", "record_of", "refuse_other_versions"]
 
@@ -62,21 +63,30 @@ class Applied:
 
     rows: Rows = field(default_factory=dict)
     """Those that came from a store."""
-    update: Any = None
+    update: Update | None = None
     """What the commit gave."""
     came_again: bool = False
     """Whether the store has handed them out again since: it has not committed them."""
 
     @classmethod
-    def of(cls, records: Iterable[Record], update: Any) -> Applied:
+    def of(cls, records: Iterable[Record], update: Update) -> Applied:
         rows: Rows = {}
         for record in records:
             if "name" not in record:
                 rows.setdefault(record["table"], []).extend(list(row) for row in record["rows"])
         return cls(rows, update)
 
-    def has(self, record: Record) -> bool:
-        """Whether the weights have the gradients of a claim. Raises StateError where they have those of some of its rows."""
+    @classmethod
+    def told(cls, told: Mapping[str, Any]) -> Applied:
+        """What a state, or another rank, says: ``applied`` and ``update``."""
+        return cls(told["applied"], told["update"] and Update(**told["update"]))
+
+    def tell(self) -> dict[str, Any]:
+        return {"applied": self.rows, "update": self.update and vars(self.update)}
+
+    def has(self, record: Record, is_empty: bool) -> bool:
+        """Whether the weights have the gradients of a claim. Raises StateError where they have those of some of its rows, or the cache is
+        not empty: it has gradients of others."""
         there = {tuple(row) for row in self.rows.get(record.get("table", ""), [])}
         known = [row for row in record.get("rows", []) if tuple(row) in there]
         if known and len(known) < len(record["rows"]):
@@ -85,11 +95,28 @@ class Applied:
                 "this micro-batch since the last commit, which the store has not committed; leave the other rows to a later step, or "
                 "resume a state of before"
             )
+        if known and not is_empty:
+            raise StateError(
+                f"{known[0][1]} is among the rows that the last commit applied, and the cache has gradients of other rows; drop() them, and "
+                "commit what came again first"
+            )
         return bool(known)
+
+    def again(self, micro_batches: int, came_again: bool) -> Update | None:
+        """The last update, where all that there is to commit (of all ranks) was applied by it."""
+        if micro_batches and came_again:
+            raise StateError(
+                "one rank has gradients to commit, and another has rows that the last commit applied; drop() in every rank, and accumulate "
+                "what came again alone"
+            )
+        if micro_batches or not self.rows:
+            return None
+        self.came_again = False
+        return self.update
 
     def refuse_more(self, what: str) -> None:
         """Rows that were applied are for the store to commit, alone."""
-        if self.came_again:
+        if self.came_again and self.update is not None:
             raise StateError(
                 f"the store has handed out again what the last commit applied, as version {self.update.version}, and {what}; commit what "
                 "came again first (commit(), then Step.commit), or resume a state of before"

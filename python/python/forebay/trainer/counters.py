@@ -12,10 +12,10 @@ import torch
 from ..errors import CorruptError
 from .cache import GradientCache
 from .claims import Applied
-from .errors import LayoutError
+from .errors import LayoutError, OtherVersionError
 from .state import Payload
 
-__all__ = ["decoded", "encoded", "random_state", "refuse_random_state", "restore_random_state"]
+__all__ = ["decoded", "encoded", "random_state", "refuse_apart", "refuse_random_state", "restore_random_state"]
 
 _FORMAT = 2
 
@@ -31,8 +31,7 @@ def encoded(cache: GradientCache, applied: Applied, **told: Any) -> torch.Tensor
         "rows": cache.rows,
         "tokens": cache.tokens,
         "metrics": {name: float(value) for name, value in cache.metrics.items()},
-        "applied": applied.rows,
-        "update": applied.update and vars(applied.update),
+        **applied.tell(),
     }
     return torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8)
 
@@ -72,6 +71,19 @@ def _refuse_others(told: Mapping[str, Any], subject: Mapping[str, Any], objectiv
             f"the state has gradients of the loss {told['objective']}, and this trainer's is {objective}: they do not add up; resume it "
             "with the loss that it had, or take a state of between two steps"
         )
+
+
+def refuse_apart(told: Mapping[str, Any], policy_version: int | None) -> None:
+    """Raises OtherVersionError where trainer and store would be apart."""
+    state = told["version"]
+    if policy_version is None or state == policy_version or (state == policy_version + 1 and told["applied"]):
+        return
+    way = (
+        "what the store committed since is in no weights of it; resume a later state, or go back to that version in the store"
+        if state < policy_version
+        else "the store does not have the steps that made it; resume an earlier state"
+    )
+    raise OtherVersionError(f"the state is version {state} of the policy, and the store stands at {policy_version}: {way}")
 
 
 def _is_count(value: object) -> bool:

@@ -15,8 +15,8 @@ from ..errors import Error, InputError, StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
 from .claims import Applied
-from .counters import decoded, encoded, random_state, refuse_random_state, restore_random_state
-from .errors import LayoutError, OtherVersionError, TornWeightsError
+from .counters import decoded, encoded, random_state, refuse_apart, refuse_random_state, restore_random_state
+from .errors import LayoutError, TornWeightsError
 from .export import found_weights, save_pretrained
 from .flat import storage_bytes
 from .layout import Layout, dtype_name
@@ -45,7 +45,6 @@ class Stateful:
     _is_suspended: bool
     _torn: str | None
     _hook: Callable[[], None]
-    _applied_of: Callable[[Mapping[str, Any]], Applied]
 
     @property
     def layout(self) -> Layout:
@@ -163,8 +162,7 @@ class Stateful:
             "subject": self.subject.identity(),
         }
         own = {"version": self.version, "updates": self.updates, "weights": None if self._torn else self.weight_fingerprint()}
-        applied = {"applied": self.applied.rows, "update": self.applied.update and vars(self.applied.update)}
-        told = ranks.exchange({**settings, "own": own, **applied})
+        told = ranks.exchange({**settings, "own": own, **self.applied.tell()})
         for rank, other in enumerate(told):
             refuse_difference(rank, other, settings)
         if not 0 <= source < ranks.world:
@@ -177,7 +175,7 @@ class Stateful:
                     ranks.broadcast(buffer, source)
         if told[source]["own"] != own:
             self.cache.drop()
-            self.applied = self._applied_of(told[source])
+            self.applied = Applied.told(told[source])
             self.subject.written()
         self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
         self.ranks = ranks
@@ -204,7 +202,7 @@ class Stateful:
         """
         told = decoded(payloads, self.layout.fingerprint, self.subject.identity(), identity_of(self.objective))
         refuse_random_state(payloads, self.device)
-        _refuse_apart(told, policy_version)
+        refuse_apart(told, policy_version)
         if self._is_suspended:
             self._regain()
         else:
@@ -221,7 +219,7 @@ class Stateful:
             self._hook()
         self.version, self.updates = told["version"], told["updates"]
         self.cache.restored(told)
-        self.applied = self._applied_of(told)
+        self.applied = Applied.told(told)
         self.subject.written()
         restore_random_state(payloads, self.device)
 
@@ -293,16 +291,3 @@ class Stateful:
     def _refuse_gradients(self) -> None:
         if not self.cache.is_empty:
             raise StateError(f"the cache has gradients of {len(self.cache.claims)} micro-batches of these weights; drop() them first")
-
-
-def _refuse_apart(told: Mapping[str, Any], policy_version: int | None) -> None:
-    """Raises OtherVersionError where trainer and store would be apart."""
-    state = told["version"]
-    if policy_version is None or state == policy_version or (state == policy_version + 1 and told["applied"]):
-        return
-    way = (
-        "what the store committed since is in no weights of it; resume a later state, or go back to that version in the store"
-        if state < policy_version
-        else "the store does not have the steps that made it; resume an earlier state"
-    )
-    raise OtherVersionError(f"the state is version {state} of the policy, and the store stands at {policy_version}: {way}")

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import torch
 
-from ..errors import Error, InputError, StateError
+from ..errors import Error, StateError
 from .adamw import AdamW, FlatAdamW
 from .batch import MicroBatch
 from .cache import BUCKET_BYTES, GradientCache
@@ -23,40 +21,15 @@ from .claims import Applied, Record, is_accumulated, record_of, refuse_other_ver
 from .columns import Columns
 from .errors import NonFiniteGradientError
 from .objective import Objective, PolicyGradient, identity_of
+from .options import refuse_denominator, refuse_options, refuse_rate, refuse_unread, with_vocabulary
 from .ranks import Ranks
 from .reduction import Totals, agreed_norm, of_all_ranks, of_one
 from .staging import Staging
 from .stateful import Stateful
 from .subject import Subject, WholeModel
+from .update import Accumulated, Update
 
-__all__ = ["Accumulated", "Trainer", "Update"]
-
-
-@dataclass(frozen=True)
-class Accumulated:
-    """What a micro-batch added to the cache."""
-
-    rows: int
-    tokens: int
-    is_new: bool
-    """False where the cache had its gradient already, as after ``resume``; then nothing was computed."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a commit did."""
-
-    version: int
-    """The version that the weights are now."""
-    loss: float
-    gradient_norm: float
-    """Of the whole batch's gradient, before it was clipped."""
-    is_clipped: bool
-    rows: int
-    tokens: int
-    denominator: float
-    metrics: dict[str, float]
-    """Of the objective, a token."""
+__all__ = ["Trainer"]
 
 
 class Trainer(Stateful):
@@ -93,14 +66,14 @@ class Trainer(Stateful):
         bucket_bytes: int = BUCKET_BYTES,
         ranks: Ranks | None = None,
     ) -> None:
-        _refuse_options(max_gradient_norm, rows_per_pass, max_lag)
+        refuse_options(max_gradient_norm, rows_per_pass, max_lag)
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
         self.model: Any = self.subject.model
         self.objective: Objective = objective or PolicyGradient()
         self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
         self.version, self.updates, self.max_lag, self.applied = version, 0, max_lag, Applied()
-        self._columns = _with_vocabulary(columns or Columns(), self.model)
-        _refuse_unread(self._columns, self.objective)
+        self._columns = with_vocabulary(columns or Columns(), self.model)
+        refuse_unread(self._columns, self.objective)
         settings = optimizer or AdamW()
         self.subject.bind(settings.decays)
         weights = self.subject.weights
@@ -147,7 +120,7 @@ class Trainer(Stateful):
         record = {"name": claim} if is_own else record_of(batch)
         self._refuse_unusable()
         self.cache.refuse_spoiled()
-        came_again = self._came_again(record)
+        came_again = self.applied.has(record, self.cache.is_empty)
         is_new = not came_again and ((is_own and claim is None) or not is_accumulated(record, self.cache.claims))
         if is_new:
             self.applied.refuse_more("rows beside them")
@@ -166,17 +139,6 @@ class Trainer(Stateful):
         self.applied.came_again |= came_again
         return Accumulated(rows, tokens, is_new)
 
-    def _came_again(self, record: Record) -> bool:
-        """Whether the weights have the gradients of these rows already."""
-        if not self.applied.has(record):
-            return False
-        if not self.cache.is_empty:
-            raise StateError(
-                f"{record['rows'][0][1]} is among the rows that the last commit applied, and the cache has gradients of other rows; drop() "
-                "them, and commit what came again first"
-            )
-        return True
-
     def add(
         self, numerator: torch.Tensor, denominator: float, *, rows: int = 0, tokens: int = 0, claim: str | None = None
     ) -> None:
@@ -184,7 +146,7 @@ class Trainer(Stateful):
         are divided by at the commit."""
         self._refuse_unusable()
         self.cache.refuse_spoiled()
-        _refuse_denominator(denominator)
+        refuse_denominator(denominator)
         self.applied.refuse_more("a loss beside them")
         record = {"name": claim}
         if claim is not None and is_accumulated(record, self.cache.claims):
@@ -208,7 +170,7 @@ class Trainer(Stateful):
         if self.objective.needs_reference and part.reference_logprobs is None:
             part = part.with_reference(self.reference_logprobs(part))
         found = self.objective(self.objective.logprobs(self.model, part), part)
-        _refuse_denominator(found.denominator)
+        refuse_denominator(found.denominator)
         found.value.backward()  # type: ignore[no-untyped-call]
         self._count(found.value, found.denominator, part.rows, part.tokens, found.metrics)
 
@@ -255,10 +217,9 @@ class Trainer(Stateful):
         gradient that is none; RankLostError and RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
         total = self._total(lr)
-        if self._is_repeated(total):
-            self.applied.came_again = False
-            applied: Update = self.applied.update
-            return applied
+        again = self.applied.again(total.micro_batches, total.came_again)
+        if again is not None:
+            return again
         if not total.denominator > 0:
             raise StateError(
                 f"there is nothing to commit: {total.micro_batches} micro-batches with a denominator of {total.denominator} were "
@@ -284,25 +245,10 @@ class Trainer(Stateful):
         self.cache.drop()
         return update
 
-    def _is_repeated(self, total: Totals) -> bool:
-        """Whether all that there is to commit was applied by the last commit."""
-        if total.micro_batches == 0:
-            return bool(self.applied.rows)
-        if total.came_again:
-            raise StateError(
-                "one rank has gradients to commit, and another has rows that the last commit applied; drop() in every rank, and accumulate "
-                "what came again alone"
-            )
-        return False
-
     def settled(self) -> None:
         """Forgets which rows the last commit applied: the store has committed them, and will hand them out again only to be trained on
         again, as after it went back to an earlier version. Until the next commit they would be passed over otherwise."""
         self.applied = Applied()
-
-    def _applied_of(self, told: Mapping[str, Any]) -> Applied:
-        """What a state, or another rank, says that its last commit applied."""
-        return Applied(told["applied"], told["update"] and Update(**told["update"]))
 
     def _total(self, lr: float | None) -> Totals:
         """The sums that a commit applies."""
@@ -311,7 +257,7 @@ class Trainer(Stateful):
             self._refuse_unusable()
             self.cache.refuse_spoiled()
             self.subject.check()
-            _refuse_rate(lr)
+            refuse_rate(lr)
         except Error as error:
             if self.ranks is None:
                 raise
@@ -338,38 +284,3 @@ class Trainer(Stateful):
         """Empties the cache. The rows that were in it are to be given back (``Step.drop_cache``, or leaving the step)."""
         self.cache.drop()
         self.applied.came_again = False
-
-
-def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None, max_lag: int | None) -> None:
-    if max_lag is not None and max_lag < 0:
-        raise InputError(f"max_lag={max_lag!r} is no number of versions; 0 takes rows of the weights' own version, None of any")
-    if max_gradient_norm is not None and not max_gradient_norm > 0:
-        raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
-    if rows_per_pass is not None and rows_per_pass < 1:
-        raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
-
-
-def _refuse_denominator(denominator: float) -> None:
-    if not 0 <= denominator < math.inf:
-        raise InputError(f"denominator={denominator!r} is nothing to divide by; give how many rows or tokens the sum is over")
-
-
-def _refuse_unread(columns: Columns, objective: Objective) -> None:
-    for name in getattr(objective, "unread", ()):
-        if getattr(columns, name, None) is not None:
-            raise InputError(
-                f"columns name {name}={getattr(columns, name)!r}, and the loss does not read it; give importance_cap= and old_logprobs for "
-                "importance weights, name the column old_logprobs for a clipped ratio, or leave it out"
-            )
-
-
-def _refuse_rate(lr: object) -> None:
-    if lr is not None and not (isinstance(lr, Real) and 0 <= lr < math.inf):
-        raise InputError(f"lr={lr!r} is no learning rate; give a number of 0 or more, or None for that of the settings")
-
-
-def _with_vocabulary(columns: Columns, model: Any) -> Columns:
-    """The columns, with the number of tokens that the model knows where it says so."""
-    embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
-    known = getattr(embeddings, "num_embeddings", None)
-    return columns if columns.vocabulary is not None or known is None else replace(columns, vocabulary=known)
