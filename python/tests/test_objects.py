@@ -197,3 +197,36 @@ def test_modules_of_torch_go_in_and_out(store):
             assert torch.equal(tensor, one.state_dict()[name])
         assert torch.equal(torch.from_dlpack(held.dlpack("0.weight")).view(torch.bfloat16), one[0].weight)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
+
+
+NO_NUMBERS = {
+    "get": lambda objects: objects.get("a", -1),
+    "get of too large a one": lambda objects: objects.get("a", 1 << 64),
+    "get at least": lambda objects: objects.get("a", at_least=-1, timeout=0.1),
+    "set": lambda objects: objects.set("a", {"w": np.zeros(2)}, version=-1),
+    "set on": lambda objects: objects.set("a", {"w": np.zeros(2)}, expected=-1),
+    "delete": lambda objects: objects.delete("a", -1),
+    "spill": lambda objects: objects.spill("a", -1),
+    "demote": lambda objects: objects.demote("a", -1),
+    "rows": lambda objects: objects.get("a").rows("w", -1, 1),
+    "rows backwards": lambda objects: objects.get("a").rows("w", 2, 1),
+    "write": lambda objects: objects.begin("b", objects.get("a").specs).write("w", np.zeros(1), row=-1),
+    "masked": lambda objects: objects.set("a", {"w": np.ma.array([0.0, 1.0], mask=[False, True])}),
+}
+
+
+@pytest.mark.parametrize("case", NO_NUMBERS)
+def test_what_is_no_number_of_a_version_or_row_and_what_has_a_mask_is_refused(store, case):
+    store.objects.set("a", {"w": np.zeros(2)})
+    with pytest.raises(forebay.InputError, match="-1|18446744073709551616|rows 2 to 1|masked"):
+        NO_NUMBERS[case](store.objects)
+    assert [shown.version for shown in store.objects.list("a")] == [1]
+
+
+def test_a_read_only_target_is_refused_before_another_is_changed(store):
+    store.objects.set("a", {"v": np.ones(2), "w": np.ones(2)})
+    targets = {"v": np.zeros(2), "w": np.zeros(2)}
+    targets["w"].flags.writeable = False
+    with pytest.raises(forebay.InputError, match="'w' is read-only"):
+        store.objects.get("a").copy_to(targets)
+    assert not targets["v"].any()

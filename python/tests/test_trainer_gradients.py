@@ -1,6 +1,7 @@
 """The gradient cache: what micro-batches add up to, and that it takes gradients from models as people use them."""
 
 import copy
+import math
 
 import pytest
 
@@ -234,3 +235,52 @@ def test_passes_of_a_micro_batch_give_its_gradient():
     assert whole.accumulate(batch) == cut.accumulate(batch)
     assert difference(cut.cache.flat, whole.cache.flat) < 1e-6
     assert cut.cache.denominator == whole.cache.denominator == batch.tokens
+
+
+def padded(rows: int) -> MicroBatch:
+    """Rows of which only the first count; what fills up has no token that is trained on."""
+    tensors = micro_batch().tensors()
+    tensors["loss_mask"][rows:] = 0
+    return MicroBatch(rows=rows, tokens=int(tensors["loss_mask"].sum()), **tensors)
+
+
+@pytest.mark.parametrize("form, length", [("grpo", None), ("dapo", None), ("dr_grpo", 9)])
+@pytest.mark.parametrize("rows", [1, 3, 6, 8])
+@pytest.mark.parametrize("rows_per_pass", [1, 2, 3, 4, 7, 8, 9])
+def test_rows_that_do_not_count_change_nothing_however_a_micro_batch_is_cut(form, length, rows, rows_per_pass):
+    # PL-B14
+    found = []
+    for cut in (None, rows_per_pass):
+        trainer = Trainer(qwen(), objective=PolicyGradient(form=form, length=length), rows_per_pass=cut)
+        added = trainer.accumulate(padded(rows))
+        found.append((added, trainer.cache.denominator, trainer.cache.flat.clone()))
+    (whole, denominator, gradient), (part, of_parts, sum_of_parts) = found
+    assert whole == part and whole.rows == rows and denominator == of_parts
+    assert difference(sum_of_parts, gradient) < 1e-6
+
+
+def with_mask(change) -> dict:
+    tensors = micro_batch().tensors()
+    change(tensors)
+    return tensors
+
+
+BY_HAND = {
+    "more rows than there are": (9, None, lambda t: None, "rows=9"),
+    "negative rows": (-1, None, lambda t: None, "rows=-1"),
+    "other tokens than the mask": (8, 7, lambda t: None, "tokens=7 are not what loss_mask says"),
+    "tokens behind the rows that count": (6, None, lambda t: None, "rows that do not count stand behind"),
+    "the first token": (8, None, lambda t: t["loss_mask"][:, 0].fill_(1), "first token"),
+    "an advantage that is no number": (8, None, lambda t: t["advantages"][3].fill_(math.nan), "advantages of row 3"),
+}
+
+
+@pytest.mark.parametrize("rows_per_pass", [None, 1, 3])
+@pytest.mark.parametrize("case", BY_HAND)
+def test_a_micro_batch_made_by_hand_that_makes_no_gradient_is_refused_before_anything_is_computed(case, rows_per_pass):
+    rows, tokens, change, message = BY_HAND[case]
+    tensors = with_mask(change)
+    trainer = Trainer(qwen(), rows_per_pass=rows_per_pass)
+    with unchanged(trainer), pytest.raises(forebay.InputError, match=message):
+        trainer.accumulate(MicroBatch(rows=rows, tokens=int(tensors["loss_mask"].sum()) if tokens is None else tokens, **tensors))
+    assert trainer.cache.is_empty

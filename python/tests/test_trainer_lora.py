@@ -359,3 +359,155 @@ def test_off_policy_rows_train_an_adapter_too():
     trainer = Trainer(solver, objective=PolicyGradient(kl=0.1, importance_cap=2.0), **SETTINGS)
     trainer.accumulate(off_policy(solver.model, micro_batch()))
     assert trainer.commit().metrics["importance_weight"] > 0
+
+
+# What an adapter is of
+
+
+def trainer_over(seed=11, alpha=4, rank=2, peft=False):
+    if peft:
+        library = pytest.importorskip("peft")
+        settings = library.LoraConfig(r=rank, lora_alpha=alpha, target_modules=TARGETS, task_type="CAUSAL_LM")
+        return Trainer(PeftBase(library.get_peft_model(qwen(seed=seed), settings)).adapter("default"), **SETTINGS)
+    return Trainer(Base(qwen(seed=seed)).adapter("solver", rank=rank, alpha=alpha, targets=TARGETS, seed=1), **SETTINGS)
+
+
+@pytest.mark.parametrize("peft", [False, True])
+@pytest.mark.parametrize("other, message", [({"seed": 12}, "adapter has base"), ({"alpha": 400}, "adapter has alpha 4.0, and this one 400.0")])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_an_adapters_state_is_of_its_base_and_its_scale(tmp_path, other, message, is_empty, peft):
+    store, trainer = DirectoryStateStore(tmp_path), trainer_over(peft=peft)
+    if not is_empty:
+        trainer.accumulate(micro_batch())
+    trainer.save(store, "a")
+    wrong = trainer_over(**other, peft=peft)
+    with unchanged(wrong), pytest.raises(LayoutError, match=message):
+        wrong.resume(store, "a")
+    again = trainer_over(peft=peft)
+    again.resume(store, "a")
+    assert torch.equal(again.cache.flat, trainer.cache.flat)
+
+
+@pytest.mark.parametrize("other, message", [({"seed": 12}, "its base is"), ({"alpha": 400}, "its alpha is 400.0.*trained with 4.0")])
+def test_an_adapter_is_not_served_over_another_base_or_scale(tmp_path, other, message):
+    from forebay.inference import Rotation, read_publication
+    from forebay.inference.local import LocalInstance
+
+    store, trainer = DirectoryStateStore(tmp_path), trainer_over()
+    trainer.publish(store, "a")
+    publication = read_publication(store.get("a")[1])
+    for subject, is_right in ((trainer_over().subject, True), (trainer_over(**other).subject, False)):
+        error = Rotation([LocalInstance(subject)]).update(publication)["local"]
+        assert (error is None) == is_right
+    with pytest.raises(type(error), match=message):
+        raise error
+
+
+def test_a_template_of_another_scale_is_refused(tmp_path):
+    from forebay.inference import Template, read_publication, write_checkpoint
+
+    store, trainer = DirectoryStateStore(tmp_path / "states"), trainer_over()
+    trainer.publish(store, "a")
+    publication = read_publication(store.get("a")[1])
+    for alpha in (4, 400):
+        trainer_over(alpha=alpha).save_pretrained(tmp_path / f"template-{alpha}")
+    write_checkpoint(publication, Template(tmp_path / "template-4"), tmp_path / "made")
+    with pytest.raises(forebay.InputError, match="lora_alpha 400, and the adapter that was published has 4.0"):
+        write_checkpoint(publication, Template(tmp_path / "template-400"), tmp_path / "other")
+
+
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def checkpoint_wrapped(model):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    for place, layer in enumerate(model.model.layers):
+        model.model.layers[place] = checkpoint_wrapper(layer)
+    return model
+
+
+@pytest.mark.parametrize("wrap", [compiled, checkpoint_wrapped])
+def test_an_adapter_of_a_wrapped_base_goes_by_the_names_of_the_plain_one(tmp_path, wrap):
+    peft = pytest.importorskip("peft")
+    from forebay.inference import read_publication
+
+    store, batch = DirectoryStateStore(tmp_path / "states"), micro_batch()
+    wrapped = Trainer(Base(wrap(qwen())).adapter("solver", rank=2, alpha=4, targets=TARGETS, seed=1), **SETTINGS)
+    plain = trainer_over()
+    assert wrapped.layout.fingerprint == plain.layout.fingerprint
+    wrapped.accumulate(batch)
+    wrapped.commit()
+    wrapped.save_pretrained(tmp_path / "saved")
+    theirs = peft.PeftModel.from_pretrained(qwen(), tmp_path / "saved")
+    with torch.no_grad():
+        made = theirs(batch.input_ids).logits
+        assert torch.allclose(made, told_plain(wrapped.subject, batch), atol=1e-5)
+        assert not torch.allclose(made, qwen()(batch.input_ids).logits, atol=1e-5)
+    wrapped.publish(store, "pub")
+    assert read_publication(store.get("pub")[1]).tensors.keys() == plain.weights().keys()
+    wrapped.save(store, "state")
+    plain.resume(store, "state")
+    assert plain.weight_fingerprint() == wrapped.weight_fingerprint()
+
+
+class Twice(torch.nn.Linear):
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def subclass(linear):
+    made = Twice(linear.in_features, linear.out_features, bias=False)
+    made.weight = linear.weight
+    return made
+
+
+def hooked(linear):
+    linear.register_forward_hook(lambda module, inputs, output: 3 * output)
+    return linear
+
+
+def hooked_before(linear):
+    linear.register_forward_pre_hook(lambda module, inputs: (2 * inputs[0],))
+    return linear
+
+
+def parametrised(linear):
+    class Scaled(torch.nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    torch.nn.utils.parametrize.register_parametrization(linear, "weight", Scaled())
+    return linear
+
+
+def patched(linear):
+    forward = linear.forward
+    linear.forward = lambda input: 2 * forward(input)
+    return linear
+
+
+@pytest.mark.parametrize("change", [subclass, hooked, hooked_before, parametrised, patched])
+def test_a_layer_that_computes_something_else_than_a_linear_one_is_refused_by_name(change):
+    model, batch = qwen(), micro_batch()
+    attention = model.model.layers[1].self_attn
+    attention.v_proj = change(attention.v_proj)
+    before = logits(model, batch)
+    base = Base(model)
+    with pytest.raises(forebay.InputError, match=r"'model.layers.1.self_attn.v_proj' (is a|has)"):
+        base.adapter("solver", rank=2, targets=TARGETS)
+    assert base.adapters == {} and torch.equal(logits(model, batch), before)
+    solver = base.adapter("solver", rank=2, targets=["q_proj"])
+    assert torch.equal(told(solver, batch), before)
+
+
+def test_an_adapter_that_was_removed_has_no_state():
+    base, (solver,) = adapters("solver")
+    trainer = Trainer(solver)
+    base.remove("solver")
+    with pytest.raises(forebay.StateError, match="'solver' was removed"):
+        trainer.state()
+    for call in (lambda: trainer.accumulate(micro_batch()), trainer.commit):
+        with pytest.raises(forebay.InputError, match="no adapter 'solver'"):
+            call()

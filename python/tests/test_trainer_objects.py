@@ -87,3 +87,22 @@ def test_a_version_that_is_not_the_latest_is_refused(tmp_path):
         assert states.wait("a/b", 1, 5.0) == 2 and states.wait("a/b", 2, 0.01) is None
         version, found = states.get("a/b", 1)
         assert version == 1 and torch.equal(found["a"].tensor(), torch.arange(5))
+
+
+KEYS = ["a/b", "a.b", "a..b", "a./b", "a.-b", "a/b.c", "a.b/c", "a/b/c", "a.b.c", "a-b", "a_b"]
+
+
+def test_keys_that_differ_name_different_objects(tmp_path):
+    with forebay.open(tmp_path / "store", host_folder=tmp_path / "host") as store:
+        states = ObjectStateStore(store)
+        for number, key in enumerate(KEYS):
+            assert states.set(key, {"a": Payload.of(torch.tensor([number]))}, expected=0) == 1
+        for number, key in enumerate(KEYS):
+            assert int(states.get(key)[1]["a"].tensor()) == number and states.versions(key) == [1]
+
+
+@pytest.mark.parametrize("key", ["state/solver", "state.solver", "part/0", "part.0", "a/.b", "", "a//b", "a b", "../a"])
+def test_keys_of_others_and_keys_that_are_none_are_refused(tmp_path, key):
+    with forebay.open(tmp_path / "store", host_folder=tmp_path / "host") as store:
+        with pytest.raises(forebay.InputError, match="key"):
+            ObjectStateStore(store).set(key, {"a": Payload.of(torch.arange(5))})

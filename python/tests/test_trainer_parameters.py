@@ -193,7 +193,38 @@ def another_optimiser(model):
         model.model.norm.weight.mul_(1.0)
 
 
+def transpose(model):
+    weight = model.model.layers[0].self_attn.q_proj.weight  # a square one
+    weight.data = weight.data.t()
+
+
+def stride(model):
+    weight = model.model.norm.weight
+    weight.data = weight.data.as_strided((16,), (0,))
+
+
+def swap(model):
+    layers = model.model.layers
+    layers[0].self_attn, layers[1].self_attn = layers[1].self_attn, layers[0].self_attn
+
+
+def swap_memory(model):
+    one, other = (layer.mlp.up_proj.weight for layer in model.model.layers)
+    one.data, other.data = other.data, one.data
+
+
+def shift(model):
+    """A place that overlaps two others."""
+    weight, buffer = model.model.norm.weight, model.model.norm.weight.data
+    weight.data = torch.as_strided(buffer, (16,), (1,), buffer.storage_offset() - 8)
+
+
 CHANGES = {
+    "transpose": (transpose, r"q_proj.weight' has the strides \[1, 16\]"),
+    "stride": (stride, r"'model.norm.weight' has the strides \[0\]"),
+    "swap": (swap, "another object"),
+    "swap memory": (swap_memory, "lies in other memory"),
+    "shift": (shift, "'model.norm.weight' lies in other memory"),
     "assign": (assign, "embed_tokens.weight.*assign=True"),
     "in place": (load_in_place, "written to by somebody else"),
     "point away": (point_away, "'model.norm.weight' lies in other memory"),
@@ -215,10 +246,50 @@ def test_what_moves_a_parameter_is_noticed_and_can_be_adopted(change):
             call()
     trainer.adopt()
     assert all(torch.equal(trainer.weights()[name], value) for name, value in values.items())
-    trainer.accumulate(batch)
+    fresh = qwen()
+    fresh.load_state_dict({**values, "lm_head.weight": values["model.embed_tokens.weight"]})
+    other = Trainer(fresh)
+    for each in (trainer, other):
+        each.accumulate(batch)
+    assert torch.equal(trainer.cache.flat, other.cache.flat)
     assert trainer.commit().version == 2
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
     assert any(not torch.equal(trainer.model.get_parameter(name), value) for name, value in values.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotated_layers_are_adopted_with_their_own_values(dtype):
+    model = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)]).to(dtype)
+    trainer = Trainer(model, optimizer=AdamW(lr=0.0))
+    before = [layer.weight.detach().clone() for layer in model]
+    model[0], model[1], model[2] = model[1], model[2], model[0]
+    trainer.adopt()
+    trainer.add(sum(layer.weight.float().sum() for layer in model), 1.0)
+    trainer.commit()  # an update of nothing: the master has these values, too
+    assert all(torch.equal(layer.weight, before[(place + 1) % 3]) for place, layer in enumerate(model))
+
+
+def test_a_frozen_and_a_trained_layer_may_change_places():
+    model = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4).requires_grad_(False)])
+    trainer = Trainer(model)
+    before = [layer.weight.detach().clone() for layer in model]
+    model[0], model[1] = model[1], model[0]
+    model[0].requires_grad_(True)
+    model[1].requires_grad_(False)
+    trainer.adopt()
+    assert torch.equal(model[0].weight, before[1]) and torch.equal(model[1].weight, before[0])
+
+
+def test_a_gradient_of_weights_before_the_last_commit_is_refused():
+    trainer = Trainer(qwen(), optimizer=AdamW(lr=0.1))
+    stale = trainer.model(micro_batch().input_ids).logits.logsumexp(-1).sum()
+    trainer.accumulate(micro_batch())
+    trainer.commit()
+    with unchanged(trainer), pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        trainer.add(stale, 1.0)
+    trainer.drop()
+    trainer.accumulate(micro_batch())
+    assert trainer.commit().version == 2
 
 
 def test_a_change_between_the_last_micro_batch_and_the_commit_is_noticed():

@@ -17,13 +17,14 @@ from forebay.trainer import (  # noqa: E402
     AdamW,
     DirectoryStateStore,
     ParameterChangedError,
+    PolicyGradient,
     RankLostError,
     Ranks,
     RanksDifferError,
     TornWeightsError,
 )
 from forebay.trainer import ranks as module  # noqa: E402
-from ranks import begin, make, run, share  # noqa: E402
+from ranks import begin, logprobs, make, run, share  # noqa: E402
 from tiny import difference  # noqa: E402
 
 
@@ -379,3 +380,56 @@ def test_the_example_trains_with_two_processes_through_a_server(server, tmp_path
         stamps = store.sql("select distinct policy_version, weights from solver").to_pylist()
         assert len(stamps) == 2 and all(len(stamp["weights"]) == 32 for stamp in stamps)
         assert store.sql("select count(*) as rows from solver").to_pylist() == [{"rows": 2 * 64}]
+
+
+# What ranks agree on, and what they have applied
+
+
+LOSSES = [PolicyGradient(form="grpo", forward=logprobs), PolicyGradient(form="dr_grpo", length=9, forward=logprobs)]
+
+
+def of_another_loss(rank, world, when):
+    objective = LOSSES[0] if rank else PolicyGradient(forward=logprobs)
+    trainer = make(objective=objective if when == "join" else LOSSES[1])
+    if when == "join":
+        with pytest.raises(RanksDifferError, match="has objective 'PolicyGradient.form='(grpo|dapo)'"):
+            trainer.join(Ranks(timeout_s=60))
+        return True
+    trainer.join(Ranks(timeout_s=60))
+    trainer.objective = objective
+    accumulate(trainer, rank, world)
+    with pytest.raises(RanksDifferError, match="has objective"):
+        trainer.commit()
+    return trainer.version == 0
+
+
+@pytest.mark.parametrize("when", ["join", "commit"])
+def test_ranks_of_another_loss_are_refused(tmp_path, when):
+    assert run(tmp_path, 2, of_another_loss, when) == [True, True]
+
+
+def claimed(number: int):
+    """A claim of two rows, as a store hands it out."""
+    columns = {"prompt": [[7, 8]] * 2, "response": [[1 + number, 2], [3]], "advantage": [1.0, -0.5], "policy_version": [0] * 2}
+
+    class Claimed:
+        table, consumer, step, sequence, epoch = "solver", "train", 1, number, (1, 1)
+        sample_ids = [f"q{number}_0_{row}" for row in range(2)]
+        accumulated = staticmethod(lambda: None)
+        __getitem__ = staticmethod(columns.__getitem__)
+
+    return Claimed()
+
+
+def applied_by_another(rank, world):
+    trainer = make(ranks=Ranks(timeout_s=60))
+    trainer.accumulate(claimed(rank))
+    update, weights = trainer.commit(), trainer.weight_fingerprint()
+    added = trainer.accumulate(claimed(world - 1 - rank)).is_new  # the store hands out again, and the shares are others
+    again = trainer.commit()
+    return added, again == update, update.version, trainer.version, weights == trainer.weight_fingerprint()
+
+
+def test_rows_that_come_again_to_another_rank_are_not_trained_twice(tmp_path):
+    # FX-57
+    assert run(tmp_path, 2, applied_by_another) == [(False, True, 1, 1, True)] * 2

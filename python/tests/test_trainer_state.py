@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -20,10 +21,12 @@ from forebay.trainer import (  # noqa: E402
     DirectoryStateStore,
     LayoutError,
     Payload,
+    PolicyGradient,
     Trainer,
     VersionConflictError,
 )
 from forebay.trainer.flat import storage_bytes  # noqa: E402
+from forebay.trainer.objective import identity_of  # noqa: E402
 from tiny import micro_batch, qwen, unchanged  # noqa: E402
 
 OPTIONS = dict(optimizer=AdamW(lr=0.01))
@@ -448,3 +451,97 @@ def test_a_writer_that_fails_leaves_no_version(tmp_path, monkeypatch):
     with pytest.raises(forebay.CapacityError, match="No space left"):
         store.set("key", payloads(2.0))
     assert [path.name for path in (tmp_path / "key").iterdir()] == ["00000001.safetensors"]
+
+
+# What a state is of, and what it is not
+
+
+FORMS = {
+    "grpo": PolicyGradient(form="grpo"),
+    "dapo": PolicyGradient(form="dapo"),
+    "dr_grpo": PolicyGradient(form="dr_grpo", length=9),
+    "dr_grpo longer": PolicyGradient(form="dr_grpo", length=10),
+    "clipped": PolicyGradient(form="dapo", clip_high=0.28),
+}
+
+
+@pytest.mark.parametrize("one, other", [(one, other) for one in FORMS for other in FORMS])
+def test_gradients_of_one_loss_are_not_added_to_those_of_another(one, other):
+    from ranks import Model, logprobs
+
+    make = lambda form: Trainer(Model(3), objective=replace(FORMS[form], forward=logprobs))
+    first, second = make(one), make(other)
+    second.restore(first.state())  # nothing is in the cache
+    first.accumulate(micro_batch())
+    if one == other:
+        second.restore(first.state())
+        assert second.cache.denominator == first.cache.denominator
+        return
+    with unchanged(second), pytest.raises(LayoutError, match="gradients of the loss PolicyGradient.*do not add up"):
+        second.restore(first.state())
+
+
+@pytest.mark.parametrize("objective", [PolicyGradient(), PolicyGradient(forward=lambda *_: None)])
+def test_what_a_loss_is_called_is_the_same_in_every_process(objective):
+    assert " at 0x" not in identity_of(objective)
+
+
+def counters(trainer, text: bytes):
+    return {**trainer.state(), "counters": Payload.of(torch.frombuffer(bytearray(text), dtype=torch.uint8))}
+
+
+def changed(**change):
+    def of(trainer):
+        told = json.loads(trainer.state()["counters"].memory.numpy().tobytes())
+        return counters(trainer, json.dumps({**told, **change}).encode())
+
+    return of
+
+
+RNG = lambda tensor: lambda trainer: {**trainer.state(), "rng.cpu": Payload.of(tensor)}
+DAMAGED = {
+    "no json": lambda trainer: counters(trainer, b"xx"),
+    "no text": lambda trainer: counters(trainer, b"\xff\xfe"),
+    "nested": lambda trainer: counters(trainer, b"[" * 100_000),
+    "a list": lambda trainer: counters(trainer, b"[]"),
+    "a number": lambda trainer: counters(trainer, b"7"),
+    "no layout": changed(layout=None),
+    "no version": changed(version=None),
+    "a negative version": changed(version=-1),
+    "a version that is a text": changed(version="1"),
+    "updates that are a fraction": changed(updates=0.5),
+    "claims that are a mapping": changed(claims={}),
+    "a claim without rows": changed(claims=[{"table": "solver"}]),
+    "a denominator that is none": changed(denominator=float("inf")),
+    "a negative denominator": changed(denominator=-1.0),
+    "metrics that are a list": changed(metrics=[1]),
+    "applied rows that are none": changed(applied={"solver": [[1]]}),
+    "an update that is none": changed(update={"version": 1}),
+    "no subject": changed(subject=None),
+    "random state of three bytes": RNG(torch.zeros(3, dtype=torch.uint8)),
+    "random state of another type": RNG(torch.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_state_that_is_damaged_is_refused_and_changes_nothing(case):
+    trainer = Trainer(torch.nn.Linear(3, 2))
+    with unchanged(trainer), pytest.raises(forebay.CorruptError, match="take an earlier version"):
+        trainer.restore(DAMAGED[case](trainer))
+
+
+@pytest.mark.parametrize("sums", ["[1]", "5", "null", '"x"', "[" * 100_000])
+def test_a_file_whose_checksums_are_no_mapping_is_refused_by_name(tmp_path, sums):
+    from safetensors.torch import save_file
+
+    store = DirectoryStateStore(tmp_path)
+    (tmp_path / "key").mkdir()
+    save_file({"a": torch.ones(3)}, tmp_path / "key" / "00000001.safetensors", {"crc32": sums})
+    with pytest.raises(forebay.CorruptError, match="00000001.*take an earlier version"):
+        store.get("key")
+
+
+def test_a_directory_in_the_place_of_a_version_is_refused_by_name(tmp_path):
+    (tmp_path / "key" / "00000001.safetensors").mkdir(parents=True)
+    with pytest.raises(forebay.CorruptError, match="00000001.*take an earlier version"):
+        DirectoryStateStore(tmp_path).get("key")

@@ -133,8 +133,26 @@ def test_values_that_make_no_gradient_are_refused_with_their_sample(case):
         list(columns.tables({**right, **change}))
 
 
-def test_a_micro_batch_that_is_refused_goes_back_and_leaves_the_cache_alone(store, solver, train, rows):
-    wrong = trainer(columns=Columns(vocabulary=3))
+@pytest.mark.parametrize("rows_per_pass", [None, 1])
+def test_a_row_that_is_refused_leaves_the_micro_batches_before_it_alone(rows, rows_per_pass):
+    fed = trainer(rows_per_pass=rows_per_pass)
+    fed.accumulate(next(NAMES.tables({**rows, "sample_ids": [f"q{row}" for row in range(8)]})))
+    bad = {**rows, "advantage": [0.5, 0.5, float("nan"), *rows["advantage"][3:]]}
+
+    class Claimed:
+        table, consumer, step, sequence, epoch = "solver", "train", 1, 0, (1, 1)
+        sample_ids = [f"r{row}" for row in range(8)]
+        accumulated = staticmethod(lambda: pytest.fail("it was refused"))
+        __getitem__ = staticmethod({**bad, "policy_version": [0] * 8}.__getitem__)
+
+    with unchanged(fed), pytest.raises(forebay.InputError, match="advantage of r2 has the value nan"):
+        fed.accumulate(Claimed())
+    assert fed.commit().rows == 8
+
+
+@pytest.mark.parametrize("rows_per_pass", [None, 1])
+def test_a_micro_batch_that_is_refused_goes_back_and_leaves_the_cache_alone(store, solver, train, rows, rows_per_pass):
+    wrong = trainer(columns=Columns(vocabulary=3), rows_per_pass=rows_per_pass)
     with unchanged(wrong), store.step() as step:
         for batch in step.micro_batches(train, size=2, timeout=60):
             with pytest.raises(forebay.InputError, match="the model knows 3"), batch:

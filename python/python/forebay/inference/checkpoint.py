@@ -26,7 +26,9 @@ __all__ = ["Template", "write_checkpoint"]
 
 _PEFT_PREFIX = "base_model.model."
 _DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+_CONFIG = "adapter_config.json"
 _ADAPTER, _MODEL, _INDEX = "adapter_model.safetensors", "model.safetensors", "model.safetensors.index.json"
+_WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.json", ".bin.index.json")
 _HEADER_BYTES = 100_000_000
 _CHUNK_BYTES = 16 << 20
@@ -61,17 +63,17 @@ class Template:
 
     def __init__(self, path: str | pathlib.Path) -> None:
         self.path = pathlib.Path(path)
-        self.is_adapter = (self.path / "adapter_config.json").is_file()
+        self.is_adapter = (self.path / _CONFIG).is_file()
         if not self.is_adapter and not (self.path / "config.json").is_file():
             raise InputError(f"{self.path} has no config.json and no adapter_config.json: give what servers were started with")
+        self._settings = _adapter_settings(self.path) if self.is_adapter else {}
         self.tensors = {name: tensor for file in self._files() for name, tensor in _read_header(file).items()}
 
     def _files(self) -> list[pathlib.Path]:
         if self.is_adapter:
             return [self.path / _ADAPTER]
         if (self.path / _INDEX).is_file():
-            told = json.loads((self.path / _INDEX).read_text())["weight_map"]
-            return [self.path / name for name in sorted(set(told.values()))]
+            return _shards(self.path / _INDEX)
         return [self.path / _MODEL]
 
     def beside_weights(self) -> Iterator[pathlib.Path]:
@@ -79,6 +81,16 @@ class Template:
         for file in sorted(self.path.iterdir()):
             if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
                 yield file
+
+    def refuse_other_settings(self, publication: Publication) -> None:
+        """An adapter means something else with another scale, which is in its configuration and in no tensor."""
+        for name, key in (("rank", "r"), ("alpha", "lora_alpha")):
+            told, published = self._settings.get(key), publication.subject.get(name)
+            if told is not None and published is not None and told != published:
+                raise InputError(
+                    f"{self.path / _CONFIG} has {key} {told}, and the adapter that was published has {published}: take a template that "
+                    "its trainer has saved (Trainer.save_pretrained)"
+                )
 
     def name_of(self, tensor: PublishedTensor) -> str:
         """Under which name the files have a published tensor."""
@@ -99,6 +111,7 @@ def write_checkpoint(publication: Publication, template: Template, directory: pa
     if directory.is_dir():
         _refuse_another(directory / file, publication)
         return written
+    template.refuse_other_settings(publication)
     published = {template.name_of(tensor): tensor for tensor in publication.tensors.values()}
     with directory_made_whole(directory) as made:
         for beside in template.beside_weights():
@@ -132,38 +145,65 @@ def _write(
                 opened.write(piece)
 
 
+def _adapter_settings(path: pathlib.Path) -> dict[str, Any]:
+    return _mapping(path / _CONFIG, (path / _CONFIG).read_bytes(), "configuration of peft")
+
+
+def _shards(index: pathlib.Path) -> list[pathlib.Path]:
+    """The files that an index names."""
+    names = _mapping(index, index.read_bytes(), "index of safetensors").get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise CorruptError(f"{index} is no index of safetensors: its weight_map is {str(names)[:60]}")
+    return [index.parent / name for name in sorted(set(names.values()))]
+
+
+def _mapping(file: pathlib.Path, text: bytes, what: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{file} is no {what}: {error}") from error
+    if not isinstance(told, dict):
+        raise CorruptError(f"{file} is no {what}: it is {str(told)[:60]}")
+    return told
+
+
 def _read_header(file: pathlib.Path) -> dict[str, StoredTensor]:
     found, base, size = _header(file)
-    tensors = {}
-    for name, told in found.items():
-        if name == "__metadata__":
-            continue
-        try:
-            shape, (start, end) = tuple(int(length) for length in told["shape"]), told["data_offsets"]
-            is_inside = 0 <= start <= end <= size - base and math.prod(shape) >= 0
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"{file}: the header's entry {name!r} cannot be read: {error}") from error
-        if not is_inside:
-            raise CorruptError(f"{file}: {name!r} lies at bytes {start} to {end} of {size - base}")
-        tensors[name] = StoredTensor(file, told["dtype"], shape, base + start, base + end)
-    return tensors
+    return {name: _stored(file, name, told, base, size) for name, told in found.items() if name != "__metadata__"}
 
 
-def _header(file: pathlib.Path) -> tuple[dict[str, dict[str, Any]], int, int]:
+def _stored(file: pathlib.Path, name: str, told: Any, base: int, size: int) -> StoredTensor:
+    """A tensor as the header tells it."""
+    try:
+        dtype, shape, (start, end) = told["dtype"], tuple(told["shape"]), told["data_offsets"]
+        numbers = (*shape, start, end)
+        is_right = isinstance(dtype, str) and all(type(number) is int and number >= 0 for number in numbers)
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptError(f"{file}: the header's entry {name!r} cannot be read: {error}") from error
+    if not is_right:
+        raise CorruptError(f"{file}: the header's entry {name!r} cannot be read: {str(told)[:100]}")
+    if not start <= end <= size - base:
+        raise CorruptError(f"{file}: {name!r} lies at bytes {start} to {end} of {size - base}")
+    width = _WIDTHS.get(dtype)
+    if width is not None and end - start != width * math.prod(shape):
+        raise CorruptError(f"{file}: {name!r} is {dtype} {list(shape)}, and has {end - start} bytes")
+    return StoredTensor(file, dtype, shape, base + start, base + end)
+
+
+def _header(file: pathlib.Path) -> tuple[dict[str, Any], int, int]:
     """The header of a file, where its tensors begin, and how long it is."""
     try:
         with open(file, "rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             if length > _HEADER_BYTES:
                 raise CorruptError(f"{file} is no file of safetensors: its header would have {length} bytes")
-            return json.loads(opened.read(length)), 8 + length, file.stat().st_size
+            return _mapping(file, opened.read(length), "file of safetensors"), 8 + length, file.stat().st_size
     except FileNotFoundError as error:
         raise InputError(f"{file} does not exist; a template has its weights in safetensors") from error
-    except ValueError as error:
-        raise CorruptError(f"{file} is no file of safetensors: {error}") from error
 
 
 def _refuse_another(file: pathlib.Path, publication: Publication) -> None:
-    told = _header(file)[0].get("__metadata__", {}).get("fingerprint")
+    metadata = _header(file)[0].get("__metadata__")
+    told = metadata.get("fingerprint") if isinstance(metadata, dict) else None
     if told != publication.version.fingerprint:
         raise CorruptError(f"{file} is of the fingerprint {told}, and {publication.version.label} was to be there; remove it")

@@ -13,6 +13,7 @@ from .version import Version
 __all__ = ["Lease", "Member"]
 
 _DOUBTS_MOST = 3
+_TIMEOUTS_MOST = 3
 
 
 @dataclass
@@ -33,6 +34,14 @@ class Member:
     doubts: int = 0
     """How many requests it failed at since its last answer, that other instances failed at, too."""
     retiring: int = 0
+    timeouts: int = 0
+    """How many requests in a row ran out of their time at it."""
+
+    @property
+    def load(self) -> int:
+        """What it has to do, by which the next to be asked is chosen. Each request that it did not answer in time counts as one that it
+        still has."""
+        return sum(self.leases.values()) + self.timeouts
 
     def may_retire(self, held: Held) -> bool:
         """Whether nobody uses, or may come back to, something that the instance had."""
@@ -67,7 +76,20 @@ class Lease:
     def answered(self) -> None:
         """The instance does what it should."""
         with self._changed:
-            self._member.doubts = 0
+            self._member.doubts = self._member.timeouts = 0
+
+    def timed_out(self, error: InstanceError) -> None:
+        """A request ran out of its time. That may be the request's own doing; after several in a row the instance is asked, aside, what it
+        has, and is out if it does not say that either."""
+        with self._changed:
+            self._member.timeouts += 1
+            is_suspicious = self._member.timeouts % _TIMEOUTS_MOST == 0
+        if is_suspicious:
+            threading.Thread(target=self._probe, args=(error,), name=f"forebay-probe-{self.instance.name}", daemon=True).start()
+
+    def _probe(self, error: InstanceError) -> None:
+        if not self._is_well():
+            self.fail(error)
 
     def fail(self, error: InstanceError, *, is_doubtful: bool = False) -> None:
         """Takes the instance out of rotation, unless it is being changed or was since.

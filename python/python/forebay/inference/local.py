@@ -128,6 +128,10 @@ class LocalInstance:
     def _made(self, publication: Publication) -> torch.nn.Module:
         """A model of the published tensors, and of everybody's memory for the rest."""
         model, named, active = self._parts()
+        own = {} if isinstance(self._subject, torch.nn.Module) else self._subject.identity()
+        for name in sorted(own.keys() & publication.subject.keys()):
+            if own[name] != publication.subject[name]:
+                raise self._other(f"its {name} is {own[name]!r}, and the adapter was trained with {publication.subject[name]!r}")
         places = {id(parameter): torch.nn.Parameter(parameter.data, requires_grad=False) for parameter in model.parameters()}
         left = dict(publication.tensors)
         first: dict[int, str] = {}

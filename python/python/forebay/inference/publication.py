@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._fingerprint import fingerprint_of_layout, fingerprint_of_weights
@@ -55,6 +55,7 @@ class Publication:
     version: what it is. tensors: by name. payloads: the buffers, by type.
     directory: the same weights as files that servers load, once there are such.
     is_adapter: whether they are of an adapter and not of a whole model.
+    subject: of an adapter: the fingerprint of its base, its rank and alpha.
     """
 
     version: Version
@@ -62,6 +63,7 @@ class Publication:
     payloads: Mapping[str, Payload]
     directory: pathlib.Path | None = None
     is_adapter: bool = False
+    subject: Mapping[str, Any] = field(default_factory=dict)
 
     def memory(self, tensor: PublishedTensor) -> memoryview:
         """The bytes of a tensor, on the CPU."""
@@ -77,8 +79,8 @@ def read_publication(payloads: Mapping[str, Payload]) -> Publication:
         told = json.loads(bytes(_memory(payloads["manifest"])))
         version = Version(int(told["version"]), str(told["fingerprint"]))
         tensors = {tensor.name: tensor for tensor in map(_tensor, told["tensors"])}
-        layout = str(told["layout"])
-    except (ValueError, KeyError, TypeError) as error:
+        layout, subject = str(told["layout"]), dict(told.get("subject", {}))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise PublicationError(f"the manifest cannot be read: {type(error).__name__}: {error}") from error
     weights = {name: payload for name, payload in payloads.items() if name.startswith("weights.")}
     _refuse_other_places(version, tensors, weights)
@@ -88,7 +90,8 @@ def read_publication(payloads: Mapping[str, Payload]) -> Publication:
     found = fingerprint_of_weights(layout, ((name, _memory(weights[name])) for name in sorted(weights)))
     if found != version.fingerprint:
         raise PublicationError(f"{version.label}: the weights that are stored have the fingerprint {found}; publish them again")
-    return Publication(version, tensors, {name.removeprefix("weights."): payload for name, payload in weights.items()})
+    by_type = {name.removeprefix("weights."): payload for name, payload in weights.items()}
+    return Publication(version, tensors, by_type, subject=subject)
 
 
 def _tensor(entry: Any) -> PublishedTensor:

@@ -1,7 +1,7 @@
 """The instances of a policy, and which of them may be asked.
 
 A *rotation* aims at one version. An instance is *in rotation* when it holds that version (or one at most ``max_lag`` behind), is not being
-changed, and did not fail since. A request takes a *lease* of the one with the fewest; where there is none, it waits. So nobody gets an
+changed, and did not fail since. A request takes a *lease* of the one with the least to do; where there is none, it waits. So nobody gets an
 answer of a version that an instance does not have, and a slow instance keeps nobody waiting that another could serve.
 
 One lock guards everything here, and no call to an instance is made under it. The condition that goes with it is rung whenever an instance
@@ -45,7 +45,8 @@ class InstanceState:
 class Rotation:
     """The instances of one policy.
 
-    max_lag: how many versions an instance may be behind what is aimed at, and be asked. Default: none.
+    max_lag: how many versions an instance may be behind what is aimed at, and be asked. Default: none. Only versions of the same
+        branch count: what was aimed at before a number came again, or a lower one, is not behind but beside it.
     drain_timeout_s: how long requests may take to end before new weights are loaded.
     """
 
@@ -55,6 +56,7 @@ class Rotation:
             raise InputError(f"the instances are called {names}; give at least one, each with a name of its own")
         self.max_lag, self.drain_timeout_s, self.agreement = max_lag, drain_timeout_s, Agreement()
         self.aim: Version | None = None
+        self._line: list[Version] = []
         self._members = {instance.name: Member(instance) for instance in instances}
         self._changed = threading.Condition()
 
@@ -98,7 +100,7 @@ class Rotation:
                 if left <= 0:
                     raise NoInstanceError(self._told(timeout_s))
                 self._changed.wait(left)
-            member = min(able, key=lambda member: sum(member.leases.values()))
+            member = min(able, key=lambda member: member.load)
             held = member.held
             assert held is not None
             member.leases[id(held)] = member.leases.get(id(held), 0) + 1
@@ -126,7 +128,7 @@ class Rotation:
         if member.held is None or not member.is_open or self.aim is None:
             return False
         version = member.held.version
-        return version == self.aim or 0 < self.aim.number - version.number <= self.max_lag
+        return version in self._line and self.aim.number - version.number <= self.max_lag
 
     def _told(self, timeout_s: float) -> str:
         aim = self.aim.label if self.aim else "no version yet: nothing was published"
@@ -139,9 +141,12 @@ class Rotation:
     # Versions
 
     def aim_at(self, version: Version) -> None:
-        """From now on requests wait for this version, or for one that ``max_lag`` allows."""
+        """From now on requests wait for this version, or for one that ``max_lag`` allows: of those that were aimed at before, and below. A
+        number that is not above the last begins another branch, of which what was above it is no part."""
         with self._changed:
             self.aim = version
+            lowest = version.number - self.max_lag
+            self._line = [*(before for before in self._line if lowest <= before.number < version.number), version]
             self._changed.notify_all()
 
     def bring(self, name: str, publication: Publication) -> Held:

@@ -67,6 +67,7 @@ def may_another(lease: Lease, error: InstanceError | StampError, trial: Trial) -
     if isinstance(error, StampError):
         return True
     if isinstance(error, InstanceTimeoutError):
+        lease.timed_out(error)
         return False  # it was the request's own time
     is_restarted = lease.held.adapter is not None and (error.status == 404 or lease.held.adapter in error.what)
     is_refused = isinstance(error, InstanceRefusedError) and error.status is not None and error.status < 500

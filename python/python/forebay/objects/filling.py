@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .tensors import TensorSpec, memory_of, spec_of
+from .tensors import TensorSpec, memory_of, number, spec_of
 
 if TYPE_CHECKING:
     from .._forebay import ObjectFilling
@@ -29,6 +29,7 @@ class Filling:
         spec = self.specs.get(name)
         if spec is None:
             raise InputError(f"the version has no tensor {name!r}; it has {', '.join(self.specs)}")
+        number("row", row)
         found = spec_of(name, tensor, spec.memory_class)
         rows = found.shape[0] if found.shape else 0
         is_part = len(found.shape) == len(spec.shape) > 0 and found.shape[1:] == spec.shape[1:] and row + rows <= spec.shape[0]
@@ -44,7 +45,7 @@ class Filling:
     def commit(self, *, version: int | None = None, expected: int | None = None) -> int:
         """Makes it the key's newest version, and gives its number. After a conflict it may be committed again with what is ``expected``
         now."""
-        return self._filling.commit(version, expected)
+        return self._filling.commit(number("version", version), number("expected", expected))
 
     def fail(self, reason: str) -> None:
         """Gives it up, and tells those who wait for a version of the key why."""

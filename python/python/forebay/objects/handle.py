@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError, WaitTimeout
 from .filling import Filling
 from .many import each
-from .tensors import TensorSpec, mapping_of, specs_of
+from .tensors import TensorSpec, mapping_of, number, specs_of
 from .version import Version
 from .watch import Watch
 
@@ -61,6 +61,7 @@ class Objects:
         memory_class: which payload tensors lie in: one for all, or one for each name. Tensors of a class lie one after the other.
         metadata: what is said of the version.
         """
+        number("version", version)
         tensors = mapping_of(tensors)
         specs = specs_of(tensors, memory_class)
         with self.begin(key, specs, expected=expected, metadata=metadata) as filling:
@@ -103,7 +104,7 @@ class Objects:
         metadata: Mapping[str, str] | None,
     ) -> Filling:
         named = [(spec.memory_class, name, spec.dtype, list(spec.shape)) for name, spec in specs.items()]
-        filling = Filling(self._calls.begin(key, named, expected, published), dict(specs))
+        filling = Filling(self._calls.begin(key, named, number("expected", expected), published), dict(specs))
         if metadata:
             filling._filling.metadata(dict(metadata))
         return filling
@@ -129,14 +130,14 @@ class Objects:
         if at_least is None:
             if timeout is not None:
                 raise InputError("timeout is for a version to come; say which with at_least=")
-            return Version(self._calls.get(key, version, tier))
+            return Version(self._calls.get(key, number("version", version), tier))
         if version is not None:
             raise InputError(f"version={version} and at_least={at_least}: give one of them")
-        return Version(self._calls.wait(key, at_least, tier, timeout))
+        return Version(self._calls.wait(key, number("at_least", at_least), tier, timeout))
 
     async def get_async(self, key: str, at_least: int = 1, *, timeout: float | None = None, tier: str = "host") -> Version:
         """Waits for a version in an event loop: the newest, once it is ``at_least``."""
-        return Version(await self._calls.wait_async(key, at_least, tier, timeout))
+        return Version(await self._calls.wait_async(key, number("at_least", at_least), tier, timeout))
 
     def get_together(self, keys: list[str]) -> list[Version]:
         """Holds the newest version that all of these keys have, of each."""
@@ -199,15 +200,15 @@ class Objects:
 
     def delete(self, key: str, version: int) -> bool:
         """Removes a version; false when there is none. Whoever holds it keeps it."""
-        return self._calls.delete(key, version)
+        return self._calls.delete(key, number("version", version))
 
     def spill(self, key: str, version: int | None = None) -> int:
         """Brings a version to the disk as well, on stable storage."""
-        return self._calls.spill(key, version)
+        return self._calls.spill(key, number("version", version))
 
     def demote(self, key: str, version: int | None = None) -> int:
         """Brings a version to the disk, and takes it out of memory."""
-        return self._calls.demote(key, version)
+        return self._calls.demote(key, number("version", version))
 
     def exchange(self, out: str | tuple[str, int], into: str | tuple[str, int]) -> tuple[int, int]:
         """One version goes to the disk while another comes from there. Gives the numbers of both."""

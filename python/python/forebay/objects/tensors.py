@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import _arrays
 from ..errors import InputError
 
-__all__ = ["BITS", "NUMPY", "TORCH", "TensorSpec", "array_of", "is_torch", "mapping_of", "memory_of", "spec_of", "specs_of", "torch_module"]
+__all__ = ["BITS", "NUMPY", "TORCH", "TensorSpec", "array_of", "is_torch", "mapping_of", "memory_of", "number", "spec_of", "specs_of", "torch_module"]
 
 NUMPY = {
     "BOOL": "bool",
@@ -48,6 +48,8 @@ _OF_NUMPY = {name: dtype for dtype, name in NUMPY.items()}
 _OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH.items()}
 BITS = {"BF16": "uint16", "F8_E5M2": "uint8", "F8_E4M3": "uint8"}
 """What numpy shows of types that it has no name for: their bits."""
+
+Number = TypeVar("Number", int, "int | None")
 
 
 class TensorSpec(NamedTuple):
@@ -111,6 +113,8 @@ def spec_of(name: str, tensor: Any, memory_class: str) -> TensorSpec:
 
 def array_of(name: str, tensor: Any) -> Any:
     np = _arrays.numpy()
+    if isinstance(tensor, np.ma.MaskedArray) and np.ma.getmaskarray(tensor).any():
+        raise InputError(f"tensor {name!r} has masked values, and an object has no mask; give tensor.filled(...), and the mask beside it")
     if isinstance(tensor, np.ndarray):
         return tensor
     if hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
@@ -119,6 +123,13 @@ def array_of(name: str, tensor: Any) -> Any:
     if array.dtype == object:
         raise InputError(f"tensor {name!r} is one {type(tensor).__name__} and no array of numbers")
     return array
+
+
+def number(name: str, value: Number) -> Number:
+    """A number that may be of a version or a row."""
+    if value is not None and not 0 <= value < 1 << 64:
+        raise InputError(f"{name}={value} is no number of one; it is 0 or more")
+    return value
 
 
 def memory_of(tensor: Any) -> memoryview:

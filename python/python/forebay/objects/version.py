@@ -56,6 +56,8 @@ class Version(Mapping[str, Any]):
     def rows(self, name: str, start: int, end: int) -> Any:
         """Some rows of a tensor as a read-only array, for a rank that takes a part."""
         spec = self._spec(name)
+        if not 0 <= start <= end < 1 << 64:
+            raise InputError(f"rows {start} to {end} of {name!r} are no rows; they count from 0, and the end is behind them")
         np = _arrays.numpy()
         dtype = np.dtype(NUMPY.get(spec.dtype) or BITS[spec.dtype])
         return np.frombuffer(self._held.bytes(name, (start, end)), dtype=dtype).reshape(end - start, *spec.shape[1:])
@@ -94,6 +96,8 @@ class Version(Mapping[str, Any]):
                 raise InputError(
                     f"tensor {name!r} is {found.dtype} {list(found.shape)}, and the target takes {wanted.dtype} {list(wanted.shape)}"
                 )
+            if not is_torch(target) and not _arrays.numpy().asarray(target).flags.writeable:
+                raise InputError(f"the target of tensor {name!r} is read-only; give an array that may be written")
         for name, target in targets.items():
             if is_torch(target):
                 with torch_module().no_grad():

@@ -1,12 +1,13 @@
 """Trains models of PyTorch on the micro-batches of a store.
 
     model = transformers.AutoModelForCausalLM.from_pretrained(...)
-    trainer = forebay.trainer.Trainer(model, optimizer=AdamW(lr=1e-6), columns=Columns(behaviour_logprobs="logprobs"))
+    trainer = forebay.trainer.Trainer(model, optimizer=AdamW(lr=1e-6), columns=Columns(old_logprobs="logprobs"))
 
     with store.step() as step:
         for batch in step.micro_batches(train, size=16):
             trainer.accumulate(batch)
         trainer.commit()
+        trainer.save(states, "solver/trainer")
         step.commit({"solver": trainer.version})
 
 Words. A *subject* is what is trained: a whole model, or an *adapter* of a frozen *base*. Its parameters are views of *flat buffers*, laid
@@ -15,7 +16,7 @@ belongs to it is applied once, at the *commit*. A *state* is a mapping of named 
 keeps by key and version.
 
 Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
-``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``ranks`` and ``reduction``, ``columns`` and
+``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``ranks`` and ``reduction``, ``claims``, ``columns`` and
 ``staging``. Of ``forebay`` only ``forebay.inference.local`` imports this package, which imports torch. ``docs/pytorch.md`` says what it
 promises.
 """
@@ -28,6 +29,7 @@ from .directory import DirectoryStateStore
 from .errors import (
     LayoutError,
     NonFiniteGradientError,
+    OtherVersionError,
     ParameterChangedError,
     RankLostError,
     RanksDifferError,
@@ -44,7 +46,8 @@ from .peft import PeftAdapter, PeftBase
 from .ranks import Ranks
 from .state import Payload, StateStore
 from .subject import Subject, WholeModel
-from .trainer import Accumulated, Trainer, Update
+from .trainer import Trainer
+from .update import Accumulated, Update
 
 __all__ = [
     "Accumulated",
@@ -62,6 +65,7 @@ __all__ = [
     "Numerator",
     "ObjectStateStore",
     "Objective",
+    "OtherVersionError",
     "ParameterChangedError",
     "Payload",
     "PeftAdapter",

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from .._fingerprint import fingerprint_of_weights
+from ..errors import InputError
 from .flat import FlatWeights, storage_bytes
 from .layout import Layout
 from .parameters import Bound, plain_name, unique
@@ -39,6 +41,7 @@ class FrozenBase:
         self.model: Any = model
         self.is_adapter = is_adapter
         self.lock = threading.RLock()
+        self._fingerprint: str | None = None
         parameters = unique(self.named())
         device = one_device(parameters, "the model has no parameters")
         layout = Layout.of(parameters, lambda *_: False)
@@ -63,7 +66,17 @@ class FrozenBase:
 
     def adopt(self) -> None:
         """Takes the base in as it is now, for all of its adapters."""
+        self._fingerprint = None
         self.bound.take()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the frozen weights, computed when it is first asked for: the same for the same bits anywhere."""
+        if self._fingerprint is None:
+            buffers = sorted(self.frozen.payloads("frozen").items())
+            memory = ((name, buffer.view(torch.uint8).cpu().numpy().data) for name, buffer in buffers)
+            self._fingerprint = fingerprint_of_weights(self.frozen.layout.fingerprint, memory)
+        return self._fingerprint
 
 
 class AdapterSubject:
@@ -93,6 +106,16 @@ class AdapterSubject:
         self.base.bound.check()
         with self.active():
             self.bound.check()
+
+    def written(self) -> None:
+        self.bound.written()
+
+    def settings(self) -> dict[str, Any]:
+        """What its parameters are multiplied by, and where, as JSON has it."""
+        return {}
+
+    def identity(self) -> dict[str, Any]:
+        return {"base": self.base.fingerprint, **self.settings()}
 
     def adopt(self) -> None:
         with self.active():
@@ -128,4 +151,21 @@ def names_of_linears(model: torch.nn.Module, targets: Sequence[str]) -> list[str
     """The linear layers whose name ends with one of these."""
     ends = tuple(f".{target}" for target in targets)
     linears = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
-    return [name for name in linears if f".{name}".endswith(ends)]
+    return [name for name in linears if f".{plain_name(name)}".endswith(ends)]
+
+
+_CALLED = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def refuse_other_linear(name: str, linear: torch.nn.Module) -> None:
+    """Refuses a layer that computes something else than torch.nn.Linear does: an adapter would replace that."""
+    what = f"is a {type(linear).__name__}" if type(linear) is not torch.nn.Linear else ""
+    if not what and any(getattr(linear, hooks) for hooks in _CALLED):
+        what = "has hooks"
+    if not what and "forward" in vars(linear):
+        what = "has a forward of its own"
+    if what:
+        raise InputError(
+            f"layer {name!r} {what}, which an adapter would take away: it goes beside a plain torch.nn.Linear. Leave it out of the targets, "
+            "let peft wrap the model (PeftBase), or take hooks off first and put them on again afterwards"
+        )

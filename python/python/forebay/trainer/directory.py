@@ -25,9 +25,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from .._files import sync_directory
-from ..errors import CapacityError, CorruptError, InputError, StateError
+from ..errors import CapacityError, CorruptError, StateError
 from .errors import VersionConflictError
-from .state import Payload
+from .state import Payload, parts_of
 from .watch import watched
 
 __all__ = ["DirectoryStateStore"]
@@ -96,10 +96,7 @@ class DirectoryStateStore:
             raise VersionConflictError(f"{key!r} stands at version {latest}, and {expected} was expected; get that one first")
 
     def _directory(self, key: str) -> pathlib.Path:
-        parts = key.split("/")
-        if not all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", part) for part in parts):
-            raise InputError(f"{key!r} is no key; a key has parts of letters, digits, '.', '_' and '-', with '/' between them")
-        return self.root.joinpath(*parts)
+        return self.root.joinpath(*parts_of(key))
 
 
 @contextmanager
@@ -157,8 +154,10 @@ def _read(file: pathlib.Path) -> dict[str, Payload]:
         with safe_open(file, "pt") as opened:
             sums = json.loads((opened.metadata() or {}).get("crc32", "{}"))
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, OSError, RecursionError) as error:
         raise CorruptError(f"{file} is no file of safetensors: {error}; take an earlier version") from error
+    if not isinstance(sums, dict):
+        raise CorruptError(f"{file}: its checksums are {str(sums)[:40]!r} and no mapping; take an earlier version")
     for name, tensor in tensors.items():
         if sums.get(name) != _checksum(tensor):
             raise CorruptError(f"{file}: payload {name!r} is not what was written; take an earlier version")

@@ -7,6 +7,7 @@ from ..errors import InputError, RetryError, StateError
 __all__ = [
     "LayoutError",
     "NonFiniteGradientError",
+    "OtherVersionError",
     "ParameterChangedError",
     "RankLostError",
     "RanksDifferError",
@@ -31,6 +32,10 @@ class ParameterChangedError(StateError):
 
 class NonFiniteGradientError(StateError):
     """A gradient has values that are no numbers. Weights, moments and cache are as before; ``drop()`` empties the cache."""
+
+
+class OtherVersionError(StateError):
+    """Rows or a store are at another version than the trainer's weights. Nothing was changed."""
 
 
 class SpoiledCacheError(StateError):

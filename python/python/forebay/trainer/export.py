@@ -18,6 +18,9 @@ from .parameters import plain_name
 
 __all__ = ["found_weights", "save_pretrained", "save_tensors"]
 
+_FLOATS = ("F64", "F32", "BF16", "F16")
+"""What is cast to the weights' own type."""
+
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], file: pathlib.Path) -> None:
     from safetensors.torch import save_file
@@ -49,7 +52,7 @@ def found_weights(
     parameters: by name, the tensor, and the names that it may have in a file.
     path: a file, or a directory with ``model.safetensors``, its index, or ``adapter_model.safetensors``.
 
-    Raises LayoutError where a tensor is missing or has another shape, CorruptError where files are damaged or missing.
+    Raises LayoutError where a tensor is missing, has another shape or no numbers of weights, CorruptError where files are damaged or missing.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -66,9 +69,12 @@ def found_weights(
             there = next((other for other in known if other in held), None)
             if there is None:
                 raise LayoutError(f"{path} has no tensor {name!r}")
-            shape = list(held[there].get_slice(there).get_shape())
+            stored = held[there].get_slice(there)
+            shape, dtype = list(stored.get_shape()), stored.get_dtype()
             if shape != list(tensor.shape):
                 raise LayoutError(f"{path}: {name!r} has the shape {shape}, and that of the model {list(tensor.shape)}")
+            if dtype not in _FLOATS:
+                raise LayoutError(f"{path}: {name!r} is {dtype}, and weights are one of {', '.join(_FLOATS)}; convert the file first")
             chosen[name] = there
 
         @torch.no_grad()
@@ -95,7 +101,7 @@ def _shards(index: pathlib.Path) -> list[pathlib.Path]:
     """The files that an index names."""
     try:
         files = [index.parent / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptError(f"{index} is no index of safetensors: {type(error).__name__}: {error}") from error
     for file in files:
         if not file.is_file():

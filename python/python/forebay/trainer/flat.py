@@ -67,15 +67,27 @@ class FlatWeights:
         """Where an entry lies now."""
         return self.buffers[entry.dtype].data_ptr() + entry.offset * entry.dtype.itemsize
 
+    def moved(self, parameters: Mapping[str, torch.nn.Parameter], written: set[int]) -> dict[Entry, torch.Tensor]:
+        """The values of parameters that are not in their place; copies where they lie in memory that is about to be written."""
+        found = {}
+        for entry in self.layout.entries():
+            values = parameters[entry.name].detach()
+            if not self.is_in_place(entry, values):
+                found[entry] = values.clone() if values.untyped_storage().data_ptr() in written else values
+        return found
+
     @torch.no_grad()
-    def take(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-        """Copies parameters in and makes them views. Their old memory is free as soon as nobody else holds it."""
+    def take(self, parameters: Mapping[str, torch.nn.Parameter], moved: Mapping[Entry, torch.Tensor]) -> None:
+        """Copies moved values in, and makes all parameters views. Their old memory is free as soon as nobody else holds it."""
         for entry in self.layout.entries():
             view = self.view(entry)
-            parameter = parameters[entry.name]
-            if parameter.data_ptr() != view.data_ptr():
-                view.copy_(parameter.detach())
-            parameter.data = view
+            if entry in moved:
+                view.copy_(moved[entry])
+            parameters[entry.name].data = view
+
+    def is_in_place(self, entry: Entry, parameter: torch.Tensor) -> bool:
+        """Whether a parameter reads the elements of an entry in their order."""
+        return not parameter.numel() or (parameter.data_ptr() == self.address(entry) and parameter.is_contiguous())
 
     def payloads(self, prefix: str) -> dict[str, torch.Tensor]:
         return {f"{prefix}.{dtype_name(dtype)}": buffer for dtype, buffer in self.buffers.items()}

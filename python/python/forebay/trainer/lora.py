@@ -18,13 +18,15 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
 from .._files import directory_made_whole
-from ..errors import InputError
-from .base import PEFT_PREFIX, AdapterSubject, FrozenBase, names_of_linears
+from ..errors import InputError, StateError
+from .base import PEFT_PREFIX, AdapterSubject, FrozenBase, names_of_linears, refuse_other_linear
 from .export import save_tensors
+from .parameters import plain_name
 
 __all__ = ["Adapter", "Base", "LoRALinear"]
 
@@ -108,6 +110,9 @@ class Base(FrozenBase):
         layers = names_of_linears(self.model, targets)
         if not layers:
             raise InputError(f"no linear layer's name ends with one of {list(targets)}; model.named_modules() has them")
+        for layer in layers:
+            if not isinstance(self._linear(layer), LoRALinear):
+                refuse_other_linear(layer, self._linear(layer))
         self.adapters[name] = adapter = Adapter(self, name, layers, rank, alpha, tuple(targets))
         for layer in layers:
             self._wrapped(layer).add_module(name, _Pair(self._linear(layer), rank, alpha / rank, dtype))
@@ -161,9 +166,16 @@ class Adapter(AdapterSubject):
     def _pairs(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Its parameters, by names that do not name the adapter."""
         for layer in self.layers:
-            pair = self._base._wrapped(layer)[self.name]
-            yield f"{layer}.lora_A.weight", pair.A  # type: ignore[misc]
-            yield f"{layer}.lora_B.weight", pair.B  # type: ignore[misc]
+            pairs, plain = self._base._wrapped(layer), plain_name(layer)
+            if self.name not in pairs:
+                raise StateError(f"adapter {self.name!r} was removed from its base; make a new one, and a new trainer of it")
+            pair = pairs[self.name]
+            yield f"{plain}.lora_A.weight", pair.A  # type: ignore[misc]
+            yield f"{plain}.lora_B.weight", pair.B  # type: ignore[misc]
+
+    def settings(self) -> dict[str, Any]:
+        next(self._pairs())  # of one that was removed there are none
+        return {"alpha": float(self.alpha), "rank": self.rank}
 
     @torch.no_grad()
     def initialise(self, seed: int | None = None) -> None:

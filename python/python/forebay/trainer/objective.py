@@ -22,7 +22,7 @@ form        numerator                                      denominator
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol
 
 import torch
@@ -30,7 +30,7 @@ import torch
 from ..errors import InputError
 from .batch import MicroBatch
 
-__all__ = ["Numerator", "Objective", "PolicyGradient", "token_logprobs"]
+__all__ = ["Numerator", "Objective", "PolicyGradient", "identity_of", "token_logprobs"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Numerator:
 
 
 class Objective(Protocol):
-    """A loss of micro-batches."""
+    """A loss of micro-batches. One that is no dataclass and has settings has an ``identity``, too: a text that names them, by which a
+    state and other ranks are compared."""
 
     @property
     def needs_reference(self) -> bool:
@@ -56,6 +57,18 @@ class Objective(Protocol):
         """The log-probability of each token: [rows, length]."""
 
     def __call__(self, logprobs: torch.Tensor, batch: MicroBatch) -> Numerator: ...
+
+
+def identity_of(objective: Objective) -> str:
+    """What a loss is called where gradients of one must not be added to those of another: its ``identity``, where it has one; else its
+    class, and its fields where that is a dataclass."""
+    told = getattr(objective, "identity", None)
+    if isinstance(told, str):
+        return told
+    kind = type(objective)
+    values = {each.name: getattr(objective, each.name) for each in fields(objective)} if is_dataclass(objective) else {}
+    shown = (f"{name}={getattr(value, '__qualname__', None) or repr(value)}" for name, value in values.items())
+    return f"{kind.__qualname__}({', '.join(shown)})"
 
 
 def token_logprobs(model: Any, batch: MicroBatch, temperature: float = 1.0) -> torch.Tensor:
@@ -107,6 +120,11 @@ class PolicyGradient:
     @property
     def needs_reference(self) -> bool:
         return self.kl > 0
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What of a micro-batch it does not read though it could: a column of that name would be there for nothing."""
+        return ("behaviour_logprobs",) if self.importance_cap is None else ()
 
     def logprobs(self, model: Any, batch: MicroBatch) -> torch.Tensor:
         return self.forward(model, batch, self.temperature)

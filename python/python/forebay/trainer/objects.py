@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import StateError, WaitTimeout
+from ..errors import InputError, StateError, WaitTimeout
 from ..objects import Objects
 from .errors import VersionConflictError
-from .state import Payload
+from .state import Payload, parts_of
 
 if TYPE_CHECKING:
     from .._forebay import Store
 
 __all__ = ["ObjectStateStore"]
+
+_RESERVED = ("state.", "part.")
 
 _CLASSES = {"weights": "weights", "master": "master", "exp_avg": "moments", "exp_avg_sq": "moments", "gradient": "gradient"}
 
@@ -29,7 +31,8 @@ class ObjectStateStore:
     spill: brings each version to the disk before ``set`` returns, so that it outlives a power failure. Default: the memory of the
         machine is enough, which outlives every process.
 
-    In a key, ``/`` stands for ``.``. What ``get`` gives lies in the store's memory: it is to be copied, and not written.
+    A key is one of ``DirectoryStateStore``. Its object's name has ``.`` for ``/`` and ``..`` for ``.``, so that no two keys share one.
+    Names that begin with ``state.`` or ``part.`` are those of process groups, and refused. What ``get`` gives lies in the store's memory: it is to be copied, and not written.
     """
 
     def __init__(self, store: Store, *, spill: bool = False) -> None:
@@ -72,4 +75,7 @@ class ObjectStateStore:
 
 
 def _name(key: str) -> str:
-    return key.replace("/", ".")
+    name = "/".join(part.replace(".", "..") for part in parts_of(key)).replace("/", ".")
+    if name.startswith(_RESERVED):
+        raise InputError(f"key {key!r} would be the object {name!r}, and such names are of process groups; let it begin otherwise")
+    return name

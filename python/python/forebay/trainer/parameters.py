@@ -9,7 +9,7 @@ place. Writing through ``parameter.data`` is not seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -115,13 +115,22 @@ class Bound:
         parameters = unique(now)
         entries = {entry.name: (entry, flat) for flat in self._flats() for entry in flat.layout.entries()}
         self._compare(parameters, entries)
-        for flat in self._flats():
-            flat.take(parameters)
+        written = {buffer.untyped_storage().data_ptr() for flat in self._flats() for buffer in flat.buffers.values()}
+        moved = [flat.moved(parameters, written) for flat in self._flats()]
+        for flat, values in zip(self._flats(), moved):
+            flat.take(parameters, values)
         first = {id(parameter): name for name, parameter in parameters.items()}
         self.places = {}
         for name, parameter in now:
             entry, flat = entries[first[id(parameter)]]
             self.places[name] = _Place(parameter, entry, flat, flat is self.trained, parameter._version)
+
+    def written(self) -> None:
+        """Says that the buffers were written to: what autograd has saved of the parameters is of other values, and a backward pass
+        through it is refused by torch."""
+        for place in {id(place.parameter): place for place in self.places.values() if place.is_trained}.values():
+            torch.autograd.graph.increment_version(place.parameter)
+        self.places = {name: replace(place, written=place.parameter._version) for name, place in self.places.items()}
 
     def release(self) -> None:
         """Gives the memory of all buffers back. Parameters are stand-ins until it is regained."""
@@ -188,6 +197,8 @@ def _change(parameter: torch.nn.Parameter, place: _Place) -> str | None:
         return "lies in other memory than the trainer's buffer (model.to(...), or another trainer)"
     if parameter.dtype != place.entry.dtype or tuple(parameter.shape) != place.entry.shape:
         return "has another type or shape than it had"
+    if not parameter.is_contiguous():
+        return f"has the strides {list(parameter.stride())}: it reads its memory in another order (.data = .t(), as_strided)"
     if parameter.requires_grad != place.is_trained:
         return "was frozen" if place.is_trained else "was thawed: it requires a gradient now"
     if parameter._version != place.written:

@@ -76,6 +76,12 @@ class PeftAdapter(AdapterSubject):
             if is_own and rest in ("", ".weight", ".bias"):
                 yield f"{plain_name(layer)}.lora_{matrix}{rest}", parameter
 
+    def settings(self) -> dict[str, Any]:
+        config = self.model.peft_config[self.name]
+        patterns = {**getattr(config, "rank_pattern", {}), **getattr(config, "alpha_pattern", {})}
+        uniform = {"alpha": float(config.lora_alpha), "rank": config.r}
+        return uniform | {"variant": [bool(getattr(config, "use_rslora", False)), bool(getattr(config, "use_dora", False)), patterns]}
+
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Writes the adapter with peft. The directory is there whole or not at all; it must not exist."""
         with directory_made_whole(directory) as made:

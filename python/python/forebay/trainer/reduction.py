@@ -10,7 +10,7 @@ then, which the next exchange finds out; ``Trainer.join`` makes them equal again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 
 from ..errors import Error, StateError
 from .cache import GradientCache
+from .claims import Record
 from .errors import RanksDifferError
 from .flat import allocate
 from .ranks import Ranks
@@ -37,28 +38,34 @@ class Totals:
     tokens: int
     micro_batches: int
     metrics: Mapping[str, float]
+    records: Sequence[Record]
+    """Whose gradients they are."""
+    came_again: bool
+    """Whether rows came again whose gradients the weights have already."""
 
 
-def of_one(cache: GradientCache) -> Totals:
+def of_one(cache: GradientCache, came_again: bool) -> Totals:
     """Those of one cache. The gradient is the cache's own buffer."""
     metrics = {name: float(value) for name, value in cache.metrics.items()}
     counts = (cache.denominator, cache.rows, cache.tokens, len(cache.claims))
-    return Totals(cache.flat, float(cache.numerator), *counts, metrics)
+    return Totals(cache.flat, float(cache.numerator), *counts, metrics, cache.claims, came_again)
 
 
-def of_all_ranks(cache: GradientCache, ranks: Ranks, state: Mapping[str, Any], problem: Error | None) -> Totals:
+def of_all_ranks(
+    cache: GradientCache, came_again: bool, ranks: Ranks, state: Mapping[str, Any], problem: Error | None
+) -> Totals:
     """Those of all ranks, the same bits on each.
 
     state: what is to be the same on all. problem: why this rank cannot commit. Raises it, or StateError with that of another rank, or
     RanksDifferError; RankLostError. The cache is as before.
     """
-    own, gradient = of_one(cache), cache.flat
+    own, gradient = of_one(cache, came_again), cache.flat
     if problem is None:
         try:  # the largest of a commit: who has no room says so before the others begin to sum
             gradient = allocate(cache.layout.elements, torch.float32, cache.device, "sum of the ranks' gradients")
         except Error as error:
             problem = error
-    numbers = ("numerator", "denominator", "rows", "tokens", "micro_batches", "metrics")
+    numbers = ("numerator", "denominator", "rows", "tokens", "micro_batches", "metrics", "records", "came_again")
     told = {name: getattr(own, name) for name in numbers} | {"state": dict(state), "problem": problem and str(problem)}
     all_told = ranks.exchange(told)
     if problem is not None:
@@ -74,9 +81,10 @@ def of_all_ranks(cache: GradientCache, ranks: Ranks, state: Mapping[str, Any], p
         ranks.sum(cache.flat, gradient)
     else:
         gradient = cache.flat
-    return Totals(
-        gradient, add("numerator"), add("denominator"), int(add("rows")), int(add("tokens")), int(add("micro_batches")), metrics
-    )
+    counts = (int(add("rows")), int(add("tokens")), int(add("micro_batches")))
+    records = [record for other in all_told for record in other["records"]]
+    again = any(other["came_again"] for other in all_told)
+    return Totals(gradient, add("numerator"), add("denominator"), *counts, metrics, records, again)
 
 
 def refuse_difference(rank: int, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

@@ -20,15 +20,17 @@ payload               what it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import torch
 
+from ..errors import InputError
 from .errors import LayoutError
 from .layout import dtype_name
 
-__all__ = ["Payload", "StateStore", "as_payloads", "fill"]
+__all__ = ["Payload", "StateStore", "as_payloads", "fill", "parts_of"]
 
 
 class Payload(NamedTuple):
@@ -63,6 +65,14 @@ class StateStore(Protocol):
 
     def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
         """A version and its number. Default: the latest."""
+
+
+def parts_of(key: str) -> list[str]:
+    """The parts of a key, which is a path of them."""
+    parts = key.split("/")
+    if not all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", part) for part in parts):
+        raise InputError(f"{key!r} is no key; a key has parts of letters, digits, '.', '_' and '-', with '/' between them")
+    return parts
 
 
 def as_payloads(tensors: Mapping[str, torch.Tensor]) -> dict[str, Payload]:

@@ -14,11 +14,13 @@ from .._fingerprint import fingerprint_of_weights
 from ..errors import Error, InputError, StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
-from .counters import decoded, encoded, random_state, restore_random_state
+from .claims import Applied
+from .counters import decoded, encoded, random_state, refuse_apart, refuse_random_state, restore_random_state
 from .errors import LayoutError, TornWeightsError
 from .export import found_weights, save_pretrained
 from .flat import storage_bytes
 from .layout import Layout, dtype_name
+from .objective import Objective, identity_of
 from .ranks import Ranks
 from .reduction import refuse_difference
 from .state import Payload, StateStore, as_payloads, fill
@@ -34,6 +36,8 @@ class Stateful:
     model: Any
     cache: GradientCache
     optimizer: FlatAdamW
+    objective: Objective
+    applied: Applied
     version: int
     updates: int
     max_gradient_norm: float | None
@@ -77,7 +81,10 @@ class Stateful:
 
     def publish(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the trained weights (of an adapter: its own alone) as the next version of a key, for who generates with them: one
-        payload a type, and a ``manifest`` in JSON with version, fingerprint, and where each tensor lies. Gives the number."""
+        payload a type, and a ``manifest`` in JSON with version, fingerprint, and where each tensor lies. Gives the number.
+
+        Frozen weights and buffers of the module (statistics of batch norm, say) are not published: who generates has them from where it
+        was started, so a module whose buffers change while it is trained is to be saved with ``save_pretrained``."""
         self._refuse_unusable()
         tensors = {**self.subject.weights.payloads("weights"), "manifest": self._manifest()}
         return store.set(key, as_payloads(tensors), expected)
@@ -87,6 +94,7 @@ class Stateful:
             "version": self.version,
             "fingerprint": self.weight_fingerprint(),
             "layout": self.layout.fingerprint,
+            "subject": self.subject.identity(),
             "tensors": [
                 {"name": e.name, "dtype": dtype_name(e.dtype), "shape": list(e.shape), "offset": e.offset}
                 for e in self.layout.entries()
@@ -115,6 +123,7 @@ class Stateful:
             with self._tearing(f"weights were taken over from {os.fspath(path)}"):
                 copy()
                 self.optimizer.take_weights()
+        self._moved_on()
 
     def adopt(self) -> None:
         """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.
@@ -125,7 +134,13 @@ class Stateful:
         self._refuse_gradients()
         self.subject.adopt()
         self.optimizer.take_weights()
+        self._moved_on()
         self._hook()
+
+    def _moved_on(self) -> None:
+        """The weights are no longer what the last commit made of them."""
+        self.applied = Applied()
+        self.subject.written()
 
     # Ranks
 
@@ -140,9 +155,14 @@ class Stateful:
         """
         self._refuse_suspended()
         self.subject.check()
-        settings = {"layout": self.layout.fingerprint, "settings": repr((self.optimizer.settings, self.max_gradient_norm))}
+        settings = {
+            "layout": self.layout.fingerprint,
+            "settings": repr((self.optimizer.settings, self.max_gradient_norm)),
+            "objective": identity_of(self.objective),
+            "subject": self.subject.identity(),
+        }
         own = {"version": self.version, "updates": self.updates, "weights": None if self._torn else self.weight_fingerprint()}
-        told = ranks.exchange({**settings, "own": own})
+        told = ranks.exchange({**settings, "own": own, **self.applied.tell()})
         for rank, other in enumerate(told):
             refuse_difference(rank, other, settings)
         if not 0 <= source < ranks.world:
@@ -155,6 +175,8 @@ class Stateful:
                     ranks.broadcast(buffer, source)
         if told[source]["own"] != own:
             self.cache.drop()
+            self.applied = Applied.told(told[source])
+            self.subject.written()
         self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
         self.ranks = ranks
 
@@ -165,13 +187,22 @@ class Stateful:
         The payloads are views: nothing is copied but counters and random state."""
         self._refuse_unusable()
         self.cache.refuse_spoiled()
-        counters = encoded(self.cache, self.version, self.updates)
+        identity = {"subject": self.subject.identity(), "objective": identity_of(self.objective)}
+        counters = encoded(self.cache, self.applied, version=self.version, updates=self.updates, **identity)
         return as_payloads({**self._buffers(), "counters": counters, **random_state(self.device)})
 
-    def restore(self, payloads: Mapping[str, Payload]) -> None:
-        """Takes a state over, bit by bit, torch's random state included. Raises LayoutError, and changes nothing, where it is of another
-        model, other types, or another choice of what is trained."""
-        told = decoded(payloads, self.layout.fingerprint)
+    def restore(self, payloads: Mapping[str, Payload], *, policy_version: int | None = None) -> None:
+        """Takes a state over, bit by bit, torch's random state included. What is a setting stays the trainer's own: learning rate and
+        moments' decay, clipping, passes.
+
+        policy_version: where the store stands, to be compared with the state, as in ``resume``.
+
+        Raises LayoutError where it is of another model, other types, another base or scale of an adapter, another choice of what is
+        trained, or has gradients of another loss; CorruptError where it is damaged; OtherVersionError. Nothing is changed then.
+        """
+        told = decoded(payloads, self.layout.fingerprint, self.subject.identity(), identity_of(self.objective))
+        refuse_random_state(payloads, self.device)
+        refuse_apart(told, policy_version)
         if self._is_suspended:
             self._regain()
         else:
@@ -188,22 +219,34 @@ class Stateful:
             self._hook()
         self.version, self.updates = told["version"], told["updates"]
         self.cache.restored(told)
+        self.applied = Applied.told(told)
+        self.subject.written()
         restore_random_state(payloads, self.device)
+
+    def save(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
+        """Stores the state, and goes on. Gives the version under which it is stored. Between ``commit`` and ``Step.commit`` it makes that
+        no death of the process loses an update or applies it twice."""
+        self._refuse_unusable()
+        self.subject.check()
+        return store.set(key, self.state(), expected)
 
     def suspend(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the state and gives the memory back. The model's own parameters are without values until ``resume``; so end the process,
         or resume. Gives the version under which the state is stored (a number of the state's key, not of the policy)."""
-        self._refuse_unusable()
-        self.subject.check()
-        version = store.set(key, self.state(), expected)
+        version = self.save(store, key, expected=expected)
         self._release()
         self._is_suspended = True
         return version
 
-    def resume(self, store: StateStore, key: str, version: int | None = None) -> int:
-        """Goes on from a stored state: of this trainer, or in another process of one that was made alike. Gives its number."""
+    def resume(self, store: StateStore, key: str, version: int | None = None, *, policy_version: int | None = None) -> int:
+        """Goes on from a stored state: of this trainer, or in another process of one that was made alike. Gives its number.
+
+        policy_version: ``store.policy_version(policy)``, where the trainer learns from the rows of a store. Raises OtherVersionError, and
+            changes nothing, where the state is not of that version: the update of a step would be in no weights, or in them twice. A
+            state of one version more is taken where it knows the rows that made it, which the store will hand out again.
+        """
         number, payloads = store.get(key, version)
-        self.restore(payloads)
+        self.restore(payloads, policy_version=policy_version)
         return number
 
     def _buffers(self) -> dict[str, torch.Tensor]:

@@ -40,6 +40,12 @@ class Subject(Protocol):
     def adopt(self) -> None:
         """Takes parameters in as they are now."""
 
+    def written(self) -> None:
+        """The trained parameters have other values now: graphs that were made of them are of before."""
+
+    def identity(self) -> dict[str, Any]:
+        """What gradients of it depend on beside what is trained and stored: the base of an adapter, and its scale. As JSON has it."""
+
     def active(self) -> AbstractContextManager[None]:
         """Within it the model computes with what is trained."""
 
@@ -87,6 +93,12 @@ class WholeModel:
 
     def check(self) -> None:
         self.bound.check()
+
+    def written(self) -> None:
+        self.bound.written()
+
+    def identity(self) -> dict[str, Any]:
+        return {}
 
     def adopt(self) -> None:
         self.bound.take()

@@ -9,54 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import torch
 
-from ..errors import Error, InputError, StateError
+from ..errors import Error, StateError
 from .adamw import AdamW, FlatAdamW
 from .batch import MicroBatch
 from .cache import BUCKET_BYTES, GradientCache
-from .claims import Record, is_accumulated, record_of
+from .claims import Applied, Record, is_accumulated, record_of, refuse_other_versions
 from .columns import Columns
 from .errors import NonFiniteGradientError
-from .objective import Objective, PolicyGradient
+from .objective import Objective, PolicyGradient, identity_of
+from .options import refuse_denominator, refuse_options, refuse_rate, refuse_unread, with_vocabulary
 from .ranks import Ranks
 from .reduction import Totals, agreed_norm, of_all_ranks, of_one
 from .staging import Staging
 from .stateful import Stateful
 from .subject import Subject, WholeModel
+from .update import Accumulated, Update
 
-__all__ = ["Accumulated", "Trainer", "Update"]
-
-
-@dataclass(frozen=True)
-class Accumulated:
-    """What a micro-batch added to the cache."""
-
-    rows: int
-    tokens: int
-    is_new: bool
-    """False where the cache had its gradient already, as after ``resume``; then nothing was computed."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a commit did."""
-
-    version: int
-    """The version that the weights are now."""
-    loss: float
-    gradient_norm: float
-    """Of the whole batch's gradient, before it was clipped."""
-    is_clipped: bool
-    rows: int
-    tokens: int
-    denominator: float
-    metrics: dict[str, float]
-    """Of the objective, a token."""
+__all__ = ["Trainer"]
 
 
 class Trainer(Stateful):
@@ -70,6 +43,8 @@ class Trainer(Stateful):
     columns: which column of a claim is what.
     rows_per_pass: how many rows the model takes at once; a micro-batch of more is cut. Default: all.
     version: the policy version that the weights are.
+    max_lag: how many versions the rows of a store may be behind the weights. ``None``: rows of any version are taken. Default: they are of
+        the weights' own version.
     bucket_bytes: how much of the cache is added to at once.
     ranks: the processes that train this policy together; they are joined, and have the weights of rank 0 then.
 
@@ -87,16 +62,18 @@ class Trainer(Stateful):
         columns: Columns | None = None,
         rows_per_pass: int | None = None,
         version: int = 0,
+        max_lag: int | None = 0,
         bucket_bytes: int = BUCKET_BYTES,
         ranks: Ranks | None = None,
     ) -> None:
-        _refuse_options(max_gradient_norm, rows_per_pass)
+        refuse_options(max_gradient_norm, rows_per_pass, max_lag)
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
         self.model: Any = self.subject.model
         self.objective: Objective = objective or PolicyGradient()
         self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
-        self.version, self.updates = version, 0
-        self._columns = _with_vocabulary(columns or Columns(), self.model)
+        self.version, self.updates, self.max_lag, self.applied = version, 0, max_lag, Applied()
+        self._columns = with_vocabulary(columns or Columns(), self.model)
+        refuse_unread(self._columns, self.objective)
         settings = optimizer or AdamW()
         self.subject.bind(settings.decays)
         weights = self.subject.weights
@@ -134,22 +111,32 @@ class Trainer(Stateful):
         batch: a ``forebay.Batch``, whose claim is then accumulated; or a ``MicroBatch`` of one's own.
         claim: the name of a micro-batch of one's own, by which it counts once.
 
-        Rows whose gradients are in the cache already are not computed again. Raises ParameterChangedError where a parameter is no longer
-        the trainer's. After an exception the cache is as it was, or SpoiledCacheError says what to do.
+        Rows whose gradients are in the cache already are not computed again, nor are those that the last commit applied, which come again
+        where the store has not committed them. Raises OtherVersionError for rows of another version than the weights, and
+        ParameterChangedError where a parameter is no longer the trainer's. After an exception the cache is as it was, or
+        SpoiledCacheError says what to do.
         """
         is_own = isinstance(batch, MicroBatch)
         record = {"name": claim} if is_own else record_of(batch)
         self._refuse_unusable()
         self.cache.refuse_spoiled()
-        is_new = (is_own and claim is None) or not is_accumulated(record, self.cache.claims)
-        tables = batch.passes(self.rows_per_pass) if is_own else self._columns.tables(batch, self.rows_per_pass)
+        came_again = self.applied.has(record, self.cache.is_empty)
+        is_new = not came_again and ((is_own and claim is None) or not is_accumulated(record, self.cache.claims))
+        if is_new:
+            self.applied.refuse_more("rows beside them")
+            if not is_own:
+                refuse_other_versions(record, self.version, self.max_lag)
         rows = tokens = 0
+        tables: list[MicroBatch] = []
+        if is_new:  # all of them are made, and refused, before one is computed on
+            tables = batch.passes(self.rows_per_pass) if is_own else list(self._columns.tables(batch, self.rows_per_pass))
         with self._folding(record if is_new else None):
-            for part in self._staging.stage(tables if is_new else ()):
+            for part in self._staging.stage(tables):
                 self._fold(part)
                 rows, tokens = rows + part.rows, tokens + part.tokens
             if not is_own:
                 batch.accumulated()
+        self.applied.came_again |= came_again
         return Accumulated(rows, tokens, is_new)
 
     def add(
@@ -159,6 +146,8 @@ class Trainer(Stateful):
         are divided by at the commit."""
         self._refuse_unusable()
         self.cache.refuse_spoiled()
+        refuse_denominator(denominator)
+        self.applied.refuse_more("a loss beside them")
         record = {"name": claim}
         if claim is not None and is_accumulated(record, self.cache.claims):
             return
@@ -181,6 +170,7 @@ class Trainer(Stateful):
         if self.objective.needs_reference and part.reference_logprobs is None:
             part = part.with_reference(self.reference_logprobs(part))
         found = self.objective(self.objective.logprobs(self.model, part), part)
+        refuse_denominator(found.denominator)
         found.value.backward()  # type: ignore[no-untyped-call]
         self._count(found.value, found.denominator, part.rows, part.tokens, found.metrics)
 
@@ -220,10 +210,16 @@ class Trainer(Stateful):
 
         With ranks the micro-batches are those of all of them, and all call; a rank without rows takes part.
 
+        Where nothing was accumulated since the last commit, or only rows that it applied, nothing is changed and its update is given again:
+        so a loop that failed between this and ``Step.commit`` may go round.
+
         Raises StateError when nothing was accumulated, InputError for a learning rate that is none, and NonFiniteGradientError for a
         gradient that is none; RankLostError and RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
         total = self._total(lr)
+        again = self.applied.again(total.micro_batches, total.came_again)
+        if again is not None:
+            return again
         if not total.denominator > 0:
             raise StateError(
                 f"there is nothing to commit: {total.micro_batches} micro-batches with a denominator of {total.denominator} were "
@@ -241,10 +237,18 @@ class Trainer(Stateful):
             total.gradient.mul_(scale)
             self.optimizer.step(total.gradient, self.updates + 1, lr)
         self.version, self.updates = self.version + 1, self.updates + 1
-        self.cache.drop()
+        self.subject.written()
         metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
         counts = (total.rows, total.tokens, total.denominator)
-        return Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
+        update = Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
+        self.applied = Applied.of(total.records, update)
+        self.cache.drop()
+        return update
+
+    def settled(self) -> None:
+        """Forgets which rows the last commit applied: the store has committed them, and will hand them out again only to be trained on
+        again, as after it went back to an earlier version. Until the next commit they would be passed over otherwise."""
+        self.applied = Applied()
 
     def _total(self, lr: float | None) -> Totals:
         """The sums that a commit applies."""
@@ -253,14 +257,15 @@ class Trainer(Stateful):
             self._refuse_unusable()
             self.cache.refuse_spoiled()
             self.subject.check()
-            _refuse_rate(lr)
+            refuse_rate(lr)
         except Error as error:
             if self.ranks is None:
                 raise
             lr, problem = None, error
         if self.ranks is None:
-            return of_one(self.cache)
-        return of_all_ranks(self.cache, self.ranks, {"version": self.version, "updates": self.updates, "lr": lr}, problem)
+            return of_one(self.cache, self.applied.came_again)
+        state = {"version": self.version, "updates": self.updates, "lr": lr, "objective": identity_of(self.objective)}
+        return of_all_ranks(self.cache, self.applied.came_again, self.ranks, state, problem)
 
     def _not_finite(self, total: Totals) -> str:
         names = [
@@ -278,22 +283,4 @@ class Trainer(Stateful):
     def drop(self) -> None:
         """Empties the cache. The rows that were in it are to be given back (``Step.drop_cache``, or leaving the step)."""
         self.cache.drop()
-
-
-def _refuse_options(max_gradient_norm: float | None, rows_per_pass: int | None) -> None:
-    if max_gradient_norm is not None and not max_gradient_norm > 0:
-        raise InputError(f"max_gradient_norm={max_gradient_norm!r} is not above 0; None does not clip")
-    if rows_per_pass is not None and rows_per_pass < 1:
-        raise InputError(f"rows_per_pass={rows_per_pass!r} is no number of rows")
-
-
-def _refuse_rate(lr: object) -> None:
-    if lr is not None and not (isinstance(lr, Real) and 0 <= lr < math.inf):
-        raise InputError(f"lr={lr!r} is no learning rate; give a number of 0 or more, or None for that of the settings")
-
-
-def _with_vocabulary(columns: Columns, model: Any) -> Columns:
-    """The columns, with the number of tokens that the model knows where it says so."""
-    embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
-    known = getattr(embeddings, "num_embeddings", None)
-    return columns if columns.vocabulary is not None or known is None else replace(columns, vocabulary=known)
+        self.applied.came_again = False
