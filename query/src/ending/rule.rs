@@ -7,7 +7,6 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as PlanResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
@@ -15,6 +14,7 @@ use datafusion::physical_plan::joins::{
 
 use super::Ending;
 use super::condition::Condition;
+use super::turns::Turns;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -53,10 +53,23 @@ fn endable(plan: &Plan, ending: &Ending) -> PlanResult<Option<Plan>> {
     } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         let filter = join.filter().map(looking);
         Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?)
-    } else if plan.is::<CrossJoinExec>() || plan.is::<SortMergeJoinExec>() {
+    } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+        match join.filter().as_ref().map(looking) {
+            Some(filter) => Arc::new(SortMergeJoinExec::try_new(
+                join.left().clone(),
+                join.right().clone(),
+                join.on().to_vec(),
+                Some(filter),
+                join.join_type(),
+                join.sort_options().to_vec(),
+                join.null_equality(),
+            )?),
+            None => plan.clone(),
+        }
+    } else if plan.is::<CrossJoinExec>() {
         plan.clone()
     } else {
         return Ok(None);
     };
-    Ok(Some(Arc::new(CooperativeExec::new(join))))
+    Ok(Some(Arc::new(Turns::new(join))))
 }
