@@ -63,12 +63,12 @@ fn groups_beyond_the_memory_limit_spill_and_are_right() {
 
 /// Rows that are joined with themselves: more on each side than the memory below holds.
 const BESIDE: &str =
-    "(SELECT value AS v, value % 1000 AS m, repeat('x', 40) || value AS t FROM generate_series(1, 120000))";
+    "(SELECT value AS v, value % 1000 AS m, repeat('x', 100) || value AS t FROM generate_series(1, 60000))";
 
 /// Joins by equality, whose smaller side does not fit.
 const JOINS: [&str; 9] = [
     "SELECT count(*) AS n, sum(a.v) AS s, max(b.t) AS t FROM {} a JOIN {} b ON a.t = b.t",
-    "SELECT count(*) AS n, sum(a.v - b.v) AS s FROM {} a JOIN {} b ON a.t = b.t AND a.v + b.v > 100000",
+    "SELECT count(*) AS n, sum(a.v - b.v) AS s FROM {} a JOIN {} b ON a.t = b.t AND a.v + b.v > 50000",
     "SELECT count(*) AS n, count(b.v) AS m FROM {} a LEFT JOIN {} b ON a.t = b.t AND b.m > 500",
     "SELECT count(*) AS n, count(a.v) AS m FROM {} a RIGHT JOIN {} b ON a.t = b.t AND a.v > b.m",
     "SELECT count(*) AS n, count(a.v) AS m, count(b.v) AS o FROM {} a FULL JOIN {} b ON a.t = b.t || CASE WHEN b.m > 9 THEN '' ELSE '-' END",
@@ -83,7 +83,7 @@ const JOINS: [&str; 9] = [
 fn joins_beyond_the_memory_limit_spill_and_are_right() {
     let run = Run::empty();
     let spill = run.directory.path().join("spill");
-    let small = Options::default().memory_bytes_max(6 << 20).spill_dir(&spill);
+    let small = Options::default().memory_bytes_max(4 << 20).spill_dir(&spill);
     let none = small.clone().spill_bytes_max(0);
     for partitions in [1, 2] {
         let spilled = session(&run, small.clone().partitions(partitions));
@@ -110,7 +110,7 @@ fn joins_beyond_the_memory_limit_spill_and_are_right() {
 #[test]
 fn joins_that_cannot_spill_name_the_limit_and_the_session_goes_on() {
     let run = Run::empty();
-    let small = session(&run, Options::default().memory_bytes_max(6 << 20));
+    let small = session(&run, Options::default().memory_bytes_max(4 << 20));
     for join in [
         "SELECT max(a.t || b.t) AS t FROM {} a CROSS JOIN {} b",
         "SELECT count(*) AS n FROM {} a WHERE t NOT IN (SELECT nullif(t, 'x') FROM {} b)",
