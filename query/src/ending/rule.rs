@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as PlanResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::Ending;
 use super::condition::Condition;
@@ -39,6 +41,18 @@ impl PhysicalOptimizerRule for EndableJoins {
     }
 }
 
+/// A join that remembers which rows of its left side have matched does so for each stream of its right side once it spills, and
+/// would give a row of the left side for each of them. So the right side comes in one.
+fn in_one_stream(join: NestedLoopJoinExec) -> PlanResult<Plan> {
+    use JoinType as J;
+    let remembers = matches!(join.join_type(), J::Left | J::LeftSemi | J::LeftAnti | J::LeftMark | J::Full);
+    if !remembers || join.right().output_partitioning().partition_count() == 1 {
+        return Ok(Arc::new(join));
+    }
+    let (left, right) = (join.left().clone(), join.right().clone());
+    Arc::new(join).with_new_children(vec![left, Arc::new(CoalescePartitionsExec::new(right))])
+}
+
 /// A join that looks at the end as it tries its condition, and gives other work a turn; `None` for what is no join.
 fn endable(plan: &Plan, ending: &Ending) -> PlanResult<Option<Plan>> {
     let looking = |filter: &JoinFilter| {
@@ -52,7 +66,7 @@ fn endable(plan: &Plan, ending: &Ending) -> PlanResult<Option<Plan>> {
         }
     } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         let filter = join.filter().map(looking);
-        Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?)
+        in_one_stream(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?)?
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
         match join.filter().as_ref().map(looking) {
             Some(filter) => Arc::new(SortMergeJoinExec::try_new(

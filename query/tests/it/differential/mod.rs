@@ -96,8 +96,8 @@ fn export(session: &Session, table: &str, file: &Path) {
 }
 
 /// Our rows, values in the order of the columns.
-fn ask(session: &Session, sql: &str) -> Vec<Vec<Json>> {
-    let answer = session.sql_blocking(sql).unwrap_or_else(|error| panic!("{sql}\n{error}"));
+fn ask(session: &Session, sql: &str) -> forebay_query::Result<Vec<Vec<Json>>> {
+    let answer = session.sql_blocking(sql)?;
     let mut document = Vec::new();
     answer.render(Format::Json, &mut document, None).unwrap();
     let rows: Vec<serde_json::Map<String, Json>> = serde_json::from_slice(&document).unwrap();
@@ -105,7 +105,7 @@ fn ask(session: &Session, sql: &str) -> Vec<Vec<Json>> {
     let mut rows: Vec<Vec<Json>> =
         rows.into_iter().map(|row| names.iter().map(|name| row[*name].clone()).collect()).collect();
     not_finite(&answer, |row, column, number| rows[row][column] = Json::String(number.to_string()));
-    rows
+    Ok(rows)
 }
 
 /// Tells of the numbers that JSON has no word for, by their row and column.
@@ -152,7 +152,10 @@ fn difference(ours: &[Vec<Json>], theirs: &[Vec<Json>]) -> Option<String> {
 }
 
 fn compare(session: &Session, question: &Question, theirs: &[Vec<Json>]) -> Option<String> {
-    let found = difference(&ask(session, &question.ours), theirs);
+    let found = match ask(session, &question.ours) {
+        Ok(ours) => difference(&ours, theirs),
+        Err(error) => Some(error.to_string()),
+    };
     found.map(|difference| format!("{}\n{}\n{difference}", question.name, question.ours))
 }
 

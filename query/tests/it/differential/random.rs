@@ -130,7 +130,7 @@ const JOINS: [&str; 10] = [
     "a.note = b.note AND a.input_id = b.input_id",
     "a.group_key = b.group_key AND a.policy_version = b.policy_version AND a.reward > b.reward",
     "a.step = b.step AND a.input_id = b.input_id",
-    "a.odd IS NOT DISTINCT FROM b.odd AND a.group_key = b.group_key AND a.policy_version = b.policy_version",
+    "(a.odd IS NOT DISTINCT FROM b.odd) AND a.group_key = b.group_key AND a.policy_version = b.policy_version",
 ];
 /// What tells the rows of a table apart.
 const IDENTITY: &str = "@.sample_id NULLS LAST, @.policy_version, @.attempt";
