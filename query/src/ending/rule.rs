@@ -12,7 +12,9 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
 
 use super::Ending;
 use super::condition::Condition;
@@ -50,7 +52,8 @@ fn in_one_stream(join: NestedLoopJoinExec) -> PlanResult<Plan> {
         return Ok(Arc::new(join));
     }
     let (left, right) = (join.left().clone(), join.right().clone());
-    Arc::new(join).with_new_children(vec![left, Arc::new(CoalescePartitionsExec::new(right))])
+    let children: Vec<Plan> = vec![left, Arc::new(CoalescePartitionsExec::new(right))];
+    Arc::new(join).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
 /// A join that looks at the end as it tries its condition, and gives other work a turn; `None` for what is no join.
