@@ -288,3 +288,13 @@ fn the_past_is_grouped_by_its_status() {
     let none = "SELECT reward_status AS s, min(reward) AS low FROM as_of('solver', version => 0) GROUP BY 1";
     assert_eq!(run.rows(none).len(), 1);
 }
+
+// The engine moves lengths of lists below a join, and gives two of them one name.
+#[test]
+fn lengths_in_joins_of_the_past_are_told_apart() {
+    let (run, _step, _claim) = Run::busy();
+    let lengths = "SELECT sum(array_length(b.response)) AS n FROM as_of('solver', step => 1) a \
+                   FULL JOIN as_of('checker', step => 1) b ON a.sample_id = b.sample_id AND a.policy_version = b.policy_version \
+                   WHERE a.reward <> 0.1 OR (b.reward = 0.25 AND array_length(a.response) IS NULL)";
+    assert_eq!(run.rows(lengths).len(), 1);
+}
