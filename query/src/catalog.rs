@@ -7,10 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::TableReference;
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 
 use crate::archive;
-use crate::error::{Cause, Error, nearest};
+use crate::error::{Cause, nearest};
 use crate::system::{self, Moment};
 use crate::table::AgentTable;
 
@@ -47,11 +47,8 @@ impl Catalogs {
         archive::table(&self.0.archived, name, live)
     }
 
-    /// An error of planning; when a table was not found, the nearest name comes with it.
-    pub(crate) fn name_missing(&self, error: DataFusionError) -> Error {
-        let message = error.find_root().message().into_owned();
-        let name = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found"));
-        let Some((name, _)) = name else { return error.into() };
+    /// A table that is not there, with the nearest name.
+    pub(crate) fn missing(&self, name: &str) -> Cause {
         let shown = name.strip_prefix("forebay.public.").or(name.strip_prefix("forebay.")).unwrap_or(name);
         let tables = self.agent_tables();
         let system: Vec<String> = system::names().map(|table| format!("{SYSTEM}.{table}")).collect();
@@ -60,7 +57,7 @@ impl Catalogs {
             true => close.to_owned(),
             false => TableReference::bare(close).to_quoted_string(),
         });
-        Cause::UnknownTable { name: shown.to_owned(), close }.into()
+        Cause::UnknownTable { name: shown.to_owned(), close }
     }
 }
 

@@ -124,10 +124,17 @@ pub enum Cause {
     TooLarge { limit: u64 },
     #[error("{count} statements in one query; send them one by one")]
     ManyStatements { count: usize },
-    #[error("no table is named {name}{}", suggestion(.close))]
+    #[error("no table is named {name}{}", table_suggestion(.close))]
     UnknownTable { name: String, close: Option<String> },
     #[error("no column is named {name}{}", suggestion(.close))]
     UnknownColumn { name: String, close: Option<String> },
+    #[error("no column is named {name} in a table as it was: what was under way then ({all}) is not kept")]
+    NotKept { name: String, all: String },
+    #[error(
+        "the tables of the statement have {columns} columns together or more, each table as often as it is named, and {limit} are \
+         the most; ask in several statements"
+    )]
+    TooWide { columns: usize, limit: usize },
     #[error("{reason}")]
     Query { reason: String },
     #[error("{reason}")]
@@ -135,8 +142,8 @@ pub enum Cause {
     #[error("SQL only reads a store, and {verb} would not: {instead}")]
     ReadOnly { verb: String, instead: &'static str },
     #[error(
-        "the query needs more memory than it may take ({reason}); ask for fewer rows or columns, or raise `memory_bytes_max` \
-         (`--memory-bytes-max`)"
+        "the query needs more memory than it may take ({reason}); ask for fewer rows or columns, or raise `memory_bytes_max` of \
+         `Options` (`--memory-bytes-max` of `forebay sql`, `query_memory_bytes_max=` of `forebay.open` in Python)"
     )]
     Memory { reason: String },
     #[error("the tokenizer {} cannot be used: {reason}; give the `tokenizer.json` of a model", path.display())]
@@ -149,7 +156,8 @@ pub enum Cause {
     #[error("queries cannot spill to {}: {reason}; give another `spill_dir`", .directory.display())]
     SpillDirectory { directory: PathBuf, reason: String },
     #[error(
-        "the statement took longer than {limit:?}; ask for less, or raise `statement_time_max` (`--time-max-s`)"
+        "the statement took longer than {limit:?}; ask for less, or raise `statement_time_max` of `Options` (`--time-max-s` of \
+         `forebay sql`, `query_time_max=` of `forebay.open` in Python, `stream_time_max` of a server's `Builder`)"
     )]
     Time { limit: Duration },
     #[error("the store could not be read: {source}")]
@@ -165,8 +173,12 @@ impl Cause {
     pub fn kind(&self) -> Kind {
         match self {
             Cause::Syntax { .. } | Cause::Empty | Cause::ManyStatements { .. } => Kind::Input,
-            Cause::TooLong { .. } | Cause::TooDeep { .. } | Cause::TooLarge { .. } => Kind::Input,
-            Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } | Cause::Query { .. } => Kind::Input,
+            Cause::TooLong { .. }
+            | Cause::TooDeep { .. }
+            | Cause::TooLarge { .. }
+            | Cause::TooWide { .. } => Kind::Input,
+            Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } => Kind::Input,
+            Cause::NotKept { .. } | Cause::Query { .. } => Kind::Input,
             Cause::Tokenizer { .. } => Kind::Input,
             Cause::ReadOnly { .. } => Kind::ReadOnly,
             Cause::Parameters { .. } | Cause::SpillDirectory { .. } => Kind::Input,
@@ -297,6 +309,10 @@ pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> O
 
 fn suggestion(close: &Option<String>) -> String {
     close.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+fn table_suggestion(close: &Option<String>) -> String {
+    close.as_ref().map_or_else(|| "; SHOW TABLES lists all".to_owned(), |_| suggestion(close))
 }
 
 #[cfg(test)]

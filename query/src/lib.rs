@@ -19,8 +19,8 @@
 //! runs.
 //!
 //! # Layout
-//! In reading order: [`session`](Session), `depth`, `repeats` and `room` (how deep and how large a statement may be, and the stack for it), `statement` (what is
-//! refused), `plan`, [`stream`](RowStream) and `runtime` (the
+//! In reading order: [`session`](Session), `depth`, `repeats`, `relations` and `room` (how deep and how large a statement may be, and the stack for it),
+//! `statement` (what is refused), `plan` and `merged` (what runs, and what does where memory is short), [`stream`](RowStream) and `runtime` (the
 //! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and `scan` (how rows come out of a
 //! snapshot), `archive` (versions that left the store), `functions` (of the field), `history` (when steps were committed),
 //! `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
@@ -38,17 +38,21 @@ mod depth;
 mod ending;
 mod error;
 mod expressions;
+mod firsts;
 mod floats;
 mod functions;
 mod groups;
 mod history;
 mod late;
 mod listing;
+mod merged;
+mod missing;
 mod numbers;
 mod options;
 mod placeholder;
 mod plan;
 mod prepared;
+mod relations;
 mod render;
 mod repeats;
 mod room;

@@ -43,8 +43,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most memory that sorts, joins and groups of the session's queries take together, in bytes. Beyond it sorts and
-    /// groups go on in files ([`Options::spill_bytes_max`]); what cannot fails with
+    /// The most memory that sorts, joins and groups of the session's queries take together, in bytes. Beyond it sorts, groups and
+    /// joins by equality go on in files ([`Options::spill_bytes_max`]); what cannot fails with
     /// [`Kind::Capacity`](crate::Kind::Capacity). Default: 1 GiB. The answer itself is not counted.
     pub fn memory_bytes_max(mut self, bytes: usize) -> Self {
         self.memory_bytes_max = bytes;

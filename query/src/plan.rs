@@ -6,20 +6,28 @@ use arrow_schema::SchemaRef;
 use datafusion::common::ParamValues;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SQLOptions;
 use datafusion::sql::parser::Statement;
-use futures_util::{TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::catalog::Catalogs;
+use crate::ending::Ending;
 use crate::error::Result;
+use crate::merged;
+use crate::missing;
 use crate::placeholder::{Parameters, refused};
 use crate::room::Roomy;
 use crate::statement;
 use crate::stream::Batches;
+use crate::travel;
 
 /// How deep a statement may be that runs and is dropped without room of its own, as most are.
 const DEPTH_ANYWHERE: usize = 50;
+
+/// What the engine calls columns of lengths of lists that it moves towards tables. In some joins of tables of the past it takes one
+/// name for two of them, and fails; there they stay where they are.
+const EXTRACTED: &str = "__datafusion_extracted";
 
 /// A plan and what it runs in.
 #[derive(Clone, Debug)]
@@ -39,7 +47,9 @@ impl Planned {
         rows_max: Option<usize>,
         depth: usize,
     ) -> Result<Self> {
-        let plan = state.statement_to_plan(statement).await.map_err(|error| catalogs.name_missing(error))?;
+        let looks_back = travel::looks_back(&statement);
+        let planned = state.statement_to_plan(statement).await;
+        let plan = planned.map_err(|error| missing::told(error, &state, catalogs, looks_back))?;
         let reads_only =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         reads_only.verify_plan(&plan).map_err(|_| statement::refused("this statement"))?;
@@ -76,15 +86,24 @@ impl Planned {
     }
 
     /// Makes it ready to be polled; nothing is read before it is.
-    pub(crate) async fn start(self) -> Result<(SchemaRef, Batches)> {
-        let plan = self.state.create_physical_plan(&self.limited()?).await?;
-        let (schema, context) = (plan.schema(), self.state.task_ctx());
-        // Some parts of a plan work from the moment that it is run, so that is done by whoever polls, on the threads for it.
-        let run = stream::once(async move { execute_stream(plan, context) }).try_flatten();
-        Ok(match self.depth > DEPTH_ANYWHERE {
-            true => (schema, Box::pin(Roomy::new(run))),
-            false => (schema, Box::pin(run)),
-        })
+    pub(crate) async fn start(mut self) -> Result<(SchemaRef, Batches)> {
+        let limited = self.limited()?;
+        let plan = match self.state.create_physical_plan(&limited).await {
+            Err(error) if error.to_string().contains(EXTRACTED) => {
+                let mut state = (*self.state).clone();
+                state.config_mut().options_mut().optimizer.enable_leaf_expression_pushdown = false;
+                self.state = Arc::new(state);
+                self.state.create_physical_plan(&limited).await?
+            }
+            planned => planned?,
+        };
+        Ending::of(self.state.config_options()).check()?; // an EXPLAIN takes a rule that failed for an answer
+        let (schema, depth) = (plan.schema(), self.depth);
+        let run = match merged::may_help(&plan) {
+            true => run_again_merged(plan, limited, self.state),
+            false => run(plan, &self.state),
+        };
+        Ok((schema, if depth > DEPTH_ANYWHERE { Box::pin(Roomy::new(run)) } else { run }))
     }
 
     /// The row limit is planned with the query, and one row more, which tells that there are more. So a sort keeps that
@@ -99,4 +118,31 @@ impl Planned {
             _ => Ok(plan),
         }
     }
+}
+
+/// The rows of a plan. Some parts of it work from the moment that it is run, so that is done by whoever polls, on the threads for
+/// it.
+fn run(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Batches {
+    let context = state.task_ctx();
+    Box::pin(stream::once(async move { execute_stream(plan, context) }).try_flatten())
+}
+
+/// The same; where memory does not suffice for the first row, with joins that can spill.
+fn run_again_merged(plan: Arc<dyn ExecutionPlan>, planned: LogicalPlan, state: Arc<SessionState>) -> Batches {
+    let schema = plan.schema();
+    let again = async move {
+        let mut rows = run(plan, &state);
+        let first = match rows.next().await {
+            Some(Err(error)) if merged::is_wanted_by(&error) => error,
+            first => return Ok(stream::iter(first).chain(rows).boxed()),
+        };
+        drop(rows); // and with it what it holds of the memory
+        let state = merged::session((*state).clone());
+        let plan = Roomy::new(state.create_physical_plan(&planned)).await?;
+        match plan.schema() == schema {
+            true => Ok(run(plan, &state)),
+            false => Err(first),
+        }
+    };
+    Box::pin(stream::once(again).try_flatten())
 }

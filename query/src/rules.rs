@@ -4,16 +4,22 @@
 
 use std::sync::Arc;
 
-use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-use crate::ending::EndableJoins;
+use crate::ending::{EndableJoins, looking};
+use crate::firsts::FirstGroups;
 use crate::floats::{ComputedFloats, FloatLiterals};
 use crate::groups::GroupsByKind;
 use crate::late::ValuesLate;
+use crate::merged::MergedJoins;
 use crate::numbers::TextsByNumber;
 
+/// The rule for groups of which only the first are wanted.
+const FIRSTS: &str = "LimitAggregation";
+/// The rule that chooses the sides of joins by hash.
+const SIDES: &str = "join_selection";
 /// The rule of the planner that goes after those of the store.
 const AFTER: &str = "EnsureRequirements";
 /// The rule that gives other work a turn where plans read; joins follow. Filters that plans make as they run are handed down
@@ -26,12 +32,25 @@ pub(crate) fn of_analysis() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(FloatLiterals));
     rules.push(Arc::new(ComputedFloats));
-    rules
+    looking(rules, |rule| Arc::new(rule))
+}
+
+/// The engine's own, which look at the end of their statement.
+pub(crate) fn of_optimizing() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    looking(Optimizer::new().rules, |rule| Arc::new(rule))
 }
 
 /// All rules, in their order. Texts become numbers first: rows are told apart by these.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
+    for rule in &mut rules {
+        if rule.name() == FIRSTS {
+            *rule = Arc::new(FirstGroups(rule.clone()));
+        }
+    }
+    if let Some(at) = rules.iter().position(|rule| rule.name() == SIDES) {
+        rules.insert(at, Arc::new(MergedJoins));
+    }
     if let Some(at) = rules.iter().position(|rule| rule.name() == AFTER) {
         rules.insert(at, Arc::new(TextsByNumber));
         rules.insert(at + 1, Arc::new(GroupsByKind));
@@ -40,5 +59,5 @@ pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     if let Some(at) = rules.iter().position(|rule| rule.name() == TURNS) {
         rules.insert(at + 1, Arc::new(EndableJoins));
     }
-    rules
+    looking(rules, |rule| Arc::new(rule))
 }

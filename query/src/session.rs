@@ -27,6 +27,7 @@ use crate::options::Options;
 use crate::placeholder;
 use crate::plan::Planned;
 use crate::prepared::Prepared;
+use crate::relations::Relations;
 use crate::repeats;
 use crate::room::Roomy;
 use crate::rules;
@@ -85,8 +86,8 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
             .with_batch_size(options.batch_rows)
-            // It panics where a group is NaN, and puts NaN anywhere in an order.
-            .set_bool("datafusion.optimizer.enable_topk_aggregation", false)
+            // Two ways to say whether what a grouping is given may be NULL, which differ for `IS TRUE` (a status of the past).
+            .set_bool("datafusion.execution.skip_physical_aggregate_schema_check", true)
             .with_target_partitions(options.partitions);
         let runtime = runtime::runtime(options)?;
         options.archive.iter().try_for_each(|archive| archive.register(&runtime))?;
@@ -95,6 +96,7 @@ impl Session {
             .with_runtime_env(runtime)
             .with_default_features()
             .with_analyzer_rules(rules::of_analysis())
+            .with_optimizer_rules(rules::of_optimizing())
             .with_physical_optimizer_rules(rules::rules())
             .build();
         let files = options.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path()));
@@ -164,11 +166,14 @@ impl Session {
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
         depth::check_bytes(sql)?;
         let sql = placeholder::numbered(sql);
+        let ending = self.ending();
         let planned = async {
-            let planned = self.plan(&sql, &Ending::default()).await?;
-            Ok::<_, Error>((planned.schema(), planned.parameters()?))
+            let planned = self.plan(&sql, &ending).await?;
+            let schema = planned.schema();
+            ending.check()?;
+            Ok::<_, Error>((schema, planned.parameters()?))
         };
-        let (schema, parameters) = Roomy::new(planned).await?;
+        let (schema, parameters) = ending.bound(Roomy::new(planned)).await?;
         Ok(Prepared::new(self.clone(), &sql, schema, parameters))
     }
 
@@ -216,6 +221,7 @@ impl Session {
         let catalogs = Catalogs::new(self.moment().await?);
         let mut state = self.state_over(&catalogs);
         state.config_mut().options_mut().extensions.insert(ending.clone());
+        state.register_relation_planner(Arc::new(Relations::new(ending.clone())))?;
         Planned::new(statement, state, &catalogs, self.options.rows_max, depth).await
     }
 

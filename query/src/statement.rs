@@ -3,9 +3,11 @@
 //! What reads is listed; everything else is refused, also what a later release of the parser learns. The plan is checked
 //! once more before it runs, for writes inside of queries.
 
+use std::ops::ControlFlow;
+
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, Statement};
-use datafusion::sql::sqlparser::ast::{SetExpr, Statement as SqlStatement};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as SqlStatement, Visit, Visitor};
 use datafusion::sql::sqlparser::parser::ParserError;
 
 use crate::error::{Cause, Error, Result, innermost};
@@ -55,8 +57,10 @@ pub(crate) fn check_reads_only(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Explain(explain) => check_reads_only(&explain.statement),
         Statement::Statement(sql) => match &**sql {
-            SqlStatement::Query(query) if writes(&query.body) => Err(refused(&query.body.to_string())),
-            sql if reads(sql) => Ok(()),
+            sql if reads(sql) => match sql.visit(&mut Writes) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(written) => Err(refused(&written)),
+            },
             other => Err(refused(&other.to_string())),
         },
         other => Err(refused(&other.to_string())),
@@ -75,9 +79,28 @@ fn reads(statement: &SqlStatement) -> bool {
     }
 }
 
-/// `WITH ... INSERT` and its like parse as queries.
-fn writes(body: &SetExpr) -> bool {
-    matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
+/// Looks for what writes within a query: `WITH ... INSERT` and its like parse as queries.
+struct Writes;
+
+impl Visitor for Writes {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<String> {
+        writes(&query.body)
+    }
+}
+
+fn writes(body: &SetExpr) -> ControlFlow<String> {
+    match body {
+        SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
+            ControlFlow::Break(body.to_string())
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            writes(left)?;
+            writes(right)
+        }
+        _ => ControlFlow::Continue(()),
+    }
 }
 
 /// The refusal of a statement, with what does the same in the library.
@@ -142,6 +165,12 @@ mod tests {
             ("INSERT INTO solver VALUES (1)", "Table::insert"),
             ("EXPLAIN INSERT INTO solver VALUES (1)", "Table::insert"),
             ("WITH x AS (SELECT 1) INSERT INTO solver SELECT * FROM x", "Table::insert"),
+            ("WITH x AS (DELETE FROM solver) SELECT 1", "Table::delete"),
+            (
+                "SELECT * FROM (SELECT 1) a, (WITH y AS (UPDATE solver SET reward = 1) SELECT 2) b",
+                "Table::write",
+            ),
+            ("EXPLAIN WITH x AS (INSERT INTO solver VALUES (1)) SELECT 1", "Table::insert"),
             ("UPDATE solver SET reward = 1", "Table::write"),
             (
                 "DELETE FROM solver",

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::ending::ASKER;
 use crate::error::{Cause, Result};
 use crate::room::STACK_BYTES;
 
@@ -56,8 +59,12 @@ impl QueryThreads {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let mut running = Running(self.handle().spawn(work));
-        (&mut running.0).await.map_err(|error| Cause::Bug { reason: error.to_string() })?
+        let left = Arc::new(AtomicBool::new(false));
+        let mut running =
+            Running { task: self.handle().spawn(ASKER.scope(left.clone(), work)), left, is_done: false };
+        let done = (&mut running.task).await;
+        running.is_done = true;
+        done.map_err(|error| Cause::Bug { reason: error.to_string() })?
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -66,11 +73,19 @@ impl QueryThreads {
 }
 
 /// Ended when nobody waits for it.
-struct Running<T>(JoinHandle<T>);
+struct Running<T> {
+    task: JoinHandle<T>,
+    /// What work that comes back to nobody looks at.
+    left: Arc<AtomicBool>,
+    is_done: bool,
+}
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        if !self.is_done {
+            self.left.store(true, Ordering::Relaxed);
+            self.task.abort();
+        }
     }
 }
 

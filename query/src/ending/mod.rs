@@ -5,9 +5,14 @@
 //! that they make, and scans whose filters refuse nearly all rows. So joins go through a rule of the planner: what they give is
 //! counted, so that other work of the thread gets its turn, and their conditions look at the [`Ending`] each time that they are
 //! tried; and a scan looks before each piece of its table. A sort, or a window over very many rows, computes to its next batch.
+//!
+//! Planning comes back to nobody before it is done, so it looks by itself: at each table of the statement, before each rule of the
+//! planner, and at each node that most rules come to. Whoever waits for it on another thread leaves word when he goes ([`ASKER`]).
 
 mod condition;
+mod planning;
 mod rule;
+mod turns;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,12 +26,20 @@ use tokio::time::Instant;
 
 use crate::error::{Cause, Result};
 
+pub(crate) use self::planning::looking;
 pub(crate) use self::rule::EndableJoins;
+
+tokio::task_local! {
+    /// Of work that is done for somebody on another thread: whether he has left.
+    pub(crate) static ASKER: Arc<AtomicBool>;
+}
 
 /// Shared by a statement's stream and all that computes for it, on whatever thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
     stopped: Arc<AtomicBool>,
+    /// Whether whoever it was planned for has left before it was.
+    left: Option<Arc<AtomicBool>>,
     /// When its time is up, and how long it had.
     until: Option<(Instant, Duration)>,
 }
@@ -35,7 +48,7 @@ impl Ending {
     /// Its time runs from now on; `None` for no limit.
     pub(crate) fn after(limit: Option<Duration>) -> Self {
         let until = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
-        Ending { until, ..Ending::default() }
+        Ending { until, left: ASKER.try_with(Arc::clone).ok(), ..Ending::default() }
     }
 
     /// That of the statement whose plan is run with these options; one that never comes where there is none.
@@ -50,7 +63,8 @@ impl Ending {
 
     /// An error once the statement is over.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.stopped.load(Ordering::Relaxed) {
+        let has_left = self.left.as_ref().is_some_and(|left| left.load(Ordering::Relaxed));
+        if has_left || self.stopped.load(Ordering::Relaxed) {
             let reason = "the statement was ended by whoever asked it".to_owned();
             return Err(Cause::Query { reason }.into());
         }

@@ -10,6 +10,7 @@ mod detokenise;
 mod divergence;
 mod length;
 mod passing;
+mod sliding;
 mod spread;
 
 use std::sync::Arc;

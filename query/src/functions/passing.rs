@@ -22,6 +22,8 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility,
 };
 
+use super::sliding::Sliding;
+
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Of {
@@ -46,6 +48,17 @@ struct AtK {
 impl AtK {
     fn new(of: Of) -> Self {
         AtK { of, signature: Signature::new(TypeSignature::Any(2), Volatility::Immutable) }
+    }
+
+    /// Before the first.
+    fn tries(&self, arguments: &AccumulatorArgs<'_>) -> PlanResult<Tries> {
+        if arguments.is_distinct {
+            let name = self.name();
+            return plan_err!(
+                "{name} counts every sample, equal ones too; leave DISTINCT out, or take distinct rows in a subquery"
+            );
+        }
+        Ok(Tries { of: self.of, count: 0, sum: 0.0, k: None })
     }
 }
 
@@ -77,13 +90,11 @@ impl AggregateUDFImpl for AtK {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
-        if arguments.is_distinct {
-            let name = self.name();
-            return plan_err!(
-                "{name} counts every sample, equal ones too; leave DISTINCT out, or take distinct rows in a subquery"
-            );
-        }
-        Ok(Box::new(Tries { of: self.of, count: 0, sum: 0.0, k: None }))
+        Ok(Box::new(self.tries(&arguments)?))
+    }
+
+    fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
+        Ok(Box::new(Sliding::new(self.tries(&arguments)?)))
     }
 
     fn state_fields(&self, _arguments: StateFieldsArgs<'_>) -> PlanResult<Vec<FieldRef>> {
@@ -97,7 +108,7 @@ impl AggregateUDFImpl for AtK {
 }
 
 /// Samples so far: how many, and how many of them are correct, or the sum of their scores.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tries {
     of: Of,
     count: u64,

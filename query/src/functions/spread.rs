@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility,
 };
 
+use super::sliding::Sliding;
 use crate::floats::canonical;
 
 pub(super) fn spread() -> AggregateUDF {
@@ -40,6 +41,12 @@ struct Spread {
 impl Spread {
     fn new(is_zero: bool) -> Self {
         Spread { is_zero, signature: Signature::new(TypeSignature::Any(1), Volatility::Immutable) }
+    }
+
+    /// Those of no numbers.
+    fn bounds(&self, arguments: &AccumulatorArgs<'_>) -> PlanResult<Bounds> {
+        let none = ScalarValue::try_from(of_first(arguments.expr_fields))?;
+        Ok(Bounds { is_zero: self.is_zero, bounds: None, none })
     }
 }
 
@@ -62,8 +69,11 @@ impl AggregateUDFImpl for Spread {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
-        let none = ScalarValue::try_from(of_first(arguments.expr_fields))?;
-        Ok(Box::new(Bounds { is_zero: self.is_zero, bounds: None, none }))
+        Ok(Box::new(self.bounds(&arguments)?))
+    }
+
+    fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
+        Ok(Box::new(Sliding::new(self.bounds(&arguments)?)))
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> PlanResult<Vec<FieldRef>> {
@@ -73,7 +83,7 @@ impl AggregateUDFImpl for Spread {
 }
 
 /// The least and the greatest: whole numbers as 128 bits, all others as floats, NaN above all of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bounds {
     is_zero: bool,
     bounds: Option<(ScalarValue, ScalarValue)>,

@@ -20,9 +20,10 @@ use forebay_store::Timestamp;
 use super::{number, text};
 use crate::catalog::Catalogs;
 use crate::history::{CommittedStep, History};
+use crate::system;
 
 /// What is not known of the past.
-const NOT_KEPT: [&str; 4] = ["is_processing", "state", "claim", "excluded_reason"];
+pub(crate) const NOT_KEPT: [&str; 4] = ["is_processing", "state", "claim", "excluded_reason"];
 
 /// The function `as_of`.
 #[derive(Debug)]
@@ -46,6 +47,13 @@ impl TableFunctionImpl for AsOf {
         let (Some(table), Some(kind), Some(value)) = (text(table), text(kind), number(value)) else {
             return plan_err!("as_of takes a table's name and a whole number: as_of('solver', step => 12)");
         };
+        let table = table.strip_prefix("forebay.").unwrap_or(table);
+        if table.strip_prefix("system.").is_some_and(|name| system::names().any(|known| known == name)) {
+            return plan_err!(
+                "{table} has no past; as_of takes the table of an agent: as_of('solver', step => 12)"
+            );
+        }
+        let table = table.strip_prefix("public.").unwrap_or(table);
         let Some(provider) = self.0.agent_table(table)? else {
             return plan_err!("table '{table}' not found");
         };

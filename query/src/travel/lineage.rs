@@ -36,6 +36,10 @@ impl TableFunctionImpl for LineageOf {
         let Some(row) = text(row).filter(|row| row.contains('/')) else {
             return plan_err!("lineage takes a row as TABLE/SAMPLE_ID: lineage('solver/q1_0_0')");
         };
+        let table = row.split('/').next().unwrap_or_default();
+        if !self.0.agent_tables().iter().any(|known| known == table) {
+            return plan_err!("table '{table}' not found");
+        }
         let (catalogs, row) = (self.0.clone(), row.to_owned());
         Ok(Arc::new(Lineage { catalogs, row, version, schema: schema() }))
     }

@@ -14,6 +14,8 @@ mod links;
 mod member;
 mod trajectory;
 
+pub(crate) use self::as_of::NOT_KEPT;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, FunctionArg, FunctionArgExpr, TableFactor, Value, VisitMut, VisitorMut,
+    Expr as SqlExpr, FunctionArg, FunctionArgExpr, TableFactor, Value, VisitMut, VisitorMut, visit_relations,
 };
 
 use self::as_of::AsOf;
@@ -40,6 +42,21 @@ pub(crate) fn spell_out_names(statement: &mut Statement) {
         Statement::Statement(sql) => _ = VisitMut::visit(&mut **sql, &mut Pairs),
         Statement::Explain(explain) => spell_out_names(&mut explain.statement),
         _ => {}
+    }
+}
+
+/// Whether a statement names a table as it was.
+pub(crate) fn looks_back(statement: &Statement) -> bool {
+    match statement {
+        Statement::Statement(sql) => {
+            visit_relations(&**sql, |name| match name.to_string().eq_ignore_ascii_case("as_of") {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+            .is_break()
+        }
+        Statement::Explain(explain) => looks_back(&explain.statement),
+        _ => false,
     }
 }
 

@@ -64,6 +64,22 @@ fn chains_of_any_length_are_answered_or_refused_and_the_process_goes_on() {
     assert_eq!(run.session.sql_blocking("SELECT 1").unwrap().row_count(), 1);
 }
 
+// A turn of a thread has 128 shares, and each join may take one on the way down.
+#[test]
+fn chains_of_joins_beyond_a_turn_come_to_their_end() {
+    let (run, _step, _claim) = Run::busy();
+    let session = run.session.with_statement_time_max(Some(Duration::from_secs(300)));
+    let tables = (0..150).map(|at| format!("(SELECT turn FROM checker LIMIT 1) t{at}")).collect::<Vec<_>>();
+    for sql in [
+        format!("SELECT 1 AS x{}", " EXCEPT SELECT 2".repeat(150)),
+        format!("SELECT 1 AS x{}", " INTERSECT SELECT 1".repeat(150)),
+        format!("SELECT 1 AS x FROM {}", tables.join(", ")),
+    ] {
+        let answer = session.sql_blocking(&sql).unwrap_or_else(|error| panic!("{}: {error}", &sql[..60]));
+        assert_eq!(answer.row_count(), 1, "{}", &sql[..60]);
+    }
+}
+
 #[test]
 fn what_is_deep_is_answered_alike_wherever_it_runs() {
     let (run, _step, _claim) = Run::busy();

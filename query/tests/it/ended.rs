@@ -1,6 +1,6 @@
 //! Queries that make rows faster than anybody could take them end all the same: by their time, or when nobody wants the rest.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_query::{Cause, Kind, Options, QueryThreads, Session};
 use forebay_store::{DataType, NewRow, Schema};
@@ -98,6 +98,43 @@ fn rows_that_other_threads_compute_are_the_same() {
     assert_eq!(failing.kind(), Kind::Input, "{failing}");
 }
 
+/// A statement that takes long to be planned, and gives nothing.
+fn long_to_plan() -> String {
+    let joins = (1..40).map(|at| format!(" JOIN solver s{at} ON s{}.sample_id = s{at}.sample_id", at - 1));
+    format!("EXPLAIN SELECT count(*) FROM solver s0{}", joins.collect::<String>())
+}
+
+#[test]
+fn planning_ends_in_its_time_and_when_nobody_wants_it() {
+    let run = run();
+    let sql = long_to_plan();
+    let begun = Instant::now();
+    run.session.sql_blocking(&sql).unwrap();
+    let whole = begun.elapsed();
+    let limit = whole / 20;
+    let limited = run.session.with_statement_time_max(Some(limit));
+    let asker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let begun = Instant::now();
+    let error = limited.sql_blocking(&sql).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Time { limit: told } if *told == limit), "{error}");
+    let error = asker.block_on(limited.prepare(&sql)).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Time { limit: told } if *told == limit), "{error}");
+    assert!(begun.elapsed() < whole, "{:?} of {whole:?}", begun.elapsed());
+
+    let threads = QueryThreads::new(1).unwrap();
+    let begun = Instant::now();
+    asker.block_on(async {
+        let (session, sql) = (run.session.clone(), sql.clone());
+        let planning = threads.run(async move { session.stream(&sql).await });
+        assert!(tokio::time::timeout(limit, planning).await.is_err());
+        // The one thread is free again.
+        let session = run.session.clone();
+        let next = threads.run(async move { session.stream("SELECT 1").await }).await.unwrap();
+        assert_eq!(next.driven_by(&threads, ()).collect().await.unwrap().row_count(), 1);
+    });
+    assert!(begun.elapsed() < whole / 2, "{:?} of {whole:?}", begun.elapsed());
+}
+
 /// Many rows of which none is let through: the scan gives nothing on the way.
 #[test]
 fn a_scan_that_refuses_every_row_ends_in_its_time() {
@@ -114,7 +151,7 @@ fn a_scan_that_refuses_every_row_ends_in_its_time() {
         let slow = format!(
             "SELECT {what} FROM solver WHERE strpos(repeat(sample_id, 2000), 'nowhere') > 0 GROUP BY turn"
         );
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let error = session.sql_blocking(&slow).unwrap_err();
         let took = start.elapsed();
         assert!(matches!(error.cause(), Cause::Time { .. }), "{slow}: {error}");

@@ -171,3 +171,21 @@ fn mean_at_k_is_the_mean_score_of_groups_with_k_samples() {
     let several = Session::with_options(&run.store, &Options::default().partitions(4)).unwrap();
     assert_eq!(lines(&several, &differing)[1..], ["0"]);
 }
+
+// What has left a frame counts no more, NaN neither.
+#[test]
+fn aggregates_of_frames_forget_what_has_left_them() {
+    let run = Run::empty();
+    let scores = "SELECT i, CAST(s AS DOUBLE) AS s FROM (VALUES (1, '1'), (2, 'NaN'), (3, '1'), (4, '1'), (5, NULL), (6, '4'), \
+                  (7, '-inf')) AS t(i, s)";
+    for (function, expected) in [
+        ("spread(s)", ["0.0", "NaN", "NaN", "0.0", "0.0", "0.0", "inf"]),
+        ("zero_spread(s)", ["true", "false", "false", "true", "true", "true", "false"]),
+        ("mean_at_k(s, 2)", ["", "NaN", "NaN", "1.0", "", "", "-inf"]),
+        ("pass_at_k(s > 0, 1)", ["1.0", "1.0", "1.0", "1.0", "1.0", "1.0", "0.5"]),
+    ] {
+        let frame = "ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW";
+        let sql = format!("SELECT {function} OVER ({frame}) AS x FROM ({scores}) ORDER BY i");
+        assert_eq!(lines(&run.session, &sql)[1..], expected, "{function}");
+    }
+}

@@ -61,6 +61,108 @@ fn groups_beyond_the_memory_limit_spill_and_are_right() {
     assert!(matches!(error.cause(), Cause::Memory { .. }), "{error}");
 }
 
+/// Rows that are joined with themselves: more on each side than the memory below holds.
+const BESIDE: &str =
+    "(SELECT value AS v, value % 1000 AS m, repeat('x', 200) || value AS t FROM generate_series(1, 60000))";
+
+/// Joins by equality, whose smaller side does not fit.
+const JOINS: [&str; 9] = [
+    "SELECT count(*) AS n, sum(a.v) AS s, max(b.t) AS t FROM {} a JOIN {} b ON a.t = b.t",
+    "SELECT count(*) AS n, sum(a.v - b.v) AS s FROM {} a JOIN {} b ON a.t = b.t AND a.v + b.v > 50000",
+    "SELECT count(*) AS n, count(b.v) AS m FROM {} a LEFT JOIN {} b ON a.t = b.t AND b.m > 500",
+    "SELECT count(*) AS n, count(a.v) AS m FROM {} a RIGHT JOIN {} b ON a.t = b.t AND a.v > b.m",
+    "SELECT count(*) AS n, count(a.v) AS m, count(b.v) AS o FROM {} a FULL JOIN {} b ON a.t = b.t || CASE WHEN b.m > 9 THEN '' ELSE '-' END",
+    "SELECT count(*) AS n, sum(v) AS s FROM {} a WHERE t IN (SELECT t FROM {} b WHERE m < 990)",
+    "SELECT count(*) AS n, sum(v) AS s FROM {} a WHERE NOT EXISTS (SELECT 1 FROM {} b WHERE a.t = b.t AND b.m < 990)",
+    "SELECT a.m, count(*) AS n, min(b.t) AS t FROM {} a JOIN {} b ON a.t = b.t GROUP BY a.m ORDER BY n DESC, a.m LIMIT 7",
+    "SELECT a.v, b.t FROM {} a JOIN {} b ON a.t = b.t ORDER BY a.v DESC LIMIT 5",
+];
+
+// B2 of issue 4: a limit of memory, with spill.
+#[test]
+fn joins_beyond_the_memory_limit_spill_and_are_right() {
+    let run = Run::empty();
+    let spill = run.directory.path().join("spill");
+    let small = Options::default().memory_bytes_max(8 << 20).spill_dir(&spill);
+    let none = small.clone().spill_bytes_max(0);
+    for (partitions, joins) in [(1, &JOINS[..]), (2, &JOINS[..3])] {
+        let spilled = session(&run, small.clone().partitions(partitions));
+        let unspilled = session(&run, none.clone().partitions(partitions));
+        for join in joins {
+            let sql = join.replace("{}", BESIDE);
+            let shown = |session: &Session| crate::fixture::lines(session, &sql);
+            assert_eq!(shown(&spilled), shown(&run.session), "{partitions} {join}");
+            let error = unspilled.sql_blocking(&sql).unwrap_err();
+            assert!(matches!(error.cause(), Cause::Memory { .. }), "{join}: {error}");
+        }
+    }
+    let left = std::fs::read_dir(&spill)
+        .unwrap()
+        .flat_map(|inner| std::fs::read_dir(inner.unwrap().path()).unwrap());
+    assert_eq!(left.count(), 0, "what was spilled is gone with its query");
+    let plan = crate::fixture::lines(
+        &session(&run, small),
+        &format!("EXPLAIN ANALYZE {}", JOINS[0].replace("{}", BESIDE)),
+    );
+    assert!(plan.iter().any(|line| line.contains("SortMergeJoin")), "{plan:?}");
+}
+
+#[test]
+fn joins_that_cannot_spill_name_the_limit_and_the_session_goes_on() {
+    let run = Run::empty();
+    let small = session(&run, Options::default().memory_bytes_max(8 << 20));
+    for join in [
+        "SELECT max(a.t || b.t) AS t FROM {} a CROSS JOIN {} b",
+        "SELECT count(*) AS n FROM {} a WHERE t NOT IN (SELECT nullif(t, 'x') FROM {} b)",
+    ] {
+        let error = small.sql_blocking(&join.replace("{}", BESIDE)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Capacity, "{error}");
+        let told = error.to_string();
+        assert!(told.contains("memory_bytes_max") && told.contains("--memory-bytes-max"), "{told}");
+        assert_eq!(small.sql_blocking("SELECT 1").unwrap().row_count(), 1);
+    }
+}
+
+// The side that is gone through once more from a file is seen by each partition: those of a join have to agree on what matched.
+#[test]
+fn joins_without_an_equality_are_right_however_many_threads_spill_them() {
+    let run = Run::empty();
+    let few = "(SELECT value AS v, repeat('y', 900) AS t FROM generate_series(1, 3000))";
+    let none = "(SELECT value AS v FROM generate_series(1, 60))";
+    for join in [
+        format!(
+            "SELECT count(*) AS n, count(b.v) AS m, sum(length(a.t)) AS l FROM {few} a LEFT JOIN {none} b ON a.v < b.v"
+        ),
+        format!("SELECT count(*) AS n, count(a.v) AS m FROM {none} b RIGHT JOIN {few} a ON a.v < b.v"),
+        format!(
+            "SELECT count(*) AS n, sum(length(t)) AS l FROM {few} a WHERE EXISTS (SELECT 1 FROM {none} b WHERE a.v < b.v)"
+        ),
+        format!(
+            "SELECT count(*) AS n, sum(length(t)) AS l FROM {few} a WHERE NOT EXISTS (SELECT 1 FROM {none} b WHERE a.v < b.v)"
+        ),
+        format!(
+            "SELECT count(*) AS n, count(a.v) AS m, count(b.v) AS o FROM {few} a FULL JOIN {none} b ON a.v < b.v"
+        ),
+    ] {
+        let expected = crate::fixture::lines(&run.session, &join);
+        for partitions in [1, 3] {
+            let options = Options::default().memory_bytes_max(1 << 20).partitions(partitions);
+            let answer = session(&run, options).sql_blocking(&join);
+            match answer {
+                Ok(_) => assert_eq!(
+                    crate::fixture::lines(
+                        &session(&run, Options::default().memory_bytes_max(1 << 20).partitions(partitions)),
+                        &join
+                    ),
+                    expected,
+                    "{partitions} {join}"
+                ),
+                Err(error) => assert_eq!(error.kind(), Kind::Capacity, "{partitions} {join}: {error}"),
+            }
+        }
+    }
+}
+
 /// What it took to group.
 fn shown_plan(session: &Session) -> String {
     let lines = crate::fixture::lines(session, &format!("EXPLAIN ANALYZE {GROUPS}"));

@@ -1,6 +1,7 @@
 //! Queries that cannot be answered, and what they are told.
 
 use forebay_query::{Kind, Options, Session};
+use forebay_store::{DataType, Schema};
 
 use crate::fixture::Run;
 
@@ -20,6 +21,71 @@ fn unknown_names_are_answered_with_the_nearest() {
         let message = run.error(sql, Kind::Input);
         assert!(message.contains(expected), "{sql}: {message}");
     }
+}
+
+#[test]
+fn what_is_meant_otherwise_is_told_what_to_write() {
+    let (run, _step, _claim) = Run::busy();
+    let cases = [
+        (
+            "SELECT advantage(reward) FROM solver",
+            "advantage is a function of windows, and wants OVER: advantage(…) OVER",
+        ),
+        ("SELECT rank() FROM solver", "rank is a function of windows, and wants OVER"),
+        (
+            "SELECT pass_at_kk(reward > 0, 1) FROM solver",
+            "no function is named pass_at_kk; did you mean pass_at_k?",
+        ),
+        ("SELECT nothing_like_it(1)", "no function is named nothing_like_it"),
+        ("SELECT * FROM nothing(1)", "no function that gives a table is named nothing; there are as_of, "),
+        ("SELECT * FROM lineage('solvr/q1_0_0')", "no table is named solvr; did you mean solver?"),
+        ("SELECT * FROM lineage('unlike/q1_0_0')", "no table is named unlike; SHOW TABLES lists all"),
+        ("SELECT * FROM as_of('solvr', step => 1)", "no table is named solvr; did you mean solver?"),
+        (
+            "SELECT * FROM as_of('system.steps', step => 1)",
+            "system.steps has no past; as_of takes the table of an agent",
+        ),
+        ("SELECT * FROM as_of('forebay.system.steps', step => 1)", "system.steps has no past"),
+        (
+            "SELECT * FROM as_of('system.step', step => 1)",
+            "no table is named system.step; did you mean system.steps?",
+        ),
+        ("SELECT state FROM as_of('solver', step => 1)", "no column is named state in a table as it was"),
+        (
+            "SELECT s.claim FROM as_of('solver', step => 1) s",
+            "(is_processing, state, claim, excluded_reason) is not kept",
+        ),
+        ("EXPLAIN SELECT * FROM as_of('solver', step => 1) WHERE is_processing", "is not kept"),
+        ("SELECT rewrd FROM as_of('solver', step => 1)", "no column is named rewrd; did you mean reward?"),
+        ("DESCRIBE solvr", "no table is named solvr; did you mean solver?"),
+        ("DESCRIBE unlike", "no table is named unlike; SHOW TABLES lists all"),
+    ];
+    for (sql, expected) in cases {
+        let message = run.error(sql, Kind::Input);
+        assert!(message.contains(expected), "{sql}: {message}");
+    }
+    for full in ["public.solver", "forebay.public.solver"] {
+        let count = |name: &str| run.column(&format!("SELECT count(*) FROM as_of('{name}', step => 1)"));
+        assert_eq!(count(full), count("solver"), "{full}");
+    }
+}
+
+#[test]
+fn what_is_too_wide_to_be_planned_is_refused_with_its_measure() {
+    let run = Run::empty();
+    let columns = (0..60).map(|at| (format!("c{at}"), DataType::Float32));
+    let schema = columns.fold(Schema::new(), |schema, (name, of)| schema.data(&name, of));
+    run.store.create_table("wide", schema).unwrap();
+    let tables = |count: usize| (0..count).map(|at| format!("wide w{at}")).collect::<Vec<_>>().join(", ");
+    assert_eq!(run.column(&format!("SELECT count(*) FROM {}", tables(3))), [0]);
+    let message = run.error(&format!("SELECT count(*) FROM {}", tables(30)), Kind::Input);
+    assert!(message.contains("5000 are the most"), "{message}");
+    // Each as often as it is named.
+    let again = format!(
+        "WITH all_of AS (SELECT * FROM wide) SELECT count(*) FROM {}",
+        tables(30).replace("wide", "all_of")
+    );
+    assert!(run.error(&again, Kind::Input).contains("5000 are the most"));
 }
 
 #[test]
@@ -50,6 +116,11 @@ fn sql_only_reads() {
         ("INSERT INTO nowhere VALUES (1)", "Table::insert"),
         ("EXPLAIN ANALYZE INSERT INTO solver (sample_id) VALUES ('q9_0_0')", "Table::insert"),
         ("WITH x AS (SELECT 1) INSERT INTO solver (sample_id) SELECT 'q9_0_0'", "Table::insert"),
+        ("WITH x AS (DELETE FROM solver) SELECT 1", "Table::delete"),
+        (
+            "SELECT 1 UNION ALL SELECT * FROM (WITH x AS (UPDATE solver SET reward = 1) SELECT 2) y",
+            "Table::write",
+        ),
         ("UPDATE solver SET reward = 1", "Table::write"),
         ("DELETE FROM solver", "Table::delete"),
         ("DELETE FROM solver WHERE reward < 0", "Table::exclude"),

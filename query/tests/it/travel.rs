@@ -275,3 +275,26 @@ fn agents_that_share_a_table_or_are_named_are_followed_too() {
     named.insert_row(NewRow::new(0, "q2_1_0").unwrap().agent("judge"), []).unwrap();
     assert_eq!(family(&run, "'named/q2_0_0'"), ["0 named/q2_0_0@0", "1 named/q2_1_0@0"]);
 }
+
+// `IS TRUE`, which a status of the past is made of, is NULL in one half of the planner and not in the other.
+#[test]
+fn the_past_is_grouped_by_its_status() {
+    let (run, _step, _claim) = Run::busy();
+    let past = "FROM as_of('solver', step => 1) GROUP BY reward_status ORDER BY 1";
+    assert_eq!(
+        run.rows(&format!("SELECT reward_status AS s, count(*) AS n {past}")),
+        [json!({"s": true, "n": 4})]
+    );
+    let none = "SELECT reward_status AS s, min(reward) AS low FROM as_of('solver', version => 0) GROUP BY 1";
+    assert_eq!(run.rows(none).len(), 1);
+}
+
+// The engine moves lengths of lists below a join, and gives two of them one name.
+#[test]
+fn lengths_in_joins_of_the_past_are_told_apart() {
+    let (run, _step, _claim) = Run::busy();
+    let lengths = "SELECT sum(array_length(b.response)) AS n FROM as_of('solver', step => 1) a \
+                   FULL JOIN as_of('checker', step => 1) b ON a.sample_id = b.sample_id AND a.policy_version = b.policy_version \
+                   WHERE a.reward <> 0.1 OR (b.reward = 0.25 AND array_length(a.response) IS NULL)";
+    assert_eq!(run.rows(lengths).len(), 1);
+}

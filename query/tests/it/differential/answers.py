@@ -4,6 +4,7 @@ Reads one JSON list of statements from standard input, writes one JSON list of a
 """
 import datetime
 import json
+import math
 import pathlib
 import sys
 
@@ -15,7 +16,12 @@ def plain(value):
         return value.astimezone(datetime.timezone.utc).isoformat()
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else float(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else str(number)  # JSON has no word for it
 
 
 directory = pathlib.Path(sys.argv[1])

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_query::{Archive, ArchiveRule, Archiver, Session};
 use forebay_store::{
-    Consumer, DataType, Element, GroupBy, MicroBatch, NewRow, Options, Purpose, Schema, SimulatedClock,
+    Consumer, DataType, Element, GroupBy, MicroBatch, NewRow, Options, Purpose, Row, Schema, SimulatedClock,
     StepPlan, Store, Table, Timestamp, Value, Wait,
 };
 use object_store::memory::InMemory;
@@ -25,6 +25,53 @@ const VERSIONS: u64 = 4;
 const INPUTS: u64 = 12;
 const TRAJECTORIES: u32 = 4;
 
+/// Numbers and texts that plans go wrong with: two zeros, NaN of either sign, infinities, numbers that a float32 and a float64
+/// hold differently, the ends of 64 bits and what a float64 holds of whole numbers, texts in and beside a view of 12 bytes.
+const ODD: [f32; 12] = [
+    0.1,
+    -0.1,
+    0.25,
+    0.0,
+    -0.0,
+    7.0,
+    f32::NAN,
+    -f32::NAN,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::MIN_POSITIVE,
+    16_777_216.0,
+];
+const SCORES: [f64; 12] = [
+    0.1,
+    -0.1,
+    0.25,
+    0.0,
+    -0.0,
+    7.0,
+    f64::NAN,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    1e300,
+    0.1 + 0.2,
+    0.1_f32 as f64,
+];
+const BIG: [i64; 10] =
+    [i64::MAX, i64::MAX - 1, i64::MIN, i64::MIN + 1, 0, -1, 17, 1 << 53, (1 << 53) + 1, -(1 << 53) - 1];
+const NOTES: [&str; 12] = [
+    "",
+    " ",
+    "a",
+    "abcdefghijkl",
+    "abcdefghijkm",
+    "abcdefghijklm",
+    "abcdefghijkln",
+    "ABCDEFGHIJKLM",
+    "\u{e4}\u{f6}\u{fc}\u{e4}\u{f6}\u{fc}",
+    "\u{e4}\u{f6}\u{fc}\u{e4}\u{f6}\u{fc}a",
+    "100%",
+    "a_b\\c",
+];
+
 impl Data {
     pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -37,14 +84,18 @@ impl Data {
                 .data("response", DataType::list(Element::Int32))
                 .data("logprobs", DataType::list(Element::Float32))
                 .data("reference", DataType::list(Element::Float32))
-                .data("reward", DataType::Float32);
+                .data("reward", DataType::Float32)
+                .data("odd", DataType::Float32)
+                .data("score", DataType::Float64)
+                .data("big", DataType::Int64)
+                .data("note", DataType::Utf8);
             store.create_table(agent, schema).unwrap();
             let trainer =
                 Consumer::trainer([agent]).ready(["reward"]).group(GroupBy::InputAndTurn, TRAJECTORIES);
             store.create_consumer(&format!("train-{agent}"), trainer).unwrap();
         }
         let data = Data { session: Session::new(&store).unwrap(), store, clock, _directory: directory };
-        let mut dice = Dice::new(7);
+        let mut dice = [Dice::new(7), Dice::new(11)];
         for version in 0..VERSIONS {
             data.fill(version, &mut dice);
             if version + 1 < VERSIONS {
@@ -52,6 +103,11 @@ impl Data {
             }
         }
         data
+    }
+
+    /// Another session over the same store.
+    pub(super) fn session(&self, options: &forebay_query::Options) -> Session {
+        Session::with_options(&self.store, options).unwrap()
     }
 
     /// An archive with what is over, versions 0 and 1, which leave the store.
@@ -64,7 +120,7 @@ impl Data {
         archive
     }
 
-    fn fill(&self, version: u64, dice: &mut Dice) {
+    fn fill(&self, version: u64, dice: &mut [Dice; 2]) {
         let (solver, checker) = (self.store.table("solver").unwrap(), self.store.table("checker").unwrap());
         for input in 0..INPUTS {
             for trajectory in 0..TRAJECTORIES {
@@ -72,7 +128,7 @@ impl Data {
                 // The first two inputs are trained on, so they are whole.
                 let whole = input < 2;
                 self.row(&solver, NewRow::new(version, &id(0)).unwrap(), dice, whole);
-                if dice.below(3) > 0 {
+                if dice[0].below(3) > 0 {
                     self.row(&solver, NewRow::new(version, &id(1)).unwrap(), dice, false);
                 }
                 let parent = format!("solver/{}", id(0));
@@ -85,7 +141,7 @@ impl Data {
         }
     }
 
-    fn row(&self, table: &Table, row: NewRow, dice: &mut Dice, whole: bool) {
+    fn row(&self, table: &Table, row: NewRow, [dice, hostile]: &mut [Dice; 2], whole: bool) {
         self.clock.advance(Duration::from_millis(1 + dice.below(900)));
         let aside = !whole && dice.below(20) == 0;
         let row = if aside { row.purpose(Purpose::Eval) } else { row };
@@ -119,6 +175,7 @@ impl Data {
                 table.write(row, [cell]).unwrap();
             }
         }
+        hostile_cells(table, row, hostile);
         if !whole && dice.below(15) == 0 {
             table.exclude(row, dice.one_of(&["too_long", "no_answer"])).unwrap();
         }
@@ -139,5 +196,20 @@ impl Data {
         let step = step.commit(agents.map(|agent| (agent, vec![]))).unwrap();
         assert_eq!(step.step, version + 1);
         self.clock.advance(Duration::from_secs(1));
+    }
+}
+
+/// Writes what plans go wrong with; one cell of eight stays NULL.
+fn hostile_cells(table: &Table, row: Row, dice: &mut Dice) {
+    let cells: [(&str, Value<'_>); 4] = [
+        ("odd", ODD[dice.below(12) as usize].into()),
+        ("score", SCORES[dice.below(12) as usize].into()),
+        ("big", BIG[dice.below(10) as usize].into()),
+        ("note", NOTES[dice.below(12) as usize].into()),
+    ];
+    for cell in cells {
+        if dice.below(8) > 0 {
+            table.write(row, [cell]).unwrap();
+        }
     }
 }

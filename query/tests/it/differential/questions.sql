@@ -199,3 +199,55 @@ FROM checker s, ended WHERE created_at <= moment AND policy_version < 2 AND turn
 SELECT s.step, t.rows AS counted, count(*) AS n FROM solver s JOIN system.steps t ON s.step = t.step GROUP BY 1, 2 ORDER BY 1;
 -- duckdb: samples of a step
 SELECT s.step, t.rows AS counted, count(*) AS n FROM solver s JOIN steps t ON s.step = t.step GROUP BY 1, 2 ORDER BY 1;
+-- a number as a float32 holds it
+SELECT count(*) FILTER (WHERE odd = 0.1) AS a, count(*) FILTER (WHERE odd > 0.1) AS b, count(*) FILTER (WHERE odd IN (0.1, 9)) AS c,
+       count(*) FILTER (WHERE odd NOT IN (0.1, 0.25, 9)) AS d, count(*) FILTER (WHERE odd BETWEEN 0.1 AND 0.25) AS e,
+       count(*) FILTER (WHERE odd IS DISTINCT FROM 0.1) AS f, count(*) FILTER (WHERE score = 0.1) AS g, count(*) FILTER (WHERE odd = score) AS h FROM solver;
+-- rewards in a list
+SELECT sample_id, policy_version, attempt FROM solver WHERE reward IN (0, 1, 0.1, 0.25, 0.5) ORDER BY 1, 2, 3;
+-- the greatest is no number
+SELECT policy_version, turn, min(odd) AS low, max(odd) AS high, min(score) AS least, max(score) AS greatest FROM solver GROUP BY 1, 2 ORDER BY 1, 2;
+-- one zero and one nan in groups
+SELECT odd, count(*) AS n, count(DISTINCT score) AS d FROM solver GROUP BY odd ORDER BY odd NULLS FIRST;
+-- zeros and nans in a join
+SELECT a.odd, count(*) AS n FROM solver a JOIN checker b ON a.odd = b.odd AND a.input_id = b.input_id GROUP BY 1 ORDER BY 1;
+-- float32 joined with float64
+SELECT count(*) AS n, count(DISTINCT a.score) AS d FROM solver a JOIN checker b ON a.score = b.odd AND a.turn = b.turn;
+-- the order of odd numbers
+SELECT odd, sample_id, policy_version, attempt FROM solver ORDER BY odd DESC NULLS LAST, sample_id, policy_version, attempt LIMIT 100;
+-- ranks of odd numbers
+SELECT DISTINCT odd, rank() OVER (ORDER BY odd) AS r, dense_rank() OVER (ORDER BY odd) AS d FROM checker WHERE odd IS NOT NULL ORDER BY 1;
+-- running extremes of odd numbers
+SELECT sample_id, policy_version, attempt, max(odd) OVER w AS high, min(odd) OVER w AS low FROM checker WHERE policy_version = 2
+WINDOW w AS (ORDER BY sample_id, attempt ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) ORDER BY 1, 2, 3;
+-- the greatest of each input
+SELECT input_id, max(odd) AS m FROM solver WHERE NOT isnan(odd) GROUP BY 1 ORDER BY m DESC, 1 LIMIT 5;
+-- the latest versions by input
+SELECT input_id, max(policy_version) AS v FROM solver WHERE turn = 1 GROUP BY 1 ORDER BY v DESC, 1 LIMIT 5;
+-- odd numbers in a subquery
+SELECT count(*) AS n FROM solver WHERE odd IN (SELECT odd FROM checker WHERE policy_version = 0);
+-- odd numbers not in a subquery
+SELECT count(*) AS n FROM solver WHERE odd NOT IN (SELECT odd FROM checker WHERE policy_version = 0 AND odd IS NOT NULL AND turn = 1);
+-- odd numbers and none in a set
+SELECT odd FROM solver WHERE turn = 1 EXCEPT SELECT odd FROM checker WHERE policy_version = 3 ORDER BY 1 NULLS FIRST;
+-- the ends of whole numbers
+SELECT min(big) AS low, max(big) AS high, count(DISTINCT big) AS d, CAST(sum(CAST(big AS DECIMAL(38, 0))) AS VARCHAR) AS s FROM solver;
+-- whole numbers at their ends
+SELECT big, count(*) AS n FROM solver WHERE big = 9223372036854775807 OR big = -9223372036854775808 OR big > 9007199254740992 GROUP BY 1 ORDER BY 1;
+-- whole numbers beside floats
+SELECT count(*) FILTER (WHERE big > 0.5) AS a, count(*) FILTER (WHERE big < -0.5) AS b, count(*) FILTER (WHERE big IN (17, 0, 9007199254740993)) AS c FROM solver;
+-- whole numbers joined
+SELECT a.big, count(*) AS n FROM solver a JOIN checker b ON a.big = b.big AND a.policy_version = b.policy_version GROUP BY 1 ORDER BY 1;
+-- texts at the end of a view
+SELECT note, count(*) AS n, min(length(note)) AS l FROM solver GROUP BY 1 ORDER BY 1 NULLS FIRST;
+-- texts compared at the end of a view
+SELECT count(*) FILTER (WHERE note = '') AS a, count(*) FILTER (WHERE note = 'abcdefghijkl') AS b, count(*) FILTER (WHERE note > 'abcdefghijkl') AS c,
+       count(*) FILTER (WHERE note < 'abcdefghijklm') AS d, count(*) FILTER (WHERE note LIKE 'abcdefghijkl_') AS e,
+       count(*) FILTER (WHERE note IN ('', 'abcdefghijklm', 'ABCDEFGHIJKLM', 'abcdefghijkn')) AS f FROM solver;
+-- texts joined at the end of a view
+SELECT a.note, count(*) AS n FROM solver a JOIN checker b ON a.note = b.note AND a.policy_version = b.policy_version GROUP BY 1 ORDER BY 1;
+-- extremes of texts
+SELECT policy_version, min(note) AS low, max(note) AS high FROM checker GROUP BY 1 ORDER BY 1;
+-- groups over a join of two agents
+SELECT a.policy_version, b.turn, count(*) AS n, avg(a.reward) AS s, max(b.odd) AS high, count(DISTINCT a.group_key) AS g
+FROM solver a LEFT JOIN checker b ON b.parent = 'solver/' || a.sample_id AND b.policy_version = a.policy_version GROUP BY 1, 2 ORDER BY 1, 2 NULLS FIRST;
