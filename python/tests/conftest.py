@@ -31,7 +31,7 @@ def pytest_configure(config):
 
 
 NEEDED = os.environ.get("FOREBAY_TESTS_NEED", "").split()
-"""Packages that are said to be here (`.ci/doors`): a test that is skipped for want of one fails."""
+"""Packages that are said to be here (`.ci/torch`): a test that is skipped for want of one fails."""
 
 
 def fail_if_needed(report) -> None:

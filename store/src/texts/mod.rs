@@ -91,7 +91,9 @@ impl Texts {
     pub(crate) fn pretend_pages(&mut self, pages: usize) {
         let gone = self.gone.clone();
         self.pages.0.splice(1..1, std::iter::repeat_n(gone, pages - 2));
-        self.pages.0.push(Page::new(TextPage { ends: vec![0; PAGE_TEXTS - 1].into(), ..TextPage::default() }));
+        self.pages
+            .0
+            .push(Page::new(TextPage { ends: vec![0; PAGE_TEXTS - 1].into(), ..TextPage::default() }));
     }
 
     pub(crate) fn get(&self, text: TextId) -> &str {

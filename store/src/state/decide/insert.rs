@@ -224,7 +224,10 @@ mod tests {
         table.insert(0, "first_0_0", []).unwrap();
         store.0.state.lock().texts.pretend_pages(1 << 20);
         let refused = table.insert(0, "second_0_0", []).unwrap_err();
-        assert!(matches!(refused.cause(), Cause::NumbersUsedUp { what: "texts of a store", .. }), "{refused}");
+        assert!(
+            matches!(refused.cause(), Cause::NumbersUsedUp { what: "texts of a store", .. }),
+            "{refused}"
+        );
         assert_eq!((refused.kind(), store.closed()), (Kind::Capacity, None));
         assert!(table.find(0, &"first_0_0".parse().unwrap()).is_some());
     }
