@@ -232,8 +232,10 @@ fn rows(dice: &mut Dice, from: &From, filter: &str) -> [String; 2] {
         false => format!(" LIMIT {}", 1 + dice.below(30)),
     };
     let order = of_any(dice, from, &ORDERS);
-    let names = |what: &str| from.aliases.iter().map(|alias| what.replace('@', alias)).collect::<Vec<_>>();
-    let (ids, all) = (names("@.sample_id").join(", "), names(IDENTITY).join(", "));
+    // Named apart: an answer in JSON has one value of a name.
+    let ids = from.aliases.iter().enumerate().map(|(at, alias)| format!("{alias}.sample_id AS id{at}"));
+    let all = from.aliases.iter().map(|alias| IDENTITY.replace('@', alias));
+    let (ids, all) = (ids.collect::<Vec<_>>().join(", "), all.collect::<Vec<_>>().join(", "));
     [format!("SELECT {ids}, {columns}"), format!("{filter} ORDER BY {order}{all}{limit}")]
 }
 
