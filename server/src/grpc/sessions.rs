@@ -2,16 +2,16 @@
 //!
 //! A session lives for as long as one of its client's streams is open, and for `grace` after the last broke: then it ends,
 //! and what it held goes back (`ending`). That of a client of this machine that shares memory with the server ends with the client's
-//! process, at once (`watch`); one that is stopped lives. A call keeps its session until it is over.
+//! process, which is looked at as soon as its last stream broke, and from time to time; one that is stopped lives. A call keeps
+//! its session until it is over.
 //!
 //! Any number of sessions work on one store, which is made for that. So there is nothing that would have to say that it bears more
 //! than one before the server starts, and no second place to say how many: AW-B07 is about servers of environments, which this is not.
 
 mod ending;
-mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::wire::Lent;
@@ -29,7 +29,6 @@ use super::tally::{Ended, Tally};
 use super::waits::Waits;
 
 pub(super) use ending::sweep;
-use watch::Watch;
 
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
@@ -46,7 +45,8 @@ pub(super) struct Session {
     pub(super) process: Option<ProcessHandle>,
     /// What it ends with, where that is known: of a neighbour and of who has slabs.
     ends_with: Option<ProcessHandle>,
-    watch: OnceLock<Watch>,
+    /// Told when its client may have ended.
+    left: Arc<Notify>,
     pub(super) replies: Replies,
     /// The same of parts of objects, of which there are many.
     pub(super) parts: Replies,
@@ -83,8 +83,8 @@ pub(super) struct Sessions {
     /// How many slabs there may be yet.
     slabs: Arc<Semaphore>,
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
-    /// Told when the process of a client has ended.
-    process_ended: Arc<Notify>,
+    /// Told when a client of this machine has left, for its process may have ended.
+    left: Arc<Notify>,
     /// Had by who ends sessions until their objects have gone back, and by clients that come in.
     ending: Arc<RwLock<()>>,
 }
@@ -115,8 +115,8 @@ impl Sessions {
         tally.watch(&open);
         let (grace, most) = (limits.grace, limits.sessions_max);
         let (slabs, limits) = (slabs::room(limits.slab_bytes_max), limits.clone());
-        let (tally, process_ended, ending) = (tally.clone(), Arc::default(), Arc::default());
-        Sessions { store, grace, most, limits, tally, slabs, open, process_ended, ending }
+        let (tally, left, ending) = (tally.clone(), Arc::default(), Arc::default());
+        Sessions { store, grace, most, limits, tally, slabs, open, left, ending }
     }
 
     /// The session of that name, whoever asks.
@@ -160,7 +160,7 @@ impl Sessions {
             objects: KeptObjects::new(self.store.clone()),
             process: local.process.clone().filter(|_| local.neighbour),
             ends_with: local.process,
-            watch: OnceLock::new(),
+            left: self.left.clone(),
             replies: Replies::default(),
             parts: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
@@ -250,6 +250,9 @@ impl Drop for Present {
         let mut presence = lock(&self.0.presence);
         presence.streams -= 1;
         presence.gone_since = Instant::now();
+        if presence.streams == 0 && self.0.ends_with.is_some() {
+            self.0.left.notify_one();
+        }
     }
 }
 

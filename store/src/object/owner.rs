@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -49,11 +49,6 @@ impl ProcessHandle {
     /// The process of a descriptor that somebody else has opened (`pidfd_open`, `SO_PEERPIDFD`); `pid` is for people.
     pub fn from_descriptor(pid: u32, descriptor: OwnedFd) -> Self {
         ProcessHandle { pid: i32::try_from(pid).unwrap_or(0), descriptor: Some(Arc::new(descriptor)) }
-    }
-
-    /// What can be read of once it has ended, for whoever waits for that; none of one that nobody can ask for.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_deref().map(AsFd::as_fd)
     }
 
     /// Whether it has ended: its memory is unmapped then, and nothing of it can be written any more. A process that nobody

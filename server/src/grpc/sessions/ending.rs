@@ -15,6 +15,8 @@ use crate::grpc::call::blocking;
 
 /// How often is looked for sessions that are over.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How long it takes at most, as a rule, from the last stream of a process that ends to its end; the next sweep finds the others.
+const ENDS_WITHIN: Duration = Duration::from_millis(20);
 
 impl Sessions {
     /// [`enter`](Sessions::enter), once no session is between its end and its objects' return.
@@ -26,9 +28,7 @@ impl Sessions {
         local: Local,
     ) -> Result<(SessionId, Present, bool), Error> {
         let _none_ends = self.ending.read().await;
-        let entered = self.enter(caller, owner, resume, local)?;
-        self.watch(&entered.1);
-        Ok(entered)
+        self.enter(caller, owner, resume, local)
     }
 
     /// Ends a session, and gives everything back that it holds.
@@ -76,7 +76,8 @@ pub(in crate::grpc) async fn sweep(sessions: Sessions) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(SWEEP_EVERY) => {}
-            () = sessions.process_ended.notified() => {}
+            // A process that ends closes its sockets first.
+            () = sessions.left.notified() => tokio::time::sleep(ENDS_WITHIN).await,
         }
         let _ = sessions.end_gone().await; // a panic, which is in the log
     }
