@@ -245,8 +245,8 @@ def padded(rows: int) -> MicroBatch:
 
 
 @pytest.mark.parametrize("form, length", [("grpo", None), ("dapo", None), ("dr_grpo", 9)])
-@pytest.mark.parametrize("rows", [1, 3, 6, 8])
-@pytest.mark.parametrize("rows_per_pass", [1, 2, 3, 4, 7, 8, 9])
+@pytest.mark.parametrize("rows", [1, 6, 8])
+@pytest.mark.parametrize("rows_per_pass", [1, 4, 8])
 def test_rows_that_do_not_count_change_nothing_however_a_micro_batch_is_cut(form, length, rows, rows_per_pass):
     # PL-B14
     found = []
