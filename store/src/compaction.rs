@@ -38,7 +38,7 @@ impl Store {
     /// solver.insert(0, "q17_0_0", [("prompt", "long ".repeat(1000).as_str().into())])?;
     /// solver.delete(&Delete::all_confirmed().force())?;
     /// let report = store.compact()?;
-    /// assert!(report.bytes_after <= report.bytes_before);
+    /// assert_eq!((report.values_moved, report.held_back_bytes), (0, 0)); // nothing was sparse, and nobody reads what went
     /// # Ok::<(), forebay_store::Error>(())
     /// ```
     ///

@@ -1,12 +1,13 @@
 //! Rows that are granted: to whoever asks, and to whoever has subscribed.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::wire::proto::{self, ClaimReply, ClaimRequest};
 use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
 use forebay_client::{Ask, Epoch, Error, Granted, Holder, Role};
-use futures_util::{Stream, stream};
+use futures_util::{Future, Stream, stream};
 use tonic::Status;
 
 use super::call::{Call, Service, blocking};
@@ -40,38 +41,37 @@ impl Service {
         let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
         let owner = request.owner.as_deref();
         let ask = Ask { consumer: &request.consumer, rule, role, owner, columns: &[] };
-        let rows = session.holder.claim_async(&ask).map_err(fail)?;
+        let mut rows = std::pin::pin!(session.holder.claim_async(&ask).map_err(fail)?);
         let time = request.wait_ms.map_or(Duration::MAX, Duration::from_millis);
-        let claim = tokio::select! {
+        let found = poll_fn(|context| {
+            let _one = session.finding();
+            rows.as_mut().poll(context).map(|claim| found(session, call.name, role, claim))
+        });
+        let found = tokio::select! {
             biased; // rows that are there are had without a wait
-            claim = rows => Some(claim),
+            found = found => Some(found?),
             () = tokio::time::sleep(time) => None,
             () = wait.given_up() => None,
         };
-        let Some(claim) = claim else {
-            // Whoever else waits under this name, or did, is answered the same.
-            let noted = match wait.is_alone() {
-                true => session.replies.noted::<Noted>(call.name),
-                false => session.replies.note::<Noted>(call.name, None),
-            };
-            return match noted {
-                Some(noted) => again(session, request, noted, &self.answers).await,
-                None => Ok(ClaimReply::default()),
-            };
-        };
-        let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
-            return Ok(ClaimReply { granted: None, complete: true });
-        };
-        let granted = session.holder.keep(claim, role);
-        let epoch = granted.epoch;
-        // Kept first: who gives the wait up then finds the claim, or is found here.
-        if let Some(noted) = session.replies.note::<Noted>(call.name, Some(epoch)) {
-            // The same call was answered or given up meanwhile: these rows are for others.
-            session.holder.release(epoch).map_err(fail)?;
-            return again(session, request, noted, &self.answers).await;
+        match found {
+            Some(Found::Granted(granted)) => {
+                session.waits.give_up(call.name);
+                Ok(reply(session, request, granted, &self.answers).await)
+            }
+            Some(Found::Complete) => Ok(ClaimReply { granted: None, complete: true }),
+            Some(Found::Before(noted)) => again(session, request, noted, &self.answers).await,
+            None => {
+                // Whoever else waits under this name, or did, is answered the same.
+                let noted = match wait.is_alone() {
+                    true => session.replies.noted::<Noted>(call.name),
+                    false => session.replies.note::<Noted>(call.name, None),
+                };
+                match noted {
+                    Some(noted) => again(session, request, noted, &self.answers).await,
+                    None => Ok(ClaimReply::default()),
+                }
+            }
         }
-        session.waits.give_up(call.name);
-        Ok(reply(session, request, granted, &self.answers).await)
     }
 
     /// Ends a wait that nobody waits for any more, whether it has claimed rows or will.
@@ -121,6 +121,40 @@ impl Service {
 
 /// What a wait came to, under the name of its call: a claim, or nothing since it was given up.
 type Noted = Option<Epoch>;
+
+/// What a wait found.
+enum Found {
+    Granted(Granted),
+    /// The same call was answered or given up meanwhile.
+    Before(Noted),
+    /// Nothing more will come.
+    Complete,
+}
+
+/// Keeps rows under the name of the call that they were claimed for, and lets them go where it has others, or was given up.
+///
+/// The caller sees to it that nobody looks between the claim and this: of two copies of a call the one would have the rows, and the
+/// other find that none are left and say so.
+fn found(
+    session: &Session,
+    name: u128,
+    role: Role,
+    claim: forebay_store::Result<Option<forebay_store::Claim>>,
+) -> Result<Found, Status> {
+    let fail = |error: Error| from_error(&error);
+    let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
+        return Ok(session.replies.noted::<Noted>(name).map_or(Found::Complete, Found::Before));
+    };
+    let granted = session.holder.keep(claim, role);
+    // Kept first: who gives the wait up then finds the claim, or is found here.
+    match session.replies.note::<Noted>(name, Some(granted.epoch)) {
+        None => Ok(Found::Granted(granted)),
+        Some(noted) => {
+            session.holder.release(granted.epoch).map_err(fail)?;
+            Ok(Found::Before(noted))
+        }
+    }
+}
 
 /// What a call is answered that was answered before.
 async fn again(

@@ -51,6 +51,8 @@ pub(super) struct Session {
     /// The same of parts of objects, of which there are many.
     pub(super) parts: Replies,
     pub(super) waits: Waits,
+    /// Held while a wait looks for rows and notes what it found, and for nothing else.
+    finding: Mutex<()>,
     /// How many more waits for objects there may be.
     pub(super) object_waits: Arc<Semaphore>,
     /// What it may hold of the room for writes in frames.
@@ -166,6 +168,7 @@ impl Sessions {
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
             room: room::of_session(&self.limits),
             waits: Waits::default(),
+            finding: Mutex::default(),
             settled: Notify::new(),
             loans: local.neighbour.then(Loans::default),
             slabs: local.slabs.then(|| Slabs::new(&self.slabs)),
@@ -222,6 +225,11 @@ impl Sessions {
 }
 
 impl Session {
+    /// To be held while a wait looks for rows and notes what it found.
+    pub(super) fn finding(&self) -> MutexGuard<'_, ()> {
+        self.finding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Gives everything back that its client has: objects, claims, steps, places in gangs, extents.
     fn give_back(&self) {
         self.objects.give_back();

@@ -167,6 +167,9 @@ impl Proxy {
     }
 }
 
+/// What the two ends say to each other beside calls (settings, pings) is shorter.
+const WORDS_BYTES_MAX: usize = 256;
+
 /// Takes so many bytes off a count; whether that was the end of it.
 fn is_reached(count: &AtomicU64, bytes: usize) -> bool {
     let left = count.load(Ordering::SeqCst);
@@ -246,7 +249,7 @@ fn carry(
             let _ = to.shutdown(Shutdown::Write);
             return;
         }
-        if !of_server && is_reached(&weather.stick_after_sent, read) {
+        if !of_server && read >= WORDS_BYTES_MAX && is_reached(&weather.stick_after_sent, read) {
             weather.stick();
         }
     }
