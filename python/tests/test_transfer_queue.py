@@ -246,7 +246,8 @@ def workers(server, *names, count=5, timeout=2):
     import os
 
     code = WORKER.replace("tq.init()", f"tq.init({{'controller': {{'timeout': {timeout}}}}})")
-    environment = {**os.environ, "FOREBAY_ADDRESS": server.address, "PYTHONPATH": str(SCRIPT.parent)}
+    paths = [str(SCRIPT.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "FOREBAY_ADDRESS": server.address, "PYTHONPATH": os.pathsep.join(paths)}
     arguments = dict(env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return [subprocess.Popen([sys.executable, "-c", code, name, str(count)], **arguments) for name in names]
 

@@ -9,7 +9,9 @@
 //! removed since the last time.
 
 use super::capture::Capture;
+use super::consumers::ConsumerCapture;
 use super::manifest::{Manifest, TableImage};
+use crate::consumer::GroupName;
 use crate::table::CHUNK_ROWS;
 use crate::texts::{NamedPages, TextId};
 
@@ -57,9 +59,9 @@ impl Capture {
             there.flat_map(|chunk| chunk.texts_named()).for_each(|page| named.add_page(*page));
             table.rare.texts().for_each(|text| named.add(text));
         }
-        self.consumers.iter().flat_map(|consumer| consumer.texts()).for_each(|text| named.add(text));
+        self.consumers.iter().flat_map(ConsumerCapture::texts).for_each(|text| named.add(text));
         let planned = self.planned.iter().flat_map(|groups| groups.iter());
-        planned.flat_map(|name| name.texts()).for_each(|text| named.add(text));
+        planned.flat_map(GroupName::texts).for_each(|text| named.add(text));
         self.claims.iter().for_each(|claim| named.add(TextId(claim.owner)));
         named
     }

@@ -94,14 +94,14 @@ class Turn:
 def _task(store: Store):
     """The task whose one row is the turn."""
     try:
-        table = store.create_table(_NAME, {"turn": "bool"})
+        table = store.create_table(_NAME, {"taken": "bool"})
     except (InputError, StateError):
         table = store.table(_NAME)  # another process has made it
     try:
-        table.insert(policy_version=0, sample_ids=["turn_0_0"], turn=[True])
+        table.insert(policy_version=0, sample_ids=["turn_0_0"], taken=[False])
     except StateError:
         pass  # it is there
     try:
-        return store.create_consumer(_NAME, tables=[_NAME], kind="task", ready=["turn"])
+        return store.create_consumer(_NAME, tables=[_NAME], kind="task", ready=["taken"])
     except (InputError, StateError):
         return store.consumer(_NAME)
