@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;
+use arrow_schema::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as PlanResult};
@@ -47,7 +48,7 @@ impl PhysicalOptimizerRule for MergedJoins {
 fn merged(join: &HashJoinExec) -> PlanResult<Option<SortMergeJoinExec>> {
     let keys = join.left().schema();
     let types = join.on().iter().map(|(left, _)| left.data_type(&keys)).collect::<PlanResult<Vec<_>>>()?;
-    if join.null_aware || join.contains_projection() || types.iter().any(|of| of.is_nested()) {
+    if join.null_aware || join.contains_projection() || types.iter().any(DataType::is_nested) {
         return Ok(None);
     }
     let (left, right, on) = (join.left().clone(), join.right().clone(), join.on().to_vec());

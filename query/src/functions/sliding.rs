@@ -33,7 +33,7 @@ impl<A: Accumulator + Clone> Sliding<A> {
 
 /// How many rows these columns have.
 fn count(columns: &[ArrayRef]) -> usize {
-    columns.first().map_or(0, |column| column.len())
+    columns.first().map_or(0, Array::len)
 }
 
 impl<A: Accumulator + Clone + 'static> Accumulator for Sliding<A> {
@@ -68,7 +68,7 @@ impl<A: Accumulator + Clone + 'static> Accumulator for Sliding<A> {
     }
 
     fn size(&self) -> usize {
-        let rows = self.frame.iter().flatten().map(|column| column.get_array_memory_size());
+        let rows = self.frame.iter().flatten().map(Array::get_array_memory_size);
         self.empty.size() + rows.sum::<usize>()
     }
 

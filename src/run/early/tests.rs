@@ -1,4 +1,5 @@
 //! Members in random orders, of groups of which some lack members: the weights of whole groups, and the same bits whatever came when.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use forebay_pipeline::advantage::Grpo;
 use forebay_pipeline::plan::Planner;
