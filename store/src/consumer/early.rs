@@ -2,7 +2,7 @@
 //!
 //! Group-relative gradients can be made member by member and closed when the last has come, so a trainer that does so need not wait. It
 //! has room for some groups at a time: members come of groups that were begun first, of others only while there is room for one more.
-//! No row is handed out that a rule could take back with its group: [`check_early`] refuses consumers whose rule can.
+//! No row is handed out that a rule could take back with its group: `check_early` refuses consumers whose rule can.
 
 use super::declaration::ConsumerKind;
 use super::grouping::{GroupRule, Grouping};
