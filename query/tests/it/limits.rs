@@ -85,14 +85,16 @@ fn joins_beyond_the_memory_limit_spill_and_are_right() {
     let spill = run.directory.path().join("spill");
     let small = Options::default().memory_bytes_max(8 << 20).spill_dir(&spill);
     let none = small.clone().spill_bytes_max(0);
-    // One partition: several share the limit, and what each needs to merge may not be there.
-    let (spilled, unspilled) = (session(&run, small.clone()), session(&run, none));
-    for join in JOINS {
-        let sql = join.replace("{}", BESIDE);
-        let shown = |session: &Session| crate::fixture::lines(session, &sql);
-        assert_eq!(shown(&spilled), shown(&run.session), "{join}");
-        let error = unspilled.sql_blocking(&sql).unwrap_err();
-        assert!(matches!(error.cause(), Cause::Memory { .. }), "{join}: {error}");
+    for (partitions, joins) in [(1, &JOINS[..]), (2, &JOINS[..]), (5, &JOINS[..3])] {
+        let spilled = session(&run, small.clone().partitions(partitions));
+        let unspilled = session(&run, none.clone().partitions(partitions));
+        for join in joins {
+            let sql = join.replace("{}", BESIDE);
+            let shown = |session: &Session| crate::fixture::lines(session, &sql);
+            assert_eq!(shown(&spilled), shown(&run.session), "{partitions} {join}");
+            let error = unspilled.sql_blocking(&sql).unwrap_err();
+            assert!(matches!(error.cause(), Cause::Memory { .. }), "{partitions} {join}: {error}");
+        }
     }
     let left = std::fs::read_dir(&spill)
         .unwrap()
