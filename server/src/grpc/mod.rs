@@ -48,14 +48,15 @@ use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
+use tonic::transport::Server;
 use tonic::transport::server::Router;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::copies::Copies;
 use crate::queries::Answering;
 use crate::server::Stopper;
+use crate::tls::Tls;
 use admin::AdminService;
 use bulk::BulkService;
 use objects::ObjectService;
@@ -81,7 +82,6 @@ pub(crate) struct Settings {
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) copies: Copies,
-    pub(crate) tls: Option<Tls>,
 }
 
 /// What clients may take, and for how long.
@@ -124,21 +124,6 @@ impl Default for Limits {
     }
 }
 
-/// What TLS needs, as PEM.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
-    /// Who signs the certificates of clients, where they have to show one.
-    pub(crate) client_authority: Option<String>,
-}
-
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
-    }
-}
-
 /// A socket in the file system, with its path, which is removed at the end.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
@@ -158,6 +143,8 @@ pub(crate) struct UnixSockets {
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
     pub(crate) unix: Option<UnixSockets>,
+    /// What goes over TCP is encrypted with that.
+    pub(crate) tls: Option<Tls>,
     pub(crate) connections: Connections,
 }
 
@@ -176,8 +163,7 @@ pub(crate) fn start(
         .thread_name("forebay-grpc-worker")
         .enable_all()
         .build()?;
-    let connections = listeners.connections;
-    let tls = settings.tls.clone();
+    let (connections, tls) = (listeners.connections, listeners.tls);
     if listeners.unix.as_ref().is_none_or(|sockets| sockets.slabs.is_none()) {
         settings.limits.slab_bytes_max = 0; // there is no way to hand them out
     }
@@ -241,12 +227,7 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
         .max_frame_size(Some(FRAME_BYTES))
         .tcp_nodelay(true);
     if let Some(tls) = tls {
-        let config = ServerTlsConfig::new().identity(Identity::from_pem(&tls.certificate, &tls.key));
-        let config = tls
-            .client_authority
-            .iter()
-            .fold(config, |config, authority| config.client_ca_root(Certificate::from_pem(authority)));
-        server = server.tls_config(config).map_err(io::Error::other)?;
+        server = server.tls_config(tls.of_tonic()).map_err(io::Error::other)?;
     }
     Ok(server.add_service(service).add_service(bulk).add_service(admin).add_service(objects))
 }
