@@ -228,6 +228,14 @@ impl Builder {
         self
     }
 
+    /// How often a gRPC client that says nothing is asked whether it is there, and how long it has to answer: then its connection is
+    /// closed, and the [grace](Self::session_grace) of its session begins. One whose process is stopped, or whose machine is out of
+    /// reach, is found so. Default: 20 seconds; 10 ms at least.
+    pub fn alive_time_max(mut self, time: Duration) -> Self {
+        self.clients.limits.alive_time_max = time.max(Duration::from_millis(10));
+        self
+    }
+
     /// The most connections of gRPC at the same time; one more is closed at once. Default: 20,000.
     pub fn connections_max(mut self, connections: usize) -> Self {
         self.clients.limits.connections.most = connections;

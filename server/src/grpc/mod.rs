@@ -66,9 +66,6 @@ pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 const WORKERS: usize = 2;
 /// The most threads for what may wait.
 const BLOCKING_MAX: usize = 64;
-/// How often a silent client is asked whether it is there, and how long it has to answer.
-const ALIVE_EVERY: Duration = Duration::from_secs(20);
-const ALIVE_WITHIN: Duration = Duration::from_secs(20);
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// How much of it comes at once.
@@ -89,6 +86,8 @@ pub(crate) struct Settings {
 pub(crate) struct Limits {
     /// How long a session whose client is gone is kept.
     pub(crate) grace: Duration,
+    /// How often a silent client is asked whether it is there, and how long it has to answer.
+    pub(crate) alive_time_max: Duration,
     pub(crate) connections: ConnectionLimits,
     pub(crate) sessions_max: usize,
     pub(crate) calls_per_connection_max: u32,
@@ -107,6 +106,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             grace: Duration::from_secs(10),
+            alive_time_max: Duration::from_secs(20),
             connections: ConnectionLimits {
                 most: 20_000,
                 most_of_host: None,
@@ -219,8 +219,8 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     let objects = Observed::new(objects, tally.clone(), limits.piece_time_max);
     let service = Observed::new(service, tally, limits.piece_time_max);
     let mut server = Server::builder()
-        .http2_keepalive_interval(Some(ALIVE_EVERY))
-        .http2_keepalive_timeout(Some(ALIVE_WITHIN))
+        .http2_keepalive_interval(Some(limits.alive_time_max))
+        .http2_keepalive_timeout(Some(limits.alive_time_max))
         .max_concurrent_streams(Some(limits.calls_per_connection_max))
         .initial_stream_window_size(Some(WINDOW_BYTES))
         .initial_connection_window_size(Some(4 * WINDOW_BYTES))
