@@ -172,8 +172,9 @@ fn the_session_of_a_stopped_client_ends_when_it_was_silent_for_too_long_and_the_
         let stopped = Other::at(&address, "claims");
         stopped.signal(Signal::STOP);
         let since = Instant::now();
-        let again = judge.claim(up_to(1), Wait::For(Duration::from_secs(60))).unwrap();
-        assert_eq!(again.expect("the row comes back").sample_ids()[0].to_string(), sample, "{address}");
+        let again =
+            judge.claim(up_to(1), Wait::For(Duration::from_secs(60))).unwrap().expect("the row comes back");
+        assert_eq!(again.sample_ids()[0].to_string(), sample, "{address}");
         assert!(since.elapsed() >= grace, "{address}: it had its grace");
         drop(again);
         stopped.kill();
