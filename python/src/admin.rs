@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::answer::Answer;
+use crate::arguments;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
 use crate::options::{seconds, wrong};
@@ -60,15 +61,15 @@ impl Admin {
     fn peek(
         &self,
         py: Python<'_>,
-        table: &str,
-        columns: Option<Vec<String>>,
-        rows: usize,
-        newest: bool,
-        ready_for: Option<String>,
+        #[pyo3(from_py_with = arguments::table)] table: String,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::peeked)] rows: usize,
+        #[pyo3(from_py_with = arguments::newest)] newest: bool,
+        #[pyo3(from_py_with = arguments::ready_for)] ready_for: Option<String>,
     ) -> Result<Answer> {
         let peek = Peek { columns, rows_max: rows, newest, ready_for };
         let answer = self.run(py, |admin| {
-            let rows = admin.peek(table, &peek)?;
+            let rows = admin.peek(&table, &peek)?;
             let unwritable = |error: arrow_schema::ArrowError| {
                 client::Error::new(forebay::store::Kind::State, "Bug", error.to_string())
             };
@@ -80,10 +81,15 @@ impl Admin {
     }
 
     /// Leaves rows out for good, all or none, with the reason that people will see.
-    fn evict(&self, py: Python<'_>, rows: &Rows, reason: &str) -> Result<()> {
-        let table = rows.table_name();
-        let rows = rows.of(&table)?;
-        self.run(py, |admin| admin.evict(&table, &rows, reason))
+    fn evict(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        #[pyo3(from_py_with = arguments::reason)] reason: String,
+    ) -> Result<()> {
+        let table = rows.get().table_name();
+        let rows = rows.get().of(&table)?;
+        self.run(py, |admin| admin.evict(&table, &rows, &reason))
     }
 
     /// How much the store may take.
@@ -130,7 +136,7 @@ impl Admin {
     fn set_retention(
         &self,
         py: Python<'_>,
-        versions_kept: Option<u64>,
+        #[pyo3(from_py_with = arguments::versions_kept)] versions_kept: Option<u64>,
         consumed_kept: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
         if versions_kept == Some(0) {
@@ -158,9 +164,9 @@ impl Admin {
     fn backup<'py>(
         &self,
         py: Python<'py>,
-        to: PathBuf,
-        set_objects: bool,
-        progress: Option<Py<PyAny>>,
+        #[pyo3(from_py_with = arguments::to)] to: PathBuf,
+        #[pyo3(from_py_with = arguments::set_objects)] set_objects: bool,
+        #[pyo3(from_py_with = arguments::progress)] progress: Option<Py<PyAny>>,
     ) -> Result<Bound<'py, PyDict>> {
         if to.as_os_str().is_empty() {
             return Err(input("the directory to copy to has no name"));
@@ -187,7 +193,11 @@ impl Admin {
 
     /// Reads every byte that the store stands on, and says what is wrong.
     #[pyo3(signature = (*, progress=None))]
-    fn verify<'py>(&self, py: Python<'py>, progress: Option<Py<PyAny>>) -> Result<Bound<'py, PyDict>> {
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::progress)] progress: Option<Py<PyAny>>,
+    ) -> Result<Bound<'py, PyDict>> {
         let mut watching = Watching::by(progress);
         let mut tell =
             |far: VerifyProgress| watching.tell(far.stage.as_str(), far.done_bytes, far.total_bytes);

@@ -2,6 +2,8 @@
 //!
 //! Python's own words (`'str' object cannot be interpreted as an integer`) name neither, and are no error of this package's.
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -9,12 +11,13 @@ use crate::consumer::ConsumerName;
 use crate::options::wrong;
 use crate::rows::Rows;
 
-/// Readers of arguments, each of which names its own.
+/// Readers of arguments, each of which names its own, by its own name or by another that is taken here.
 macro_rules! arguments {
-    ($($name:ident: $type:ty = $expected:literal;)*) => {$(
+    (@name $name:ident) => { stringify!($name) };
+    (@name $name:ident $other:literal) => { $other };
+    ($($name:ident $(as $other:literal)?: $type:ty = $expected:literal;)*) => {$(
         pub(crate) fn $name(given: &Bound<'_, PyAny>) -> PyResult<$type> {
-            let name = stringify!($name).trim_end_matches("_or_none");
-            given.extract().map_err(|_| wrong(name, $expected, given).into())
+            given.extract().map_err(|_| wrong(arguments!(@name $name $($other)?), $expected, given).into())
         }
     )*};
 }
@@ -26,32 +29,44 @@ arguments! {
     columns: Option<Vec<String>> = "a list of names of columns, or None";
     early: Option<usize> = "a whole number of groups, or None";
     exact: bool = "True or False";
-    exact_or_none: Option<bool> = "True or False";
+    exact_or_none as "exact": Option<bool> = "True or False";
     force: bool = "True or False";
+    gang: String = "a text, the name of the ranks' gang";
     idempotency_tokens: Option<Vec<u128>> = "a list with one whole number a row, or None";
     key: String = "the key of a group";
+    keys: Vec<String> = "a list of keys of objects";
     kind: String = "\"task\" or \"trainer\"";
     lazy: Option<Vec<String>> = "a list of names of columns, or None";
     members: u32 = "a whole number, 0 or more";
     name: String = "a text";
+    newest: bool = "True or False";
     number: u64 = "the number of a step";
+    object_key as "key": String = "a text, the key of an object";
     owner: Option<String> = "a text or None";
     parents: Option<Vec<Option<String>>> = "a list with one sample id or None a row, or None";
     policy: Option<String> = "the name of a policy, or None";
     policy_version: u64 = "a whole number, 0 or more";
     purpose: Option<String> = "a text or None";
+    peeked as "rows": usize = "a whole number from 1 to 1000";
     rank: Option<u32> = "a whole number, 0 or more";
+    ready_for: Option<String> = "the name of a consumer, or None";
     reason: String = "a text";
     sample_ids: Vec<String> = "a list of sample ids, one a row";
+    set_objects: bool = "True or False";
     shared: Option<Vec<String>> = "a list of names of columns, or None";
     size: Option<usize> = "a whole number of rows";
+    split: String = "\"same\" or \"balanced\"";
     state_keys: Option<Vec<String>> = "a list of texts, or None";
     statement: String = "a text in SQL";
     table: String = "the name of a table";
     tables: Vec<String> = "a list of names of tables";
+    tier: String = "\"host\" or \"disk\"";
+    to: PathBuf = "a directory";
     tokens: Option<(String, u64)> = "(column, number of tokens), or None";
     trajectory: u32 = "a whole number, 0 or more";
     version: u64 = "a whole number, 0 or more";
+    versions_kept: Option<u64> = "a whole number, 1 or more, or None";
+    waiting as "timeout": Option<f64> = "a number of seconds, 0 or more, or None";
     weights: Option<String> = "a text or None";
     world: Option<u32> = "a whole number, 1 or more";
 }
@@ -62,6 +77,14 @@ pub(crate) fn rows(given: &Bound<'_, PyAny>) -> PyResult<Py<Rows>> {
         .cast::<Rows>()
         .map_err(|_| wrong("rows", "what insert() or find() gave, or a micro-batch's rows", given))?;
     Ok(rows.clone().unbind())
+}
+
+/// What is told how far something is.
+pub(crate) fn progress(given: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    match given.is_none() || given.is_callable() {
+        true => Ok((!given.is_none()).then(|| given.clone().unbind())),
+        false => Err(wrong("progress", "a function, or None", given).into()),
+    }
 }
 
 /// A consumer by object or by name.

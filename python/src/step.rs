@@ -107,7 +107,7 @@ impl Step {
     /// The micro-batches of a trainer, each as soon as enough is ready. The iteration ends when all that was planned has been
     /// handed out; a wait that is longer than `timeout` raises `WaitTimeout`.
     #[pyo3(signature = (consumer, size=None, *, tokens=None, exact=None, early=None, timeout=None, rank=None, world=None,
-        gang="ranks", split="same"))]
+        gang="ranks".to_owned(), split="same".to_owned()))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn micro_batches(
         &self,
@@ -120,8 +120,8 @@ impl Step {
         timeout: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::rank)] rank: Option<u32>,
         #[pyo3(from_py_with = arguments::world)] world: Option<u32>,
-        gang: &str,
-        split: &str,
+        #[pyo3(from_py_with = arguments::gang)] gang: String,
+        #[pyo3(from_py_with = arguments::split)] split: String,
     ) -> Result<MicroBatches> {
         let rule = match early {
             None => micro_batch(size, tokens.clone(), exact.unwrap_or(true))?,
@@ -131,16 +131,17 @@ impl Step {
             Some(groups) => early_micro_batch(size, tokens.clone(), groups)?,
         };
         let timeout = options::timeout(timeout)?;
+        let split = split_named(&split)?;
         self.check_planned(consumer.name())?;
         let counted = tokens.map(|(column, _)| column);
         let gang = match (rank, world) {
             (None, None) => None,
-            (Some(rank), Some(world)) => Some(Gang::new(gang, rank, world).split(split_named(split)?)),
+            (Some(rank), Some(world)) => Some(Gang::new(&gang, rank, world).split(split)),
             _ => return Err(input("rank= and world= go together: which rank this is, of how many")),
         };
         let name: Arc<str> = consumer.name().into();
         self.run(py, |open, step| {
-            let is_copy = gang.is_some() && split == "same";
+            let is_copy = gang.is_some() && matches!(split, Split::Same);
             let counted = Counted { tally: self.tally.clone(), tokens: counted, is_copy };
             let role = match gang {
                 None => Role::Step(self.number),
@@ -234,8 +235,8 @@ fn split_named(word: &str) -> Result<Split> {
     match word {
         "same" => Ok(Split::Same),
         "balanced" => Ok(Split::Balanced),
-        other => {
-            Err(input(format!("{other:?} is no way to split a micro-batch; it is \"same\" or \"balanced\"")))
-        }
+        other => Err(input(format!(
+            "split={other:?} is no way to split a micro-batch; it is \"same\" or \"balanced\""
+        ))),
     }
 }

@@ -79,6 +79,11 @@ def test_what_consumers_and_steps_are_told(store, solver, train, read):
             (lambda: step.micro_batches(5, size=1), "consumer is a consumer or", "5"),
             (lambda: step.micro_batches(train, size=1, rank="0", world=1), "rank is", "'0'"),
             (lambda: step.micro_batches(train, size=1, rank=0, world=-1), "world is", "-1"),
+            (lambda: step.micro_batches(train, size=1, rank=0, world=1, gang=1), "gang is a text", "not 1"),
+            (lambda: step.micro_batches(train, size=1, rank=0, world=1, split=2), "split is", '"balanced"', "not 2"),
+            (lambda: step.micro_batches(train, size=1, rank=0, world=1, split="even"), 'split="even"', '"balanced"'),
+            (lambda: step.micro_batches(train, size=1, split="even"), 'split="even"', '"same"'),
+            (lambda: step.micro_batches(train, size=1, rank=0), "world=", "go together"),
             (lambda: step.drop_cache(1), "table is", "1"),
             (lambda: step.commit(["solver"]), "updates is a dict", "['solver']"),
             (lambda: step.commit({1: None}), "a policy to commit is the name of one", "1"),
@@ -88,6 +93,62 @@ def test_what_consumers_and_steps_are_told(store, solver, train, read):
     with read.claim(size=1, timeout=30.0) as batch:
         refused(lambda: batch[0], "the name of a column", "0")
         refused(lambda: batch.arrow("reward"), "columns is a list", "'reward'")
+
+
+def test_what_an_operator_s_calls_are_told(store, solver):
+    rows = solver.insert(policy_version=0, sample_ids=["q_0_0"])
+    admin = store.admin
+    for call, *said in [
+        (lambda: admin.peek(5), "table is the name", "not 5"),
+        (lambda: admin.peek("solver", columns="reward"), "columns is a list", "'reward'"),
+        (lambda: admin.peek("solver", rows="1"), "rows is a whole number", "'1'"),
+        (lambda: admin.peek("solver", rows=-1), "rows is a whole number", "-1"),
+        (lambda: admin.peek("solver", newest="yes"), "newest is True or False", "'yes'"),
+        (lambda: admin.peek("solver", ready_for=1), "ready_for is", "not 1"),
+        (lambda: admin.evict(["q_0_0"], "spoilt"), "rows is what insert() or find() gave", "['q_0_0']"),
+        (lambda: admin.evict(rows, None), "reason is a text", "None"),
+        (lambda: admin.set_budgets(disk_bytes_max="1GiB"), "disk_bytes_max is a number of bytes", "'1GiB'"),
+        (lambda: admin.set_budgets(disk=1), '"disk"', "disk_bytes_max"),
+        (lambda: admin.set_retention(versions_kept="2"), "versions_kept is a whole number", "'2'"),
+        (lambda: admin.set_retention(versions_kept=-2), "versions_kept is a whole number", "-2"),
+        (lambda: admin.set_retention(consumed_kept="1h"), "consumed_kept is a number of seconds", "'1h'"),
+        (lambda: admin.backup(5), "to is a directory", "5"),
+        (lambda: admin.backup("x", set_objects=1), "set_objects is True or False", "1"),
+        (lambda: admin.backup("x", progress="yes"), "progress is a function", "'yes'"),
+        (lambda: admin.verify(progress=1), "progress is a function", "1"),
+    ]:
+        refused(call, *said)
+
+
+def test_what_objects_are_told(store):
+    numpy = pytest.importorskip("numpy")
+    objects, tensors = store.objects, {"w": numpy.zeros(2, "float32")}
+    objects.set("w", tensors)
+    for call, *said in [
+        (lambda: objects.set(5, tensors), "key is a text", "not 5"),
+        (lambda: objects.set("w", tensors, version="2"), "version is a whole number", "'2'"),
+        (lambda: objects.set("w", tensors, expected=1.5), "expected is a whole number", "1.5"),
+        (lambda: objects.set("w", tensors, metadata=["step"]), "metadata is a dict", "['step']"),
+        (lambda: objects.set("w", tensors, metadata={"step": 1}), "metadata is a dict", "{'step': 1}"),
+        (lambda: objects.set("w", [1]), "a mapping of names", "list"),
+        (lambda: objects.get(5), "key is a text", "not 5"),
+        (lambda: objects.get("w", "1"), "version is a whole number", "'1'"),
+        (lambda: objects.get("w", tier=1), "tier is", "not 1"),
+        (lambda: objects.get("w", tier="gpu"), "tier is", "gpu", "host"),
+        (lambda: objects.get("w", at_least=2, timeout="1"), "timeout is a number of seconds", "'1'"),
+        (lambda: objects.get("w", at_least=2, timeout=-1), "timeout is", "-1"),
+        (lambda: objects.get_together("w"), "keys is a list", "'w'"),
+        (lambda: objects.receive(5, timeout=0), "key is a text", "not 5"),
+        (lambda: objects.commit_together(["w"]), "fillings is a list of what begin() gave", "['w']"),
+        (lambda: objects.list(5), "key is a text", "not 5"),
+        (lambda: objects.delete("w", "1"), "version is a whole number", "'1'"),
+        (lambda: objects.delete("w", None), "version is", "None"),
+        (lambda: objects.spill(5), "key is a text", "not 5"),
+        (lambda: objects.demote("w", -1), "version=-1", "0 or more"),
+        (lambda: objects.exchange(5, "w"), "out is the key", "5"),
+        (lambda: objects.exchange("w", ("w", "1")), "version is a whole number", "'1'"),
+    ]:
+        refused(call, *said)
 
 
 def test_a_tensor_s_type_is_read_however_it_is_spaced(store):

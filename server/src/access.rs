@@ -229,6 +229,12 @@ impl Access {
         self.0.is_empty()
     }
 
+    /// The header by which who shows a token as the password of anybody shows it as bearer. Every token is compared.
+    pub(crate) fn of_password(&self, header: &str) -> Option<String> {
+        let fits = |grant: &&Grant| grant.token.is_password(header);
+        self.0.iter().filter(fits).fold(None, |_, grant| Some(grant.token.header()))
+    }
+
     /// Who shows this header. Every token is compared, whichever fits, so that the time tells nothing.
     pub(crate) fn caller(&self, header: &str) -> Result<Caller, Error> {
         if self.is_open() {

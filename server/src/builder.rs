@@ -17,7 +17,9 @@ use crate::connections::ConnectionLimits;
 use crate::copies::Copies;
 use crate::error::{Error, Result};
 use crate::grpc::{self, UnixSocket, UnixSockets};
+use crate::readers::Readers;
 use crate::server::{Everywhere, Listening, Server};
+use crate::tls::Tls;
 use crate::token::Token;
 
 /// The most that a write in frames may bring, however it is set up, in bytes.
@@ -44,6 +46,8 @@ pub struct Builder {
     pub(crate) grpc_socket_mode: u32,
     pub(crate) clients: grpc::Settings,
     pub(crate) readers: ConnectionLimits,
+    pub(crate) readers_without_grants: bool,
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Default for Builder {
@@ -66,6 +70,8 @@ impl Default for Builder {
             grpc_socket_mode: 0o600,
             clients: grpc::Settings::default(),
             readers: READERS,
+            readers_without_grants: false,
+            tls: None,
         }
     }
 }
@@ -152,9 +158,9 @@ impl Builder {
         self
     }
 
-    /// Lets in only those who show this token: as bearer, and in Flight SQL also as the password of any user. Over HTTP
-    /// `/health` and `/ready` need none. With a token, addresses that other machines can reach are served; what goes over
-    /// the wire is not encrypted, so let a proxy do that where others listen. Default: none.
+    /// Lets in only those who show this token over HTTP and Flight SQL, or one of a [grant](Self::grant) that may read: as bearer, and in
+    /// Flight SQL also as the password of any user. Over HTTP `/health` and `/ready` need none. With a token, addresses that
+    /// other machines can reach are served; encrypt what goes over the wire with [`tls`](Self::tls). Default: none.
     pub fn token(mut self, token: Token) -> Self {
         self.token = Some(token);
         self
@@ -190,17 +196,25 @@ impl Builder {
         self
     }
 
-    /// Lets the holder of a token in over gRPC, for what its grant says. May be said for many. Default: nobody is asked for a
-    /// token.
+    /// Lets the holder of a token in, for what its grant says: over gRPC, and with the scope to read and all tables over HTTP and Flight
+    /// SQL. May be said for many. Default: nobody is asked for a token.
     pub fn grant(mut self, grant: Grant) -> Self {
         self.clients.access.add(grant);
         self
     }
 
-    /// Encrypts what goes over gRPC's address, with this certificate and key as PEM; with `client_authority`, lets in only
-    /// clients that show a certificate signed by it. Default: no.
+    /// Whether [grants](Self::grant) are for gRPC alone, and whoever reaches HTTP and Flight SQL reads all tables there, unless there is a
+    /// [token](Self::token). Default: false.
+    pub fn readers_without_grants(mut self, without: bool) -> Self {
+        self.readers_without_grants = without;
+        self
+    }
+
+    /// Encrypts what goes over every address, gRPC's, HTTP's and Flight SQL's, with this certificate and key as PEM; with
+    /// `client_authority`, lets in only clients that show a certificate signed by it, but for `/health` and `/ready` over HTTP, which
+    /// want none. What goes over a socket stays as it is. Default: no.
     pub fn tls(mut self, certificate: &str, key: &str, client_authority: Option<&str>) -> Self {
-        self.clients.tls = Some(grpc::Tls {
+        self.tls = Some(Tls {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
             client_authority: client_authority.map(str::to_owned),
@@ -211,6 +225,14 @@ impl Builder {
     /// How long what a gRPC client holds is kept for it after its connection broke. Default: 10 seconds.
     pub fn session_grace(mut self, time: Duration) -> Self {
         self.clients.limits.grace = time;
+        self
+    }
+
+    /// How often a gRPC client that says nothing is asked whether it is there, and how long it has to answer: then its connection is
+    /// closed, and the [grace](Self::session_grace) of its session begins. One whose process is stopped, or whose machine is out of
+    /// reach, is found so. Default: 20 seconds; 10 ms at least.
+    pub fn alive_time_max(mut self, time: Duration) -> Self {
+        self.clients.limits.alive_time_max = time.max(Duration::from_millis(10));
         self
     }
 
@@ -319,13 +341,14 @@ impl Builder {
     /// [`Error::Remote`] for an address beyond loopback that is not allowed; [`Error::Listen`] when it is taken;
     /// [`Error::Archive`] when the archive is not there, or not of this store: better told now than to everyone who asks;
     /// [`Error::Query`] when a tokenizer cannot be read;
-    /// [`Error::BackupFolder`] for one that is not there, or inside of the store.
+    /// [`Error::BackupFolder`] for one that is not there, or inside of the store; [`Error::Tls`] for a certificate, key or authority
+    /// that is none.
     pub fn bind(self, store: Store, address: SocketAddr) -> Result<Server> {
         self.bind_all(store, Some(address))
     }
 
     fn bind_all(mut self, store: Store, http: Option<SocketAddr>) -> Result<Server> {
-        let (reads_open, clients_open) = (self.token.is_none(), self.clients.access.is_open());
+        let (reads_open, clients_open) = (self.readers_who().is_open(), self.clients.access.is_open());
         for (address, is_open) in [(http, reads_open), (self.flight, reads_open), (self.grpc, clients_open)] {
             if let Some(address) = address.filter(|address| is_open && !address.ip().is_loopback())
                 && !self.allow_remote
@@ -341,12 +364,18 @@ impl Builder {
         }
         self.clients.copies = Copies::beneath(self.backup_folder.as_deref(), store.path())?;
         let session = self.session(&store)?;
+        let tls = self.tls.as_ref().map(Tls::acceptor).transpose()?;
         let http = http.map(listen).transpose()?;
         let flight = self.flight.map(listen).transpose()?;
         let grpc = self.grpc.map(listen).transpose()?;
         let socket = self.grpc_socket.as_deref().map(|path| self.sockets(path)).transpose()?;
-        let listening = Everywhere { http, flight, grpc, socket };
+        let listening = Everywhere { http, flight, grpc, socket, tls };
         Server::start(self, store, session, listening)
+    }
+
+    /// Who may read over HTTP and Flight SQL.
+    pub(crate) fn readers_who(&self) -> Readers {
+        Readers::new(self.token.as_ref(), &self.clients.access, self.readers_without_grants)
     }
 
     /// A socket for calls, and one for slabs. A server without the second takes values as they are sent.

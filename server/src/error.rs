@@ -15,7 +15,7 @@ pub enum Error {
     /// it.
     #[error(
         "{address} can be reached from other machines, and whoever reaches the server can read the store; use \
-         127.0.0.1, set a token, or say `allow_remote(true)`"
+         127.0.0.1, set a token, give grants, or say `allow_remote(true)`"
     )]
     Remote {
         /// The address that was asked for.
@@ -66,6 +66,12 @@ pub enum Error {
     /// No header can hold the token. Give one of ASCII letters, digits and signs.
     #[error("a token is one word of visible ASCII characters, and this is none (it is not shown)")]
     Token,
+    /// The certificate, its key or the authority of clients cannot be used. Give others; what is wrong is told, and no key shown.
+    #[error("TLS cannot be had with these files: {source}")]
+    Tls {
+        /// What is wrong with them.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The system gives no threads. Try again later.
     #[error("could not start the server's threads")]
     Threads {

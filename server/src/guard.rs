@@ -1,5 +1,5 @@
-//! Refuses requests without the token, where there is one, and requests under a foreign host name. A connection stays once
-//! somebody was let in over it.
+//! Refuses requests of who may not read: without a token, where they are asked for, or with one for something else; without a
+//! certificate, where those are; and under a foreign host name. A connection stays once somebody was let in over it.
 //!
 //! A web page can make its own name resolve to 127.0.0.1 and then read, in its visitor's browser, what a server on
 //! loopback answers. The browser sends the page's name as host, so a server that is for this machine only answers under
@@ -9,6 +9,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use forebay_client::Error;
 
 use crate::connections::Known;
 use crate::failure::Failure;
@@ -26,18 +27,33 @@ pub(crate) async fn check_host(State(app): State<App>, request: Request, next: N
 /// What tells nothing of the store is told to everybody.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 
-pub(crate) async fn check_token(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn check_reader(State(app): State<App>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = app.token.as_ref().is_none_or(|token| token.is_bearer(header.unwrap_or_default()));
-    if shown && let Some(ConnectInfo(known)) = request.extensions().get::<ConnectInfo<Known>>() {
-        known.let_in();
+    let known = request.extensions().get::<ConnectInfo<Known>>().map(|ConnectInfo(known)| known);
+    let refused = match app.certified && !known.is_some_and(Known::is_certified) {
+        true => Some(uncertified()),
+        false => app.readers.check(header.unwrap_or_default()).err().map(|error| refusal(&error)),
+    };
+    match refused {
+        None => known.into_iter().for_each(Known::let_in),
+        Some(_) if OPEN.contains(&request.uri().path()) => {}
+        Some(refusal) => return refusal,
     }
-    if shown || OPEN.contains(&request.uri().path()) {
-        return next.run(request).await;
+    next.run(request).await
+}
+
+fn uncertified() -> Response {
+    let message =
+        "show a certificate that the server's authority has signed; only /health and /ready want none";
+    Failure::new(StatusCode::FORBIDDEN, "input", message.to_owned()).into_response()
+}
+
+fn refusal(error: &Error) -> Response {
+    let failure = |status| Failure::new(status, error.kind().as_str(), error.to_string());
+    match error.cause() {
+        "Forbidden" => failure(StatusCode::FORBIDDEN).into_response(),
+        _ => ([(header::WWW_AUTHENTICATE, "Bearer")], failure(StatusCode::UNAUTHORIZED)).into_response(),
     }
-    let message = "show the server's token: `Authorization: Bearer TOKEN`".to_owned();
-    let failure = Failure::new(StatusCode::UNAUTHORIZED, "input", message);
-    ([(header::WWW_AUTHENTICATE, "Bearer")], failure).into_response()
 }
 
 /// Whether `HOST[:PORT]` names this machine's loopback. No host at all is no browser.

@@ -19,8 +19,8 @@
 //! them what a store that is open in their own process has. Its protocol is `client/proto/forebay/v1/store.proto`.
 //!
 //! Whoever can reach the server can read the whole store. So without a [`Token`] only loopback addresses are served, unless
-//! [`Builder::allow_remote`] says otherwise; with one ([`Builder::token`]), whoever shows it is let in. Over gRPC a [`Grant`]
-//! says what the holder of a token may do.
+//! [`Builder::allow_remote`] says otherwise; with one ([`Builder::token`]), whoever shows it is let in. A [`Grant`] says what the
+//! holder of a token may do, over gRPC and everywhere else; [`Builder::tls`] encrypts every address.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod access;
@@ -36,10 +36,13 @@ mod gathered;
 mod grpc;
 mod guard;
 mod metrics;
+mod opening;
 mod queries;
+mod readers;
 mod routes;
 mod server;
 mod sql;
+mod tls;
 mod token;
 
 pub use access::{Grant, Scope};

@@ -19,8 +19,8 @@ use crate::failure::Failure;
 use crate::gathered::Gathered;
 use crate::grpc::Tally;
 use crate::queries::Queries;
+use crate::readers::Readers;
 use crate::server::QUERY_THREADS;
-use crate::token::Token;
 use crate::{guard, metrics, sql};
 
 /// What all requests share.
@@ -33,7 +33,9 @@ pub(crate) struct App {
     pub(crate) query_time_max: Duration,
     pub(crate) piece_time_max: Duration,
     pub(crate) any_host: bool,
-    pub(crate) token: Option<Token>,
+    pub(crate) readers: Readers,
+    /// Whether who reads has to show a certificate.
+    pub(crate) certified: bool,
     pub(crate) queries: Queries,
     pub(crate) clients: Tally,
     pub(crate) doors: Doors,
@@ -42,28 +44,35 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(settings: Builder, store: Store, session: Session, threads: Arc<QueryThreads>) -> Self {
+    pub(crate) fn new(
+        settings: &Builder,
+        store: Store,
+        session: Session,
+        threads: Arc<QueryThreads>,
+    ) -> Self {
         let gathered = Gathered::new(settings.query_memory_bytes_max);
-        let Builder { allow_remote, body_bytes_max, query_time_max, token, clients: of_clients, .. } =
-            settings;
+        let Builder { body_bytes_max, query_time_max, clients: of_clients, .. } = settings;
         let piece_time_max = of_clients.limits.piece_time_max;
+        let readers = settings.readers_who();
+        let certified = settings.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
         let (turns, queries) = (Arc::new(Semaphore::new(QUERY_THREADS)), Queries::default());
         let (clients, doors) = (Tally::default(), Doors::default());
-        let any_host = allow_remote || token.is_some(); // a web page knows no token
+        let any_host = settings.allow_remote || !readers.is_open(); // a web page knows no token
         App {
             store,
             session,
             turns,
             threads,
-            query_time_max,
+            query_time_max: *query_time_max,
             piece_time_max,
             any_host,
-            token,
+            readers,
+            certified,
             queries,
             clients,
             doors,
             gathered,
-            body_bytes_max,
+            body_bytes_max: *body_bytes_max,
         }
     }
 }
@@ -78,7 +87,7 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(limit)
-        .layer(middleware::from_fn_with_state(app.clone(), guard::check_token))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::check_reader))
         .layer(middleware::from_fn_with_state(app.clone(), guard::check_host))
         .with_state(app)
 }

@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_query::{QueryThreads, Session};
+use forebay_query::Session;
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
 
 use crate::builder::Builder;
-use crate::connections::{Connections, Handles, HttpListener, Known};
+use crate::connections::{HttpListener, Known};
 use crate::error::{Error, Result};
-use crate::flight;
 use crate::grpc;
-use crate::queries::Answering;
+use crate::opening::Opening;
 use crate::routes::{self, App};
 
 const WORKERS: usize = 3;
@@ -74,6 +74,8 @@ pub(crate) struct Everywhere {
     pub(crate) flight: Option<Listening>,
     pub(crate) grpc: Option<Listening>,
     pub(crate) socket: Option<grpc::UnixSockets>,
+    /// How HTTP shakes hands, where it does.
+    pub(crate) tls: Option<TlsAcceptor>,
 }
 
 /// Ends a server from any thread.
@@ -117,69 +119,25 @@ impl Server {
         session: Session,
         listening: Everywhere,
     ) -> Result<Self> {
-        let start = || -> io::Result<Self> {
-            let Everywhere { http, flight, grpc, socket } = listening;
-            let runtime = (http.is_some() || settings.refresh).then(runtime).transpose()?;
-            let stopper = Stopper(Arc::new(watch::Sender::new(false)));
-            let (stop, mut threads) = (stopper.clone(), Vec::new());
-            let address_of =
-                |listening: &Option<Listening>| listening.as_ref().map(|listening| listening.address);
-            let [address, flight_address, grpc_address] = [&http, &flight, &grpc].map(address_of);
-            let streams = session.with_statement_time_max(Some(settings.stream_time_max));
-            let (token, readers) = (settings.token.clone(), settings.readers);
-            if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
-                runtime.spawn(keep_up(store.clone()));
-            }
-            let handles = Handles::left_for(wanted(
-                &settings,
-                address,
-                flight_address,
-                grpc.is_some() || socket.is_some(),
-            ));
-            let piece_time_max = settings.clients.limits.piece_time_max;
-            let (clients, everything) = (settings.clients.clone(), store.clone());
-            let query_threads = Arc::new(QueryThreads::new(QUERY_THREADS)?);
-            let app = App::new(settings, store, session, query_threads.clone());
-            if grpc.is_some() || socket.is_some() {
-                let connections = Connections::new(clients.limits.connections, &handles, &app.doors.grpc);
-                let tcp = grpc.map(|listening| listening.listener);
-                let listeners = grpc::Listeners { tcp, unix: socket, connections };
-                let (session, queries) = (streams.clone(), app.queries.clone());
-                let answering = Answering { session, threads: query_threads.clone(), queries };
-                let (tally, stopper) = (&app.clients, stopper.clone());
-                threads.push(grpc::start(listeners, clients, everything, answering, tally, stopper)?);
-                tracing::info!(address = ?grpc_address, "serving gRPC");
-            }
-            if let Some(Listening { address, listener }) = flight {
-                let connections = Connections::new(readers, &handles, &app.doors.flight);
-                let (queries, stopper) = (app.queries.clone(), stopper.clone());
-                let pace = flight::Pace { piece_time_max, tally: app.clients.clone() };
-                threads.push(flight::start(
-                    (listener, connections),
-                    streams,
-                    query_threads,
-                    token,
-                    queries,
-                    pace,
-                    stopper,
-                )?);
-                tracing::info!(%address, "serving Flight SQL");
-            }
-            if let Some(runtime) = runtime {
-                let connections =
-                    Connections::new(readers, &handles, &app.doors.http).taken_at_a_pace(piece_time_max);
-                let listener = {
-                    let _inside = runtime.enter();
-                    http.map(|http| tokio::net::TcpListener::from_std(http.listener)).transpose()?
-                };
-                let listener = listener.map(|listener| HttpListener { listener, connections });
-                let serve = move || serve(&runtime, listener, app, &stop);
-                threads.push(std::thread::Builder::new().name("forebay-server".to_owned()).spawn(serve)?);
-                tracing::info!(?address, "serving");
-            }
-            Ok(Server { address, flight_address, grpc_address, stopper, threads })
-        };
-        start().map_err(|source| Error::Threads { source })
+        Self::open(settings, store, session, listening).map_err(|source| Error::Threads { source })
+    }
+
+    fn open(settings: Builder, store: Store, session: Session, listening: Everywhere) -> io::Result<Self> {
+        let address_of =
+            |listening: &Option<Listening>| listening.as_ref().map(|listening| listening.address);
+        let [address, flight_address, grpc_address] =
+            [&listening.http, &listening.flight, &listening.grpc].map(address_of);
+        let stopper = Stopper(Arc::new(watch::Sender::new(false)));
+        let runtime = (address.is_some() || settings.refresh).then(runtime).transpose()?;
+        if let Some(runtime) = runtime.as_ref().filter(|_| settings.refresh) {
+            runtime.spawn(keep_up(store.clone()));
+        }
+        let opening = Opening::new(settings, store, session, &listening, stopper.clone())?;
+        let Everywhere { http, flight, grpc, socket, tls } = listening;
+        let doors = [opening.clients(grpc, socket)?, opening.flight(flight)?];
+        let http = runtime.map(|runtime| opening.http(runtime, http, tls)).transpose()?;
+        let threads = doors.into_iter().chain([http]).flatten().collect();
+        Ok(Server { address, flight_address, grpc_address, stopper, threads })
     }
 
     /// Where it listens for HTTP, with the port that was taken; none when it does not.
@@ -237,13 +195,6 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// The connections that all doors together would take.
-fn wanted(settings: &Builder, http: Option<SocketAddr>, flight: Option<SocketAddr>, clients: bool) -> usize {
-    let readers = [http, flight].into_iter().flatten().map(|_| settings.readers.most);
-    let clients = clients.then_some(settings.clients.limits.connections.most);
-    readers.chain(clients).fold(0, usize::saturating_add)
-}
-
 /// Takes in what the writer has written also while nobody asks: the writer keeps what the last one who looked may need.
 async fn keep_up(store: Store) {
     let mut ticks = tokio::time::interval(REFRESH_EVERY);
@@ -260,7 +211,7 @@ async fn keep_up(store: Store) {
 }
 
 /// Answers over HTTP, where it is listened for, until it is told to stop.
-fn serve(runtime: &Runtime, listener: Option<HttpListener>, app: App, stop: &Stopper) {
+pub(crate) fn serve(runtime: &Runtime, listener: Option<HttpListener>, app: App, stop: &Stopper) {
     let Some(listener) = listener else { return runtime.block_on(stop.told()) };
     let routes = routes::router(app).into_make_service_with_connect_info::<Known>();
     let serving = axum::serve(listener, routes);

@@ -1,4 +1,4 @@
-//! Who may do what over gRPC: a file with a table for each token.
+//! Who may do what: a file with a table for each token.
 
 use std::collections::BTreeMap;
 use std::path::Path;

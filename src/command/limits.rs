@@ -42,6 +42,9 @@ pub(super) struct LimitArguments {
     /// How long a client may take to send a mebibyte, or to take one [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     piece_time_max: Option<Duration>,
+    /// How often a client that says nothing is asked whether it is there, and how long it has to answer before its connection is closed [default: 20]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    alive_time_max: Option<Duration>,
     /// How long what a client holds is kept for it after its connection broke [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     session_grace: Option<Duration>,
@@ -67,6 +70,7 @@ impl LimitArguments {
         let builder = self.reader_idle_time_max.into_iter().fold(builder, Builder::reader_idle_time_max);
         let builder = self.first_call_time_max.into_iter().fold(builder, Builder::first_call_time_max);
         let builder = self.piece_time_max.into_iter().fold(builder, Builder::piece_time_max);
+        let builder = self.alive_time_max.into_iter().fold(builder, Builder::alive_time_max);
         self.session_grace.into_iter().fold(builder, Builder::session_grace)
     }
 }

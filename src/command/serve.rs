@@ -65,7 +65,7 @@ struct ClientArguments {
     /// Who may open that socket, as the file's mode; others than this user need a token of --grants
     #[arg(long, value_name = "MODE", requires = "socket", value_parser = mode, default_value = "600")]
     socket_mode: u32,
-    /// Who may do what at --grpc, and at --socket who is not this user: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`
+    /// Who may do what at every address, and at --socket who is not this user: a TOML file with [NAME], `token`, `scopes` (read, write, train, admin) and maybe `tables`; HTTP and Flight SQL want `read` and all tables
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// With --grants: whoever reaches HTTP and Flight SQL reads all tables there without a token, whatever the grants say
@@ -74,13 +74,13 @@ struct ClientArguments {
     /// Beneath which directory clients with the scope `admin` may have the store copied: one that is there, outside of the store [default: nowhere]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::AnyPath)]
     backup_dir: Option<PathBuf>,
-    /// The certificate that --grpc shows, as PEM; what goes over the wire is encrypted then
-    #[arg(long, value_name = "FILE", requires_all = ["grpc", "tls_key"])]
+    /// The certificate that every address shows, as PEM: what goes over --grpc, --listen and --flight is encrypted then
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
     /// The key of that certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// Who signs the certificates that clients have to show, as PEM
+    /// Who signs the certificates that clients have to show, as PEM; over HTTP, /health and /ready want none
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_client_authority: Option<PathBuf>,
     /// When a write is acknowledged: before it is logged, once the kernel has it, or once it is on stable storage
@@ -134,9 +134,6 @@ impl ClientArguments {
             std::fs::read_to_string(file)
                 .with_context(|| format!("cannot take a PEM from {}", file.display()))
         };
-        if self.grants.is_some() && !self.are_served() {
-            anyhow::bail!("--grants says who may do what at --grpc or --socket, and neither is given");
-        }
         if self.backup_dir.is_some() && !self.are_served() {
             anyhow::bail!("--backup-dir is for clients at --grpc or --socket, and neither is given");
         }
@@ -146,6 +143,7 @@ impl ClientArguments {
         for grant in self.grants.as_deref().map(grants::read).transpose()?.into_iter().flatten() {
             builder = builder.grant(grant);
         }
+        builder = builder.readers_without_grants(self.readers_without_token);
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             let authority = self.tls_client_authority.as_ref().map(pem).transpose()?;
             builder = builder.tls(&pem(certificate)?, &pem(key)?, authority.as_deref());
@@ -155,19 +153,36 @@ impl ClientArguments {
 }
 
 impl ServeArguments {
-    /// Refuses grants beside doors that know none of them.
-    fn check_doors(&self, has_token: bool) -> Result<()> {
-        let clients = &self.clients;
-        let may_be = clients.grants.is_none() || clients.readers_without_token || !clients.are_served();
-        let open = [("HTTP", self.listen.0), ("Flight SQL", self.flight.0)];
-        let open = open.into_iter().filter_map(|(name, door)| Some(format!("{name} at {}", door?)));
-        let open: Vec<String> = open.collect();
-        if !may_be && !has_token && !open.is_empty() {
+    /// Refuses what nothing would be served by, or encrypted for.
+    fn check_doors(&self) -> Result<()> {
+        let readers = [self.listen.0, self.flight.0];
+        if readers == [None; 2] && !self.clients.are_served() {
+            anyhow::bail!("--listen none --flight none leave nothing to serve; give --socket or --grpc, too");
+        }
+        if readers == [None; 2] && self.clients.grpc.is_none() && self.clients.tls_certificate.is_some() {
             anyhow::bail!(
-                "--grants holds for clients alone, and whoever reaches {} would read all tables without a token; give \
-                 --token-file, close them (--listen none --flight none), or say --readers-without-token",
-                open.join(" and ")
+                "--tls-certificate encrypts what goes over an address, and there is none; a socket needs no TLS"
             );
+        }
+        Ok(())
+    }
+
+    /// Tells where it answers.
+    fn announce(&self, server: &Server) -> Result<()> {
+        let is_encrypted = self.clients.tls_certificate.is_some();
+        let scheme =
+            |plain: &'static str, encrypted: &'static str| if is_encrypted { encrypted } else { plain };
+        if let Some(address) = server.address() {
+            eprintln!("listening on {}://{address}", scheme("http", "https"));
+        }
+        if let Some(address) = server.flight_address() {
+            eprintln!("Flight SQL on {}://{address}", scheme("grpc", "grpc+tls"));
+        }
+        if let Some(address) = server.grpc_address() {
+            eprintln!("clients on {}://{address}", scheme("grpc", "grpcs"));
+        }
+        if let Some(path) = &self.clients.socket {
+            eprintln!("clients on unix://{}", std::path::absolute(path)?.display());
         }
         Ok(())
     }
@@ -189,11 +204,8 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     if let Err(error) = raise_handles() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
-    if arguments.listen.0.is_none() && arguments.flight.0.is_none() && !clients.are_served() {
-        anyhow::bail!("--listen none --flight none leave nothing to serve; give --socket or --grpc, too");
-    }
+    arguments.check_doors()?;
     let token = arguments.token.read()?;
-    arguments.check_doors(token.is_some())?;
     let store = match clients.are_served() {
         true => clients.open(&arguments.dir)?,
         false => Store::open_read_only(&arguments.dir)?,
@@ -218,19 +230,7 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
         None => builder.bind_without_http(store)?,
     };
     let _archiving = archiver.map(Archiving::of).transpose()?;
-    if let Some(address) = server.address() {
-        eprintln!("listening on http://{address}");
-    }
-    if let Some(address) = server.flight_address() {
-        eprintln!("Flight SQL on grpc://{address}");
-    }
-    if let Some(address) = server.grpc_address() {
-        let scheme = if clients.tls_certificate.is_some() { "grpcs" } else { "grpc" };
-        eprintln!("clients on {scheme}://{address}");
-    }
-    if let Some(path) = &clients.socket {
-        eprintln!("clients on unix://{}", std::path::absolute(path)?.display());
-    }
+    arguments.announce(&server)?;
     end_with_a_signal(server.stopper())?;
     server.wait();
     Ok(())

@@ -228,14 +228,7 @@ fn who_may_open_the_socket_is_said_with_who_may_do_what() {
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert!(stderr(&output).contains(named), "{words:?}: {}", stderr(&output));
     };
-    refused(&["--grants", &grants], "--socket");
     refused(&["--socket-mode", "660"], "--socket");
-    // HTTP and Flight SQL know no grants, so they are not open beside them unless that is said.
-    let beside =
-        ["--socket", &socket, "--grants", &grants, "--listen", "127.0.0.1:0", "--flight", "127.0.0.1:0"];
-    refused(&beside, "--readers-without-token");
-    let flight_alone = [&beside[..4], &["--listen", "none", "--flight", "127.0.0.1:0"]].concat();
-    refused(&flight_alone, "Flight SQL at 127.0.0.1:0");
     refused(&["--socket", &socket, "--socket-mode", "668"], "668");
 }
 
@@ -250,7 +243,7 @@ fn a_store_that_a_server_makes_is_its_user_s_alone() {
     assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
     assert!(served.ask("SELECT 1", "").starts_with("HTTP/1.1 200"), "it was told to");
     drop(served);
-    // With a token the doors are not open; and what somebody else has made stays as it is.
+    // With a token of its own the doors are not open either; and what somebody else has made stays as it is.
     let dir = scratch.path("given");
     std::fs::create_dir(&dir).unwrap();
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o750)).unwrap();

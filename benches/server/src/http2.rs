@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_benches::Outcome;
+use forebay_client::wire::Parts;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Method, Request, Response, Uri};
@@ -50,26 +51,6 @@ impl Service<Request<Body>> for Sink {
     }
 }
 
-/// The same piece, until there were enough.
-struct Pieces {
-    piece: Bytes,
-    left: usize,
-}
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let now = self.left.min(self.piece.len());
-        self.left -= now;
-        Poll::Ready((now > 0).then(|| Ok(Frame::data(self.piece.slice(..now)))))
-    }
-}
-
 /// Bytes that go over loopback in a stream, in MB/s.
 pub(crate) fn copy(bytes: usize) -> Outcome<f64> {
     let server = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -87,7 +68,9 @@ pub(crate) fn copy(bytes: usize) -> Outcome<f64> {
         let endpoint = Endpoint::new(format!("http://{address}"))?.tcp_nodelay(true);
         let mut channel = endpoint.initial_stream_window_size(WINDOW).connect().await?;
         let piece = Bytes::from(vec![7; PIECE]);
-        let mut request = Request::new(Body::new(Pieces { piece, left: bytes }));
+        let pieces: Parts = std::iter::repeat_n(piece, bytes.div_ceil(PIECE)).collect();
+        let bytes = pieces.length();
+        let mut request = Request::new(Body::new(pieces));
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static("/sink/Copy"));
         let begun = Instant::now();
         std::future::poll_fn(|context| channel.poll_ready(context)).await?;

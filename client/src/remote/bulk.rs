@@ -3,14 +3,9 @@
 //! A piece is with the transport as it was made; nothing on the way copies it. The transport sends as much as the server has room
 //! for, and the rest when it has taken that.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http_body::{Frame, SizeHint};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::body::Body;
@@ -26,7 +21,7 @@ use super::{Again, Link, Remote};
 use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::frames::{Framed, Framing, bytes_for_frames};
-use crate::wire::{self, MESSAGE_BYTES_MAX, new_call, proto};
+use crate::wire::{self, MESSAGE_BYTES_MAX, Parts, new_call, proto};
 
 const PATH: &str = "/forebay.v1.Bulk/Write";
 /// The number of `BulkPiece.frame`.
@@ -38,13 +33,13 @@ const PREFIX_BYTES: usize = 5;
 pub(super) struct Bulk {
     link: Link,
     name: u128,
-    pieces: Pieces,
+    pieces: Parts,
 }
 
 impl Bulk {
     /// In bytes.
     pub(super) fn length(&self) -> usize {
-        self.pieces.left
+        self.pieces.length()
     }
 
     /// Sends it, and again for as long as the server has no room for it.
@@ -86,32 +81,19 @@ impl Remote {
         let name = new_call();
         wire::name_inserts(&mut message, name);
         let message = sized(message, link.message_bytes_max)?;
-        Ok(Some(Bulk { link: link.clone(), name, pieces: Pieces::new(message, framed) }))
+        Ok(Some(Bulk { link: link.clone(), name, pieces: parts_of(message, framed) }))
     }
 }
 
-/// What is sent, in pieces of which each is a message or a part of one; cheap to clone.
-#[derive(Clone, Debug)]
-struct Pieces {
-    parts: VecDeque<Bytes>,
-    left: usize,
-}
-
-impl Pieces {
-    fn new(changes: proto::Changes, framed: Framed) -> Self {
-        let first =
-            proto::BulkPiece { write: Some(write_of(changes)), bytes: framed.bytes, ..Default::default() };
-        let mut head = BytesMut::with_capacity(PREFIX_BYTES + first.encoded_len());
-        put_prefix(&mut head, first.encoded_len());
-        first.encode_raw(&mut head);
-        let mut parts = VecDeque::from([head.freeze()]);
-        for frame in framed.frames {
-            parts.push_back(before(&frame));
-            parts.push_back(frame);
-        }
-        let left = parts.iter().map(Bytes::len).sum();
-        Pieces { parts, left }
-    }
+/// What is sent: each part is a message or a part of one.
+fn parts_of(changes: proto::Changes, framed: Framed) -> Parts {
+    let first =
+        proto::BulkPiece { write: Some(write_of(changes)), bytes: framed.bytes, ..Default::default() };
+    let mut head = BytesMut::with_capacity(PREFIX_BYTES + first.encoded_len());
+    put_prefix(&mut head, first.encoded_len());
+    first.encode_raw(&mut head);
+    let frames = framed.frames.into_iter().flat_map(|frame| [before(&frame), frame]);
+    std::iter::once(head.freeze()).chain(frames).collect()
 }
 
 fn put_prefix(into: &mut BytesMut, length: usize) {
@@ -130,31 +112,9 @@ fn before(frame: &Bytes) -> Bytes {
     whole.freeze()
 }
 
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let part = self.parts.pop_front();
-        self.left -= part.as_ref().map_or(0, Bytes::len);
-        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left as u64)
-    }
-}
-
 impl Line {
     /// Sends a write in pieces.
-    async fn bulk_write(mut self, request: Request<Pieces>) -> Result<Response<proto::WriteReply>, Status> {
+    async fn bulk_write(mut self, request: Request<Parts>) -> Result<Response<proto::WriteReply>, Status> {
         let (metadata, _, pieces) = request.into_parts();
         let mut request = HttpRequest::new(Body::new(pieces));
         (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);

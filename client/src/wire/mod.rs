@@ -15,6 +15,7 @@ mod frame;
 mod lent;
 mod objects;
 mod operated;
+mod parts;
 mod rope;
 mod schema;
 mod status;
@@ -43,6 +44,7 @@ pub use operated::{
     from_retention, from_work_progress, to_backup, to_backup_report, to_budget_change, to_budgets,
     to_compact_report, to_peek, to_retention, to_work_progress,
 };
+pub use parts::Parts;
 pub use rope::Rope;
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
 pub use status::{failure_of, from_error, is_late, to_error};

@@ -7,6 +7,7 @@ use forebay::client;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
+use crate::arguments;
 use crate::failure::{Result, state};
 use crate::handle::{Handle, Open};
 use crate::slot::Slot;
@@ -78,8 +79,8 @@ impl ObjectFilling {
     }
 
     /// Gives it up, and tells those who wait why.
-    fn fail(&self, py: Python<'_>, reason: &str) -> Result<()> {
-        self.handle.run(py, |_| Ok(self.take()?.fail(reason)?))
+    fn fail(&self, py: Python<'_>, #[pyo3(from_py_with = arguments::reason)] reason: String) -> Result<()> {
+        self.handle.run(py, |_| Ok(self.take()?.fail(&reason)?))
     }
 
     /// Gives its memory back, if it is not committed.

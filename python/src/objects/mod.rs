@@ -18,6 +18,7 @@ pub(crate) use filling::ObjectFilling;
 pub(crate) use held::HeldObject;
 pub(crate) use view::LeasedView;
 
+use crate::arguments;
 use crate::failure::{Failure, Result, input, timeout};
 use crate::handle::{Handle, Open};
 use crate::pending::{Outcome, Pending, Waiter};
@@ -141,7 +142,7 @@ impl ObjectCalls {
     fn begin(
         &self,
         py: Python<'_>,
-        key: &str,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
         tensors: Vec<Spec>,
         expected: Option<u64>,
         published: bool,
@@ -149,8 +150,8 @@ impl ObjectCalls {
         let layout = layout_of(&tensors)?;
         self.run(py, |open, objects| {
             let filling = match published {
-                true => objects.begin_published(key, &layout)?,
-                false => objects.begin(key, expected_of(expected), &layout)?,
+                true => objects.begin_published(&key, &layout)?,
+                false => objects.begin(&key, expected_of(expected), &layout)?,
             };
             Ok(ObjectFilling::new(&self.0, open, filling))
         })
@@ -180,16 +181,26 @@ impl ObjectCalls {
     }
 
     /// A version that is there.
-    fn get(&self, py: Python<'_>, key: &str, version: Option<u64>, tier: &str) -> Result<HeldObject> {
-        let get = GetObject::default().tier(tier_of(tier)?);
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
+        version: Option<u64>,
+        #[pyo3(from_py_with = arguments::tier)] tier: String,
+    ) -> Result<HeldObject> {
+        let get = GetObject::default().tier(tier_of(&tier)?);
         self.run(py, |open, objects| {
-            let held = objects.get_with(key, which_of(version), &get)?;
+            let held = objects.get_with(&key, which_of(version), &get)?;
             Ok(self.held(open, Held::Kept(held)))
         })
     }
 
     /// The newest version that all of these keys have, of each.
-    fn get_together(&self, py: Python<'_>, keys: Vec<String>) -> Result<Vec<HeldObject>> {
+    fn get_together(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::keys)] keys: Vec<String>,
+    ) -> Result<Vec<HeldObject>> {
         self.run(py, |open, objects| {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             let held = objects.get_together(&keys, &GetObject::default())?;
@@ -202,18 +213,18 @@ impl ObjectCalls {
     fn wait(
         &self,
         py: Python<'_>,
-        key: &str,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
         at_least: Option<u64>,
-        tier: &str,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = arguments::tier)] tier: String,
+        #[pyo3(from_py_with = arguments::waiting)] timeout: Option<f64>,
     ) -> Result<HeldObject> {
-        let (wanted, get) = (wanted_of(at_least), GetObject::default().tier(tier_of(tier)?));
+        let (wanted, get) = (wanted_of(at_least), GetObject::default().tier(tier_of(&tier)?));
         let time = seconds(timeout)?;
         self.run(py, |open, objects| {
-            let held = coming(objects.clone(), key.to_owned(), wanted, get);
+            let held = coming(objects.clone(), key.clone(), wanted, get);
             match block_on(held, time)? {
                 Some(held) => Ok(self.held(open, held?)),
-                None => Err(timed_out(key, wanted, timeout.unwrap_or_default())),
+                None => Err(timed_out(&key, wanted, timeout.unwrap_or_default())),
             }
         })
     }
@@ -223,12 +234,12 @@ impl ObjectCalls {
     fn wait_async<'py>(
         &self,
         py: Python<'py>,
-        key: String,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
         at_least: Option<u64>,
-        tier: &str,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = arguments::tier)] tier: String,
+        #[pyo3(from_py_with = arguments::waiting)] timeout: Option<f64>,
     ) -> Result<Bound<'py, PyAny>> {
-        let (wanted, get) = (wanted_of(at_least), GetObject::default().tier(tier_of(tier)?));
+        let (wanted, get) = (wanted_of(at_least), GetObject::default().tier(tier_of(&tier)?));
         let time = seconds(timeout)?;
         let pending = self.run(py, |open, objects| {
             let held = coming(objects.clone(), key.clone(), wanted, get);
@@ -249,16 +260,31 @@ impl ObjectCalls {
         Ok(all.into_iter().map(shown).collect())
     }
 
-    fn delete(&self, py: Python<'_>, key: &str, version: u64) -> Result<bool> {
-        self.run(py, |_, objects| Ok(objects.delete(key, version)?))
+    fn delete(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
+        #[pyo3(from_py_with = arguments::version)] version: u64,
+    ) -> Result<bool> {
+        self.run(py, |_, objects| Ok(objects.delete(&key, version)?))
     }
 
-    fn spill(&self, py: Python<'_>, key: &str, version: Option<u64>) -> Result<u64> {
-        self.run(py, |_, objects| Ok(objects.spill(key, which_of(version))?))
+    fn spill(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
+        version: Option<u64>,
+    ) -> Result<u64> {
+        self.run(py, |_, objects| Ok(objects.spill(&key, which_of(version))?))
     }
 
-    fn demote(&self, py: Python<'_>, key: &str, version: Option<u64>) -> Result<u64> {
-        self.run(py, |_, objects| Ok(objects.demote(key, which_of(version))?))
+    fn demote(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::object_key)] key: String,
+        version: Option<u64>,
+    ) -> Result<u64> {
+        self.run(py, |_, objects| Ok(objects.demote(&key, which_of(version))?))
     }
 
     /// Gives the version that went out, the one that came in, and whether both went on at once.

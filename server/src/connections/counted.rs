@@ -5,8 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::extract::connect_info;
-use axum::serve::IncomingStream;
 use forebay_client::wire::PIECE_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
@@ -15,7 +13,6 @@ use tonic::transport::server::Connected;
 
 use super::hosts::OfHost;
 use super::known::{Known, Peer};
-use super::listener::HttpListener;
 use super::traffic::Traffic;
 
 /// How long a connection may stay over which nothing is done.
@@ -77,6 +74,10 @@ impl<S> Counted<S> {
             _places,
             _of_host,
         }
+    }
+
+    pub(super) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// Fails once nobody was let in, or nothing came or went, for too long. Whoever reads or writes is woken for it.
@@ -146,12 +147,6 @@ impl<S: Connected> Connected for Counted<S> {
 
     fn connect_info(&self) -> Self::ConnectInfo {
         Peer { inner: self.stream.connect_info(), known: self.known.clone() }
-    }
-}
-
-impl connect_info::Connected<IncomingStream<'_, HttpListener>> for Known {
-    fn connect_info(stream: IncomingStream<'_, HttpListener>) -> Self {
-        stream.io().known.clone()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether somebody was let in over a connection.
+//! Whether somebody was let in over a connection, and whether its peer has shown a certificate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,9 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::codegen::http::Extensions;
 use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo, UdsConnectInfo};
 
-/// Whether somebody was let in over a connection.
+/// What is known of a connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(Arc<AtomicBool>);
+pub(crate) struct Known(Arc<Facts>);
+
+#[derive(Debug, Default)]
+struct Facts {
+    let_in: AtomicBool,
+    certified: AtomicBool,
+}
 
 /// What calls of gRPC learn of their connection.
 #[derive(Clone, Debug)]
@@ -19,16 +25,26 @@ pub(crate) struct Peer<I> {
 
 impl Known {
     pub(crate) fn let_in(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.let_in.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_let_in(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.let_in.load(Ordering::Relaxed)
     }
 
-    /// What is known of the connection of a request of gRPC over plain TCP.
+    /// Its peer has shown a certificate that the server's authority has signed.
+    pub(super) fn certify(&self) {
+        self.0.certified.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_certified(&self) -> bool {
+        self.0.certified.load(Ordering::Relaxed)
+    }
+
+    /// What is known of the connection of a request of gRPC over TCP, with TLS or without.
     pub(crate) fn of_tcp(extensions: &Extensions) -> Option<Self> {
-        extensions.get::<Peer<TcpConnectInfo>>().map(|peer| peer.known.clone())
+        let tls = extensions.get::<TlsConnectInfo<Peer<TcpConnectInfo>>>().map(TlsConnectInfo::get_ref);
+        tls.or_else(|| extensions.get()).map(|peer: &Peer<TcpConnectInfo>| peer.known.clone())
     }
 
     /// Takes what is known of the connection off a request of gRPC, and leaves what calls look for in its place.

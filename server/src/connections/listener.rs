@@ -5,8 +5,6 @@ use std::net::IpAddr;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::{Connections, Counted};
-
 /// Where connections come in.
 pub(crate) trait Listener: Send {
     type Stream: Send;
@@ -30,25 +28,5 @@ impl Listener for UnixListener {
 
     async fn next(&self) -> io::Result<(UnixStream, Option<IpAddr>)> {
         Ok((self.accept().await?.0, None))
-    }
-}
-
-/// A listener of counted connections, as HTTP's server takes it.
-#[derive(Debug)]
-pub(crate) struct HttpListener {
-    pub(crate) listener: TcpListener,
-    pub(crate) connections: Connections,
-}
-
-impl axum::serve::Listener for HttpListener {
-    type Io = Counted<TcpStream>;
-    type Addr = (); // nobody asks
-
-    async fn accept(&mut self) -> (Counted<TcpStream>, ()) {
-        (self.connections.next(&self.listener).await, ())
-    }
-
-    fn local_addr(&self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 mod counted;
 mod handles;
 mod hosts;
+mod http;
 mod known;
 mod listener;
 mod traffic;
@@ -22,8 +23,9 @@ use counted::Patience;
 pub(crate) use handles::Handles;
 pub use handles::raise_handles;
 use hosts::Hosts;
+pub(crate) use http::HttpListener;
 pub(crate) use known::Known;
-pub(crate) use listener::{HttpListener, Listener};
+pub(crate) use listener::Listener;
 pub(crate) use traffic::{Traffic, TrafficCounts};
 
 /// How long after a connection could not be accepted the next is tried.

@@ -22,20 +22,19 @@ mod wire;
 
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use forebay_query::{QueryThreads, Session};
 use tokio::runtime::Runtime;
 use tonic::transport::Server;
 
 use crate::connections::Connections;
 use crate::grpc::Tally;
-use crate::queries::Queries;
+use crate::queries::Answering;
+use crate::readers::Readers;
 use crate::server::Stopper;
-use crate::token::Token;
+use crate::tls::Tls;
 
 const WORKERS: usize = 2;
 /// The largest message that is taken from a client, in bytes: statements and their values.
@@ -54,43 +53,54 @@ pub(crate) struct Pace {
     pub(crate) tally: Tally,
 }
 
+/// Where clients come in.
+pub(crate) struct Door {
+    pub(crate) listener: TcpListener,
+    pub(crate) connections: Connections,
+    /// What goes through it is encrypted with that.
+    pub(crate) tls: Option<Tls>,
+}
+
 /// Serves until it is told to stop.
 pub(crate) fn start(
-    (listener, connections): (TcpListener, Connections),
-    session: Session,
-    threads: Arc<QueryThreads>,
-    token: Option<Token>,
-    queries: Queries,
+    door: Door,
+    answering: Answering,
+    readers: Readers,
     pace: Pace,
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let facts = facts::Facts::new().map_err(io::Error::other)?;
-    let service = service::Service::new(session, threads, token, queries, pace, facts);
+    let service = service::Service::new(answering, readers, pace, facts);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("forebay-flight-worker")
         .enable_all()
         .build()?;
+    let Door { listener, connections, tls } = door;
     let listener = {
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
-    let serve = move || serve(runtime, listener, &connections, service, &stopper);
+    let server = Server::builder().http2_keepalive_interval(Some(ALIVE_EVERY));
+    let server = match &tls {
+        None => server,
+        Some(tls) => server.tls_config(tls.of_tonic()).map_err(io::Error::other)?,
+    };
+    let serve = move || serve(runtime, server, listener, &connections, service, &stopper);
     std::thread::Builder::new().name("forebay-flight".to_owned()).spawn(serve)
 }
 
 fn serve(
     runtime: Runtime,
+    mut server: Server,
     listener: tokio::net::TcpListener,
     connections: &Connections,
     service: service::Service,
     stopper: &Stopper,
 ) {
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
-    let serving = Server::builder()
-        .http2_keepalive_interval(Some(ALIVE_EVERY))
-        .add_service(service)
-        .serve_with_incoming_shutdown(connections.of(listener), stopper.told());
+    let serving =
+        server.add_service(service).serve_with_incoming_shutdown(connections.of(listener), stopper.told());
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serving => ended,

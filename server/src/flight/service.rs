@@ -27,8 +27,8 @@ use super::statements::Statements;
 use super::{Pace, actions, metadata, put, status, ticket, wire};
 use crate::connections::Known;
 use crate::grpc::pace::taken_at_a_pace;
-use crate::queries::Queries;
-use crate::token::Token;
+use crate::queries::{Answering, Queries};
+use crate::readers::Readers;
 
 /// How many streams of rows run at the same time; others wait for their turn.
 const STREAMS_AT_ONCE: usize = 16;
@@ -40,7 +40,7 @@ pub(crate) struct Service {
     pub(crate) session: Session,
     pub(crate) statements: Statements,
     pub(crate) queries: Queries,
-    token: Option<Token>,
+    readers: Readers,
     facts: Facts,
     turns: Arc<Semaphore>,
     pace: Pace,
@@ -50,39 +50,26 @@ pub(crate) struct Service {
 type Stream<T> = stream::BoxStream<'static, Result<T, Status>>;
 
 impl Service {
-    pub(crate) fn new(
-        session: Session,
-        threads: Arc<QueryThreads>,
-        token: Option<Token>,
-        queries: Queries,
-        pace: Pace,
-        facts: Facts,
-    ) -> Self {
+    pub(crate) fn new(answering: Answering, readers: Readers, pace: Pace, facts: Facts) -> Self {
+        let Answering { session, threads, queries } = answering;
         let turns = Arc::new(Semaphore::new(STREAMS_AT_ONCE));
-        Service { session, statements: Statements::new(), queries, token, facts, turns, pace, threads }
+        Service { session, statements: Statements::new(), queries, readers, facts, turns, pace, threads }
     }
 
-    fn check_token<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let header = authorization(request.metadata());
-        match self.token.as_ref().is_none_or(|token| token.is_bearer(header)) {
-            true => {
-                let_in(request);
-                Ok(())
-            }
-            false => Err(Status::unauthenticated("show the server's token: `authorization: Bearer TOKEN`")),
-        }
+    fn check_reader<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        self.readers.check(authorization(request.metadata())).map_err(|error| status::of_reader(&error))?;
+        let_in(request);
+        Ok(())
     }
 
     /// The header by which a client shows that it knows the password.
     fn admit(&self, metadata: &MetadataMap) -> Result<String, Status> {
-        let Some(token) = &self.token else { return Ok("Bearer none".to_owned()) };
-        let header = authorization(metadata);
-        match token.is_password(header) || token.is_bearer(header) {
-            true => Ok(token.header()),
-            false => {
-                Err(Status::unauthenticated("the password is not the server's token; any user name will do"))
-            }
-        }
+        self.readers.admit(authorization(metadata)).map_err(|error| match error.cause() {
+            "Forbidden" => status::of_reader(&error),
+            _ => Status::unauthenticated(
+                "the password is no token that the server knows; any user name will do",
+            ),
+        })
     }
 
     /// The columns of what a command asks for, and the command that asks for the rows.
@@ -217,7 +204,7 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         let descriptor = request.into_inner();
         let (schema, ticket) = self.describe(command(&descriptor.cmd)?).await?;
         let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
@@ -226,14 +213,14 @@ impl FlightService for Service {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         let (schema, _) = self.describe(command(&request.get_ref().cmd)?).await?;
         let schema = SchemaAsIpc::new(&schema, &Default::default()).try_into().map_err(status::internal)?;
         Ok(Response::new(schema))
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         let messages = match command(&request.get_ref().ticket)? {
             Command::TicketStatementQuery(ticket) => {
                 let (number, sql) = ticket::read(&ticket)?;
@@ -258,7 +245,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         let mut messages = request.into_inner();
         let first = messages.message().await?;
         let descriptor = first.as_ref().and_then(|first| first.flight_descriptor.as_ref());
@@ -288,7 +275,7 @@ impl FlightService for Service {
     }
 
     async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         let answer = actions::act(self, request.into_inner()).await?;
         let answer = answer.map(|body| Ok(arrow_flight::Result { body: body.into() }));
         Ok(Response::new(stream::iter(answer).boxed()))
@@ -298,7 +285,7 @@ impl FlightService for Service {
         &self,
         request: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         Ok(Response::new(stream::iter(actions::list().map(Ok)).boxed()))
     }
 
@@ -306,7 +293,7 @@ impl FlightService for Service {
         &self,
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         Err(Status::unimplemented("nothing is listed; ask for tables with CommandGetTables"))
     }
 
@@ -314,7 +301,7 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         Err(Status::unimplemented("queries are not polled; ask with GetFlightInfo"))
     }
 
@@ -322,7 +309,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        self.check_token(&request)?;
+        self.check_reader(&request)?;
         Err(Status::unimplemented("nothing is exchanged; ask with DoGet"))
     }
 }

@@ -23,6 +23,12 @@ pub(crate) fn of(error: &Error) -> Status {
     Status::new(code, short(error.to_string()))
 }
 
+/// The status of who may not read.
+pub(crate) fn of_reader(error: &forebay_client::Error) -> Status {
+    let code = if error.cause() == "Forbidden" { Code::PermissionDenied } else { Code::Unauthenticated };
+    Status::new(code, short(error.to_string()))
+}
+
 /// What the library of the protocol cannot do is our fault, as all input has been looked at.
 pub(crate) fn internal(error: impl std::fmt::Display) -> Status {
     tracing::error!(%error, "an answer could not be written");

@@ -48,14 +48,15 @@ use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
+use tonic::transport::Server;
 use tonic::transport::server::Router;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::copies::Copies;
 use crate::queries::Answering;
 use crate::server::Stopper;
+use crate::tls::Tls;
 use admin::AdminService;
 use bulk::BulkService;
 use objects::ObjectService;
@@ -65,9 +66,6 @@ pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 const WORKERS: usize = 2;
 /// The most threads for what may wait.
 const BLOCKING_MAX: usize = 64;
-/// How often a silent client is asked whether it is there, and how long it has to answer.
-const ALIVE_EVERY: Duration = Duration::from_secs(20);
-const ALIVE_WITHIN: Duration = Duration::from_secs(20);
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// How much of it comes at once.
@@ -81,7 +79,6 @@ pub(crate) struct Settings {
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) copies: Copies,
-    pub(crate) tls: Option<Tls>,
 }
 
 /// What clients may take, and for how long.
@@ -89,6 +86,8 @@ pub(crate) struct Settings {
 pub(crate) struct Limits {
     /// How long a session whose client is gone is kept.
     pub(crate) grace: Duration,
+    /// How often a silent client is asked whether it is there, and how long it has to answer.
+    pub(crate) alive_time_max: Duration,
     pub(crate) connections: ConnectionLimits,
     pub(crate) sessions_max: usize,
     pub(crate) calls_per_connection_max: u32,
@@ -107,6 +106,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             grace: Duration::from_secs(10),
+            alive_time_max: Duration::from_secs(20),
             connections: ConnectionLimits {
                 most: 20_000,
                 most_of_host: None,
@@ -121,21 +121,6 @@ impl Default for Limits {
             piece_time_max: Duration::from_secs(30),
             slab_bytes_max: 1 << 30,
         }
-    }
-}
-
-/// What TLS needs, as PEM.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
-    /// Who signs the certificates of clients, where they have to show one.
-    pub(crate) client_authority: Option<String>,
-}
-
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
     }
 }
 
@@ -158,6 +143,8 @@ pub(crate) struct UnixSockets {
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
     pub(crate) unix: Option<UnixSockets>,
+    /// What goes over TCP is encrypted with that.
+    pub(crate) tls: Option<Tls>,
     pub(crate) connections: Connections,
 }
 
@@ -176,8 +163,7 @@ pub(crate) fn start(
         .thread_name("forebay-grpc-worker")
         .enable_all()
         .build()?;
-    let connections = listeners.connections;
-    let tls = settings.tls.clone();
+    let (connections, tls) = (listeners.connections, listeners.tls);
     if listeners.unix.as_ref().is_none_or(|sockets| sockets.slabs.is_none()) {
         settings.limits.slab_bytes_max = 0; // there is no way to hand them out
     }
@@ -233,20 +219,15 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
     let objects = Observed::new(objects, tally.clone(), limits.piece_time_max);
     let service = Observed::new(service, tally, limits.piece_time_max);
     let mut server = Server::builder()
-        .http2_keepalive_interval(Some(ALIVE_EVERY))
-        .http2_keepalive_timeout(Some(ALIVE_WITHIN))
+        .http2_keepalive_interval(Some(limits.alive_time_max))
+        .http2_keepalive_timeout(Some(limits.alive_time_max))
         .max_concurrent_streams(Some(limits.calls_per_connection_max))
         .initial_stream_window_size(Some(WINDOW_BYTES))
         .initial_connection_window_size(Some(4 * WINDOW_BYTES))
         .max_frame_size(Some(FRAME_BYTES))
         .tcp_nodelay(true);
     if let Some(tls) = tls {
-        let config = ServerTlsConfig::new().identity(Identity::from_pem(&tls.certificate, &tls.key));
-        let config = tls
-            .client_authority
-            .iter()
-            .fold(config, |config, authority| config.client_ca_root(Certificate::from_pem(authority)));
-        server = server.tls_config(config).map_err(io::Error::other)?;
+        server = server.tls_config(tls.of_tonic()).map_err(io::Error::other)?;
     }
     Ok(server.add_service(service).add_service(bulk).add_service(admin).add_service(objects))
 }

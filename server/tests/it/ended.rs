@@ -1,5 +1,5 @@
 //! What a client of this machine held comes back as soon as its process has ended, however long the grace of its session is; while it
-//! is stopped, it keeps what it has.
+//! is stopped, it keeps what it has, until it was silent for too long.
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Write};
@@ -13,6 +13,8 @@ use forebay_store::{
     Dtype, Expected, HostFolder, Layout, ObjectOptions, Objects, Options, Store, TensorBytes, Wait, Which,
 };
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::conformance::{judge, row, solver, up_to};
 
 const GRACE: Duration = Duration::from_secs(600);
 /// What is measured is that nobody waits for a clock: the grace is minutes.
@@ -31,9 +33,11 @@ fn client() {
         return;
     };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    let objects = Client::connect(&address, &ConnectOptions::default()).unwrap().objects();
+    let client = Client::connect(&address, &ConnectOptions::default()).unwrap();
+    let objects = client.objects();
     let _kept: Box<dyn Any> = match &*does {
         "holds" => Box::new(objects.get("solver", Which::Latest).unwrap()),
+        "claims" => Box::new(client.consumer("judge").unwrap().claim(up_to(1), Wait::No).unwrap().unwrap()),
         "receives" => Box::new(objects.receive("news", Wait::No).unwrap()),
         _ => {
             let bytes = vec![7; BYTES];
@@ -54,9 +58,13 @@ struct Other(Child);
 
 impl Other {
     fn that(does: &str, dir: &Path) -> Self {
+        Self::at(&format!("unix://{}", dir.join("grpc.sock").display()), does)
+    }
+
+    fn at(address: &str, does: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "ended::client", "--ignored", "--nocapture"])
-            .env("FOREBAY_ADDRESS", format!("unix://{}", dir.join("grpc.sock").display()))
+            .env("FOREBAY_ADDRESS", address)
             .env("FOREBAY_DOES", does)
             .stdout(Stdio::piped())
             .spawn()
@@ -143,4 +151,36 @@ fn a_stopped_client_keeps_what_it_has() {
     }
     assert!(served.objects.receive("news", Wait::No).is_err(), "it is being received");
     served.check_back(quiet, stopped.kill(), "receives");
+}
+
+// It says nothing when it is asked whether it is there; its lease is far longer than this takes.
+#[test]
+fn the_session_of_a_stopped_client_ends_when_it_was_silent_for_too_long_and_the_grace_is_over() {
+    let (alive, grace) = (Duration::from_secs(1), Duration::from_secs(1));
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("store"), Options::default().lease(GRACE)).unwrap();
+    let builder = Server::builder().grpc_socket(dir.path().join("grpc.sock")).grpc(crate::client::loopback());
+    let builder = builder.alive_time_max(alive).session_grace(grace);
+    let server = builder.bind_without_http(store.clone()).unwrap();
+    let local = Client::embedded(store);
+    let (table, judge) = (solver(&local), judge(&local));
+    let tcp = format!("grpc://{}", server.grpc_address().unwrap());
+    for (sample, address) in
+        [("q_0_0", format!("unix://{}", dir.path().join("grpc.sock").display())), ("q_0_1", tcp)]
+    {
+        row(&table, 0, sample, None);
+        let stopped = Other::at(&address, "claims");
+        stopped.signal(Signal::STOP);
+        let since = Instant::now();
+        let again =
+            judge.claim(up_to(1), Wait::For(Duration::from_secs(60))).unwrap().expect("the row comes back");
+        assert_eq!(again.sample_ids()[0].to_string(), sample, "{address}");
+        assert!(since.elapsed() >= grace, "{address}: it had its grace");
+        drop(again);
+        stopped.kill();
+        local
+            .admin()
+            .evict("solver", &[table.find(0, &sample.parse().unwrap()).unwrap().unwrap()], "done")
+            .unwrap();
+    }
 }

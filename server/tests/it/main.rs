@@ -16,3 +16,4 @@ mod life;
 mod observed;
 mod queried;
 mod remote;
+mod secured;

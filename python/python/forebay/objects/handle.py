@@ -37,6 +37,14 @@ class Shown(NamedTuple):
     metadata: dict[str, str]
 
 
+def named_version(name: str, given: Any) -> tuple[str, int | None]:
+    """A version, by its key or by its key and number."""
+    key, version = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if not isinstance(key, str):
+        raise InputError(f"{name} is the key of an object, or (key, version), not {given!r}")
+    return key, number("version", version)
+
+
 class Objects:
     """The objects of a store, in this process or behind a server: ``store.objects``. Any thread may call."""
 
@@ -103,14 +111,23 @@ class Objects:
         published: bool,
         metadata: Mapping[str, str] | None,
     ) -> Filling:
+        self._check_metadata(metadata)
         named = [(spec.memory_class, name, spec.dtype, list(spec.shape)) for name, spec in specs.items()]
         filling = Filling(self._calls.begin(key, named, number("expected", expected), published), dict(specs))
         if metadata:
             filling._filling.metadata(dict(metadata))
         return filling
 
+    @staticmethod
+    def _check_metadata(metadata: Any) -> None:
+        texts = isinstance(metadata, Mapping) and all(isinstance(text, str) for of in metadata.items() for text in of)
+        if metadata is not None and not texts:
+            raise InputError(f"metadata is a dict of texts by text, or None, not {metadata!r}")
+
     def commit_together(self, fillings: list[Filling]) -> int:
         """Commits versions of several keys under one number, all or none: the shards of one state."""
+        if not isinstance(fillings, (list, tuple)) or not all(isinstance(filling, Filling) for filling in fillings):
+            raise InputError(f"fillings is a list of what begin() gave, not {fillings!r}")
         return self._calls.commit_together([filling._filling for filling in fillings])
 
     def get(
@@ -191,6 +208,8 @@ class Objects:
 
     def list(self, key: str | None = None) -> list[Shown]:
         """Every version that can be had, by key and number; of one key, if one is named."""
+        if key is not None and not isinstance(key, str):
+            raise InputError(f"key is a text, the key of an object, or None, not {key!r}")
         start = datetime(1970, 1, 1, tzinfo=timezone.utc)
         return [
             Shown(name, version, size, tensors, tuple(tiers), leases, once, start + timedelta(microseconds=at), metadata)
@@ -212,8 +231,7 @@ class Objects:
 
     def exchange(self, out: str | tuple[str, int], into: str | tuple[str, int]) -> tuple[int, int]:
         """One version goes to the disk while another comes from there. Gives the numbers of both."""
-        given = [(of, None) if isinstance(of, str) else of for of in (out, into)]
-        went, came, _ = self._calls.exchange(*given)
+        went, came, _ = self._calls.exchange(named_version("out", out), named_version("into", into))
         return went, came
 
     def __repr__(self) -> str:

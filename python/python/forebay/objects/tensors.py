@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from operator import index
 from typing import Any, NamedTuple, TypeVar
 
 from .. import _arrays
@@ -127,7 +128,13 @@ def array_of(name: str, tensor: Any) -> Any:
 
 def number(name: str, value: Number) -> Number:
     """A number that may be of a version or a row."""
-    if value is not None and not 0 <= value < 1 << 64:
+    if value is None:
+        return value
+    try:
+        whole = index(value)
+    except TypeError:
+        raise InputError(f"{name} is a whole number, 0 or more, not {value!r}") from None
+    if not 0 <= whole < 1 << 64:
         raise InputError(f"{name}={value} is no number of one; it is 0 or more")
     return value
 

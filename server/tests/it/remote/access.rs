@@ -17,26 +17,33 @@ fn token(word: &str) -> Token {
     Token::new(word).unwrap()
 }
 
-/// A served store with a table and a row, whose boss has made them.
-fn granted() -> (World, String) {
+/// A served store for the holders of these tokens, with its usual table and consumers and another table; where it is, and a client of its own
+/// process.
+fn served(grants: impl IntoIterator<Item = Grant>) -> (World, String, Client) {
     let mut world = World::new(Way::Embedded);
-    let grants = [
-        Grant::new("boss", token("boss-token")),
-        Grant::new("looker", token("looker-token")).scopes([Scope::Read]),
-        Grant::new("rollouts", token("rollouts-token")).scopes([Scope::Write]).tables(["solver"]),
-        Grant::new("trainer", token("trainer-token")).scopes([Scope::Train]),
-    ];
     let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
     let builder = grants.into_iter().fold(builder, Builder::grant);
     let server = builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
     let address = format!("grpc://{}", server.grpc_address().unwrap());
     world.server = Some(server);
     let local = Client::embedded(world.store.clone());
-    let table = solver(&local);
+    solver(&local);
     judge(&local);
     trainer(&local);
     local.create_table("checker", Schema::new().data("verdict", DataType::Utf8)).unwrap();
-    row(&table, 0, "q_0_0", Some(1.0));
+    (world, address, local)
+}
+
+/// A served store with a table and a row, whose boss has made them.
+fn granted() -> (World, String) {
+    let grants = [
+        Grant::new("boss", token("boss-token")),
+        Grant::new("looker", token("looker-token")).scopes([Scope::Read]),
+        Grant::new("rollouts", token("rollouts-token")).scopes([Scope::Write]).tables(["solver"]),
+        Grant::new("trainer", token("trainer-token")).scopes([Scope::Train]),
+    ];
+    let (world, address, local) = served(grants);
+    row(&local.table("solver").unwrap(), 0, "q_0_0", Some(1.0));
     (world, address)
 }
 
@@ -134,7 +141,6 @@ fn everybody_may_what_the_token_says_and_nothing_else() {
 
 /// A served store of two agents, whose grants are for one of them: with no object named, and with some.
 fn of_two_agents() -> (World, String) {
-    let mut world = World::new(Way::Embedded);
     let all = [Scope::Read, Scope::Write, Scope::Train];
     let grants = [
         Grant::new("tabled", token("tabled-token")).scopes(all).tables(["solver"]),
@@ -142,16 +148,7 @@ fn of_two_agents() -> (World, String) {
         Grant::new("chief", token("chief-token")).tables(["solver"]).objects(["solver*"]),
         Grant::new("weights", token("weights-token")).scopes([Scope::Read]).objects(["secret-state"]),
     ];
-    let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
-    let builder = grants.into_iter().fold(builder, Builder::grant);
-    let server = builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = format!("grpc://{}", server.grpc_address().unwrap());
-    world.server = Some(server);
-    let local = Client::embedded(world.store.clone());
-    solver(&local);
-    judge(&local);
-    trainer(&local);
-    local.create_table("checker", Schema::new().data("verdict", DataType::Utf8)).unwrap();
+    let (world, address, local) = served(grants);
     local.create_consumer("checks", Consumer::task(["checker"]).ready(["verdict"])).unwrap();
     local.put_object("solver-state", 1, b"weights").unwrap();
     local.put_object("secret-state", 1, b"secret weights").unwrap();

@@ -54,7 +54,10 @@ fn closes(mut stream: TcpStream) {
 #[test]
 fn a_connection_over_which_nobody_is_let_in_is_closed_and_others_stay() {
     let (world, _) = served(
-        Server::builder().grant(Grant::new("boss", Token::new("boss").unwrap())).first_call_time_max(SOON),
+        Server::builder()
+            .grant(Grant::new("boss", Token::new("boss").unwrap()))
+            .readers_without_grants(true)
+            .first_call_time_max(SOON),
     );
     let address = world.server.as_ref().unwrap().grpc_address().unwrap();
     let boss = Client::connect(&world.address(), &hasty().token("boss")).unwrap();

@@ -189,7 +189,7 @@ fn another_user_writes_through_slabs_with_a_token_and_has_none_of_the_files() {
     let refused = open().bind(store.clone(), loopback()).unwrap_err();
     assert!(refused.to_string().contains("mode 666"), "{refused}");
     let grant = Grant::new("writer", Token::new("writer").unwrap()).scopes([Scope::Read, Scope::Write]);
-    let server = open().grant(grant).bind(store.clone(), loopback()).unwrap();
+    let server = open().grant(grant).readers_without_grants(true).bind(store.clone(), loopback()).unwrap();
     let status = Command::new("/proc/self/exe")
         .args(["--exact", "remote::slabs::a_process_of_another_user"])
         .env("FOREBAY_TEST_SOCKET", format!("unix://{}", socket.display()))
