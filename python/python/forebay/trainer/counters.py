@@ -98,6 +98,10 @@ def _are_rows(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(row, list) and len(row) == 2 and _is_count(row[0]) for row in value)
 
 
+def _are_keys(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(key, str) for key in value)
+
+
 def _is_claim(claim: Any) -> bool:
     return isinstance(claim, dict) and ("name" in claim or (isinstance(claim.get("table"), str) and _are_rows(claim.get("rows"))))
 
@@ -113,6 +117,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "claims": lambda value: isinstance(value, list) and all(map(_is_claim, value)),
     "metrics": lambda value: isinstance(value, dict) and all(type(number) in (int, float) for number in value.values()),
     "applied": lambda value: isinstance(value, dict) and all(map(_are_rows, value.values())),
+    "applied_groups": lambda value: value is None or (isinstance(value, dict) and all(map(_are_keys, value.values()))),
     "update": lambda value: value is None or (isinstance(value, dict) and value.keys() == _UPDATE and _is_count(value["version"])),
 }
 
