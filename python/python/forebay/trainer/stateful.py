@@ -123,7 +123,7 @@ class Stateful:
             with self._tearing(f"weights were taken over from {os.fspath(path)}"):
                 copy()
                 self.optimizer.take_weights()
-        self._moved_on()
+                self._moved_on()
 
     def adopt(self) -> None:
         """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.
@@ -132,10 +132,11 @@ class Stateful:
         """
         self._refuse_unusable()
         self._refuse_gradients()
-        self.subject.adopt()
-        self.optimizer.take_weights()
-        self._moved_on()
-        self._hook()
+        with self._tearing("parameters were taken in as they are", harmless=(Error,)):
+            self.subject.adopt()
+            self.optimizer.take_weights()
+            self._moved_on()
+            self._hook()
 
     def _moved_on(self) -> None:
         """The weights are no longer what the last commit made of them."""
@@ -154,7 +155,7 @@ class Stateful:
         again, or a state was restored (TornWeightsError).
         """
         self._refuse_suspended()
-        self.subject.check()
+        self._check_subject()
         settings = {
             "layout": self.layout.fingerprint,
             "settings": repr((self.optimizer.settings, self.max_gradient_norm)),
@@ -173,12 +174,12 @@ class Stateful:
             for name, buffer in sorted(self._buffers().items()):
                 if name != "gradient":
                     ranks.broadcast(buffer, source)
-        if told[source]["own"] != own:
-            self.cache.drop()
-            self.applied = Applied.told(told[source])
-            self.subject.written()
-        self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
-        self.ranks = ranks
+            if told[source]["own"] != own:
+                self.cache.drop()
+                self.applied = Applied.told(told[source])
+                self.subject.written()
+            self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
+            self.ranks = ranks
 
     # State
 
@@ -206,22 +207,22 @@ class Stateful:
         if self._is_suspended:
             self._regain()
         else:
-            self.subject.check()
+            self._check_subject()
         try:
             with self._tearing("a state was restored", harmless=(LayoutError,)):
                 fill(self._buffers(), payloads)
+                self.version, self.updates = told["version"], told["updates"]
+                self.cache.restored(told)
+                self.applied = Applied.told(told)
+                self.subject.written()
+                restore_random_state(payloads, self.device)
+                if self._is_suspended:
+                    self._hook()
+                    self._is_suspended = False
         except BaseException:
             if self._is_suspended:
                 self._release()
             raise
-        if self._is_suspended:
-            self._is_suspended = False
-            self._hook()
-        self.version, self.updates = told["version"], told["updates"]
-        self.cache.restored(told)
-        self.applied = Applied.told(told)
-        self.subject.written()
-        restore_random_state(payloads, self.device)
 
     def save(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the state, and goes on. Gives the version under which it is stored. Between ``commit`` and ``Step.commit`` it makes that
@@ -275,6 +276,12 @@ class Stateful:
             self._torn = before
             raise
         self._torn = None
+
+    def _check_subject(self) -> None:
+        """Before all weights are written anew."""
+        if self._torn:
+            self.subject.written()  # what was interrupted may have written to some parameters without saying so
+        self.subject.check()
 
     def _refuse_unusable(self) -> None:
         self._refuse_suspended()

@@ -246,13 +246,13 @@ class Trainer(Stateful):
         with torch.no_grad(), self._tearing("an update was applied"):
             total.gradient.mul_(scale)
             self.optimizer.step(total.gradient, self.updates + 1, lr)
-        self.version, self.updates = self.version + 1, self.updates + 1
-        self.subject.written()
-        metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
-        counts = (total.rows, total.tokens, total.denominator)
-        update = Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
-        self.applied = Applied.of(total.records, update)
-        self.cache.drop()
+            self.version, self.updates = self.version + 1, self.updates + 1
+            self.subject.written()
+            metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
+            counts = (total.rows, total.tokens, total.denominator)
+            update = Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
+            self.applied = Applied.of(total.records, update)
+            self.cache.drop()
         return update
 
     def settled(self) -> None:
