@@ -70,6 +70,7 @@ class Trainer(Stateful):
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
         self.model: Any = self.subject.model
         self.objective: Objective = objective or PolicyGradient()
+        identity_of(self.objective)  # who has no name is told so now
         self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
         self.version, self.updates, self.max_lag, self.applied = version, 0, max_lag, Applied()
         self._columns = with_vocabulary(columns or Columns(), self.model)
