@@ -123,7 +123,7 @@ VERSIONS = {
 @pytest.mark.embedded
 def test_rows_of_another_version_than_the_weights_are_refused(store, case):
     weights, rows, max_lag, message = VERSIONS[case]
-    columns = {"prompt": [[7, 8]], "response": [[1, 2]], "advantage": [1.0], "policy_version": [rows]}
+    columns = {"prompt": [[7, 8]], "response": [[1, 2]], "advantage": [1.0], "policy_version": [rows], "group_key": ["q"]}
 
     class Claimed:
         table, consumer, step, sequence, epoch, sample_ids = "solver", "train", 1, 0, (1, 1), [f"v{rows}q0_0_0"]
@@ -204,9 +204,11 @@ PROGRAM = """
         else:
             trainer.save(states, KEY)
         while (version := store.policy_version("solver")) < steps:
-            if solver.counts()["written"] == 4 * version:
+            if solver.counts()["written"] < 4 * (version + 1):
                 fill(solver, version, range(2))
-            with store.step() as step:
+            if os.path.exists(path + "/killed") and len(sys.argv) > 3 and version == 1:
+                fill(solver, version, [7])  # rollouts went on meanwhile
+            with store.step(groups=trainer.unfinished(version)) as step:
                 for place, batch in enumerate(step.micro_batches("train", size=2, timeout=60)):
                     trainer.accumulate(batch)
                     reached("accumulate", version)
@@ -226,10 +228,10 @@ PROGRAM = """
 """
 
 
-def run(path, point: str) -> subprocess.CompletedProcess:
+def run(path, point: str, *more: str) -> subprocess.CompletedProcess:
     here = os.path.dirname(__file__)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path])}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(path), point]
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(path), point, *more]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
@@ -249,3 +251,38 @@ def test_a_run_that_is_killed_comes_to_the_weights_of_a_quiet_one(tmp_path, quie
     result = run(tmp_path, point)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == quiet
+
+
+def test_a_run_that_is_killed_goes_on_though_more_was_written_meanwhile(tmp_path, quiet):
+    # FX-57, FX-58: the update that the store lacks is committed with the rows that made it, and nothing beside them.
+    assert run(tmp_path, "suspend", "more").returncode == -signal.SIGKILL
+    result = run(tmp_path, "suspend", "more")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == quiet
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_what_was_written_beside_an_unfinished_step_is_trained_on_in_the_next(store, tmp_path, size):
+    solver = store.create_table("solver", TABLE)
+    store.create_consumer("train", tables=["solver"], kind="trainer", ready=["advantage"], group=("input_id", 2), staleness=1)
+    fill(solver, 0)
+    states, trainer = DirectoryStateStore(tmp_path / "states"), made(store, max_lag=1)
+    assert trainer.unfinished(0) is None
+    with store.step(groups=trainer.unfinished(0)) as step:
+        assert accumulate(store, step, trainer) == [True] * 3
+        assert trainer.unfinished(0) is None  # before the commit
+        update = trainer.commit()
+        trainer.save(states, KEY)
+    fill(solver, 0, [8, 9])
+    again = made(store, max_lag=1)
+    again.resume(states, KEY, policy_version=0)
+    assert again.unfinished(0) == {"train": ["v0q0", "v0q1", "v0q2"]} == trainer.unfinished(0)
+    with store.step(groups=again.unfinished(0)) as step:
+        assert set(accumulate(store, step, again, size)) == {False}
+        assert again.commit() == update
+        assert step.commit({"solver": update.version}) == 6
+    assert again.unfinished(1) is None
+    with store.step(groups=again.unfinished(1)) as step:
+        assert set(accumulate(store, step, again, size)) == {True}
+        assert step.commit({"solver": again.commit().version}) == 4
+    assert solver.counts()["consumed"] == 10

@@ -1,6 +1,11 @@
 """Losses: against formulas written down a second time, and against TRL's own gradients."""
 
 import copy
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +15,7 @@ pytest.importorskip("transformers")
 
 import forebay  # noqa: E402
 from forebay.trainer import MicroBatch, PolicyGradient, Trainer, token_logprobs  # noqa: E402
+from forebay.trainer.objective import identity_of  # noqa: E402
 from tiny import VOCABULARY, difference, gradients, micro_batch, off_policy, qwen  # noqa: E402
 
 
@@ -177,3 +183,76 @@ def test_gradients_are_those_of_trl(tmp_path, form, length, kl, unbiased):
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         assert difference(found[name] / trainer.cache.denominator, gradient) < 1e-5, name
+
+
+# Names
+
+
+def scaled(model, batch, temperature, scale=1.0):
+    return scale * token_logprobs(model, batch, temperature)
+
+
+class Head:
+    def __call__(self, model, batch, temperature):
+        return token_logprobs(model, batch, temperature)
+
+
+def closing_over(scale):
+    return lambda model, batch, temperature: scaled(model, batch, temperature, scale)
+
+
+NAMES = """
+import functools, sys
+from forebay.trainer import PolicyGradient
+from forebay.trainer.objective import identity_of
+from test_trainer_objective import Head, closing_over, scaled
+for forward in (scaled, functools.partial(scaled, scale=2.0), closing_over(3.0), lambda m, b, t: m in {"a", "b", "c", "d"}):
+    print(identity_of(PolicyGradient(forward=forward)))
+print(identity_of(PolicyGradient(forward=Head(), name="head")))
+"""
+
+
+def test_a_loss_has_one_name_in_every_process():
+    paths = [os.path.dirname(__file__), *sys.path]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", NAMES], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)},
+        ).stdout.splitlines()
+        for seed in "12"
+    ]  # fmt: skip
+    assert said[0] == said[1] and len(set(said[0])) == 5
+    assert "scaled" in said[0][1] and "scale=2.0" in said[0][1] and "head" in said[0][4]
+
+
+def test_two_losses_have_two_names():
+    name = lambda **settings: identity_of(PolicyGradient(**settings))
+    forwards = [
+        scaled, functools.partial(scaled, scale=2.0), functools.partial(scaled, scale=3.0), closing_over(2.0), closing_over(3.0),
+        lambda m, b, t: 1, lambda m, b, t: 2, Named(2.0).forward, Named(3.0).forward,
+    ]  # fmt: skip
+    assert len({name(forward=forward) for forward in forwards}) == len(forwards)
+    assert name(forward=closing_over(2.0)) == name(forward=closing_over(2.0))
+    assert name(forward=Head(), name="a") != name(forward=Head(), name="b") != name()
+
+
+@dataclasses.dataclass
+class Named:
+    scale: float
+
+    def forward(self, model, batch, temperature):
+        return scaled(model, batch, temperature, self.scale)
+
+
+@pytest.mark.parametrize("forward", [Head(), functools.partial(scaled, scale=Head()), closing_over(Head()), Head().__call__])
+def test_a_loss_without_a_name_is_refused_when_it_is_made(forward):
+    with pytest.raises(forebay.InputError, match="name=.*or a text `identity`"):
+        PolicyGradient(forward=forward)
+
+    @dataclasses.dataclass
+    class Own:
+        head: object
+        needs_reference = False
+
+    with pytest.raises(forebay.InputError, match="name="):
+        Trainer(torch.nn.Linear(3, 2), objective=Own(forward))

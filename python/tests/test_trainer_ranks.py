@@ -410,7 +410,7 @@ def test_ranks_of_another_loss_are_refused(tmp_path, when):
 
 def claimed(number: int):
     """A claim of two rows, as a store hands it out."""
-    columns = {"prompt": [[7, 8]] * 2, "response": [[1 + number, 2], [3]], "advantage": [1.0, -0.5], "policy_version": [0] * 2}
+    columns = {"prompt": [[7, 8]] * 2, "response": [[1 + number, 2], [3]], "advantage": [1.0, -0.5], "policy_version": [0] * 2, "group_key": ["q"] * 2}
 
     class Claimed:
         table, consumer, step, sequence, epoch = "solver", "train", 1, number, (1, 1)

@@ -143,7 +143,7 @@ def test_a_row_that_is_refused_leaves_the_micro_batches_before_it_alone(rows, ro
         table, consumer, step, sequence, epoch = "solver", "train", 1, 0, (1, 1)
         sample_ids = [f"r{row}" for row in range(8)]
         accumulated = staticmethod(lambda: pytest.fail("it was refused"))
-        __getitem__ = staticmethod({**bad, "policy_version": [0] * 8}.__getitem__)
+        __getitem__ = staticmethod({**bad, "policy_version": [0] * 8, "group_key": ["r"] * 8}.__getitem__)
 
     with unchanged(fed), pytest.raises(forebay.InputError, match="advantage of r2 has the value nan"):
         fed.accumulate(Claimed())
@@ -166,7 +166,7 @@ def test_a_micro_batch_whose_claim_was_lost_spoils_the_cache(store, solver, trai
     fed = trainer()
     with store.step() as step:
         for batch in step.micro_batches(train, size=2, timeout=60):
-            columns = {name: batch[name] for name in (*TABLE, "policy_version")}
+            columns = {name: batch[name] for name in (*TABLE, "policy_version", "group_key")}
             batch.release()  # somebody else will have these rows
 
             class Lost:

@@ -28,4 +28,5 @@ def record_of(batch: Any) -> dict[str, Any]:
         "sequence": batch.sequence,
         "epoch": list(batch.epoch),
         "rows": [list(row) for row in zip(versions, batch.sample_ids)],
+        "groups": list(dict.fromkeys(batch["group_key"])),
     }

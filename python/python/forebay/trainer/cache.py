@@ -183,24 +183,25 @@ class GradientCache:
     def refuse_spoiled(self) -> None:
         if self.spoiled:
             raise SpoiledCacheError(
-                f"a micro-batch failed when part of its gradient was in the cache ({self.spoiled}); call drop(), and "
+                f"part of a gradient is in the cache, since something failed meanwhile ({self.spoiled}); call drop(), and "
                 "Step.drop_cache(table) for the rows"
             )
 
     def drop(self) -> None:
-        """Forgets all gradients, and whose they were."""
+        """Forgets all gradients, and whose they were. Whatever interrupts that leaves the cache spoiled."""
+        self.spoiled = self.spoiled or "a drop was interrupted"
         self.flat.zero_()
-        self._is_touched, self.spoiled = False, None
         if self.groups is not None:
             self.groups.drop()
         self._forget()
+        self._is_touched, self.spoiled = False, None
 
     def restored(self, told: Mapping[str, Any]) -> None:
         """Says that the buffer was filled from a stored state, of which this is known."""
-        self.spoiled = None
+        self.spoiled = "a state was being restored"
         self.claims, self.metrics, self.numerator = told["claims"], told["metrics"], told["numerator"]
         self.denominator, self.rows, self.tokens = told["denominator"], told["rows"], told["tokens"]
-        self._is_touched = bool(self.claims)
+        self._is_touched, self.spoiled = bool(self.claims), None
 
 
 def _cut(layout: Layout, bucket_elements: int) -> Iterator[_Bucket]:

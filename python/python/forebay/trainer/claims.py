@@ -23,7 +23,7 @@ __all__ = ["Applied", "Record", "is_accumulated", "record_of", "refuse_other_ver
 
 Record: TypeAlias = dict[str, Any]
 """A claim as a state stores it: ``table``, ``consumer``, ``step``, ``sequence``, ``epoch`` and ``rows`` (pairs of version and sample
-id); or ``name``, of what did not come from a store."""
+id) and ``groups`` (their keys); or ``name``, of what did not come from a store."""
 
 
 def is_accumulated(record: Record, records: Sequence[Record]) -> bool:
@@ -53,24 +53,29 @@ class Applied:
     """Those that came from a store."""
     update: Update | None = None
     """What the commit gave."""
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    """The keys of their groups, by consumer."""
     came_again: bool = False
     """Whether the store has handed them out again since: it has not committed them."""
 
     @classmethod
     def of(cls, records: Iterable[Record], update: Update) -> Applied:
         rows: Rows = {}
+        groups: dict[str, list[str]] = {}
         for record in records:
             if "name" not in record:
                 rows.setdefault(record["table"], []).extend(list(row) for row in record["rows"])
-        return cls(rows, update)
+                there = groups.setdefault(record["consumer"], [])
+                there.extend(key for key in record.get("groups", ()) if key not in there)
+        return cls(rows, update, groups)
 
     @classmethod
     def told(cls, told: Mapping[str, Any]) -> Applied:
-        """What a state, or another rank, says: ``applied`` and ``update``."""
-        return cls(told["applied"], told["update"] and Update(**told["update"]))
+        """What a state, or another rank, says: ``applied``, ``update`` and ``groups``."""
+        return cls(told["applied"], told["update"] and Update(**told["update"]), told.get("applied_groups") or {})
 
     def tell(self) -> dict[str, Any]:
-        return {"applied": self.rows, "update": self.update and vars(self.update)}
+        return {"applied": self.rows, "update": self.update and vars(self.update), "applied_groups": self.groups}
 
     def has(self, record: Record, is_empty: bool) -> bool:
         """Whether the weights have the gradients of a claim. Raises StateError where they have those of some of its rows, or the cache is
@@ -80,8 +85,8 @@ class Applied:
         if known and len(known) < len(record["rows"]):
             raise StateError(
                 f"the weights have the gradient of {known[0][1]} (version {known[0][0]}) and {len(known)} of {len(record['rows'])} rows of "
-                "this micro-batch since the last commit, which the store has not committed; leave the other rows to a later step, or "
-                "resume a state of before"
+                "this micro-batch since the last commit, which the store has not committed; leave the other rows to a later step "
+                "(store.step(groups=trainer.unfinished(store.policy_version(...)))), or resume a state of before"
             )
         if known and not is_empty:
             raise StateError(
@@ -107,7 +112,8 @@ class Applied:
         if self.came_again and self.update is not None:
             raise StateError(
                 f"the store has handed out again what the last commit applied, as version {self.update.version}, and {what}; commit what "
-                "came again first (commit(), then Step.commit), or resume a state of before"
+                "came again first (store.step(groups=trainer.unfinished(store.policy_version(...))), commit(), Step.commit), or resume a state "
+                "of before"
             )
 
 

@@ -134,6 +134,10 @@ def _are_rows(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(row, list) and len(row) == 2 and _is_count(row[0]) for row in value)
 
 
+def _are_keys(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(key, str) for key in value)
+
+
 def _is_claim(claim: Any) -> bool:
     return isinstance(claim, dict) and ("name" in claim or (isinstance(claim.get("table"), str) and _are_rows(claim.get("rows"))))
 
@@ -166,6 +170,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "applied": lambda value: isinstance(value, dict) and all(map(_are_rows, value.values())),
     "early": lambda value: value is None or _are_sums(value),
     "optimizer": lambda value: value is None or isinstance(value, dict),
+    "applied_groups": lambda value: value is None or (isinstance(value, dict) and all(map(_are_keys, value.values()))),
     "update": lambda value: value is None or (isinstance(value, dict) and value.keys() == _UPDATE and _is_count(value["version"])),
 }
 

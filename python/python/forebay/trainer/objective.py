@@ -22,13 +22,14 @@ form        numerator                                      denominator
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Literal, Protocol
 
 import torch
 
 from ..errors import InputError
 from .batch import MicroBatch
+from .naming import name_of
 
 __all__ = ["AdvantageTerm", "Numerator", "Objective", "PolicyGradient", "identity_of", "token_logprobs"]
 
@@ -71,14 +72,10 @@ class Objective(Protocol):
 
 def identity_of(objective: Objective) -> str:
     """What a loss is called where gradients of one must not be added to those of another: its ``identity``, where it has one; else its
-    class, and its fields where that is a dataclass."""
+    class, and its fields where that is a dataclass. The same in every process: InputError where something in it has no such name."""
     told = getattr(objective, "identity", None)
-    if isinstance(told, str):
-        return told
-    kind = type(objective)
-    values = {each.name: getattr(objective, each.name) for each in fields(objective)} if is_dataclass(objective) else {}
-    shown = (f"{name}={getattr(value, '__qualname__', None) or repr(value)}" for name, value in values.items())
-    return f"{kind.__qualname__}({', '.join(shown)})"
+    is_named = isinstance(told, str) or is_dataclass(objective)
+    return name_of(objective if is_named else type(objective))
 
 
 def token_logprobs(model: Any, batch: MicroBatch, temperature: float = 1.0) -> torch.Tensor:
@@ -102,6 +99,7 @@ class PolicyGradient:
     importance_cap: where importance weights are truncated. ``None``: there are none.
     temperature: what logits are divided by, as the sampler does.
     forward: how log-probabilities come of a model: a function of the model, the micro-batch and the temperature.
+    name: what ``forward`` is called, where it is an object without a name that is the same in every process.
     """
 
     form: Literal["grpo", "dapo", "dr_grpo"] = "dapo"
@@ -113,6 +111,7 @@ class PolicyGradient:
     length: int | None = None
     temperature: float = 1.0
     forward: Callable[[Any, MicroBatch, float], torch.Tensor] = token_logprobs
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if self.form not in ("grpo", "dapo", "dr_grpo"):
@@ -126,6 +125,8 @@ class PolicyGradient:
                 raise InputError(f"{name}={getattr(self, name)!r} is not 0 or more")
         if not self.temperature > 0 or (self.importance_cap is not None and not self.importance_cap > 0):
             raise InputError(f"temperature={self.temperature!r} and importance_cap={self.importance_cap!r} are to be above 0")
+
+        identity_of(self)  # who has no name is told so now
 
     @property
     def needs_reference(self) -> bool:

@@ -81,7 +81,7 @@ class Stateful(Weights):
         self._refuse_suspended()
         if self.cache.groups is not None:
             raise InputError("members of groups are trained early in one process: make the trainer without early=, and ranks take whole groups")
-        self.subject.check()
+        self._check_subject()
         settings = {
             "layout": self.layout.fingerprint,
             "settings": repr((self.optimizer.settings, self.max_gradient_norm)),
@@ -100,12 +100,12 @@ class Stateful(Weights):
             for name, buffer in sorted(self._buffers().items()):
                 if name != "gradient":
                     ranks.broadcast(buffer, source)
-        if told[source]["own"] != own:
-            self.cache.drop()
-            self.applied = Applied.told(told[source])
-            self.subject.written()
-        self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
-        self.ranks = ranks
+            if told[source]["own"] != own:
+                self.cache.drop()
+                self.applied = Applied.told(told[source])
+                self.subject.written()
+            self.version, self.updates = told[source]["own"]["version"], told[source]["own"]["updates"]
+            self.ranks = ranks
 
     # State
 
@@ -141,24 +141,24 @@ class Stateful(Weights):
         if self._is_suspended:
             self._regain()
         else:
-            self.subject.check()
+            self._check_subject()
         try:
             groups = self.cache.groups and self.cache.groups.told(told.get("early"))
             with self._tearing("a state was restored", harmless=(LayoutError,)):
                 fill({**self._buffers(), **(groups.buffers() if groups else {})}, payloads)
+                self.version, self.updates = told["version"], told["updates"]
+                self.cache.groups = groups
+                self.cache.restored(told)
+                self.applied = Applied.told(told)
+                self.subject.written()
+                restore_random_state(payloads, self.device)
+                if self._is_suspended:
+                    self._hook()
+                    self._is_suspended = False
         except BaseException:
             if self._is_suspended:
                 self._release()
             raise
-        if self._is_suspended:
-            self._is_suspended = False
-            self._hook()
-        self.version, self.updates = told["version"], told["updates"]
-        self.cache.groups = groups
-        self.cache.restored(told)
-        self.applied = Applied.told(told)
-        self.subject.written()
-        restore_random_state(payloads, self.device)
 
     def save(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
         """Stores the state, and goes on. Gives the version under which it is stored. Between ``commit`` and ``Step.commit`` it makes that
@@ -221,6 +221,12 @@ class Stateful(Weights):
             self._torn = before
             raise
         self._torn = None
+
+    def _check_subject(self) -> None:
+        """Before all weights are written anew."""
+        if self._torn:
+            self.subject.written()  # what was interrupted may have written to some parameters without saying so
+        self.subject.check()
 
     def _refuse_unusable(self) -> None:
         self._refuse_suspended()

@@ -74,6 +74,7 @@ class Trainer(Stateful, EarlyCalls):
         self.subject: Subject = WholeModel(subject) if isinstance(subject, torch.nn.Module) else subject
         self.model: Any = self.subject.model
         self.objective: Objective = objective or PolicyGradient()
+        identity_of(self.objective)  # who has no name is told so now
         self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
         self.version, self.updates, self.max_lag, self.applied = version, 0, max_lag, Applied()
         self.columns = with_vocabulary(columns or Columns(), self.model)
@@ -107,6 +108,16 @@ class Trainer(Stateful, EarlyCalls):
     def claims(self) -> list[Record]:
         """The claims whose gradients are in the cache."""
         return list(self.cache.claims)
+
+    def unfinished(self, policy_version: int) -> dict[str, list[str]] | None:
+        """The groups of the last commit, by consumer, where the store has not committed it: for ``store.step(groups=...)``, so that they
+        come again by themselves, whatever was written since. None, which takes all that there is, where nothing is left.
+
+        policy_version: where the store stands: ``store.policy_version(policy)``.
+        """
+        update = self.applied.update
+        is_ahead = update is not None and update.version == self.version == policy_version + 1
+        return {consumer: list(keys) for consumer, keys in self.applied.groups.items()} or None if is_ahead else None
 
     # Micro-batches
 
@@ -249,13 +260,13 @@ class Trainer(Stateful, EarlyCalls):
         with torch.no_grad(), self._tearing("an update was applied"):
             total.gradient.mul_(scale)
             self.optimizer.step(total.gradient, self.updates + 1, lr)
-        self.version, self.updates = self.version + 1, self.updates + 1
-        self.subject.written()
-        metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
-        counts = (total.rows, total.tokens, total.denominator)
-        update = Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
-        self.applied = Applied.of(total.records, update)
-        self.cache.drop()
+            self.version, self.updates = self.version + 1, self.updates + 1
+            self.subject.written()
+            metrics = {name: value / max(total.tokens, 1) for name, value in total.metrics.items()}
+            counts = (total.rows, total.tokens, total.denominator)
+            update = Update(self.version, total.numerator / total.denominator, norm, is_clipped, *counts, metrics)
+            self.applied = Applied.of(total.records, update)
+            self.cache.drop()
         return update
 
     def settled(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .._fingerprint import fingerprint_of_weights
+from ..errors import Error
 from .adamw import FlatAdamW
 from .claims import Applied
 from .export import found_weights, save_pretrained
@@ -97,7 +98,7 @@ class Weights:
             with self._tearing(f"weights were taken over from {os.fspath(path)}"):
                 copy()
                 self.optimizer.take_weights()
-        self._moved_on()
+                self._moved_on()
 
     def adopt(self) -> None:
         """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.
@@ -106,10 +107,11 @@ class Weights:
         """
         self._refuse_unusable()
         self._refuse_gradients()
-        self.subject.adopt()
-        self.optimizer.take_weights()
-        self._moved_on()
-        self._hook()
+        with self._tearing("parameters were taken in as they are", harmless=(Error,)):
+            self.subject.adopt()
+            self.optimizer.take_weights()
+            self._moved_on()
+            self._hook()
 
     def _moved_on(self) -> None:
         """The weights are no longer what the last commit made of them."""

@@ -12,6 +12,8 @@ Every process of a pipeline calls ``init`` (ray's workers, too, bare), and all h
     FOREBAY_ADDRESS=grpc://head:7070 FOREBAY_TOKEN=... in the environment of each, or
     tq.init({"backend": {"Forebay": {"address": "grpc://head:7070", "token": "..."}}})
 
+A token needs the scopes ``read`` and ``write``, for all tables: every call looks at the queue and takes a turn.
+
 Calls, arguments and answers are those of TransferQueue 0.1.11: the module functions, the client of :func:`get_client` and the meta
 objects. What is put is written down before the call returns; where ``init`` is given a path (or ``FOREBAY_PATH`` names one) it is
 there again after a restart. Without one it lies in a temporary folder and ends with :func:`close`, as the original's does.
@@ -68,8 +70,10 @@ class _Queue:
             self.store = forebay.open(self.scratch / "store", durability="memory")
         try:
             self.client = TransferQueueClient(Partitions(self.store, timeout), timeout)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, InputError) and error.cause == "Forbidden":
+                raise InputError(f"a queue takes a token with the scopes read and write, for all tables: {error}") from error
             raise
 
     def close(self) -> None:
@@ -228,7 +232,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(checkpoint_dir: str | pathlib.Path) -> None:
-    """Makes the queue what it was when it was copied."""
+    """Makes the queue what it was when it was copied, at once: whatever interrupts it leaves the queue as it is."""
     if _queue is None:
         raise RuntimeError("TransferQueue is not initialized. Call tq.init() first.")
     load(_queue.client._partitions, pathlib.Path(checkpoint_dir))

@@ -11,7 +11,8 @@ import forebay
 
 from .._forebay import Store
 from ..errors import StateError
-from ._partitions import Partitions, Sample
+from ._log import Overtaken
+from ._partitions import Partitions
 
 
 def save(store: Store, directory: pathlib.Path, metadata: dict[str, Any] | None) -> None:
@@ -34,7 +35,7 @@ def save(store: Store, directory: pathlib.Path, metadata: dict[str, Any] | None)
 
 
 def load(partitions: Partitions, directory: pathlib.Path) -> None:
-    """Takes everything out of the queue, and puts in what the copy has. The indexes are new."""
+    """Puts what the copy has in place of all that is in the queue, at once. The indexes are new."""
     old = directory.with_name(f"{directory.name}.old")
     if not directory.exists() and old.exists():
         old.rename(directory)  # the process ended between the two renames of a save
@@ -42,19 +43,25 @@ def load(partitions: Partitions, directory: pathlib.Path) -> None:
         if not needed.exists():
             raise FileNotFoundError(f"{needed} not found: {directory} is no checkpoint of a queue")
     with forebay.open(directory / "store", read_only=True) as store, partitions.lock:
-        saved = Partitions(store)
-        partitions.remove([sample for there in partitions.samples.values() for sample in there.values()])
-        for partition, there in saved.samples.items():
-            samples = sorted(there.values(), key=lambda sample: sample.number)
-            begun = partitions.begin(partition, [sample.key for sample in samples])
-            for sample, new in zip(samples, begun):
-                _copy(saved, sample, partitions, new)
-            for (name, task), numbers in saved.consumed.items():
-                taken = [new for sample, new in zip(samples, begun) if sample.number in numbers]
-                if name == partition and taken:
-                    partitions.consume(partition, task, taken)
+        try:
+            with partitions.changing():
+                _copy(Partitions(store), partitions)
+        except Overtaken as error:
+            raise StateError(f"others changed the queue while {directory} was loaded, so it is as they left it; load again") from error
 
 
-def _copy(saved: Partitions, sample: Sample, partitions: Partitions, new: Sample) -> None:
-    fields = {name: saved.values([sample], name) for name in sample.fields}
-    partitions.put([new], fields, [sample.tag])
+def _copy(saved: Partitions, partitions: Partitions) -> None:
+    """The copy is written beside what there is. One row makes it the queue; what a copy left that did not come so far goes with the next
+    change of the queue."""
+    generation = partitions.new_generation()
+    for partition, there in saved.samples.items():
+        samples = sorted(there.values(), key=lambda sample: sample.number)
+        begun = partitions.begin(partition, [sample.key for sample in samples])
+        for sample, new in zip(samples, begun):
+            fields = {name: saved.values([sample], name) for name in sample.fields}
+            partitions.write([new], fields, [sample.tag], generation)
+        for (name, task), numbers in saved.consumed.items():
+            taken = [new for sample, new in zip(samples, begun) if sample.number in numbers]
+            if name == partition and taken:
+                partitions.consume(partition, task, taken)
+    partitions.switch(generation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,16 @@ from ..errors import InputError
 from ._meta import BatchMeta, KVBatchMeta
 from ._partitions import Partitions, Sample
 from ._values import packed, rows_of
+
+
+def _in_a_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that looks at the queue, and changes it once at most: what others overtake is made again."""
+
+    @functools.wraps(call)
+    def made(self: TransferQueueClient, *arguments: Any, **keywords: Any) -> Any:
+        return self._partitions.lock.make(lambda: call(self, *arguments, **keywords))
+
+    return made
 
 
 class TransferQueueClient:
@@ -34,6 +45,7 @@ class TransferQueueClient:
 
     # Metadata
 
+    @_in_a_turn
     def get_meta(
         self,
         data_fields: list[str],
@@ -48,24 +60,23 @@ class TransferQueueClient:
         if sampling_config:
             raise InputError(f"batches are taken in order here; there is no sampler for {sampling_config!r}")
         partitions = self._partitions
-        with partitions.lock:
-            if mode == "insert":
-                samples = partitions.begin(partition_id, [None] * batch_size)
-                partitions.put(samples, {}, None)
-                return _meta(samples, data_fields, produced=0)
-            if mode == "force_fetch":
-                return _meta(self._ready(partition_id, data_fields), data_fields)
-            if mode != "fetch" or task_name is None:
-                raise InputError(f'mode is "fetch" (with task_name), "force_fetch" or "insert", not {mode!r}')
-            end = time.monotonic() + self._timeout
-            while len(samples := self._fresh(partition_id, data_fields, task_name)) < batch_size:
-                if not partitions.lock.wait(end - time.monotonic()):
-                    raise TimeoutError(
-                        f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
-                        f"{task_name!r} in {self._timeout} s"
-                    )
-            partitions.consume(partition_id, task_name, samples[:batch_size])
-            return _meta(samples[:batch_size], data_fields)
+        if mode == "insert":
+            samples = partitions.begin(partition_id, [None] * batch_size)
+            partitions.put(samples, {}, None)
+            return _meta(samples, data_fields, produced=0)
+        if mode == "force_fetch":
+            return _meta(self._ready(partition_id, data_fields), data_fields)
+        if mode != "fetch" or task_name is None:
+            raise InputError(f'mode is "fetch" (with task_name), "force_fetch" or "insert", not {mode!r}')
+        end = time.monotonic() + self._timeout
+        while len(samples := self._fresh(partition_id, data_fields, task_name)) < batch_size:
+            if not partitions.lock.wait(end - time.monotonic()):
+                raise TimeoutError(
+                    f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
+                    f"{task_name!r} in {self._timeout} s"
+                )
+        partitions.consume(partition_id, task_name, samples[:batch_size])
+        return _meta(samples[:batch_size], data_fields)
 
     def _ready(self, partition: str, fields: list[str]) -> list[Sample]:
         samples = sorted(self._partitions.samples.get(partition, {}).values(), key=lambda sample: sample.number)
@@ -75,9 +86,9 @@ class TransferQueueClient:
         consumed = self._partitions.consumed.get((partition, task), set())
         return [sample for sample in self._ready(partition, fields) if sample.number not in consumed]
 
+    @_in_a_turn
     def set_custom_meta(self, metadata: BatchMeta) -> None:
-        with self._partitions.lock:
-            self._partitions.put(self._samples(metadata), {}, metadata.custom_meta)
+        self._partitions.put(self._samples(metadata), {}, metadata.custom_meta)
 
     # Data
 
@@ -88,31 +99,37 @@ class TransferQueueClient:
         partition_id: str | None = None,
         data_parser: Callable[[Any], Any] | None = None,
     ) -> BatchMeta:
-        partitions, fields = self._partitions, _parsed(data, data_parser)
-        with partitions.lock:
-            if metadata is None:
-                if partition_id is None:
-                    raise ValueError("partition_id must be provided if metadata is not given")
-                samples, tags = partitions.begin(partition_id, [None] * data.batch_size[0]), None
-            else:
-                samples, tags = self._samples(metadata), metadata.custom_meta
-            if not samples:
-                raise ValueError("metadata cannot be none or empty")
-            partitions.put(samples, fields, tags)
-            return _meta(samples, [*(metadata.field_names if metadata else ()), *fields], metadata)
+        if metadata is None and partition_id is None:
+            raise ValueError("partition_id must be provided if metadata is not given")
+        return self._put(_parsed(data, data_parser), data.batch_size[0], metadata, partition_id)
+
+    @_in_a_turn
+    def _put(self, fields: Any, count: int, metadata: BatchMeta | None, partition_id: str | None) -> BatchMeta:
+        partitions = self._partitions
+        if metadata is None and partition_id is not None:
+            samples, tags = partitions.begin(partition_id, [None] * count), None
+        else:
+            assert metadata is not None, "one of the two is given"
+            samples, tags = self._samples(metadata), metadata.custom_meta
+        if not samples:
+            raise ValueError("metadata cannot be none or empty")
+        partitions.put(samples, fields, tags)
+        return _meta(samples, [*(metadata.field_names if metadata else ()), *fields], metadata)
 
     def get_data(self, metadata: BatchMeta) -> TensorDict:
         if not metadata or metadata.size == 0 or not metadata.field_names:
             return TensorDict({}, batch_size=0)
-        partitions = self._partitions
-        with partitions.lock:
-            samples = self._samples(metadata)
-            for name in metadata.field_names:
-                missing = [sample.number for sample in samples if name not in sample.fields]
-                if missing:
-                    raise RuntimeError(f"field {name!r} has no value for the samples {missing}")
-            values = {name: partitions.values(samples, name) for name in metadata.field_names}
-        return TensorDict({name: packed(rows) for name, rows in values.items()}, batch_size=len(samples))
+        values = self._values(metadata)
+        return TensorDict({name: packed(rows) for name, rows in values.items()}, batch_size=metadata.size)
+
+    @_in_a_turn
+    def _values(self, metadata: BatchMeta) -> dict[str, list[Any]]:
+        samples = self._samples(metadata)
+        for name in metadata.field_names:
+            missing = [sample.number for sample in samples if name not in sample.fields]
+            if missing:
+                raise RuntimeError(f"field {name!r} has no value for the samples {missing}")
+        return {name: self._partitions.values(samples, name) for name in metadata.field_names}
 
     def _samples(self, metadata: BatchMeta) -> list[Sample]:
         samples = []
@@ -125,31 +142,31 @@ class TransferQueueClient:
 
     # Clearing and status
 
+    @_in_a_turn
     def clear_samples(self, metadata: BatchMeta) -> None:
-        with self._partitions.lock:
-            pairs = zip(metadata.partition_ids, metadata.global_indexes)
-            self._partitions.remove([s for partition, number in pairs for s in self._partitions.of(partition, [number])])
+        pairs = zip(metadata.partition_ids, metadata.global_indexes)
+        self._partitions.remove([s for partition, number in pairs for s in self._partitions.of(partition, [number])])
 
+    @_in_a_turn
     def clear_partition(self, partition_id: str) -> None:
-        with self._partitions.lock:
-            self._partitions.remove(list(self._partitions.samples.get(partition_id, {}).values()))
+        self._partitions.remove(list(self._partitions.samples.get(partition_id, {}).values()))
 
+    @_in_a_turn
     def get_partition_list(self) -> list[str]:
-        with self._partitions.lock:
-            return list(self._partitions.samples)
+        return list(self._partitions.samples)
 
+    @_in_a_turn
     def get_consumption_status(self, task_name: str, partition_id: str) -> tuple[Any, Any]:
-        with self._partitions.lock:
-            numbers = sorted(self._partitions.samples.get(partition_id, {}))
-            consumed = self._partitions.consumed.get((partition_id, task_name), set())
+        numbers = sorted(self._partitions.samples.get(partition_id, {}))
+        consumed = self._partitions.consumed.get((partition_id, task_name), set())
         if not numbers:
             return None, None
         return torch.tensor(numbers), torch.tensor([number in consumed for number in numbers], dtype=torch.int8)
 
+    @_in_a_turn
     def get_production_status(self, data_fields: list[str], partition_id: str) -> tuple[Any, Any]:
-        with self._partitions.lock:
-            samples = sorted(self._partitions.samples.get(partition_id, {}).items())
-            status = [[name in sample.fields for name in data_fields] for _, sample in samples]
+        samples = sorted(self._partitions.samples.get(partition_id, {}).items())
+        status = [[name in sample.fields for name in data_fields] for _, sample in samples]
         if not samples:
             return None, None
         return torch.tensor([number for number, _ in samples]), torch.tensor(status, dtype=torch.int8)
@@ -162,49 +179,52 @@ class TransferQueueClient:
         status = self.get_production_status(data_fields, partition_id)[1]
         return status is not None and bool(status.all())
 
+    @_in_a_turn
     def reset_consumption(self, partition_id: str, task_name: str | None = None) -> bool:
-        with self._partitions.lock:
-            self._partitions.reset(partition_id, task_name)
+        self._partitions.reset(partition_id, task_name)
         return True
 
     # Keys
 
+    @_in_a_turn
     def kv_retrieve_meta(self, keys: list[str] | str, partition_id: str, create: bool = False) -> BatchMeta:
         keys = [keys] if isinstance(keys, str) else list(keys)
         partitions = self._partitions
-        with partitions.lock:
-            there = partitions.keys.get(partition_id, {})
-            if create and (new := [key for key in keys if key not in there]):
-                partitions.put(partitions.begin(partition_id, list(new)), {}, None)
-                there = partitions.keys[partition_id]
-            samples = [there[key] for key in keys if key in there]
-            return _meta(samples, _common(samples))
+        there = partitions.keys.get(partition_id, {})
+        if create and (new := [key for key in keys if key not in there]):
+            partitions.put(partitions.begin(partition_id, list(new)), {}, None)
+            there = partitions.keys[partition_id]
+        samples = [there[key] for key in keys if key in there]
+        return _meta(samples, _common(samples))
 
+    @_in_a_turn
     def kv_retrieve_keys(self, global_indexes: list[int], partition_id: str) -> list[str]:
-        with self._partitions.lock:
-            samples = self._partitions.of(partition_id, global_indexes)
-            return [sample.key for sample in samples if sample.key is not None]
+        samples = self._partitions.of(partition_id, global_indexes)
+        return [sample.key for sample in samples if sample.key is not None]
 
+    @_in_a_turn
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, Any]]:
-        with self._partitions.lock:
-            return {
-                partition: {key: dict(sample.tag) for key, sample in there.items()}
-                for partition, there in self._partitions.keys.items()
-                if partition_id in (None, partition) and there
-            }
+        return {
+            partition: {key: dict(sample.tag) for key, sample in there.items()}
+            for partition, there in self._partitions.keys.items()
+            if partition_id in (None, partition) and there
+        }
 
     def _kv_put(
         self, keys: list[str], partition: str, fields: Any, tags: Any, parser: Callable[[Any], Any] | None
     ) -> KVBatchMeta:
+        return self._put_keys(keys, partition, {} if fields is None else _parsed(fields, parser), tags)
+
+    @_in_a_turn
+    def _put_keys(self, keys: list[str], partition: str, rows: dict[str, list[Any]], tags: Any) -> KVBatchMeta:
         """One record: the samples that are new, their fields and their tags."""
-        partitions, rows = self._partitions, {} if fields is None else _parsed(fields, parser)
-        with partitions.lock:
-            there = partitions.keys.get(partition, {})
-            new = iter(partitions.begin(partition, [key for key in keys if key not in there]))
-            samples = [there[key] if key in there else next(new) for key in keys]
-            partitions.put(samples, rows, tags)
-            tags = [sample.tag for sample in samples]
-            return KVBatchMeta(keys=keys, tags=tags, partition_id=partition, fields=sorted(_common(samples)))
+        partitions = self._partitions
+        there = partitions.keys.get(partition, {})
+        new = iter(partitions.begin(partition, [key for key in keys if key not in there]))
+        samples = [there[key] if key in there else next(new) for key in keys]
+        partitions.put(samples, rows, tags)
+        tags = [sample.tag for sample in samples]
+        return KVBatchMeta(keys=keys, tags=tags, partition_id=partition, fields=sorted(_common(samples)))
 
     def close(self) -> None:
         """Nothing to let go of; ``transfer_queue.close`` closes the store."""
