@@ -160,7 +160,7 @@ impl Measured {
             let data = column.to_data();
             let child = data.child_data().first().map_or(&[][..], |child| child.buffers());
             for buffer in data.buffers().iter().chain(child) {
-                self.digest = self.digest.wrapping_add(crc32c::crc32c(buffer).into());
+                self.digest = self.digest.wrapping_add(forebay_store::checksum::crc32c(buffer).into());
             }
         }
     }

@@ -155,7 +155,7 @@ fn copy_bytes(directory: &Path, bytes: u64) -> Outcome<f64> {
 fn read_log(directory: &Path) -> Outcome<u64> {
     let mut digest = 0_u64;
     for file in std::fs::read_dir(directory.join("store/log"))? {
-        digest = digest.wrapping_add(crc32c::crc32c(&std::fs::read(file?.path())?).into());
+        digest = digest.wrapping_add(forebay_store::checksum::crc32c(&std::fs::read(file?.path())?).into());
     }
     Ok(digest)
 }

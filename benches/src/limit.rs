@@ -43,7 +43,11 @@ pub(crate) fn copy(
             }
             let place = &mut to[*at..*at + list.len()];
             place.copy_from_slice(list);
-            let seen = if checksum { crc32c::crc32c(place) } else { u32::from(place[list.len() - 1]) };
+            let seen = if checksum {
+                forebay_store::checksum::crc32c(place)
+            } else {
+                u32::from(place[list.len() - 1])
+            };
             digest = digest.wrapping_add(seen.into());
             *at += list.len().next_multiple_of(64);
         }

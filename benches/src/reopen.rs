@@ -78,7 +78,7 @@ fn fill(path: &Path, ids: &[SampleId]) -> Outcome<()> {
 fn read(store: &Path) -> Outcome<u64> {
     let mut digest = 0_u64;
     for file in std::fs::read_dir(store.join("log"))? {
-        digest = digest.wrapping_add(crc32c::crc32c(&std::fs::read(file?.path())?).into());
+        digest = digest.wrapping_add(forebay_store::checksum::crc32c(&std::fs::read(file?.path())?).into());
     }
     Ok(digest)
 }

@@ -13,7 +13,8 @@ use crate::rows::Rows;
 macro_rules! arguments {
     ($($name:ident: $type:ty = $expected:literal;)*) => {$(
         pub(crate) fn $name(given: &Bound<'_, PyAny>) -> PyResult<$type> {
-            given.extract().map_err(|_| wrong(stringify!($name), $expected, given).into())
+            let name = stringify!($name).trim_end_matches("_or_none");
+            given.extract().map_err(|_| wrong(name, $expected, given).into())
         }
     )*};
 }
@@ -23,7 +24,9 @@ arguments! {
     agent: Option<String> = "a text or None";
     column: String = "the name of a column";
     columns: Option<Vec<String>> = "a list of names of columns, or None";
+    early: Option<usize> = "a whole number of groups, or None";
     exact: bool = "True or False";
+    exact_or_none: Option<bool> = "True or False";
     force: bool = "True or False";
     idempotency_tokens: Option<Vec<u128>> = "a list with one whole number a row, or None";
     key: String = "the key of a group";

@@ -65,6 +65,17 @@ pub(crate) fn micro_batch(
     }
 }
 
+/// Whatever is ready, members of so many groups among it whose groups are not complete.
+pub(crate) fn early_micro_batch(
+    size: Option<usize>,
+    tokens: Option<(String, u64)>,
+    groups: usize,
+) -> Result<MicroBatch> {
+    let rows = micro_batch(size, tokens.clone(), false)?.rows();
+    let rule = MicroBatch::early(rows, groups);
+    Ok(tokens.iter().fold(rule, |rule, (column, tokens)| rule.tokens_at_most(column, *tokens)))
+}
+
 /// The columns that are shown where none are named: all that are not lazy, with sample id and version.
 fn shown_columns(schema: &Schema) -> Vec<String> {
     let data = schema.data_columns().iter().filter(|column| !column.lazy && !column.retired);
@@ -236,6 +247,17 @@ impl Batch {
     #[getter]
     fn copied_bytes(&self) -> u64 {
         self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The keys of the groups of which the step will hand out more; nothing for a task, and once all that was planned has been
+    /// handed out.
+    fn open_groups(&self, py: Python<'_>) -> Result<Vec<String>> {
+        let Some(step) = self.place.step else { return Ok(Vec::new()) };
+        self.handle.run(py, |open| {
+            let connection = open.client.connection();
+            let is_over = connection.is_complete(step, &self.consumer)?;
+            Ok(if is_over { Vec::new() } else { connection.open_groups(&self.consumer)? })
+        })
     }
 
     /// Whether the rows are still this holder's, as far as is known here.

@@ -55,6 +55,7 @@ mod slot;
 mod step;
 mod store;
 mod table;
+mod update;
 mod view;
 mod wait;
 mod watching;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments;
-use crate::batch::micro_batch;
+use crate::batch::{early_micro_batch, micro_batch};
 use crate::consumer::ConsumerName;
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
@@ -18,6 +18,11 @@ use crate::micro_batches::{Counted, MicroBatches};
 use crate::options;
 use crate::pending::in_thread;
 use crate::slot::Slot;
+use crate::update::Update;
+
+/// What `early=` does not go with.
+const EARLY_ALONE: &str =
+    "early= hands out members as they come, to one trainer; leave exact=True, rank= and world= out";
 
 /// An open step. Leaving it without a commit gives it up: its rows go back.
 #[pyclass(frozen, module = "forebay")]
@@ -30,56 +35,6 @@ pub(crate) struct Step {
     planned: Option<BTreeSet<String>>,
     tally: Arc<Tally>,
     log: Option<Py<PyAny>>,
-}
-
-/// How a commit moves a policy: the version that is expected, and what is to be stored of its state.
-#[derive(Debug)]
-struct Update {
-    policy: String,
-    version: Option<u64>,
-    objects: Vec<(String, Vec<u8>)>,
-}
-
-impl Update {
-    fn of(policy: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<Self> {
-        let policy: String =
-            policy.extract().map_err(|_| options::wrong("a policy to commit", "the name of one", policy))?;
-        let (mut version, mut objects) = (None, Vec::new());
-        if let Ok(state) = value.cast::<PyDict>() {
-            for (key, payload) in state {
-                let expected = format!("the object {key} of policy {policy:?}");
-                let payload = payload.extract().map_err(|_| options::wrong(&expected, "bytes", &payload))?;
-                let key =
-                    key.extract().map_err(|_| options::wrong("the key of an object", "a text", &key))?;
-                objects.push((key, payload));
-            }
-        } else if !value.is_none() {
-            let expected = "the new version, the objects that hold it as a dict of bytes, or None";
-            version = Some(value.extract().map_err(|_| options::wrong(&policy, expected, value))?);
-        }
-        Ok(Update { policy, version, objects })
-    }
-
-    /// The objects as the commit names them, at the version that it makes.
-    fn named(&self, open: &Open) -> Result<Vec<ObjectRef>> {
-        let next = open.client.policy(&self.policy)?.version + 1;
-        if let Some(version) = self.version.filter(|version| *version != next) {
-            let policy = &self.policy;
-            return Err(input(format!(
-                "policy {policy:?} is at version {}, so this step makes it {next} and not {version}",
-                next - 1
-            )));
-        }
-        Ok(self.objects.iter().map(|(key, payload)| ObjectRef::of(key, next, payload)).collect())
-    }
-
-    /// Writes the objects, under these names.
-    fn bring(&self, open: &Open, named: &[ObjectRef]) -> Result<()> {
-        self.objects.iter().zip(named).try_for_each(|((key, payload), named)| {
-            open.client.put_object(key, named.version, payload)?;
-            Ok(())
-        })
-    }
 }
 
 impl Step {
@@ -151,8 +106,8 @@ impl Step {
 
     /// The micro-batches of a trainer, each as soon as enough is ready. The iteration ends when all that was planned has been
     /// handed out; a wait that is longer than `timeout` raises `WaitTimeout`.
-    #[pyo3(signature = (consumer, size=None, *, tokens=None, exact=true, timeout=None, rank=None, world=None, gang="ranks",
-        split="same"))]
+    #[pyo3(signature = (consumer, size=None, *, tokens=None, exact=None, early=None, timeout=None, rank=None, world=None,
+        gang="ranks", split="same"))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn micro_batches(
         &self,
@@ -160,14 +115,22 @@ impl Step {
         #[pyo3(from_py_with = arguments::consumer)] consumer: ConsumerName<'_>,
         #[pyo3(from_py_with = arguments::size)] size: Option<usize>,
         #[pyo3(from_py_with = arguments::tokens)] tokens: Option<(String, u64)>,
-        #[pyo3(from_py_with = arguments::exact)] exact: bool,
+        #[pyo3(from_py_with = arguments::exact_or_none)] exact: Option<bool>,
+        #[pyo3(from_py_with = arguments::early)] early: Option<usize>,
         timeout: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::rank)] rank: Option<u32>,
         #[pyo3(from_py_with = arguments::world)] world: Option<u32>,
         gang: &str,
         split: &str,
     ) -> Result<MicroBatches> {
-        let (rule, timeout) = (micro_batch(size, tokens.clone(), exact)?, options::timeout(timeout)?);
+        let rule = match early {
+            None => micro_batch(size, tokens.clone(), exact.unwrap_or(true))?,
+            Some(_) if exact == Some(true) || rank.or(world).is_some() => {
+                return Err(input(EARLY_ALONE));
+            }
+            Some(groups) => early_micro_batch(size, tokens.clone(), groups)?,
+        };
+        let timeout = options::timeout(timeout)?;
         self.check_planned(consumer.name())?;
         let counted = tokens.map(|(column, _)| column);
         let gang = match (rank, world) {
@@ -216,7 +179,7 @@ impl Step {
     /// Commits: rows consumed, the named policies one version on, their objects recorded, all at once. Gives the number of
     /// rows. Nothing has changed when it raises; the step is open as before.
     fn commit(&self, py: Python<'_>, updates: &Bound<'_, PyAny>) -> Result<u64> {
-        let expected = "a dict of new versions, of dicts of bytes, or of None, by policy";
+        let expected = "a dict of new versions, of dicts of objects, of both, or of None, by policy";
         let updates = arguments::dict("updates", expected, updates)?;
         let updates: Vec<Update> =
             updates.iter().map(|(policy, value)| Update::of(&policy, &value)).collect::<Result<_>>()?;

@@ -188,6 +188,16 @@ impl Store {
         Ok(state)
     }
 
+    /// Which objects hold a policy's state, as the last commit named them: versions by key.
+    fn policy_objects(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+    ) -> Result<BTreeMap<String, u64>> {
+        let objects = self.0.run(py, |open| Ok(open.client.policy(&name)?.objects))?;
+        Ok(objects.into_iter().map(|object| (object.key.to_string(), object.version)).collect())
+    }
+
     /// Begins a step: of whole groups, of numbers of rows, or, where nothing is said, of every group that was begun.
     #[pyo3(signature = (*, groups=None, rows=None, durability=None, log=None))]
     fn step(

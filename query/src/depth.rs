@@ -1,9 +1,12 @@
-//! How deep a statement nests, known before anything recurses over it.
+//! How deep a statement nests and how much it lists, known before anything recurses over it.
 //!
 //! Parsing, planning, running and dropping a statement all take stack for each level of it, and a chain (`1 + 1 + 1 …`) is as
 //! deep as it is long. So its tokens are counted first, in one pass that recurses over nothing: no level comes without a token of its
 //! own that is neither a name nor a value. What commas of a list keep apart stands side by side, and the deepest counts; what brackets
 //! hold is inside of what is around them. The count is at least as high as the depth, mostly higher: a term `a = 1 OR` is two.
+//!
+//! Some rules of the planner take the square of the columns of a list for their time, and none can be ended midway. So what commas keep
+//! apart is counted as well, but for the lists of `x IN (…)`, which they go through once.
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -15,16 +18,18 @@ use crate::error::{Cause, Result};
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// The deepest, in levels: what the stack of `room` suffices for many times over, and what is planned in seconds at worst.
 const DEPTH_MAX: usize = 1000;
+/// The most columns, arguments and rows of `VALUES`, in all of its lists together: no rule of the planner takes seconds for these.
+const ITEMS_MAX: usize = 10_000;
 
-/// Refuses a statement that is longer or deeper than may be, and tells how deep one is that is neither. What is no SQL is left to
-/// the parser.
+/// Refuses a statement that is longer or deeper than may be or lists more, and tells how deep one is that does not. What is no SQL is
+/// left to the parser.
 pub(crate) fn check(sql: &str) -> Result<usize> {
     check_bytes(sql)?;
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, sql).tokenize() else { return Ok(0) };
-    let depth = of(&tokens);
-    match depth > DEPTH_MAX {
-        true => Err(Cause::TooDeep { depth, limit: DEPTH_MAX }.into()),
-        false => Ok(depth),
+    match of(&tokens) {
+        Size { depth, .. } if depth > DEPTH_MAX => Err(Cause::TooDeep { depth, limit: DEPTH_MAX }.into()),
+        Size { items, .. } if items > ITEMS_MAX => Err(Cause::TooMany { items, limit: ITEMS_MAX }.into()),
+        Size { depth, .. } => Ok(depth),
     }
 }
 
@@ -37,6 +42,13 @@ pub(crate) fn check_bytes(sql: &str) -> Result<()> {
     }
 }
 
+/// At least the depth of a statement, and how many commas are outside of lists of `IN`.
+#[derive(Debug, PartialEq, Eq)]
+struct Size {
+    depth: usize,
+    items: usize,
+}
+
 /// What is between two brackets, up to where its counting is.
 #[derive(Default)]
 struct Group {
@@ -47,6 +59,8 @@ struct Group {
     in_with: bool,
     /// A comma ends no part any more: tables that follow one another are joined, and it may stand in a type.
     is_one: bool,
+    /// Its commas are those of `x IN (…)`.
+    in_list: bool,
     /// The deepest of the parts that commas have ended.
     deepest: usize,
 }
@@ -59,7 +73,7 @@ impl Group {
     fn comma(&mut self) {
         match self.is_one {
             true => self.tokens += 1,
-            false => *self = Group { deepest: self.depth(), ..Group::default() },
+            false => *self = Group { deepest: self.depth(), in_list: self.in_list, ..Group::default() },
         }
     }
 
@@ -68,7 +82,8 @@ impl Group {
         match keyword {
             K::NULL | K::TRUE | K::FALSE | K::AS => return,
             K::WITH => (self.in_with, self.is_one) = (true, true),
-            K::SELECT => self.in_with = false,
+            K::SELECT => (self.in_with, self.in_list) = (false, false),
+            K::VALUES => self.in_list = false,
             K::FROM | K::UNION | K::EXCEPT | K::INTERSECT | K::MINUS => self.is_one = true,
             _ => {}
         }
@@ -87,18 +102,21 @@ fn close(groups: &mut Vec<Group>) {
     }
 }
 
-/// At least the depth of whatever these tokens mean.
-fn of(tokens: &[Token]) -> usize {
-    let mut groups = vec![Group::default()];
+/// At least the size of whatever these tokens mean.
+fn of(tokens: &[Token]) -> Size {
+    let (mut groups, mut items, mut after_in) = (vec![Group::default()], 0, false);
     for token in tokens {
         let Some(group) = groups.last_mut() else { break };
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {
                 group.tokens += 1;
-                groups.push(Group::default());
+                groups.push(Group { in_list: after_in, ..Group::default() });
             }
             Token::RParen | Token::RBracket | Token::RBrace => close(&mut groups),
-            Token::Comma => group.comma(),
+            Token::Comma => {
+                items += usize::from(!group.in_list);
+                group.comma();
+            }
             Token::Word(word) if word.keyword != Keyword::NoKeyword => group.keyword(word.keyword),
             Token::Word(_) | Token::Whitespace(_) | Token::EOF | Token::SemiColon => {}
             Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
@@ -108,11 +126,16 @@ fn of(tokens: &[Token]) -> usize {
             }
             _ => group.tokens += 1,
         }
+        after_in = match token {
+            Token::Whitespace(_) => after_in,
+            Token::Word(word) => word.keyword == Keyword::IN,
+            _ => false,
+        };
     }
     while groups.len() > 1 {
         close(&mut groups);
     }
-    groups.first().map_or(0, Group::depth)
+    Size { depth: groups.first().map_or(0, Group::depth), items }
 }
 
 #[cfg(test)]
@@ -121,8 +144,12 @@ mod tests {
 
     use super::*;
 
-    fn depth(sql: &str) -> usize {
+    fn size(sql: &str) -> Size {
         of(&Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap())
+    }
+
+    fn depth(sql: &str) -> usize {
+        size(sql).depth
     }
 
     #[test]
@@ -177,6 +204,24 @@ mod tests {
         assert!(depth(&format!("VALUES {}", list("(1, -1)", ", ", 10_000))) < 10);
         let either = list("sample_id = 'q1_0_0'", " OR ", 490);
         assert!(depth(&format!("SELECT 1 FROM solver WHERE {either}")) < DEPTH_MAX);
+    }
+
+    #[test]
+    fn all_lists_are_counted_but_those_of_in() {
+        for (sql, items) in [
+            ("SELECT a, b, f(c, d) FROM s, t GROUP BY 1, 2", 5),
+            ("SELECT a FROM s WHERE a IN (1, 2, 3) AND b NOT IN ('x', 'y')", 0),
+            ("SELECT a FROM s WHERE a IN (f(1, 2), 3)", 1),
+            ("SELECT a FROM s WHERE a IN (SELECT max(b, c), d FROM t)", 2),
+            ("SELECT a FROM s WHERE a IN (VALUES (1), (2), (3))", 2),
+            ("SELECT [1, 2], {a: 1, b: 2}", 3),
+        ] {
+            assert_eq!(size(sql).items, items, "{sql}");
+        }
+        let many = check(&format!("SELECT 1{}", ", 1".repeat(ITEMS_MAX + 1))).unwrap_err();
+        assert!(many.to_string().contains("10001") && many.to_string().contains("10000"), "{many}");
+        assert!(check(&format!("SELECT 1{}", ", 1".repeat(ITEMS_MAX))).is_ok());
+        assert!(check(&format!("SELECT a IN (1{})", ", 1".repeat(20 * ITEMS_MAX))).is_ok());
     }
 
     #[test]

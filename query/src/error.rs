@@ -119,9 +119,19 @@ pub enum Cause {
     )]
     TooDeep { depth: usize, limit: usize },
     #[error(
+        "the statement lists {items} columns, arguments or rows, and {limit} are the most, those of x IN (…) aside; write what is looked \
+         for as a list of IN, or ask in several statements"
+    )]
+    TooMany { items: usize, limit: usize },
+    #[error(
         "the statement comes to more than {limit} steps, since it names what it defines again and again; ask in several statements"
     )]
     TooLarge { limit: u64 },
+    #[error(
+        "CUBE of {columns} columns makes a grouping of each choice of them, and {limit} columns are the most; name the groupings that \
+         are wanted in GROUPING SETS (…)"
+    )]
+    TooManyGroupings { columns: usize, limit: usize },
     #[error("{count} statements in one query; send them one by one")]
     ManyStatements { count: usize },
     #[error("no table is named {name}{}", table_suggestion(.close))]
@@ -175,6 +185,8 @@ impl Cause {
             Cause::Syntax { .. } | Cause::Empty | Cause::ManyStatements { .. } => Kind::Input,
             Cause::TooLong { .. }
             | Cause::TooDeep { .. }
+            | Cause::TooMany { .. }
+            | Cause::TooManyGroupings { .. }
             | Cause::TooLarge { .. }
             | Cause::TooWide { .. } => Kind::Input,
             Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } => Kind::Input,

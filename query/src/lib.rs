@@ -20,7 +20,7 @@
 //!
 //! # Layout
 //! In reading order: [`session`](Session), `depth`, `repeats`, `relations` and `room` (how deep and how large a statement may be, and the stack for it),
-//! `statement` (what is refused), `plan` and `merged` (what runs, and what does where memory is short), [`stream`](RowStream) and `runtime` (the
+//! `statement` and `precedence` (what is refused, and how conditions are read), `plan` and `merged` (what runs, and what does where memory is short), [`stream`](RowStream), `runtime` and `memory` (the
 //! limits), [`prepared`](Prepared) and `placeholder`, `catalog` (names to tables), `table` and `scan` (how rows come out of a
 //! snapshot), `archive` (versions that left the store), `functions` (of the field), `history` (when steps were committed),
 //! `travel` (the past, ancestry), `system` (a file a table), `answer` and `render`.
@@ -45,12 +45,14 @@ mod groups;
 mod history;
 mod late;
 mod listing;
+mod memory;
 mod merged;
 mod missing;
 mod numbers;
 mod options;
 mod placeholder;
 mod plan;
+mod precedence;
 mod prepared;
 mod relations;
 mod render;

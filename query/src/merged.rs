@@ -1,13 +1,13 @@
 //! Joins whose smaller side does not fit into memory.
 //!
 //! A join by hash keeps one side in memory, and cannot spill it. So a statement that runs out of memory before its first row is
-//! planned once more, with joins that sort both sides, which spills, and merge them. Joins without an equality, and `NOT IN`
-//! with NULLs, have no such plan; the first kind spills by itself, or fails.
+//! planned once more, with joins that sort both sides, which spills, and merge them. Joins without an equality, `NOT IN`
+//! with NULLs, and keys that merging does not compare as SQL does have no such plan; the first kind spills by itself, or fails.
 
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;
-use arrow_schema::DataType;
+use arrow_schema::DataType as Type;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as PlanResult};
@@ -48,7 +48,7 @@ impl PhysicalOptimizerRule for MergedJoins {
 fn merged(join: &HashJoinExec) -> PlanResult<Option<SortMergeJoinExec>> {
     let keys = join.left().schema();
     let types = join.on().iter().map(|(left, _)| left.data_type(&keys)).collect::<PlanResult<Vec<_>>>()?;
-    if join.null_aware || join.contains_projection() || types.iter().any(DataType::is_nested) {
+    if join.null_aware || join.contains_projection() || !types.iter().all(can_merge_by) {
         return Ok(None);
     }
     let (left, right, on) = (join.left().clone(), join.right().clone(), join.on().to_vec());
@@ -56,6 +56,17 @@ fn merged(join: &HashJoinExec) -> PlanResult<Option<SortMergeJoinExec>> {
     let filter = join.filter().cloned();
     SortMergeJoinExec::try_new(left, right, on, filter, *join.join_type(), options, join.null_equality())
         .map(Some)
+}
+
+/// Whether rows that are sorted by values of a type are merged by them as SQL compares them. Floats are not: the merge has no place for NaN
+/// (it panics there), and takes -0 and 0, which the sort keeps apart, for one. It knows no types but these.
+fn can_merge_by(key: &Type) -> bool {
+    let is_text = matches!(key, Type::Utf8 | Type::LargeUtf8 | Type::Utf8View);
+    let is_binary =
+        matches!(key, Type::Binary | Type::LargeBinary | Type::BinaryView | Type::FixedSizeBinary(_));
+    let is_time = matches!(key, Type::Timestamp(_, None) | Type::Date32 | Type::Date64);
+    let is_exact = key.is_integer() || matches!(key, Type::Boolean | Type::Decimal128(..));
+    is_text || is_binary || is_time || is_exact
 }
 
 /// The same session, which has joins sort.

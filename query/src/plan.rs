@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use datafusion::common::ParamValues;
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -14,6 +16,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::catalog::Catalogs;
 use crate::ending::Ending;
 use crate::error::Result;
+use crate::memory::Announced;
 use crate::merged;
 use crate::missing;
 use crate::placeholder::{Parameters, refused};
@@ -123,8 +126,14 @@ impl Planned {
 /// The rows of a plan. Some parts of it work from the moment that it is run, so that is done by whoever polls, on the threads for
 /// it.
 fn run(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Batches {
-    let context = state.task_ctx();
-    Box::pin(stream::once(async move { execute_stream(plan, context) }).try_flatten())
+    let context = TaskContext::from(state);
+    let rows = async move {
+        let announced = Announced::of(&plan, &context);
+        let context = announced.sized(context);
+        let rows = execute_stream(plan, Arc::new(context))?;
+        Ok::<_, DataFusionError>(rows.inspect(move |_| _ = &announced)) // until the last of them
+    };
+    Box::pin(stream::once(rows).try_flatten())
 }
 
 /// The same; where memory does not suffice for the first row, with joins that can spill.

@@ -1,18 +1,21 @@
 //! How often a statement names what it defines, known before it is planned.
 //!
 //! The planner spells out a `WITH` wherever it is named. Forty definitions that each name the one before twice are a short text, and
-//! a million million steps. So each definition is weighed: one, and what all it names weighs.
+//! a million million steps. So each definition is weighed: one, and what all it names weighs. `CUBE` doubles with each column, and is
+//! spelled out before the planner counts what came of it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{Query, Visit, Visitor, visit_relations};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, Visitor, visit_relations};
 
-use crate::error::{Cause, Result};
+use crate::error::{Cause, Error, Result};
 
 /// The most steps that a statement may come to when it is spelled out.
 const STEPS_MAX: u64 = 10_000;
+/// The most columns of a `CUBE`: what comes of them is as much as the planner takes.
+const CUBE_MAX: usize = 12;
 
 /// Refuses a statement that would take all memory to be spelled out.
 pub(crate) fn check(statement: &Statement) -> Result<()> {
@@ -20,13 +23,11 @@ pub(crate) fn check(statement: &Statement) -> Result<()> {
         Statement::Explain(explain) => check(&explain.statement),
         Statement::Statement(sql) => match sql.visit(&mut Weights::default()) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(TooLarge) => Err(Cause::TooLarge { limit: STEPS_MAX }.into()),
+            ControlFlow::Break(error) => Err(error),
         },
         _ => Ok(()), // refused, for it does not read
     }
 }
-
-struct TooLarge;
 
 /// What definitions weigh, by their names. Those of one name count as the heaviest of them.
 #[derive(Default)]
@@ -46,15 +47,27 @@ impl Weights {
     }
 }
 
-fn bounded(weight: u64) -> ControlFlow<TooLarge, u64> {
-    if weight > STEPS_MAX { ControlFlow::Break(TooLarge) } else { ControlFlow::Continue(weight) }
+fn bounded(weight: u64) -> ControlFlow<Error, u64> {
+    match weight > STEPS_MAX {
+        true => ControlFlow::Break(Cause::TooLarge { limit: STEPS_MAX }.into()),
+        false => ControlFlow::Continue(weight),
+    }
 }
 
 impl Visitor for Weights {
-    type Break = TooLarge;
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::Cube(columns) if columns.len() > CUBE_MAX => {
+                ControlFlow::Break(Cause::TooManyGroupings { columns: columns.len(), limit: CUBE_MAX }.into())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
 
     /// The definitions within it are known by then.
-    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<TooLarge> {
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
         let Some(with) = &query.with else { return ControlFlow::Continue(()) };
         let mut defined_weigh = 0;
         for defined in &with.cte_tables {
@@ -99,5 +112,16 @@ mod tests {
         assert!(!is_refused(
             "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT * FROM t, t, t"
         ));
+    }
+    #[test]
+    fn a_cube_has_so_many_columns_at_most() {
+        let cube = |columns: usize| {
+            let columns: Vec<String> = (0..columns).map(|at| format!("turn + {at}")).collect();
+            format!(
+                "SELECT * FROM (SELECT count(*) FROM a GROUP BY GROUPING SETS (CUBE ({})))",
+                columns.join(", ")
+            )
+        };
+        assert!(!is_refused(&cube(12)) && is_refused(&cube(13)) && is_refused(&cube(63)));
     }
 }

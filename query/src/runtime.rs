@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 
 use crate::error::{Cause, Result};
+use crate::memory::SharedMemory;
 use crate::options::Options;
-
-/// The most that a sort keeps free for merging what it spilled, in bytes. Every sort that is under way keeps that much,
-/// however small it is; more would be safer for the sort of many narrow rows by several columns, and leave less sorts.
-const MERGE_BYTES_MAX: usize = 32 << 20;
 
 /// The width of a row, values and all, that a sort can still spill, in bytes.
 const ROW_BYTES: usize = 16 << 10;
@@ -21,8 +17,6 @@ const BATCH_ROWS_LEAST: usize = 64;
 
 /// The memory pool and the spill files of a session.
 ///
-/// Queries that can spill get equal shares, so that one large sort does not starve the others; those that cannot (the
-/// smaller side of a join) take what is left.
 pub(crate) fn runtime(options: &Options) -> Result<Arc<RuntimeEnv>> {
     let mode = match (&options.spill_dir, options.spill_bytes_max) {
         (_, 0) => DiskManagerMode::Disabled,
@@ -32,7 +26,7 @@ pub(crate) fn runtime(options: &Options) -> Result<Arc<RuntimeEnv>> {
     let spill =
         DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(options.spill_bytes_max);
     RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(FairSpillPool::new(options.memory_bytes_max)))
+        .with_memory_pool(Arc::new(SharedMemory::new(options.memory_bytes_max)))
         .with_disk_manager_builder(spill)
         .build_arc()
         .map_err(|error| match &options.spill_dir {
@@ -46,11 +40,16 @@ pub(crate) fn runtime(options: &Options) -> Result<Arc<RuntimeEnv>> {
 
 /// Sets what the limits say of the engine's settings.
 ///
+/// A merge finds its memory when it needs it (`memory`), so none is kept free for it before.
+pub(crate) fn limited(mut config: SessionConfig, options: &Options) -> SessionConfig {
+    config.options_mut().execution.sort_spill_reservation_bytes = 0;
+    config.with_batch_size(options.batch_rows.min(rows(options.memory_bytes_max, 1)))
+}
+
+/// The rows of a batch where so many sorts share the memory.
+///
 /// A merge of what was spilled holds at least four batches. So where memory is scarce batches have less rows: as many as
 /// fit four times if a row is as wide as `ROW_BYTES`.
-pub(crate) fn limited(mut config: SessionConfig, options: &Options) -> SessionConfig {
-    let memory = options.memory_bytes_max;
-    config.options_mut().execution.sort_spill_reservation_bytes = MERGE_BYTES_MAX.min(memory / 8);
-    let rows = (memory / (4 * ROW_BYTES)).max(BATCH_ROWS_LEAST);
-    config.with_batch_size(options.batch_rows.min(rows))
+pub(crate) fn rows(memory: usize, sorts: usize) -> usize {
+    (memory / (4 * ROW_BYTES * sorts.max(1))).max(BATCH_ROWS_LEAST)
 }

@@ -86,7 +86,8 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
             .with_batch_size(options.batch_rows)
-            // Two ways to say whether what a grouping is given may be NULL, which differ for `IS TRUE` (a status of the past).
+            // A check that refuses right plans: `x IS TRUE` is never NULL by the logical plan, and may be by the physical one, which computes
+            // it as `x IS NOT DISTINCT FROM true` and says of that what it says of x. Groups by a status as it was are such.
             .set_bool("datafusion.execution.skip_physical_aggregate_schema_check", true)
             .with_target_partitions(options.partitions);
         let runtime = runtime::runtime(options)?;

@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as SqlStatement,
 use datafusion::sql::sqlparser::parser::ParserError;
 
 use crate::error::{Cause, Error, Result, innermost};
+use crate::precedence;
 
 /// Statements that change something, by their first words, and the library call that does it. The first that fits
 /// counts.
@@ -46,7 +47,10 @@ const INSTEAD: [(&str, &str); 19] = [
 pub(crate) fn parse(sql: &str) -> Result<Statement> {
     let mut statements = DFParser::parse_sql(sql).map_err(|error| syntax_error(sql, error))?;
     match (statements.pop_front(), statements.len()) {
-        (Some(statement), 0) => Ok(statement),
+        (Some(mut statement), 0) => {
+            precedence::mend(&mut statement);
+            Ok(statement)
+        }
         (None, _) => Err(Cause::Empty.into()),
         (Some(_), rest) => Err(Cause::ManyStatements { count: rest + 1 }.into()),
     }

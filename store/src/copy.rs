@@ -31,13 +31,13 @@ pub(crate) unsafe fn copy_summed(
     let mut at = 0;
     for piece in bytes.chunks(if is_large { LARGE_PIECE_BYTES } else { PIECE_BYTES }) {
         if is_large {
-            crc = crc32c::crc32c_append(crc, piece);
+            crc = crate::checksum::crc32c_append(crc, piece);
         }
         // First where it is not large: a copy is read ahead of, a checksum in three strands is not.
         // SAFETY: the piece lies at `at` of the source, so its place lies inside the destination; the rest is the caller's.
         unsafe { copy_piece(piece, to.add(at), past_cache) };
         if !is_large {
-            crc = crc32c::crc32c_append(crc, piece);
+            crc = crate::checksum::crc32c_append(crc, piece);
         }
         at += piece.len();
     }
@@ -110,7 +110,7 @@ mod tests {
                 #[allow(unsafe_code, reason = "the copy under test")]
                 // SAFETY: `place` has 64 bytes more than are copied, and nobody else knows it.
                 let crc = unsafe { copy_summed(bytes, place.as_mut_ptr().add(to), 0, 8192) };
-                assert_eq!(crc, crc32c::crc32c(bytes), "{length} bytes from {from} to {to}");
+                assert_eq!(crc, crate::checksum::crc32c(bytes), "{length} bytes from {from} to {to}");
                 assert_eq!(&place[to..to + length], bytes);
                 assert!(place[..to].iter().chain(&place[to + length..]).all(|byte| *byte == 0xAA));
             }

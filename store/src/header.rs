@@ -51,13 +51,15 @@ impl Header {
 
     /// The stored form.
     pub(crate) fn seal(self) -> [u8; HEADER_BYTES] {
-        let crc = crc32c::crc32c(&self.0[..CHECKED_BYTES]);
+        let crc = crate::checksum::crc32c(&self.0[..CHECKED_BYTES]);
         self.with(CHECKED_BYTES, crc.to_le_bytes()).0
     }
 
     /// Reads the stored form.
     pub(crate) fn read(magic: Magic, bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderFault> {
-        if bytes[..8] != magic || crc32c::crc32c(&bytes[..CHECKED_BYTES]) != u32_at(bytes, CHECKED_BYTES) {
+        if bytes[..8] != magic
+            || crate::checksum::crc32c(&bytes[..CHECKED_BYTES]) != u32_at(bytes, CHECKED_BYTES)
+        {
             return Err(HeaderFault::Damaged);
         }
         match u32_at(bytes, 8) {

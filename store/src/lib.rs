@@ -33,6 +33,7 @@ mod aside;
 mod backup;
 mod batch;
 mod checkpoint;
+pub mod checksum;
 mod claim;
 mod clock;
 mod compaction;

@@ -404,7 +404,7 @@ impl Connection for Remote {
         let request = wire::from_object(object);
         let payload = self
             .wait(async move { link.call(new_call(), request, whole_time, Again::Always, &whole).await })?;
-        match crc32c::crc32c(&payload) == object.crc32c && payload.len() as u64 == bytes {
+        match forebay_store::checksum::crc32c(&payload) == object.crc32c && payload.len() as u64 == bytes {
             true => Ok(payload),
             false => Err(spoilt(object)),
         }

@@ -264,7 +264,7 @@ impl Remote {
     fn send_part(&self, filling: u64, payload: u32, offset: u64, part: &[u8]) -> Result<()> {
         let pieces = part.chunks(PIECE_BYTES).enumerate().map(|(at, piece)| {
             let offset = offset + (at * PIECE_BYTES) as u64;
-            let crc32c = crc32c::crc32c(piece);
+            let crc32c = forebay_store::checksum::crc32c(piece);
             let bytes = Bytes::copy_from_slice(piece);
             Encoded::new(&proto::FillObjectRequest { filling, payload, offset, bytes, crc32c })
         });
@@ -309,7 +309,7 @@ fn check_part(manifest: &Manifest, payload: usize, start: u64, part: &[u8]) -> R
     let first = (start / OBJECT_CHUNK_BYTES) as usize;
     let sums = manifest.checksums[payload][first..].iter();
     let mut chunks = part.chunks(OBJECT_CHUNK_BYTES as usize).zip(sums).enumerate();
-    match chunks.find(|(_, (chunk, sum))| crc32c::crc32c(chunk) != **sum) {
+    match chunks.find(|(_, (chunk, sum))| forebay_store::checksum::crc32c(chunk) != **sum) {
         None => Ok(()),
         Some((at, _)) => {
             let message = format!(

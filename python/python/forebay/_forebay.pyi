@@ -11,6 +11,7 @@ import pyarrow
 from .objects import Objects
 from .reports import Budgets, Compacted, Copied, Depth, Overview, Progress, Retention, Verified
 
+Moved: TypeAlias = int | Mapping[str, bytes | int] | tuple[int, Mapping[str, bytes | int]] | None
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
 """What an acknowledgement promises: nothing beyond the process; any end of it; a power failure, too."""
 
@@ -209,6 +210,8 @@ class Store:
     def policy_version(self, name: str) -> int: ...
     def policy_state(self, name: str) -> dict[str, bytes]:
         """What the last commit stored of a policy's state, by key."""
+    def policy_objects(self, name: str) -> dict[str, int]:
+        """Which objects hold a policy's state, as the last commit that moved it named them: versions by key."""
     def step(
         self,
         *,
@@ -498,6 +501,9 @@ class Batch:
         """How many bytes of values were copied so far to show them. What came over a connection is not counted."""
     @property
     def is_held(self) -> bool: ...
+    def open_groups(self) -> list[str]:
+        """The keys of the groups of which the step will hand out more rows; none for a task, and once all that was planned has been handed
+        out. ``batch["group_key"]`` says which groups its own rows are of."""
     def __len__(self) -> int: ...
     def __getitem__(self, column: str) -> Any:
         """A column of the rows. Lists and tensors: a list with one read-only numpy array a row, not copied (bfloat16: as
@@ -551,7 +557,8 @@ class Step:
         size: int | None = None,
         *,
         tokens: tuple[str, int] | None = None,
-        exact: bool = True,
+        exact: bool | None = None,
+        early: int | None = None,
         timeout: float | None = None,
         rank: int | None = None,
         world: int | None = None,
@@ -560,7 +567,10 @@ class Step:
     ) -> MicroBatches:
         """The micro-batches of a trainer, each as soon as enough is ready, until all that was planned has been handed out.
 
-        size, tokens, exact: as for ``Consumer.claim``; the last may be smaller.
+        size, tokens, exact: as for ``Consumer.claim``, but exact by default; the last may be smaller.
+        early: whatever is ready, members of so many groups among it whose other members have not come yet; of other groups whole ones. For a
+            trainer whose gradient does not wait for a group's mean (``forebay.trainer.Early``), and where members that fail take no others
+            with them (``member_fails``). Default: whole groups.
         timeout: how long each may take to become ready, in seconds; then WaitTimeout is raised.
         rank, world, gang, split: which rank this is of how many; each rank, in a thread of its own, gets all of each
             micro-batch, or its share of it. One is accumulated when the last rank has said so.
@@ -576,16 +586,18 @@ class Step:
         """
     def drop_cache(self, table: str) -> None:
         """Gives back what has been accumulated for one table: its gradients were lost or dropped."""
-    def commit(self, updates: Mapping[str, int | Mapping[str, bytes] | None]) -> int:
+    def commit(self, updates: Mapping[str, Moved]) -> int:
         """Commits: the rows are consumed, each named policy is one version on, its objects are recorded, all at once. Gives
         the number of rows.
 
-        updates: by policy, the version that it comes to (checked), the objects that hold its new state, or None.
+        updates: by policy, the version that it comes to (checked), the objects that hold its new state, both as a tuple, or None. An object
+            is bytes, which are stored with the commit, or the number of a version that was set before (``Store.objects``), which is brought
+            to the disk first and kept from then on, as long as the policy may stand on it.
 
         Raises StateError when a micro-batch is neither accumulated nor given back, or a policy is missing or has nothing to
         move for; the step is open as before then.
         """
-    def commit_async(self, updates: Mapping[str, int | Mapping[str, bytes] | None]) -> Coroutine[Any, Any, int]:
+    def commit_async(self, updates: Mapping[str, Moved]) -> Coroutine[Any, Any, int]:
         """``commit`` for an event loop, on a thread that no writer takes. Cancelling the task does not stop it."""
     def abandon(self) -> None: ...
     def __enter__(self) -> Self: ...

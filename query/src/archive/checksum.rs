@@ -19,7 +19,7 @@ impl Blocks {
         while !bytes.is_empty() {
             let room = u64::from(BLOCK_BYTES) - self.bytes % u64::from(BLOCK_BYTES);
             let (now, later) = bytes.split_at(bytes.len().min(room as usize));
-            self.open = crc32c::crc32c_append(self.open, now);
+            self.open = forebay_store::checksum::crc32c_append(self.open, now);
             self.bytes += now.len() as u64;
             if self.bytes.is_multiple_of(u64::from(BLOCK_BYTES)) {
                 self.done.push(std::mem::take(&mut self.open));
@@ -55,7 +55,7 @@ pub(super) fn first_damage(bytes: &[u8], start: u64, block_bytes: u64, written: 
     let first = start / block_bytes;
     let blocks = bytes.chunks(block_bytes as usize).zip(first..);
     let damaged = |(block, number): &(&[u8], u64)| {
-        written.get(*number as usize).is_none_or(|crc| crc32c::crc32c(block) != *crc)
+        written.get(*number as usize).is_none_or(|crc| forebay_store::checksum::crc32c(block) != *crc)
     };
     blocks.into_iter().find(damaged).map(|(_, number)| number * block_bytes)
 }

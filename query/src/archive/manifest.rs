@@ -72,7 +72,7 @@ impl Manifest {
     /// As it is written.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = serde_json::to_string(self).unwrap_or_default(); // strings and numbers cannot fail
-        let crc = crc32c::crc32c(text.as_bytes());
+        let crc = forebay_store::checksum::crc32c(text.as_bytes());
         let _ = writeln!(text, "\ncrc32c {crc:08x}");
         text.into_bytes()
     }
@@ -87,7 +87,9 @@ impl Manifest {
         let (Some(json), Some(crc), None) = (lines.next(), lines.next(), lines.next()) else {
             return Err("it does not have two lines".to_owned());
         };
-        if crc.strip_prefix("crc32c ") != Some(&format!("{:08x}", crc32c::crc32c(json.as_bytes()))) {
+        if crc.strip_prefix("crc32c ")
+            != Some(&format!("{:08x}", forebay_store::checksum::crc32c(json.as_bytes())))
+        {
             return Err("its checksum does not match".to_owned());
         }
         let manifest: Manifest = serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -200,7 +202,7 @@ mod tests {
         let written = String::from_utf8(manifest().encode()).unwrap();
         let line = written.lines().next().unwrap().replace(r#","steps":[]"#, "");
         assert!(!line.contains("steps"), "{line}");
-        let bytes = format!("{line}\ncrc32c {:08x}\n", crc32c::crc32c(line.as_bytes()));
+        let bytes = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
         let read = Manifest::decode(bytes.as_bytes(), &manifest().name()).unwrap();
         assert_eq!((read.rows, read.steps), (8, Vec::new()));
     }

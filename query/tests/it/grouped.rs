@@ -107,3 +107,27 @@ fn grouping_by_kind_touches_no_value() {
     sorted_lines(&run.session, QUESTIONS[1]);
     assert_eq!(run.store.stats().value_reads, before); // FX-23
 }
+
+/// Each question with whether no more of its groups are kept than it shows.
+#[test]
+fn the_first_groups_alone_are_kept_where_none_is_a_float() {
+    let (run, _step, _claim) = Run::busy();
+    for (sql, few) in [
+        ("SELECT input_id, max(policy_version) AS m FROM solver GROUP BY 1 ORDER BY m DESC LIMIT 2", true),
+        ("SELECT input_id, min(created_at) AS m FROM solver GROUP BY 1 ORDER BY m LIMIT 2", true),
+        ("SELECT sample_id, max(turn) AS m FROM solver GROUP BY 1 ORDER BY m DESC LIMIT 2", true),
+        ("SELECT step FROM solver GROUP BY step ORDER BY step DESC LIMIT 2", true),
+        ("SELECT input_id, max(reward) AS m FROM solver GROUP BY 1 ORDER BY m DESC LIMIT 2", false),
+        ("SELECT reward FROM solver GROUP BY reward ORDER BY reward LIMIT 2", false),
+        ("SELECT reward, max(turn) AS m FROM solver GROUP BY 1 ORDER BY m DESC LIMIT 2", false),
+        (
+            "SELECT m FROM (SELECT max(reward * 2.0) AS m FROM solver GROUP BY turn) ORDER BY m DESC LIMIT 2",
+            false,
+        ),
+    ] {
+        let plans = run.rows(&format!("EXPLAIN {sql}"));
+        let plan = plans[1]["plan"].as_str().unwrap();
+        assert!(plan.contains("AggregateExec"), "{plan}");
+        assert_eq!(plan.contains("lim=[2]"), few, "{sql}: {plan}");
+    }
+}

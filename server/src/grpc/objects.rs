@@ -201,7 +201,7 @@ impl Protocol for ObjectService {
         let FillObjectRequest { filling, payload, offset, bytes, crc32c } = request.into_inner();
         let (session, of) = (call.session.clone(), call.session.clone());
         let fill = move || {
-            if crc32c::crc32c(&bytes) != crc32c {
+            if forebay_store::checksum::crc32c(&bytes) != crc32c {
                 let message = format!(
                     "{} bytes of payload {payload} are not what was sent; send them again",
                     bytes.len()

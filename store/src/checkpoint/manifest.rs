@@ -264,7 +264,7 @@ impl Manifest {
     fn header(&self, payload: &[u8], store_id: u64) -> [u8; MANIFEST_HEADER_BYTES] {
         Header::new(MAGIC, self.number, store_id)
             .with(24, (payload.len() as u64).to_le_bytes())
-            .with(32, crc32c::crc32c(payload).to_le_bytes())
+            .with(32, crate::checksum::crc32c(payload).to_le_bytes())
             .seal()
     }
 
@@ -290,7 +290,7 @@ impl Manifest {
         if length > PAYLOAD_BYTES_MAX || length != payload.len() as u64 {
             return Err(corrupt(24, "the manifest has another length than its header says"));
         }
-        if crc32c::crc32c(payload) != header.u32_at(32) {
+        if crate::checksum::crc32c(payload) != header.u32_at(32) {
             return Err(corrupt(MANIFEST_HEADER_BYTES, "the manifest does not match its checksum"));
         }
         let mut aligned = rkyv::util::AlignedVec::<16>::with_capacity(payload.len());

@@ -75,7 +75,7 @@ impl<'a> PagesWriter<'a> {
             open.gathered.extend_from_slice(part);
             open.gathered.resize(open.gathered.len().next_multiple_of(PART_ALIGN), 0);
         }
-        let crc32c = crc32c::crc32c(&open.gathered[start..]);
+        let crc32c = crate::checksum::crc32c(&open.gathered[start..]);
         let at = StoredAt { file: open.number, crc32c, offset: open.at, parts };
         open.at += image_bytes(parts);
         if open.gathered.len() >= BUFFER_BYTES {

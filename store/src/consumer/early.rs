@@ -5,7 +5,7 @@
 //! No row is handed out that a rule could take back with its group: `check_early` refuses consumers whose rule can.
 
 use super::declaration::ConsumerKind;
-use super::grouping::{GroupRule, Grouping};
+use super::grouping::GroupRule;
 use super::partition::chain;
 use super::select::{Choice, Selection, length};
 use super::state::ConsumerState;
@@ -78,10 +78,10 @@ impl ConsumerState {
         let Some(grouping) = self.grouping.filter(|_| self.kind == ConsumerKind::Trainer) else {
             return Err("members of groups come early to trainers that are declared with `group`");
         };
-        let Grouping { size, rule, .. } = grouping;
-        let keeps = match rule {
+        let keeps = match grouping.rule {
             GroupRule::NextAttempt => true,
-            GroupRule::Shrink { least } => least.min(size) <= 1,
+            // Whatever the declared size: a group may be said to have more members.
+            GroupRule::Shrink { least } => least <= 1,
             GroupRule::Exclude => false,
         };
         match (keeps, grouping.counts_trajectories()) {

@@ -210,7 +210,7 @@ mod tests {
         let (mapping, _) = file.map_to_fill(length).unwrap();
         let value: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
         for offset in [0, 4096, length - value.len()] {
-            assert_eq!(mapping.write_summed(offset, &value, 0), crc32c::crc32c(&value));
+            assert_eq!(mapping.write_summed(offset, &value, 0), crate::checksum::crc32c(&value));
             file.sync().unwrap(); // protects the pages
             mapping.let_go_of_pages();
             assert_eq!(

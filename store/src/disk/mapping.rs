@@ -133,7 +133,7 @@ impl Mapping {
     pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32) -> u32 {
         if !matches!(self.backing, Backing::File { .. }) {
             self.write(offset, bytes); // one store, whatever its length
-            return crc32c::crc32c_append(crc, bytes);
+            return crate::checksum::crc32c_append(crc, bytes);
         }
         self.check(offset, bytes.len());
         #[allow(unsafe_code, reason = "stores into shared memory")]

@@ -145,7 +145,7 @@ impl Shared {
         let whole = trailer.filter(|trailer| {
             trailer.generation == view.generation()
                 && trailer.length as usize == bytes.len()
-                && trailer.crc32c == crc32c::crc32c(bytes)
+                && trailer.crc32c == crate::checksum::crc32c(bytes)
         });
         whole.map(|trailer| trailer.owner).ok_or_else(|| {
             let (path, offset) = (extent.file().path.clone(), view.offset() as u64);

@@ -95,7 +95,7 @@ impl Trailer {
 }
 
 fn own_crc(bytes: &[u8; TRAILER_BYTES], extent: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..28]), &extent.to_le_bytes())
+    crate::checksum::crc32c_append(crate::checksum::crc32c(&bytes[..28]), &extent.to_le_bytes())
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         let bytes = header.encode();
         assert_eq!(ExtentHeader::decode(&bytes), Ok(header));
         let owner = ValueOwner { row_key: u64::MAX - 5, table: 1, column: 2 };
-        let trailer = Trailer { length: 5, crc32c: crc32c::crc32c(b"value"), owner, generation: 4 };
+        let trailer = Trailer { length: 5, crc32c: crate::checksum::crc32c(b"value"), owner, generation: 4 };
         let end = trailer.encode(3);
         assert_eq!(Trailer::decode(&end, 3), Some(trailer));
         assert_eq!(Trailer::decode(&end, 4), None, "copied from another extent");

@@ -35,6 +35,7 @@ mod evacuate;
 mod file;
 mod layout;
 mod liveness;
+mod outlook;
 mod pins;
 mod reclaim;
 mod registry;

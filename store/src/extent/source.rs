@@ -11,17 +11,18 @@ use std::sync::Arc;
 
 use super::file::{Extent, ExtentFile};
 use super::layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, ValueOwner};
+use super::outlook::Outlook;
 use super::registry::Extents;
 use super::sizing::Sizing;
 use super::view::{INLINE_BYTES_MAX, View};
-use super::writer::{Lifetime, Path, Writer};
+use super::writer::{Lifetime, Writer};
 use crate::aside::Aside;
 use crate::directory::Directory;
-use crate::durability::Durability;
 use crate::error::{Cause, Result};
-use crate::limits::keeps_tails;
+use crate::limits::Budgets;
 use crate::local::TakenValues;
-use crate::options::{Options, ValuePath};
+use crate::options::Options;
+use crate::retention::Retention;
 use crate::schema::StorageClass;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -32,10 +33,6 @@ const IDLE_WRITERS_MAX: usize = 64;
 
 /// Buffers that nobody gathers in at the moment; they are large, and as many are needed as calls write at the same time.
 const IDLE_BUFFERS_MAX: usize = 8;
-
-/// Fewer gathered bytes than this go through the mapping: a call costs more than the page or two that they touch. More pages
-/// cost more than the call, above all new ones, for the kernel reads ahead around each.
-const CALL_BYTES_MIN: usize = 4 << 10;
 
 /// Who decides whether there is room for one more extent.
 pub(crate) trait Room {
@@ -62,11 +59,7 @@ pub(crate) struct ValueSource {
     bytes_first: usize,
     bytes_max: usize,
     free_bytes_max: u64,
-    path: ValuePath,
-    /// Whether the unused tails of extents are left to them: see [`keeps_tails`].
-    tails_stay: AtomicBool,
-    /// New files are made to be filled through their mapping.
-    fills_mapped: bool,
+    outlook: Outlook,
     idle: Mutex<Idle>,
     /// Files that nobody may read, with their last generation.
     free: Mutex<Vec<(Arc<ExtentFile>, u32)>>,
@@ -113,13 +106,7 @@ impl ValueSource {
             bytes_first: options.extent_bytes_first,
             bytes_max: options.extent_bytes_max,
             free_bytes_max: options.free_extent_bytes_max,
-            path: options.value_path,
-            tails_stay: AtomicBool::new(keeps_tails(options.retention, options.budgets())),
-            // A few bytes between two syncs would have a large page written each time.
-            fills_mapped: match options.value_path {
-                ValuePath::Chosen => options.durability != Durability::Synced,
-                path => path == ValuePath::Mapped,
-            },
+            outlook: Outlook::new(options),
             idle: Mutex::default(),
             free: Mutex::default(),
             written_bytes: AtomicU64::new(0),
@@ -129,13 +116,9 @@ impl ValueSource {
         }
     }
 
-    /// Whether unused tails are left to extents that are sealed from now on.
-    pub(crate) fn keep_tails(&self, kept: bool) {
-        self.tails_stay.store(kept, Ordering::Relaxed);
-    }
-
-    fn tails_stay(&self) -> bool {
-        self.tails_stay.load(Ordering::Relaxed)
+    /// What becomes of versions and how much room there is, as far as it says how extents are made and sealed from now on.
+    pub(crate) fn expect(&self, retention: Retention, budgets: Budgets) {
+        self.outlook.change(retention, budgets);
     }
 
     /// Bytes of values written to extents since the store was opened.
@@ -187,7 +170,7 @@ impl ValueSource {
 
     /// Ends the writing to an extent that was lent, which was filled up to `end`.
     pub(crate) fn take_back(&self, extent: &Extent, end: usize) {
-        extent.seal(end, self.tails_stay());
+        extent.seal(end, self.outlook.tails_stay());
     }
 
     /// Seals the open extents of versions below `version`: what is still written to them gets extents of its own.
@@ -198,7 +181,7 @@ impl ValueSource {
         };
         let sealed: Vec<Writer> = self.idle.lock().writers.extract_if(.., |writer| over(writer)).collect();
         self.sizing.learn(&sealed);
-        sealed.into_iter().for_each(|writer| drop(writer.seal(self.tails_stay())));
+        sealed.into_iter().for_each(|writer| drop(writer.seal(self.outlook.tails_stay())));
     }
 
     /// Seals the open extents of values that outlived theirs, and gives back what they have not filled.
@@ -264,7 +247,7 @@ impl ValueSource {
     /// The next extent of a writer whose extent is full.
     fn follow(&self, full: Writer, length: usize, asking: Asking<'_>) -> Result<Writer> {
         let (lifetime, written) = (full.lifetime, full.chain_bytes());
-        let buffer = full.seal(self.tails_stay());
+        let buffer = full.seal(self.outlook.tails_stay());
         self.begin(lifetime, written, length, buffer, asking)
     }
 
@@ -280,7 +263,7 @@ impl ValueSource {
             (idle.writers.len() > IDLE_WRITERS_MAX).then(|| idle.writers.remove(0))
         };
         if let Some(oldest) = oldest {
-            oldest.seal(self.tails_stay());
+            oldest.seal(self.outlook.tails_stay());
         }
     }
 
@@ -293,8 +276,8 @@ impl ValueSource {
         buffer: Vec<u8>,
         asking: Asking<'_>,
     ) -> Result<Writer> {
-        let extent = self.extent(lifetime, written, length, self.fills_mapped, asking)?;
-        let path = self.path_for(extent.file());
+        let extent = self.extent(lifetime, written, length, self.outlook.fills_mapped(), asking)?;
+        let path = self.outlook.path_for(extent.file());
         Ok(Writer::new(extent, lifetime, path, written).gathering_in(buffer))
     }
 
@@ -330,16 +313,6 @@ impl ValueSource {
         let extent = Arc::new(Extent::begun(file, generation));
         self.extents.add(extent.clone());
         Ok(extent)
-    }
-
-    /// How values go into an extent: see the measurements at [`ValuePath`].
-    fn path_for(&self, file: &ExtentFile) -> Path {
-        match self.path {
-            ValuePath::Mapped => Path::Mapped,
-            ValuePath::Gathered => Path::Gathered { call_bytes_min: 0 },
-            ValuePath::Chosen if self.fills_mapped && file.is_large() => Path::Mapped,
-            ValuePath::Chosen => Path::Gathered { call_bytes_min: CALL_BYTES_MIN },
-        }
     }
 
     /// The free file that fits best: the smallest that is large enough, else the largest that the value fits into.

@@ -81,7 +81,7 @@ impl<'a> StoredValues<'a> {
         while at < view.length() {
             let piece = &mut piece[..PIECE_BYTES.min(view.length() - at)];
             file.read_at(piece, (view.offset() + at) as u64)?;
-            crc = crc32c::crc32c_append(crc, piece);
+            crc = crate::checksum::crc32c_append(crc, piece);
             at += piece.len();
         }
         Ok(if crc == trailer.crc32c { Ok(()) } else { Err("its bytes do not match their checksum".into()) })

@@ -1,7 +1,7 @@
 //! Writes values into one extent.
 //!
-//! There are two ways. Where the bytes of an extent lie in large pages of memory ([`DiskFile::map_to_fill`]) and the store
-//! does not wait for the disk with every call, each value is stored through the mapping: it moves once, from the caller's
+//! There are two ways. Where the bytes of an extent lie in large pages of memory ([`DiskFile::map_to_fill`]), which is asked for
+//! where that pays ([`outlook`](super::outlook)), each value is stored through the mapping: it moves once, from the caller's
 //! memory to its place, past the cache if it is large, and its checksum is taken of what the cache holds then. A fault costs
 //! one in 2 MiB there. Extents keep their mapping from generation to generation, and let go of its pages in between: a sync
 //! protected them, and the kernel splits a large page that is protected when it is stored to.
@@ -129,7 +129,7 @@ impl Writer {
         let mut crc = 0;
         for part in parts {
             self.gathered.extend_from_slice(part);
-            crc = crc32c::crc32c_append(crc, part);
+            crc = crate::checksum::crc32c_append(crc, part);
         }
         let length = self.gathered_from + self.gathered.len() - start;
         self.gather_up_to(end);

@@ -77,7 +77,7 @@ impl Shared {
         budgets.validate(self.options.extent_bytes_first)?;
         self.limits.memory_bytes_max.store(stored(budgets.memory_bytes_max), Ordering::SeqCst);
         self.limits.disk_bytes_max.store(stored(budgets.disk_bytes_max), Ordering::SeqCst);
-        self.values.keep_tails(keeps_tails(*retention, budgets));
+        self.values.expect(*retention, budgets);
         drop(retention);
         tracing::info!(?budgets, "the budgets were changed");
         self.memory_may_be_free();
@@ -90,15 +90,9 @@ impl Shared {
         self.check_writable("change what it keeps")?;
         let mut retention = self.limits.retention.lock();
         *retention = rule;
-        self.values.keep_tails(keeps_tails(rule, self.limits.budgets()));
+        self.values.expect(rule, self.limits.budgets());
         drop(retention);
         tracing::info!(?rule, "the retention was changed");
         Ok(())
     }
-}
-
-/// Whether the unused tails of extents are left to them: they are used again soon where versions go by themselves, and no
-/// budget asks for every byte meanwhile.
-pub(crate) fn keeps_tails(retention: Retention, budgets: Budgets) -> bool {
-    retention.retires_versions() && budgets.disk_bytes_max.is_none()
 }

@@ -42,7 +42,7 @@ impl Gathered {
         self.bytes.extend_from_slice(value);
         self.next = end.next_multiple_of(ALIGN_BYTES);
         self.bytes.resize(self.next - self.from, 0);
-        Some(Spot { offset, length, crc32c: crc32c::crc32c(value) })
+        Some(Spot { offset, length, crc32c: crate::checksum::crc32c(value) })
     }
 
     /// Whether it is time to hand them to the kernel.
@@ -63,7 +63,7 @@ impl Gathered {
         }
         let mut bytes = vec![0; spot.length as usize];
         read(&mut bytes, spot.offset.into()).map_err(Unread::Io)?;
-        match crc32c::crc32c(&bytes) == spot.crc32c {
+        match crate::checksum::crc32c(&bytes) == spot.crc32c {
             true => Ok(bytes),
             false => Err(Unread::Misplaced("other bytes lie there")),
         }

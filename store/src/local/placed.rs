@@ -125,7 +125,7 @@ impl Placed<'_> {
             std::io::ErrorKind::UnexpectedEof => self.misplaced("the file was cut short"),
             _ => Cause::io("read", extent.path(), error).into(),
         })?;
-        if crc32c::crc32c(&bytes) != self.spot.crc32c {
+        if crate::checksum::crc32c(&bytes) != self.spot.crc32c {
             return Err(self.misplaced("other bytes lie there"));
         }
         if self.kind == PlacedKind::Utf8 && std::str::from_utf8(&bytes).is_err() {

@@ -86,7 +86,7 @@ impl Copied {
         });
         let bytes = range.and_then(|range| self.bytes.get(range));
         let bytes = bytes.ok_or_else(|| wrong("nothing of it was named there"))?;
-        if crc32c::crc32c(bytes) != spot.crc32c {
+        if crate::checksum::crc32c(bytes) != spot.crc32c {
             return Err(wrong("other bytes lie there"));
         }
         Ok(match kind {

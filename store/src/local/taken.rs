@@ -83,7 +83,7 @@ fn close_run(run: &[Taken], buffer: &mut Vec<u8>) -> Result<()> {
     for value in run {
         let at = value.spot.offset as usize - start;
         let (bytes, behind) = buffer[at..at + value.place_bytes()].split_at_mut(value.spot.length as usize);
-        value.check(crc32c::crc32c(bytes))?;
+        value.check(crate::checksum::crc32c(bytes))?;
         if value.is_text && std::str::from_utf8(bytes).is_err() {
             return Err(value.misplaced("its bytes are no UTF-8"));
         }
@@ -130,7 +130,7 @@ impl Taken {
             buffer.clear();
             buffer.resize(RUN_BYTES_MAX.min(length - at), 0);
             self.read(buffer, offset + at)?;
-            crc = crc32c::crc32c_append(crc, buffer);
+            crc = crate::checksum::crc32c_append(crc, buffer);
             at += buffer.len();
             if self.is_text && !text.goes_on(buffer, at == length) {
                 return Err(self.misplaced("its bytes are no UTF-8"));

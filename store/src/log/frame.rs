@@ -70,13 +70,13 @@ pub(super) fn end_frame(
     durable_through: u64,
 ) {
     let payload = start + FRAME_HEADER_BYTES;
-    let crc = crc32c::crc32c(&buffer[payload..payload + payload_bytes]);
+    let crc = crate::checksum::crc32c(&buffer[payload..payload + payload_bytes]);
     let header = &mut buffer[start..payload];
     header[..4].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
     header[4..8].copy_from_slice(&crc.to_le_bytes());
     header[8..16].copy_from_slice(&sequence.to_le_bytes());
     header[16..24].copy_from_slice(&durable_through.to_le_bytes());
-    let crc = crc32c::crc32c(&header[..28]);
+    let crc = crate::checksum::crc32c(&header[..28]);
     header[28..].copy_from_slice(&crc.to_le_bytes());
     buffer.resize(payload + payload_bytes.next_multiple_of(8), 0);
 }
@@ -101,7 +101,7 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
         return Frame::End;
     }
     let Some(header) = rest.get(..FRAME_HEADER_BYTES) else { return Frame::Torn };
-    if crc32c::crc32c(&header[..28]) != u32_at(header, 28) {
+    if crate::checksum::crc32c(&header[..28]) != u32_at(header, 28) {
         return Frame::Damaged("the record's header does not match its checksum");
     }
     let length = u32_at(header, 0) as usize;
@@ -113,7 +113,7 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
         return Frame::Torn;
     }
     let payload = &rest[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length];
-    if crc32c::crc32c(payload) != u32_at(header, 4) {
+    if crate::checksum::crc32c(payload) != u32_at(header, 4) {
         return Frame::Damaged("the record does not match its checksum");
     }
     if rest[FRAME_HEADER_BYTES + length..end].iter().any(|&byte| byte != 0) {
@@ -128,7 +128,7 @@ pub(super) fn decode_frame(segment: &[u8], at: usize) -> Frame<'_> {
 pub(crate) fn make_checksums_right(segment: &mut [u8]) {
     let seal = |header: &mut [u8]| {
         let (bytes, crc) = header.split_at_mut(header.len() - 4);
-        crc.copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+        crc.copy_from_slice(&crate::checksum::crc32c(bytes).to_le_bytes());
     };
     if let Some(header) = segment.get_mut(..SEGMENT_HEADER_BYTES) {
         seal(header);
@@ -138,7 +138,7 @@ pub(crate) fn make_checksums_right(segment: &mut [u8]) {
         let (header, rest) = segment[at..].split_at_mut(FRAME_HEADER_BYTES);
         let length = u32_at(header, 0) as usize;
         let Some(payload) = rest.get(..length) else { return };
-        header[4..8].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+        header[4..8].copy_from_slice(&crate::checksum::crc32c(payload).to_le_bytes());
         seal(header);
         at += FRAME_HEADER_BYTES + length.next_multiple_of(8);
     }
@@ -148,7 +148,7 @@ pub(crate) fn make_checksums_right(segment: &mut [u8]) {
 pub(super) fn frame_end(bytes: &[u8]) -> Option<usize> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;
     let length = u32_at(header, 0) as usize;
-    let sound = crc32c::crc32c(&header[..28]) == u32_at(header, 28) && length <= PAYLOAD_BYTES_MAX;
+    let sound = crate::checksum::crc32c(&header[..28]) == u32_at(header, 28) && length <= PAYLOAD_BYTES_MAX;
     sound.then(|| FRAME_HEADER_BYTES + length.next_multiple_of(8))
 }
 

@@ -62,7 +62,7 @@ impl Manifest {
         }
         let wrong = chunks_of(payload, offset..end, limit).find(|chunk| {
             let range = (chunk.range.start - offset) as usize..(chunk.range.end - offset) as usize;
-            crc32c::crc32c(&bytes[range]) != self.checksum(chunk)
+            crate::checksum::crc32c(&bytes[range]) != self.checksum(chunk)
         });
         Ok(wrong.map(|chunk| self.mismatch(&chunk)))
     }

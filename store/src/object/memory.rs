@@ -156,7 +156,7 @@ impl Memory {
         while at < offset + length {
             let piece = &mut piece[..PIECE_BYTES.min(offset + length - at)];
             self.read(at, piece);
-            crc = crc32c::crc32c_append(crc, piece);
+            crc = crate::checksum::crc32c_append(crc, piece);
             at += piece.len();
         }
         crc

@@ -29,7 +29,7 @@ pub struct ObjectRef {
 impl ObjectRef {
     /// What a version of these bytes is named by, written or not.
     pub fn of(key: &str, version: u64, payload: &[u8]) -> Self {
-        let (bytes, crc32c) = (payload.len() as u64, crc32c::crc32c(payload));
+        let (bytes, crc32c) = (payload.len() as u64, crate::checksum::crc32c(payload));
         ObjectRef { key: key.to_owned(), version, bytes, crc32c }
     }
 
@@ -65,7 +65,7 @@ pub(crate) fn read(directory: &Directory, object: &ObjectRef) -> Result<Vec<u8>>
     check_name("object", &object.key)?; // a name may come from anybody, and a path would lead elsewhere
     let path = file_of(directory, &object.key, object.version);
     let payload = directory.disk.read(&path).map_err(|e| Cause::io("read", &path, e))?;
-    if payload.len() as u64 != object.bytes || crc32c::crc32c(&payload) != object.crc32c {
+    if payload.len() as u64 != object.bytes || crate::checksum::crc32c(&payload) != object.crc32c {
         return Err(not_as_committed(object, path, payload.len() as u64));
     }
     Ok(payload)

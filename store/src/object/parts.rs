@@ -101,7 +101,7 @@ impl ObjectParts {
         }
         let mut part = vec![0; bytes_max.min(usize::try_from(left).unwrap_or(usize::MAX))];
         self.file.read_at(&mut part, self.at).map_err(|e| Cause::io("read", &self.path, e))?;
-        self.crc32c = crc32c::crc32c_append(self.crc32c, &part);
+        self.crc32c = crate::checksum::crc32c_append(self.crc32c, &part);
         self.at += part.len() as u64;
         match self.at == self.object.bytes && self.crc32c != self.object.crc32c {
             false => Ok(Some(part)),

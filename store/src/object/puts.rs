@@ -136,7 +136,7 @@ impl Unnamed {
     pub(crate) fn append(&mut self, part: &[u8]) -> Result<()> {
         self.file.append(part).map_err(|e| Cause::io("write", &self.path, e))?;
         self.object.bytes += part.len() as u64;
-        self.object.crc32c = crc32c::crc32c_append(self.object.crc32c, part);
+        self.object.crc32c = crate::checksum::crc32c_append(self.object.crc32c, part);
         Ok(())
     }
 

@@ -90,7 +90,7 @@ fn held_by(disk: &dyn Disk, path: &Path) -> Option<u64> {
 
 fn text(records: u64) -> String {
     let body = format!("pid {:010} sees {records:020}", std::process::id());
-    let line = format!("{body} crc {:08x}", crc32c::crc32c(body.as_bytes()));
+    let line = format!("{body} crc {:08x}", crate::checksum::crc32c(body.as_bytes()));
     format!("{line:<width$}\n", width = TEXT_BYTES - 1)
 }
 
@@ -98,7 +98,8 @@ fn parse(bytes: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() == TEXT_BYTES)?;
     let (body, crc) = text.trim_end().split_once(" crc ")?;
     let records = body.split_once(" sees ")?.1;
-    (u32::from_str_radix(crc, 16).ok()? == crc32c::crc32c(body.as_bytes())).then(|| records.parse().ok())?
+    (u32::from_str_radix(crc, 16).ok()? == crate::checksum::crc32c(body.as_bytes()))
+        .then(|| records.parse().ok())?
 }
 
 #[cfg(test)]

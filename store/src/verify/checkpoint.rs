@@ -90,7 +90,7 @@ fn check_image(file: &dyn DiskFile, image: StoredAt) -> Result<(), String> {
     while at < length {
         let piece = &mut buffer[..PIECE_BYTES.min((length - at) as usize)];
         file.read_at(piece, image.offset + at).map_err(unread)?;
-        crc = crc32c::crc32c_append(crc, piece);
+        crc = crate::checksum::crc32c_append(crc, piece);
         at += piece.len() as u64;
     }
     if crc == image.crc32c { Ok(()) } else { Err("a page image does not match its checksum".to_owned()) }

@@ -119,7 +119,7 @@ fn read_object(
     while at < length {
         let piece = &mut buffer[..PIECE_BYTES.min((length - at) as usize)];
         file.read_at(piece, at).map_err(|e| (at, format!("it cannot be read: {e}")))?;
-        crc = crc32c::crc32c_append(crc, piece);
+        crc = crate::checksum::crc32c_append(crc, piece);
         at += piece.len() as u64;
         if !go_on(piece.len() as u64) {
             return Ok(());

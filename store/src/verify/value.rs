@@ -80,7 +80,7 @@ fn check_bytes(
         let piece = &mut buffer[..PIECE_BYTES.min((end - start) as usize - at)];
         extent.file.read_at(piece, start + at as u64).map_err(|e| format!("it cannot be read: {e}"))?;
         let (bytes, padding) = piece.split_at(piece.len().min(length - at));
-        crc = crc32c::crc32c_append(crc, bytes);
+        crc = crate::checksum::crc32c_append(crc, bytes);
         if *data_type == DataType::Utf8 {
             text.take(bytes);
         }

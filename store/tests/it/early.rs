@@ -140,6 +140,12 @@ fn consumers_whose_rule_could_take_members_back_hand_out_whole_groups_only() {
             "GroupRule::Shrink { least: 1 }",
         ),
         ("least", groups("least").when_a_member_fails(GroupRule::Shrink { least: 2 }), "Shrink { least: 1 }"),
+        // Of one member as declared; a group may be said to have five, of which two are too few.
+        (
+            "single",
+            by("single").group(GroupBy::Input, 1).when_a_member_fails(GroupRule::Shrink { least: 3 }),
+            "Shrink { least: 1 }",
+        ),
         ("trajectories", trajectories, "trajectories"),
     ];
     for (name, declared, expected) in cases {

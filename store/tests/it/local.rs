@@ -123,7 +123,7 @@ fn what_is_said_to_lie_in_an_extent_and_does_not_is_refused_by_name() {
         table.insert(0, id, [(column, lent.value(kind, spot))]).map_err(|error| error.to_string())
     };
     let image = |id: &str, spot| try_insert(id, "image", PlacedKind::Binary, spot);
-    let sum = crc32c::crc32c;
+    let sum = checksum::crc32c;
     for (spot, reason) in [
         (Spot { crc32c: first.crc32c ^ 1, ..first }, "other bytes lie there"),
         (Spot { length: 99, ..first }, "other bytes lie there"),

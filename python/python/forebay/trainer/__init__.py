@@ -17,18 +17,21 @@ keeps by key and version.
 
 Read in this order: ``trainer`` (what one calls), ``stateful`` (what outlives it), ``objective``, ``cache``, ``layout`` and ``flat``,
 ``parameters``, ``subject``, ``base``, ``lora`` and ``peft``, ``state`` with ``directory`` and ``objects``, ``ranks`` and ``reduction``, ``claims``, ``columns`` and
-``staging``. Of ``forebay`` only ``forebay.inference.local`` imports this package, which imports torch. ``docs/pytorch.md`` says what it
+``staging``; of early training ``early``, ``members``, ``groups``, ``line``, ``advantages``, ``sums``. Of ``forebay`` only ``forebay.inference.local`` imports this package, which imports torch. ``docs/pytorch.md`` says what it
 promises.
 """
 
 from .adamw import AdamW
+from .advantages import GroupRelative
 from .base import AdapterSubject, FrozenBase
 from .batch import MicroBatch
 from .columns import Columns
 from .directory import DirectoryStateStore
+from .early import Early
 from .errors import (
     LayoutError,
     NonFiniteGradientError,
+    OtherSettingsError,
     OtherVersionError,
     ParameterChangedError,
     RankLostError,
@@ -40,7 +43,7 @@ from .errors import (
 )
 from .layout import Layout
 from .lora import Adapter, Base
-from .objective import Numerator, Objective, PolicyGradient, token_logprobs
+from .objective import AdvantageTerm, Numerator, Objective, PolicyGradient, token_logprobs
 from .objects import ObjectStateStore
 from .peft import PeftAdapter, PeftBase
 from .ranks import Ranks
@@ -54,10 +57,13 @@ __all__ = [
     "AdamW",
     "Adapter",
     "AdapterSubject",
+    "AdvantageTerm",
     "Base",
     "Columns",
     "DirectoryStateStore",
+    "Early",
     "FrozenBase",
+    "GroupRelative",
     "Layout",
     "LayoutError",
     "MicroBatch",
@@ -65,6 +71,7 @@ __all__ = [
     "Numerator",
     "ObjectStateStore",
     "Objective",
+    "OtherSettingsError",
     "OtherVersionError",
     "ParameterChangedError",
     "Payload",

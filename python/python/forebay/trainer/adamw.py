@@ -46,6 +46,11 @@ class AdamW:
             if not holds:
                 raise InputError(f"AdamW({name}={getattr(self, name)!r}) is out of range")
 
+    @property
+    def identity(self) -> dict[str, object]:
+        """What moments are made by, as JSON has it: all but the learning rate, which changes from step to step."""
+        return {"betas": list(self.betas), "eps": self.eps, "weight_decay": self.weight_decay}
+
     def decays(self, name: str, parameter: torch.Tensor) -> bool:
         return self.decay == "all" or parameter.dim() >= 2
 

@@ -28,6 +28,7 @@ import torch
 from ..errors import InputError, StateError
 from .errors import SpoiledCacheError
 from .flat import allocate
+from .groups import OpenGroups
 from .layout import Entry, Layout
 
 __all__ = ["BUCKET_BYTES", "GradientCache"]
@@ -54,10 +55,12 @@ class GradientCache:
     def __init__(self, layout: Layout, device: torch.device, bucket_bytes: int = BUCKET_BYTES) -> None:
         self.layout, self.device = layout, device
         self.buckets = list(_cut(layout, max(1, bucket_bytes // 4)))
+        self.groups: OpenGroups | None = None
         self.regain()
         self._bucket_of = {entry.name: bucket for bucket in self.buckets for entry, _ in bucket.entries}
         self._place_of = {entry.name: start for entry, start in layout.placed()}
         self._is_open = self._is_touched = False
+        self._into: torch.Tensor | None = None
         self.spoiled: str | None = None
         self._forget()
 
@@ -72,15 +75,24 @@ class GradientCache:
         packed = max((bucket.end - bucket.start for bucket in self.buckets if len(bucket.entries) > 1), default=0)
         self.flat = allocate(self.layout.elements, torch.float32, self.device, "gradient cache")
         self.packed = allocate(packed, torch.float32, self.device, "packed gradients")
+        if self.groups is not None:
+            self.groups.regain()
 
     def release(self) -> None:
         """Gives the memory back."""
         self.flat, self.packed = self.flat.new_empty(0), self.packed.new_empty(0)
+        if self.groups is not None:
+            self.groups.release()
 
     @property
     def is_empty(self) -> bool:
         """Whether no gradient is in it."""
-        return not self._is_touched and not self.claims and self.denominator == 0
+        has_sums = self.groups is not None and not self.groups.is_empty
+        return not self._is_touched and not self.claims and self.denominator == 0 and not has_sums
+
+    def total(self) -> torch.Tensor:
+        """What is to be applied: the cache's own buffer, or one with what closed groups add to it."""
+        return self.flat if self.groups is None else self.groups.with_closed(self.flat)
 
     def hooks(self, parameters: Mapping[str, torch.nn.Parameter]) -> list[Any]:
         """Registers what takes gradients; gives the handles that end it. The model does not keep the cache alive."""
@@ -114,7 +126,7 @@ class GradientCache:
     def _add(self, name: str, gradient: torch.Tensor) -> None:
         start = self._place_of[name]
         self._is_touched = True
-        self.flat[start : start + gradient.numel()].add_(gradient.reshape(-1))
+        self._target()[start : start + gradient.numel()].add_(gradient.reshape(-1))
 
     def _flush(self, bucket: _Bucket) -> None:
         """Adds what has arrived; what has not counts as zero."""
@@ -132,12 +144,17 @@ class GradientCache:
         packed = self.packed[: bucket.end - bucket.start]
         self._is_touched = True
         torch.cat(pieces, out=packed)
-        self.flat[bucket.start : bucket.end].add_(packed)
+        self._target()[bucket.start : bucket.end].add_(packed)
+
+    def _target(self) -> torch.Tensor:
+        return self.flat if self._into is None else self._into
 
     @contextmanager
-    def folding(self, parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[None]:
+    def folding(self, parameters: Mapping[str, torch.nn.Parameter], into: torch.Tensor | None = None) -> Iterator[None]:
         """Takes the gradients of backward passes within. An exception leaves the cache as it was where nothing was added yet, else
-        spoiled."""
+        spoiled.
+
+        into: adds them there, in fp32 over all segments, and not to the cache, which stays as it is."""
         self.refuse_spoiled()
         for name, parameter in parameters.items():
             if parameter.grad is not None:
@@ -145,18 +162,19 @@ class GradientCache:
                     f"parameter {name!r} has a gradient of a backward pass outside of the trainer; drop it with "
                     "model.zero_grad(set_to_none=True), or add its loss with add()"
                 )
-        was_touched, self._is_touched, self._is_open = self._is_touched, False, True
+        was_touched, self._is_touched, self._is_open, self._into = self._is_touched, False, True, into
         try:
             yield
             for bucket in self.buckets:
                 if bucket.arrived:
                     self._flush(bucket)
         except BaseException as error:
-            if self._is_touched:
+            if self._is_touched and into is None:
                 self.spoiled = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._is_open, self._is_touched = False, was_touched or self._is_touched
+            self._is_touched = was_touched or (self._is_touched and into is None)
+            self._is_open, self._into = False, None
             for bucket in self.buckets:
                 bucket.arrived = {}
             for parameter in parameters.values():
@@ -173,6 +191,8 @@ class GradientCache:
         """Forgets all gradients, and whose they were. Whatever interrupts that leaves the cache spoiled."""
         self.spoiled = self.spoiled or "a drop was interrupted"
         self.flat.zero_()
+        if self.groups is not None:
+            self.groups.drop()
         self._forget()
         self._is_touched, self.spoiled = False, None
 

@@ -41,13 +41,16 @@ class Columns:
     pad: int = 0
     vocabulary: int | None = None
 
-    def tables(self, batch: Any, rows: int | None = None) -> Iterator[MicroBatch]:
+    def tables(self, batch: Any, rows: int | None = None, *, advantages: Any = None) -> Iterator[MicroBatch]:
         """The rows of a claim in their order, at most so many at once.
 
         batch: a ``forebay.Batch``, or a mapping of columns with ``sample_ids`` beside them.
+        advantages: one a row, in place of the column's.
         """
         samples: list[str] = list(batch["sample_ids"] if isinstance(batch, dict) else batch.sample_ids)
-        there = {name: batch[column] for name, column in self._named().items() if column is not None}
+        given = {} if advantages is None else {"advantage": advantages}
+        named = {name: column for name, column in self._named().items() if column is not None and name not in given}
+        there = {**{name: batch[column] for name, column in named.items()}, **given}
         step = max(1, len(samples) if rows is None else rows)
         for start in range(0, len(samples), step):
             stop = min(start + step, len(samples))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,18 +13,31 @@ import torch
 from ..errors import CorruptError
 from .cache import GradientCache
 from .claims import Applied
-from .errors import LayoutError, OtherVersionError
+from .errors import LayoutError, OtherSettingsError, OtherVersionError
+from .groups import Member, OpenGroups
 from .state import Payload
 
-__all__ = ["decoded", "encoded", "random_state", "refuse_apart", "refuse_random_state", "restore_random_state"]
+__all__ = [
+    "decoded",
+    "encoded",
+    "random_state",
+    "refuse_apart",
+    "refuse_other_optimizer",
+    "refuse_other_sums",
+    "refuse_random_state",
+    "restore_random_state",
+]
 
-_FORMAT = 2
+_FORMAT, _FORMAT_EARLY = 2, 3
+"""A state with sums of early training has a format of its own, so that a reader that knows nothing of them does not lose them."""
 
 
 def encoded(cache: GradientCache, applied: Applied, **told: Any) -> torch.Tensor:
     """Version, updates, what the loss and the subject are, and what the cache says of itself."""
+    early = None if cache.groups is None else cache.groups.tell()
     told |= {
-        "format": _FORMAT,
+        "format": _FORMAT if early is None else _FORMAT_EARLY,
+        "early": early,
         "layout": cache.layout.fingerprint,
         "claims": cache.claims,
         "numerator": float(cache.numerator),
@@ -43,8 +57,8 @@ def decoded(payloads: Mapping[str, Payload], layout: str, subject: Mapping[str, 
         raise LayoutError(f"the state has no payload 'counters'; it has {', '.join(sorted(payloads))}")
     try:
         told: dict[str, Any] = json.loads(payloads["counters"].memory.cpu().numpy().tobytes())
-        if told.get("format") != _FORMAT:
-            raise LayoutError(f"the state has the format {told.get('format')!r}, and this is a reader of {_FORMAT}")
+        if told.get("format") not in (_FORMAT, _FORMAT_EARLY):
+            raise LayoutError(f"the state has the format {told.get('format')!r}, and this is a reader of {_FORMAT} and {_FORMAT_EARLY}")
         wrong = [name for name, holds in _FIELDS.items() if not holds(told.get(name))]
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise CorruptError(f"the state's counters cannot be read: {type(error).__name__}: {error}; take an earlier version") from error
@@ -70,6 +84,28 @@ def _refuse_others(told: Mapping[str, Any], subject: Mapping[str, Any], objectiv
         raise LayoutError(
             f"the state has gradients of the loss {told['objective']}, and this trainer's is {objective}: they do not add up; resume it "
             "with the loss that it had, or take a state of between two steps"
+        )
+
+
+def refuse_other_sums(told: Mapping[str, Any], groups: OpenGroups | None) -> None:
+    """Raises LayoutError where a state has sums of early training that mean something else here."""
+    early = told.get("early")
+    own = None if groups is None else groups.identity
+    if early is not None and early["sums"] != own:
+        raise LayoutError(
+            f"the state has {len(early['groups'])} open groups, with {early['sums']}, and this trainer "
+            f"{'trains whole groups' if own is None else f'has {own}'}; resume it with the Early(...) that it had"
+        )
+
+
+def refuse_other_optimizer(told: Mapping[str, Any], settings: Mapping[str, object]) -> None:
+    """Raises OtherSettingsError where a state's moments were made by other settings."""
+    made = told.get("optimizer") or {}
+    other = [name for name, value in settings.items() if name in made and made[name] != value]
+    if other:
+        raise OtherSettingsError(
+            f"the state's moments were made with {other[0]}={made[other[0]]!r}, and this trainer's AdamW has {other[0]}={settings[other[0]]!r}: "
+            "the next updates would be of neither; make the trainer as it was, or say other_optimizer=True"
         )
 
 
@@ -106,6 +142,21 @@ def _is_claim(claim: Any) -> bool:
     return isinstance(claim, dict) and ("name" in claim or (isinstance(claim.get("table"), str) and _are_rows(claim.get("rows"))))
 
 
+def _is_member(member: Any) -> bool:
+    numbers = ("reward", "loss", "rest", "denominator")
+    counts = all(_is_count(member[name]) for name in ("rows", "tokens"))
+    texts = isinstance(member["name"], str) and isinstance(member["metrics"], dict) and member.keys() == _MEMBER
+    return counts and texts and all(type(member[name]) in (int, float) for name in numbers)
+
+
+def _are_sums(told: Any) -> bool:
+    groups = told["groups"]
+    names = all(isinstance(group["name"], str) and isinstance(group["key"], (str, type(None))) for group in groups)
+    texts = isinstance(told["sums"], str) and all(isinstance(name, str) for name in told["closed"])
+    return texts and names and all(_is_member(member) for group in groups for member in group["members"])
+
+
+_MEMBER = {each.name for each in fields(Member)}
 _UPDATE = {"version", "loss", "gradient_norm", "is_clipped", "rows", "tokens", "denominator", "metrics"}
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("version", "updates", "rows", "tokens"), _is_count),
@@ -118,6 +169,8 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "metrics": lambda value: isinstance(value, dict) and all(type(number) in (int, float) for number in value.values()),
     "applied": lambda value: isinstance(value, dict) and all(map(_are_rows, value.values())),
     "applied_groups": lambda value: value is None or (isinstance(value, dict) and all(map(_are_keys, value.values()))),
+    "early": lambda value: value is None or _are_sums(value),
+    "optimizer": lambda value: value is None or isinstance(value, dict),
     "update": lambda value: value is None or (isinstance(value, dict) and value.keys() == _UPDATE and _is_count(value["version"])),
 }
 

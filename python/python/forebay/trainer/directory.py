@@ -4,6 +4,9 @@ A version is written to a file of another name, synced, and then linked under it
 whole or absent, it never changes, and of two who store the same number one is told. What a writer leaves that is killed the next one
 removes. Any reader of safetensors opens it. The header says
 what each payload's crc32 is; one that differs is an error that names file and payload.
+
+Who holds or reads a version has a shared lock on its file, which the kernel takes back with the process; who removes one wants the lock for
+himself, and leaves it where he cannot have it. Who lists versions shares a lock on their directory, so that none goes meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import torch
@@ -25,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from .._files import sync_directory
-from ..errors import CapacityError, CorruptError, StateError
+from ..errors import CapacityError, CorruptError, InputError, StateError
 from .errors import VersionConflictError
 from .state import Payload, parts_of
 from .watch import watched
@@ -41,10 +44,14 @@ class DirectoryStateStore:
     """A ``StateStore`` that is a directory. Any number of processes may use it.
 
     root: the directory; it is made where it does not exist. A key is a path below it, of letters, digits and ``. _ - /``.
+    keep: how many versions of a key are kept, the latest ones. Older ones go with the next ``set``, but for those that somebody holds
+        (``hold``). Default: all are kept.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = pathlib.Path(root)
+    def __init__(self, root: str | os.PathLike[str], *, keep: int | None = None) -> None:
+        if keep is not None and keep < 1:
+            raise InputError(f"keep={keep!r} is no number of versions; at least the latest is kept, and None keeps all")
+        self.root, self.keep = pathlib.Path(root), keep
 
     def set(self, key: str, payloads: Mapping[str, Payload], expected: int | None = None) -> int:
         directory = self._directory(key)
@@ -61,20 +68,40 @@ class DirectoryStateStore:
                     self._refuse_conflict(key, expected)
                     version = self.versions(key)[-1:]
         sync_directory(directory)
+        if self.keep:
+            old = self.versions(key)[: -self.keep]
+            _remove_unheld(directory, [f"{version:08}{_SUFFIX}" for version in old])
         return number
 
     def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
-        versions = self.versions(key)
-        number = (versions[-1] if versions else 0) if version is None else version
-        if number not in versions:
-            there = f"there are {versions[0]} to {versions[-1]}" if versions else "nothing was stored under it yet"
-            raise StateError(f"{key!r} has no version {number or 'at all'} in {self.root}; {there}")
-        return number, _read(self._directory(key) / f"{number:08}{_SUFFIX}")
+        with self.hold(key, version) as number:
+            return number, _read(self._directory(key) / f"{number:08}{_SUFFIX}")
+
+    @contextmanager
+    def hold(self, key: str, version: int | None = None) -> Iterator[int]:
+        """Keeps a version within, whatever ``keep`` says, and gives its number. What a process holds is free when it ends. Default: the
+        latest."""
+        while True:
+            versions = self.versions(key)
+            number = (versions[-1] if versions else 0) if version is None else version
+            if number not in versions:
+                there = f"there are {versions[0]} to {versions[-1]}" if versions else "nothing was stored under it yet"
+                raise StateError(f"{key!r} has no version {number or 'at all'} in {self.root}; {there}")
+            held = _held(self._directory(key) / f"{number:08}{_SUFFIX}")
+            if held is not None:  # else it went in between
+                break
+        try:
+            yield number
+        finally:
+            os.close(held)
 
     def versions(self, key: str) -> list[int]:
         """The versions of a key, ascending."""
         directory = self._directory(key)
-        names = os.listdir(directory) if directory.is_dir() else []
+        names: list[str] = []
+        if directory.is_dir():
+            with _locked(directory, fcntl.LOCK_SH):  # a list that is made while versions come and go may have neither old nor new
+                names = os.listdir(directory)
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names if re.fullmatch(rf"\d{{8}}{_SUFFIX}", name))
 
     def wait(self, key: str, after: int, timeout_s: float) -> int | None:
@@ -97,6 +124,35 @@ class DirectoryStateStore:
 
     def _directory(self, key: str) -> pathlib.Path:
         return self.root.joinpath(*parts_of(key))
+
+
+def _held(file: pathlib.Path) -> int | None:
+    """A lock on a file that is there, which its remover respects."""
+    with suppress(FileNotFoundError):
+        lock = os.open(file, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if file.exists():
+            return lock
+        os.close(lock)
+    return None
+
+
+def _remove_unheld(directory: pathlib.Path, names: Sequence[str]) -> None:
+    """Removes versions that nobody holds. What cannot be removed now is there for the next ``set`` to try."""
+    with suppress(OSError), _locked(directory, fcntl.LOCK_EX):
+        for name in names:
+            with suppress(OSError), _locked(directory / name, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                os.unlink(directory / name)
+
+
+@contextmanager
+def _locked(path: pathlib.Path, how: int) -> Iterator[None]:
+    lock = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, how)
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from ..errors import InputError, RetryError, StateError
 __all__ = [
     "LayoutError",
     "NonFiniteGradientError",
+    "OtherSettingsError",
     "OtherVersionError",
     "ParameterChangedError",
     "RankLostError",
@@ -20,6 +21,10 @@ __all__ = [
 
 class LayoutError(InputError):
     """A state or a file is of other tensors than the model's. Nothing was changed."""
+
+
+class OtherSettingsError(InputError):
+    """A state's moments were made by other settings of the optimiser. Nothing was changed; ``other_optimizer=True`` takes it all the same."""
 
 
 class ShardedParameterError(InputError):

@@ -31,7 +31,7 @@ from ..errors import InputError
 from .batch import MicroBatch
 from .naming import name_of
 
-__all__ = ["Numerator", "Objective", "PolicyGradient", "identity_of", "token_logprobs"]
+__all__ = ["AdvantageTerm", "Numerator", "Objective", "PolicyGradient", "identity_of", "token_logprobs"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,19 @@ class Numerator:
     """Sums over trained tokens; a commit divides them by the tokens."""
 
 
+@dataclass(frozen=True)
+class AdvantageTerm:
+    """How a loss depends on the advantage, where it is linear in it: what early training asks for (``advantage_term``)."""
+
+    by_sign: bool
+    """Whether it is linear only for advantages of one sign, as a clipped ratio is."""
+    rest: bool
+    """Whether it has terms without the advantage, as a KL penalty is."""
+
+
 class Objective(Protocol):
     """A loss of micro-batches. One that is no dataclass and has settings has an ``identity``, too: a text that names them, by which a
-    state and other ranks are compared."""
+    state and other ranks are compared. One that can be trained early has an ``advantage_term``, as ``PolicyGradient`` has."""
 
     @property
     def needs_reference(self) -> bool:
@@ -126,6 +136,10 @@ class PolicyGradient:
     def unread(self) -> tuple[str, ...]:
         """What of a micro-batch it does not read though it could: a column of that name would be there for nothing."""
         return ("behaviour_logprobs",) if self.importance_cap is None else ()
+
+    def advantage_term(self, has_old_logprobs: bool) -> AdvantageTerm:
+        """Without log-probabilities to be compared with the ratio is 1, and nothing is clipped."""
+        return AdvantageTerm(by_sign=has_old_logprobs, rest=self.kl > 0)
 
     def logprobs(self, model: Any, batch: MicroBatch) -> torch.Tensor:
         return self.forward(model, batch, self.temperature)

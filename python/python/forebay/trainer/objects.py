@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from safetensors.torch import load
+
 from ..errors import InputError, StateError, WaitTimeout
-from ..objects import Objects
 from .errors import VersionConflictError
 from .state import Payload, parts_of
 
@@ -28,6 +29,7 @@ class ObjectStateStore:
     """A ``StateStore`` that is the objects of a store, in this process or behind a server.
 
     store: what ``forebay.open`` or ``forebay.connect`` gives.
+    policy: whose commits name its states (``named``).
     spill: brings each version to the disk before ``set`` returns, so that it outlives a power failure. Default: the memory of the
         machine is enough, which outlives every process.
 
@@ -35,8 +37,8 @@ class ObjectStateStore:
     Names that begin with ``state.`` or ``part.`` are those of process groups, and refused. What ``get`` gives lies in the store's memory: it is to be copied, and not written.
     """
 
-    def __init__(self, store: Store, *, spill: bool = False) -> None:
-        self.objects: Objects = store.objects
+    def __init__(self, store: Store, *, policy: str | None = None, spill: bool = False) -> None:
+        self.store, self.objects, self.policy = store, store.objects, policy
         self.spill = spill
 
     def set(self, key: str, payloads: Mapping[str, Payload], expected: int | None = None) -> int:
@@ -54,9 +56,27 @@ class ObjectStateStore:
         return version
 
     def get(self, key: str, version: int | None = None) -> tuple[int, dict[str, Payload]]:
-        with self.objects.get(_name(key), version) as held:
-            held.verify()
-            return held.version, {name: Payload.of(held.torch(name)) for name in held}
+        try:
+            with self.objects.get(_name(key), version) as held:
+                held.verify()
+                return held.version, {name: Payload.of(held.torch(name)) for name in held}
+        except StateError:
+            if version is None or self.policy is None or version != self.committed(key):
+                raise
+        # Too old for the objects' own retention, and kept as a file, since the policy stands on it.
+        tensors = load(self.store.policy_state(self.policy)[_name(key)])
+        return version, {name: Payload.of(tensor) for name, tensor in tensors.items()}
+
+    def named(self, key: str, version: int) -> dict[str, int]:
+        """What a step's commit is told so that the policy stands on a state from then on, which is brought to the disk for it and kept:
+        ``step.commit({"solver": (update.version, states.named(key, version))})``."""
+        return {_name(key): version}
+
+    def committed(self, key: str) -> int | None:
+        """The version of a key that the policy stands on: the one that its last commit named. ``None`` where it named none."""
+        if self.policy is None:
+            raise StateError("whose commits name states was not said; make it with policy=")
+        return self.store.policy_objects(self.policy).get(_name(key))
 
     def wait(self, key: str, after: int, timeout_s: float) -> int | None:
         """The number of the latest version of a key once it is above ``after``; ``None`` where there is none in so many seconds."""

@@ -45,10 +45,10 @@ class Totals:
 
 
 def of_one(cache: GradientCache, came_again: bool) -> Totals:
-    """Those of one cache. The gradient is the cache's own buffer."""
+    """Those of one cache. The gradient is the cache's own buffer, or one with what closed groups add to it."""
     metrics = {name: float(value) for name, value in cache.metrics.items()}
     counts = (cache.denominator, cache.rows, cache.tokens, len(cache.claims))
-    return Totals(cache.flat, float(cache.numerator), *counts, metrics, cache.claims, came_again)
+    return Totals(cache.total(), float(cache.numerator), *counts, metrics, cache.claims, came_again)
 
 
 def of_all_ranks(

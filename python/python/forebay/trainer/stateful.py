@@ -1,35 +1,40 @@
-"""What of a trainer outlives it: its state, its weights in files, and its memory while it is suspended."""
+"""What of a trainer outlives it: its state, and its memory while it is suspended."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
-from .._fingerprint import fingerprint_of_weights
 from ..errors import Error, InputError, StateError
 from .adamw import FlatAdamW
 from .cache import GradientCache
 from .claims import Applied
-from .counters import decoded, encoded, random_state, refuse_apart, refuse_random_state, restore_random_state
+from .counters import (
+    decoded,
+    encoded,
+    random_state,
+    refuse_apart,
+    refuse_other_optimizer,
+    refuse_other_sums,
+    refuse_random_state,
+    restore_random_state,
+)
 from .errors import LayoutError, TornWeightsError
-from .export import found_weights, save_pretrained
 from .flat import storage_bytes
-from .layout import Layout, dtype_name
 from .objective import Objective, identity_of
 from .ranks import Ranks
 from .reduction import refuse_difference
 from .state import Payload, StateStore, as_payloads, fill
 from .subject import Subject
+from .weights import Weights
 
 __all__ = ["Stateful"]
 
 
-class Stateful:
+class Stateful(Weights):
     """The part of a ``Trainer`` that stores and restores it."""
 
     subject: Subject
@@ -47,11 +52,6 @@ class Stateful:
     _hook: Callable[[], None]
 
     @property
-    def layout(self) -> Layout:
-        """Where the trained parameters lie."""
-        return self.subject.weights.layout
-
-    @property
     def device(self) -> torch.device:
         return self.subject.weights.device
 
@@ -63,85 +63,9 @@ class Stateful:
     def bytes(self) -> dict[str, int]:
         """How much memory each buffer takes; nothing while suspended."""
         tensors = {**self._buffers(), "packed_gradients": self.cache.packed}
+        if self.cache.groups:
+            tensors |= {"early": self.cache.groups.closed.values, "member": self.cache.groups.scratch, **self.cache.groups.buffers()}
         return {name: storage_bytes(tensor) for name, tensor in tensors.items()}
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        """The trained weights by name: views of the buffer, for who reads them before the next commit."""
-        self._refuse_unusable()
-        return {entry.name: self.subject.weights.view(entry) for entry in self.layout.entries()}
-
-    def weight_fingerprint(self) -> str:
-        """A hash of all trained weights. It does not change between commits, and is the same for the same bits anywhere."""
-        self._refuse_unusable()
-        buffers = sorted(self.subject.weights.payloads("weights").items())
-        memory = ((name, buffer.view(torch.uint8).cpu().numpy().data) for name, buffer in buffers)
-        return fingerprint_of_weights(self.layout.fingerprint, memory)
-
-    # Publishing
-
-    def publish(self, store: StateStore, key: str, *, expected: int | None = None) -> int:
-        """Stores the trained weights (of an adapter: its own alone) as the next version of a key, for who generates with them: one
-        payload a type, and a ``manifest`` in JSON with version, fingerprint, and where each tensor lies. Gives the number.
-
-        Frozen weights and buffers of the module (statistics of batch norm, say) are not published: who generates has them from where it
-        was started, so a module whose buffers change while it is trained is to be saved with ``save_pretrained``."""
-        self._refuse_unusable()
-        tensors = {**self.subject.weights.payloads("weights"), "manifest": self._manifest()}
-        return store.set(key, as_payloads(tensors), expected)
-
-    def _manifest(self) -> torch.Tensor:
-        told = {
-            "version": self.version,
-            "fingerprint": self.weight_fingerprint(),
-            "layout": self.layout.fingerprint,
-            "subject": self.subject.identity(),
-            "tensors": [
-                {"name": e.name, "dtype": dtype_name(e.dtype), "shape": list(e.shape), "offset": e.offset}
-                for e in self.layout.entries()
-            ],
-        }
-        return torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8)
-
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Writes files that ``from_pretrained`` reads: of ``transformers`` for a whole model, of ``peft`` for an adapter. The directory is
-        there whole or not at all; it must not exist."""
-        self._refuse_unusable()
-        save = getattr(self.subject, "save_pretrained", None)
-        if save is None:
-            save_pretrained(self.model, directory)
-        else:
-            save(directory)
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Takes weights over from files of safetensors: a file, a directory of ``transformers``, or of ``peft`` for an adapter. Moments
-        stay. Raises LayoutError, and changes nothing, where a tensor is missing or has another shape; CorruptError, and changes nothing,
-        where files are damaged or missing; StateError while the cache has gradients."""
-        self._refuse_unusable()
-        self._refuse_gradients()
-        self.subject.check()
-        with found_weights(self.subject.named_views(), path) as copy:
-            with self._tearing(f"weights were taken over from {os.fspath(path)}"):
-                copy()
-                self.optimizer.take_weights()
-                self._moved_on()
-
-    def adopt(self) -> None:
-        """Goes on from the parameters as they are now: takes their values, and makes them views of the buffers again. Moments stay.
-
-        Raises StateError while gradients are in the cache, which are of other weights; LayoutError for other parameters than before.
-        """
-        self._refuse_unusable()
-        self._refuse_gradients()
-        with self._tearing("parameters were taken in as they are", harmless=(Error,)):
-            self.subject.adopt()
-            self.optimizer.take_weights()
-            self._moved_on()
-            self._hook()
-
-    def _moved_on(self) -> None:
-        """The weights are no longer what the last commit made of them."""
-        self.applied = Applied()
-        self.subject.written()
 
     # Ranks
 
@@ -155,6 +79,8 @@ class Stateful:
         again, or a state was restored (TornWeightsError).
         """
         self._refuse_suspended()
+        if self.cache.groups is not None:
+            raise InputError("members of groups are trained early in one process: make the trainer without early=, and ranks take whole groups")
         self._check_subject()
         settings = {
             "layout": self.layout.fingerprint,
@@ -188,30 +114,40 @@ class Stateful:
         The payloads are views: nothing is copied but counters and random state."""
         self._refuse_unusable()
         self.cache.refuse_spoiled()
-        identity = {"subject": self.subject.identity(), "objective": identity_of(self.objective)}
+        identity = {"subject": self.subject.identity(), "objective": identity_of(self.objective), "optimizer": self.optimizer.settings.identity}
         counters = encoded(self.cache, self.applied, version=self.version, updates=self.updates, **identity)
-        return as_payloads({**self._buffers(), "counters": counters, **random_state(self.device)})
+        sums = self.cache.groups.buffers() if self.cache.groups else {}
+        return as_payloads({**self._buffers(), **sums, "counters": counters, **random_state(self.device)})
 
-    def restore(self, payloads: Mapping[str, Payload], *, policy_version: int | None = None) -> None:
-        """Takes a state over, bit by bit, torch's random state included. What is a setting stays the trainer's own: learning rate and
-        moments' decay, clipping, passes.
+    def restore(
+        self, payloads: Mapping[str, Payload], *, policy_version: int | None = None, other_optimizer: bool = False
+    ) -> None:
+        """Takes a state over, bit by bit, torch's random state included. What is a setting stays the trainer's own: learning rate, clipping,
+        passes.
 
         policy_version: where the store stands, to be compared with the state, as in ``resume``.
+        other_optimizer: takes moments that were made with other betas, eps or weight decay than the trainer's.
 
         Raises LayoutError where it is of another model, other types, another base or scale of an adapter, another choice of what is
-        trained, or has gradients of another loss; CorruptError where it is damaged; OtherVersionError. Nothing is changed then.
+        trained, or has gradients of another loss; OtherSettingsError; CorruptError where it is damaged; OtherVersionError. Nothing is
+        changed then.
         """
         told = decoded(payloads, self.layout.fingerprint, self.subject.identity(), identity_of(self.objective))
         refuse_random_state(payloads, self.device)
+        refuse_other_sums(told, self.cache.groups)
+        if not other_optimizer:
+            refuse_other_optimizer(told, self.optimizer.settings.identity)
         refuse_apart(told, policy_version)
         if self._is_suspended:
             self._regain()
         else:
             self._check_subject()
         try:
+            groups = self.cache.groups and self.cache.groups.told(told.get("early"))
             with self._tearing("a state was restored", harmless=(LayoutError,)):
-                fill(self._buffers(), payloads)
+                fill({**self._buffers(), **(groups.buffers() if groups else {})}, payloads)
                 self.version, self.updates = told["version"], told["updates"]
+                self.cache.groups = groups
                 self.cache.restored(told)
                 self.applied = Applied.told(told)
                 self.subject.written()
@@ -239,16 +175,35 @@ class Stateful:
         self._is_suspended = True
         return version
 
-    def resume(self, store: StateStore, key: str, version: int | None = None, *, policy_version: int | None = None) -> int:
+    def resume(
+        self,
+        store: StateStore,
+        key: str,
+        version: int | None = None,
+        *,
+        policy_version: int | None = None,
+        other_optimizer: bool = False,
+    ) -> int:
         """Goes on from a stored state: of this trainer, or in another process of one that was made alike. Gives its number.
 
         policy_version: ``store.policy_version(policy)``, where the trainer learns from the rows of a store. Raises OtherVersionError, and
             changes nothing, where the state is not of that version: the update of a step would be in no weights, or in them twice. A
             state of one version more is taken where it knows the rows that made it, which the store will hand out again.
+        other_optimizer: as in ``restore``.
         """
         number, payloads = store.get(key, version)
-        self.restore(payloads, policy_version=policy_version)
+        self.restore(payloads, policy_version=policy_version, other_optimizer=other_optimizer)
         return number
+
+    def unfinished(self, policy_version: int) -> dict[str, list[str]] | None:
+        """The groups of the last commit, by consumer, where the store has not committed it: for ``store.step(groups=...)``, so that they
+        come again by themselves, whatever was written since. None, which takes all that there is, where nothing is left.
+
+        policy_version: where the store stands: ``store.policy_version(policy)``.
+        """
+        update = self.applied.update
+        is_ahead = update is not None and update.version == self.version == policy_version + 1
+        return {consumer: list(keys) for consumer, keys in self.applied.groups.items()} or None if is_ahead else None
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         weights = self.subject.weights.payloads("weights")

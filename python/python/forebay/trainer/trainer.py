@@ -19,7 +19,9 @@ from .batch import MicroBatch
 from .cache import BUCKET_BYTES, GradientCache
 from .claims import Applied, Record, is_accumulated, record_of, refuse_other_versions
 from .columns import Columns
+from .early import Early
 from .errors import NonFiniteGradientError
+from .members import EarlyCalls, EarlyTraining
 from .objective import Objective, PolicyGradient, identity_of
 from .options import refuse_denominator, refuse_options, refuse_rate, refuse_unread, with_vocabulary
 from .ranks import Ranks
@@ -32,7 +34,7 @@ from .update import Accumulated, Update
 __all__ = ["Trainer"]
 
 
-class Trainer(Stateful):
+class Trainer(Stateful, EarlyCalls):
     """Trains a model, or an adapter of one, by micro-batches of any size.
 
     subject: a ``torch.nn.Module``, of which all that requires a gradient is trained; or what ``Base.adapter`` or ``PeftBase.adapter``
@@ -46,6 +48,7 @@ class Trainer(Stateful):
     max_lag: how many versions the rows of a store may be behind the weights. ``None``: rows of any version are taken. Default: they are of
         the weights' own version.
     bucket_bytes: how much of the cache is added to at once.
+    early: how members of groups are trained before their group is complete. Default: whole groups are.
     ranks: the processes that train this policy together; they are joined, and have the weights of rank 0 then.
 
     Raises InputError for parameters that cannot lie in a flat buffer (ShardedParameterError: DTensor), CapacityError where there is no
@@ -64,6 +67,7 @@ class Trainer(Stateful):
         version: int = 0,
         max_lag: int | None = 0,
         bucket_bytes: int = BUCKET_BYTES,
+        early: Early | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         refuse_options(max_gradient_norm, rows_per_pass, max_lag)
@@ -73,8 +77,8 @@ class Trainer(Stateful):
         identity_of(self.objective)  # who has no name is told so now
         self.max_gradient_norm, self.rows_per_pass = max_gradient_norm, rows_per_pass
         self.version, self.updates, self.max_lag, self.applied = version, 0, max_lag, Applied()
-        self._columns = with_vocabulary(columns or Columns(), self.model)
-        refuse_unread(self._columns, self.objective)
+        self.columns = with_vocabulary(columns or Columns(), self.model)
+        refuse_unread(self.columns, self.objective)
         settings = optimizer or AdamW()
         self.subject.bind(settings.decays)
         weights = self.subject.weights
@@ -82,6 +86,7 @@ class Trainer(Stateful):
         self.optimizer = FlatAdamW(settings, weights.layout, weights)
         self._staging = Staging(weights.device)
         self._is_suspended, self._torn = False, None
+        self._early = EarlyTraining(self, early) if early else None
         self._hooks: list[Any] = []
         self._hook()
         self.ranks: Ranks | None = None
@@ -104,16 +109,6 @@ class Trainer(Stateful):
         """The claims whose gradients are in the cache."""
         return list(self.cache.claims)
 
-    def unfinished(self, policy_version: int) -> dict[str, list[str]] | None:
-        """The groups of the last commit, by consumer, where the store has not committed it: for ``store.step(groups=...)``, so that they
-        come again by themselves, whatever was written since. None, which takes all that there is, where nothing is left.
-
-        policy_version: where the store stands: ``store.policy_version(policy)``.
-        """
-        update = self.applied.update
-        is_ahead = update is not None and update.version == self.version == policy_version + 1
-        return {consumer: list(keys) for consumer, keys in self.applied.groups.items()} or None if is_ahead else None
-
     # Micro-batches
 
     def accumulate(self, batch: Any, claim: str | None = None) -> Accumulated:
@@ -128,6 +123,8 @@ class Trainer(Stateful):
         SpoiledCacheError says what to do.
         """
         is_own = isinstance(batch, MicroBatch)
+        if self._early is not None and not is_own and self._early.groups.room:
+            return self._early.accumulate(batch)
         record = {"name": claim} if is_own else record_of(batch)
         self._refuse_unusable()
         self.cache.refuse_spoiled()
@@ -140,7 +137,7 @@ class Trainer(Stateful):
         rows = tokens = 0
         tables: list[MicroBatch] = []
         if is_new:  # all of them are made, and refused, before one is computed on
-            tables = batch.passes(self.rows_per_pass) if is_own else list(self._columns.tables(batch, self.rows_per_pass))
+            tables = batch.passes(self.rows_per_pass) if is_own else self._tables(batch)
         with self._folding(record if is_new else None):
             for part in self._staging.stage(tables):
                 self._fold(part)
@@ -149,6 +146,10 @@ class Trainer(Stateful):
                 batch.accumulated()
         self.applied.came_again |= came_again
         return Accumulated(rows, tokens, is_new)
+
+    def _tables(self, batch: Any) -> list[MicroBatch]:
+        advantages = None if self._early is None else self._early.whole(batch)
+        return list(self.columns.tables(batch, self.rows_per_pass, advantages=advantages))
 
     def add(
         self, numerator: torch.Tensor, denominator: float, *, rows: int = 0, tokens: int = 0, claim: str | None = None
@@ -227,6 +228,8 @@ class Trainer(Stateful):
         Raises StateError when nothing was accumulated, InputError for a learning rate that is none, and NonFiniteGradientError for a
         gradient that is none; RankLostError and RanksDifferError with ranks. Weights, moments and cache are as before then.
         """
+        if self._early is not None:
+            self._early.settle()
         total = self._total(lr)
         again = self.applied.again(total.micro_batches, total.came_again)
         if again is not None:

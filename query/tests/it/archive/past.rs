@@ -68,7 +68,7 @@ async fn forget_steps(objects: &dyn ObjectStore) {
                 .is_some_and(|steps| steps.as_array().is_some_and(|steps| !steps.is_empty()))
         );
         let line = serde_json::to_string(&manifest).unwrap();
-        let text = format!("{line}\ncrc32c {:08x}\n", crc32c::crc32c(line.as_bytes()));
+        let text = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
         objects.put(&object.location, text.into()).await.unwrap();
     }
 }

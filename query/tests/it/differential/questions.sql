@@ -251,3 +251,7 @@ SELECT policy_version, min(note) AS low, max(note) AS high FROM checker GROUP BY
 -- groups over a join of two agents
 SELECT a.policy_version, b.turn, count(*) AS n, avg(a.reward) AS s, max(b.odd) AS high, count(DISTINCT a.group_key) AS g
 FROM solver a LEFT JOIN checker b ON b.parent = 'solver/' || a.sample_id AND b.policy_version = a.policy_version GROUP BY 1, 2 ORDER BY 1, 2 NULLS FIRST;
+-- distinct from beside and, or and not
+SELECT count(*) FILTER (WHERE odd IS DISTINCT FROM 7 AND turn = 0) AS a, count(*) FILTER (WHERE turn = 1 AND note IS NOT DISTINCT FROM 'a' OR policy_version = 3) AS b,
+       count(*) FILTER (WHERE NOT note IS DISTINCT FROM 'a' AND turn = 1) AS c, count(*) FILTER (WHERE big = 17 OR note IS DISTINCT FROM 'a' AND turn = 1) AS d,
+       count(*) FILTER (WHERE odd IS NOT DISTINCT FROM score AND note IS NOT DISTINCT FROM NULL OR turn = 1) AS e FROM solver;

@@ -47,7 +47,7 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 24] = [
+const CALLS: [(&str, &[&str], Call); 26] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
     ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
     ("begin an object", &["trainer"], |client| {
@@ -97,6 +97,14 @@ const CALLS: [(&str, &[&str], Call); 24] = [
             Err(error) if error.cause() == "NoBackupFolder" => Ok(()),
             outcome => outcome.map(drop),
         }
+    }),
+    ("take rows back", &["rollouts"], |client| {
+        let row = client.table("solver")?.insert(NewRow::new(0, "q_0_?")?, [("prompt", "?".into())])?;
+        client.table("solver")?.delete(&Delete::rows([row])).map(drop)
+    }),
+    ("take rows from who holds them", &[], |client| {
+        let row = client.table("solver")?.insert(NewRow::new(0, "q_0_?")?, [("prompt", "?".into())])?;
+        client.table("solver")?.delete(&Delete::rows([row]).force()).map(drop)
     }),
     ("delete", &[], |client| client.table("solver")?.delete(&Delete::versions_up_to(0).force()).map(drop)),
     ("go back", &[], |client| client.rewind(0, Rewind::TrainAgain).map(drop)),

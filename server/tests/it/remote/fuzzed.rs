@@ -279,7 +279,13 @@ fn objects(named: &ObjectRef) -> Vec<(&'static str, Vec<u8>)> {
         placed: true,
     };
     let bytes = Bytes::from(vec![7; 512]);
-    let fill = FillObjectRequest { filling: 1, payload: 0, offset: 0, crc32c: crc32c::crc32c(&bytes), bytes };
+    let fill = FillObjectRequest {
+        filling: 1,
+        payload: 0,
+        offset: 0,
+        crc32c: forebay_store::checksum::crc32c(&bytes),
+        bytes,
+    };
     vec![
         ("BeginObject", begin.encode_to_vec()),
         ("FillObject", fill.encode_to_vec()),

@@ -195,7 +195,7 @@ fn numbers_of_another_session_and_parts_that_are_not_there_are_refused() {
                 payload: 0,
                 offset: 0,
                 bytes: vec![9; 64].into(),
-                crc32c: crc32c::crc32c(&[9; 64]),
+                crc32c: forebay_store::checksum::crc32c(&[9; 64]),
             };
             codes.push(calls.fill_object(raw.request(fill, &raw.session, &name())).await.err());
             let commit = CommitObjectsRequest {
@@ -226,7 +226,7 @@ fn numbers_of_another_session_and_parts_that_are_not_there_are_refused() {
             bytes: vec![9; 64].into(),
             crc32c,
         };
-        let sum = crc32c::crc32c(&[9; 64]);
+        let sum = forebay_store::checksum::crc32c(&[9; 64]);
         let mut codes = Vec::new();
         for message in [fill(7, 0, sum), fill(0, u64::MAX, sum), fill(0, 1 << 40, sum), fill(0, 0, sum ^ 1)] {
             codes.push(

@@ -147,7 +147,7 @@ impl Inode {
         }
         for sector in 0..self.length.div_ceil(SECTOR_BYTES) {
             let seen = sector_of(self.memory.bytes(self.length), sector);
-            if self.forgotten.get(&sector) != Some(&crc32c::crc32c(seen)) {
+            if self.forgotten.get(&sector) != Some(&crate::checksum::crc32c(seen)) {
                 self.forgotten.remove(&sector);
                 self.stable[sector * SECTOR_BYTES..][..seen.len()].copy_from_slice(seen);
             }
@@ -170,7 +170,7 @@ impl Inode {
             if fits && dice.once_in(2) {
                 self.stable[at..at + seen.len()].copy_from_slice(seen);
             } else {
-                self.forgotten.insert(sector, crc32c::crc32c(seen));
+                self.forgotten.insert(sector, crate::checksum::crc32c(seen));
             }
         }
     }
@@ -194,7 +194,7 @@ impl Inode {
         let mut bytes = self.bytes().to_vec();
         for (&sector, &held) in &self.forgotten {
             let seen = sector_of(&bytes, sector);
-            if crc32c::crc32c(seen) == held && goes() {
+            if crate::checksum::crc32c(seen) == held && goes() {
                 let at = sector * SECTOR_BYTES;
                 let old = old_sector(&self.stable, sector, seen.len());
                 bytes[at..at + old.len()].copy_from_slice(&old);
@@ -226,7 +226,9 @@ impl Inode {
             let old = old_sector(&self.stable, sector, slot.len());
             let new = old_sector(seen, sector, slot.len());
             slot.copy_from_slice(&old);
-            if old == new || self.forgotten.get(&sector) == Some(&crc32c::crc32c(sector_of(seen, sector))) {
+            if old == new
+                || self.forgotten.get(&sector) == Some(&crate::checksum::crc32c(sector_of(seen, sector)))
+            {
                 continue;
             }
             match fate {

@@ -65,7 +65,7 @@ impl DiskCopy {
         if disk.exists(&unfinished) {
             disk.remove(&unfinished).map_err(|e| Cause::io("remove", &unfinished, e))?;
         }
-        let header_crc = Some(crc32c::crc32c(&encoded.bytes));
+        let header_crc = Some(crate::checksum::crc32c(&encoded.bytes));
         let copy = DiskCopy { path, starts: encoded.starts, bytes: encoded.file_bytes, header_crc };
         let is_meant = match named {
             Some(named) => copy.reference(disk, manifest)? == *named,
@@ -112,7 +112,7 @@ impl DiskCopy {
             let extent = &host.extents[chunk.payload];
             let bytes = &mut buffer[..(chunk.range.end - chunk.range.start) as usize];
             extent.read(chunk.range.start, bytes);
-            if crc32c::crc32c(bytes) != manifest.checksum(&chunk) {
+            if crate::checksum::crc32c(bytes) != manifest.checksum(&chunk) {
                 let (path, offset) = extent.name_of(chunk.range.start);
                 return Err(corrupt(&path, offset, manifest.mismatch(&chunk)).into());
             }
@@ -143,7 +143,7 @@ impl DiskCopy {
             std::io::ErrorKind::UnexpectedEof => corrupt(&self.path, offset, "the file ends before it"),
             _ => Cause::io("read", &self.path, e),
         })?;
-        if crc32c::crc32c(buffer) != manifest.checksum(chunk) {
+        if crate::checksum::crc32c(buffer) != manifest.checksum(chunk) {
             return Err(corrupt(&self.path, offset, manifest.mismatch(chunk)).into());
         }
         Ok(())
@@ -226,16 +226,16 @@ impl DiskCopy {
                 let mut header = vec![0; data as usize];
                 let file = self.open(disk)?;
                 file.read_at(&mut header, 0).map_err(|e| Cause::io("read", &self.path, e))?;
-                crc32c::crc32c(&header)
+                crate::checksum::crc32c(&header)
             }
         };
         let mut at = data;
-        let zeros = |crc, count: u64| crc32c::crc32c_append(crc, &vec![0; count as usize]);
+        let zeros = |crc, count: u64| crate::checksum::crc32c_append(crc, &vec![0; count as usize]);
         for chunk in manifest.chunks() {
             let start = self.starts[chunk.payload] + chunk.range.start;
             crc = zeros(crc, start - at);
             let length = chunk.range.end - chunk.range.start;
-            crc = crc32c::crc32c_combine(crc, manifest.checksum(&chunk), length as usize);
+            crc = crate::checksum::crc32c_combine(crc, manifest.checksum(&chunk), length);
             at = start + length;
         }
         let crc32c = zeros(crc, self.bytes - at);

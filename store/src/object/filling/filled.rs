@@ -187,7 +187,7 @@ mod tests {
                 for piece in &mut pieces {
                     let place = &mut memory[piece.start as usize..piece.end as usize];
                     place.fill(fill);
-                    piece.crc = piece.crc.map(|crc| crc32c::crc32c_append(crc, place));
+                    piece.crc = piece.crc.map(|crc| crate::checksum::crc32c_append(crc, place));
                 }
                 filled.written(range, &pieces);
             };
@@ -202,9 +202,10 @@ mod tests {
                 at = end;
             }
             assert_eq!(filled.hole(), None);
-            let sums =
-                filled.checksums(|range| crc32c::crc32c(&memory[range.start as usize..range.end as usize]));
-            let right: Vec<u32> = memory.chunks(CHUNK as usize).map(crc32c::crc32c).collect();
+            let sums = filled.checksums(|range| {
+                crate::checksum::crc32c(&memory[range.start as usize..range.end as usize])
+            });
+            let right: Vec<u32> = memory.chunks(CHUNK as usize).map(crate::checksum::crc32c).collect();
             assert_eq!(sums, right, "seed {seed}");
         }
     }

@@ -101,7 +101,7 @@ fn place_of(wanted: &HostFolder, directory: &Directory) -> Option<(PathBuf, Stri
         HostFolder::Anonymous => return None,
     };
     let whose = fs::canonicalize(&directory.path).unwrap_or_else(|_| directory.path.clone());
-    let place = crc32c::crc32c(whose.as_os_str().as_encoded_bytes());
+    let place = crate::checksum::crc32c(whose.as_os_str().as_encoded_bytes());
     let path = base.join(format!("{PREFIX}{:016x}-{place:08x}", directory.store_id));
     Some((path, owner_text(&whose, directory.disk.boot())))
 }

@@ -110,7 +110,7 @@ pub(crate) fn read_segment(
     }
     for chunk in manifest.chunks() {
         let range = chunk.range.start as usize..chunk.range.end as usize;
-        if crc32c::crc32c(&payloads[chunk.payload][range]) != manifest.checksum(&chunk) {
+        if crate::checksum::crc32c(&payloads[chunk.payload][range]) != manifest.checksum(&chunk) {
             let (number, start) = places[chunk.payload];
             let (path, offset) = (Numbered::HostSegment.path(folder, number), start + chunk.range.start);
             return Err(Cause::Corrupt { path, offset, reason: manifest.mismatch(&chunk) }.into());

@@ -22,7 +22,7 @@ impl Content {
             writeln!(text, "policy {} {}", policy.name, policy.version).unwrap();
             for object in &policy.objects {
                 let payload = store.object(object).unwrap();
-                writeln!(text, "  {object:?} {:08x}", ::crc32c::crc32c(&payload)).unwrap();
+                writeln!(text, "  {object:?} {:08x}", ::forebay_store::checksum::crc32c(&payload)).unwrap();
             }
         }
         for step in store.steps().iter().filter(|step| step.progress == StepProgress::Committed) {

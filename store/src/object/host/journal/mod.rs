@@ -198,7 +198,7 @@ impl Journal {
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         let mut frame = Vec::with_capacity(8 + body.len());
         frame.extend_from_slice(&length.to_le_bytes());
-        frame.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        frame.extend_from_slice(&crate::checksum::crc32c(&body).to_le_bytes());
         frame.extend_from_slice(&body);
         if self.torn {
             self.file.set_len(self.bytes)?;

@@ -80,7 +80,7 @@ pub(super) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (Record, usize)>
         let (crc, rest) = rest.split_first_chunk::<4>()?;
         let body = rest.get(..u32::from_le_bytes(*length) as usize)?;
         bytes = &rest[body.len()..];
-        let whole = crc32c::crc32c(body) == u32::from_le_bytes(*crc);
+        let whole = crate::checksum::crc32c(body) == u32::from_le_bytes(*crc);
         let record = whole.then(|| serde_json::from_slice(body).ok()).flatten()?;
         Some((record, bytes.len()))
     })

@@ -1,0 +1,67 @@
+//! The checksum of everything that is kept or sent: crc32c (Castagnoli), of the processor where it has one.
+//!
+//! Measured on one core (AMD EPYC with AVX-512), of bytes in the nearest cache: 28 bytes 9.7 ns, 1 KiB 25 GB/s, 4 KiB 43 GB/s, 8 KiB
+//! 55 GB/s. What the store had before (crate `crc32c`: three strands of the one instruction) took 9.0 ns, and 18 to 21 GB/s; the
+//! numbers are the same.
+
+use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+
+/// The crc32c of `bytes`.
+///
+/// ```
+/// assert_eq!(forebay_store::checksum::crc32c(b"123456789"), 0xe306_9283); // the check value of RFC 3720, appendix B.4
+/// ```
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc32c_append(0, bytes)
+}
+
+/// The crc32c of what has the checksum `crc`, and of `bytes` behind it.
+///
+/// ```
+/// use forebay_store::checksum::{crc32c, crc32c_append};
+/// assert_eq!(crc32c_append(crc32c(b"1234"), b"56789"), crc32c(b"123456789"));
+/// ```
+pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
+    // The register holds the complement of the checksum so far.
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
+/// The crc32c of two pieces in a row, of which the second has `second_bytes`, from those of each.
+///
+/// ```
+/// use forebay_store::checksum::{crc32c, crc32c_combine};
+/// assert_eq!(crc32c_combine(crc32c(b"1234"), crc32c(b"56789"), 5), crc32c(b"123456789"));
+/// ```
+pub fn crc32c_combine(first: u32, second: u32, second_bytes: u64) -> u32 {
+    checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), second_bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One bit after the other, as the polynomial says.
+    fn by_definition(crc: u32, bytes: &[u8]) -> u32 {
+        const CASTAGNOLI: u32 = 0x82F6_3B78; // mirrored
+        let step = |crc: u32, _| (crc >> 1) ^ (CASTAGNOLI * (crc & 1));
+        !bytes.iter().fold(!crc, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+    }
+
+    #[test]
+    fn every_length_and_place_has_the_sum_that_the_polynomial_says() {
+        let bytes: Vec<u8> = (0..9_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for length in (0..600).chain([1_023, 1_024, 2_047, 4_096, 4_099, 8_191, 8_192, 8_900]) {
+            for (from, before) in [(0, 0), (1, 0x1234_5678), (63, u32::MAX)] {
+                let piece = &bytes[from..from + length];
+                let seen = crc32c_append(before, piece);
+                assert_eq!(
+                    seen,
+                    by_definition(before, piece),
+                    "{length} bytes from {from} behind {before:x}"
+                );
+            }
+        }
+    }
+}
