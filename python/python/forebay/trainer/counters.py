@@ -168,9 +168,9 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "claims": lambda value: isinstance(value, list) and all(map(_is_claim, value)),
     "metrics": lambda value: isinstance(value, dict) and all(type(number) in (int, float) for number in value.values()),
     "applied": lambda value: isinstance(value, dict) and all(map(_are_rows, value.values())),
+    "applied_groups": lambda value: value is None or (isinstance(value, dict) and all(map(_are_keys, value.values()))),
     "early": lambda value: value is None or _are_sums(value),
     "optimizer": lambda value: value is None or isinstance(value, dict),
-    "applied_groups": lambda value: value is None or (isinstance(value, dict) and all(map(_are_keys, value.values()))),
     "update": lambda value: value is None or (isinstance(value, dict) and value.keys() == _UPDATE and _is_count(value["version"])),
 }
 

@@ -195,6 +195,16 @@ class Stateful(Weights):
         self.restore(payloads, policy_version=policy_version, other_optimizer=other_optimizer)
         return number
 
+    def unfinished(self, policy_version: int) -> dict[str, list[str]] | None:
+        """The groups of the last commit, by consumer, where the store has not committed it: for ``store.step(groups=...)``, so that they
+        come again by themselves, whatever was written since. None, which takes all that there is, where nothing is left.
+
+        policy_version: where the store stands: ``store.policy_version(policy)``.
+        """
+        update = self.applied.update
+        is_ahead = update is not None and update.version == self.version == policy_version + 1
+        return {consumer: list(keys) for consumer, keys in self.applied.groups.items()} or None if is_ahead else None
+
     def _buffers(self) -> dict[str, torch.Tensor]:
         weights = self.subject.weights.payloads("weights")
         return {**weights, **self.optimizer.payloads(), "gradient": self.cache.flat, **self.subject.owned()}

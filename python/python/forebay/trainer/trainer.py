@@ -109,16 +109,6 @@ class Trainer(Stateful, EarlyCalls):
         """The claims whose gradients are in the cache."""
         return list(self.cache.claims)
 
-    def unfinished(self, policy_version: int) -> dict[str, list[str]] | None:
-        """The groups of the last commit, by consumer, where the store has not committed it: for ``store.step(groups=...)``, so that they
-        come again by themselves, whatever was written since. None, which takes all that there is, where nothing is left.
-
-        policy_version: where the store stands: ``store.policy_version(policy)``.
-        """
-        update = self.applied.update
-        is_ahead = update is not None and update.version == self.version == policy_version + 1
-        return {consumer: list(keys) for consumer, keys in self.applied.groups.items()} or None if is_ahead else None
-
     # Micro-batches
 
     def accumulate(self, batch: Any, claim: str | None = None) -> Accumulated:
