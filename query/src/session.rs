@@ -263,3 +263,26 @@ impl std::fmt::Debug for Session {
         f.debug_struct("Session").field("store", &self.store.path()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Where this fails the planner has been mended, and the setting may go.
+    #[test]
+    fn the_check_that_is_off_refuses_what_is_right() {
+        let disk = Arc::new(SimulatedDisk::seeded(0));
+        let store = Store::open("/nowhere", forebay_store::Options::default().disk(disk)).unwrap();
+        let session = Session::new(&store).unwrap();
+        let sql = "SELECT x, y, count(*) FROM (SELECT a IS TRUE AS x, a AS y FROM (VALUES (true), (NULL)) t(a)) GROUP BY x, y";
+        for is_off in [true, false] {
+            let mut state = (*session.base).clone();
+            state.config_mut().options_mut().execution.skip_physical_aggregate_schema_check = is_off;
+            let planned = session.blocking.wait(async {
+                let plan = state.create_logical_plan(sql).await?;
+                Ok(state.create_physical_plan(&plan).await?)
+            });
+            assert_eq!(planned.is_ok(), is_off, "{:?}", planned.map(|_| ()));
+        }
+    }
+}

@@ -128,3 +128,48 @@ fn a_statement_has_so_many_bytes_at_most() {
         1
     );
 }
+
+// Rules of the planner take the square of a list's length, and none can be ended midway: so a list has an end.
+#[test]
+fn what_is_listed_at_most_is_planned_or_ended_soon_and_more_is_refused() {
+    let (run, _step, _claim) = Run::busy();
+    let session = run.session.with_statement_time_max(Some(Duration::from_millis(500)));
+    let list = |count: usize, one: &str| {
+        (0..count).map(|at| one.replace('#', &at.to_string())).collect::<Vec<_>>().join(", ")
+    };
+    for (one, before, after) in [
+        ("#", "SELECT ", ""),
+        ("turn + #", "SELECT ", " FROM solver"),
+        ("sum(turn + #)", "SELECT ", " FROM solver"),
+        ("sum(turn + #) OVER ()", "SELECT ", " FROM solver"),
+        ("CASE turn WHEN # THEN 1 END", "SELECT ", " FROM solver"),
+        ("(#)", "SELECT count(*) FROM (VALUES ", ") t(a)"),
+        ("turn + #", "SELECT [", "] FROM solver"),
+        ("'#'", "SELECT concat(", ")"),
+    ] {
+        let begun = Instant::now();
+        let answered = session.sql_blocking(&format!("{before}{}{after}", list(10_000, one)));
+        let took = begun.elapsed();
+        println!(
+            "{one}: {took:?} {:?}",
+            answered.as_ref().map(|answer| answer.row_count()).map_err(|error| error.kind())
+        );
+        assert!(answered.is_ok_and(|_| true) || took >= Duration::from_millis(500), "{one}");
+        assert!(took < Duration::from_secs(60), "{one}: {took:?}");
+        let more = format!("{before}{}{after}", list(10_002, one));
+        assert!(run.error(&more, Kind::Input).contains("10000 are the most"), "{one}");
+    }
+}
+
+#[test]
+fn a_cube_has_so_many_columns_at_most() {
+    let (run, _step, _claim) = Run::busy();
+    let cube = |columns: usize| {
+        let columns: Vec<String> = (0..columns).map(|at| format!("turn + {at}")).collect();
+        format!("SELECT count(*) FROM (SELECT count(*) FROM solver GROUP BY CUBE ({}))", columns.join(", "))
+    };
+    assert_eq!(run.rows(&cube(6)).len(), 1);
+    for columns in [13, 40, 63] {
+        assert!(run.error(&cube(columns), Kind::Input).contains("12 columns are the most"), "{columns}");
+    }
+}
