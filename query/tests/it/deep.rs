@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_query::{Kind, Options, Session};
+use forebay_query::{Cause, Kind, Options, Session};
 
 use crate::fixture::Run;
 
@@ -150,11 +150,10 @@ fn what_is_listed_at_most_is_planned_or_ended_soon_and_more_is_refused() {
         let begun = Instant::now();
         let answered = session.sql_blocking(&format!("{before}{}{after}", list(10_000, one)));
         let took = begun.elapsed();
-        println!(
-            "{one}: {took:?} {:?}",
-            answered.as_ref().map(|answer| answer.row_count()).map_err(|error| error.kind())
-        );
-        assert!(answered.is_ok_and(|_| true) || took >= Duration::from_millis(500), "{one}");
+        println!("{one}: {took:?} {}", answered.is_ok());
+        if let Err(error) = answered {
+            assert!(matches!(error.cause(), Cause::Time { .. }), "{one}: {error}");
+        }
         assert!(took < Duration::from_secs(60), "{one}: {took:?}");
         let more = format!("{before}{}{after}", list(10_002, one));
         assert!(run.error(&more, Kind::Input).contains("10000 are the most"), "{one}");

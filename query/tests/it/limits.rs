@@ -117,7 +117,7 @@ fn joins_that_cannot_spill_name_the_limit_and_the_session_goes_on() {
         // Sorted rows are not merged by floats: NaN has no place there, -0 and 0 are one.
         "SELECT count(*) AS n, max(a.t) AS t FROM {} a WHERE a.v::double IN (SELECT CASE WHEN b.m < 9 THEN 'NaN'::double ELSE b.v END FROM {} b)",
         "SELECT count(*) AS n, max(a.t) AS t FROM {} a WHERE NOT EXISTS (SELECT 1 FROM {} b WHERE CASE WHEN a.m < 9 THEN 'NaN'::float ELSE a.v::float END = b.v::float AND b.t > a.t)",
-        "SELECT count(*) AS n, max(b.t) AS t FROM {} a JOIN {} b ON arrow_cast(a.v, 'Float16') = arrow_cast(b.v, 'Float16')",
+        "SELECT count(*) AS n, max(a.t || b.t) AS t FROM {} a JOIN {} b ON arrow_cast(a.v, 'Float16') = arrow_cast(b.v, 'Float16')",
     ] {
         let error = small.sql_blocking(&join.replace("{}", BESIDE)).unwrap_err();
         assert_eq!(error.kind(), Kind::Capacity, "{error}");

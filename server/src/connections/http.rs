@@ -31,7 +31,7 @@ impl axum::serve::Listener for HttpListener {
         let stream = self.connections.next(&self.listener).await;
         let known = stream.known().clone();
         let state = match &self.tls {
-            None => State::Plain(stream),
+            None => State::Plain(Box::new(stream)),
             Some(tls) => State::Shaking(Box::new(tls.accept(stream))),
         };
         (HttpStream { known, state }, ())
@@ -55,7 +55,7 @@ pub(crate) struct HttpStream {
 }
 
 enum State {
-    Plain(Counted<TcpStream>),
+    Plain(Box<Counted<TcpStream>>),
     Shaking(Box<Accept<Counted<TcpStream>>>),
     Encrypted(Box<TlsStream<Counted<TcpStream>>>),
     /// The handshake failed.
