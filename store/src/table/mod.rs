@@ -9,6 +9,7 @@ mod agent;
 mod chunk;
 mod column;
 mod delete;
+mod deleted;
 mod freshness;
 mod handle;
 mod info;

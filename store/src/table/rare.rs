@@ -1,12 +1,11 @@
 //! What few rows of a table have: kept beside the pages, so that the others pay nothing for it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ops::RangeBounds;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::deleted::{DeletedIds, RunRecord, text};
 use super::{CHUNK_ROWS, Identity, RowMeta};
 use crate::heap::HeapBytes;
-use crate::origin::EXTERNAL_VERSION;
 use crate::texts::TextId;
 
 /// From which token on a response was made under which policy version.
@@ -75,8 +74,8 @@ pub(crate) struct Rare {
     tokens: HashMap<u128, u32>,
     /// Versions that were deleted for good: first and last, in order, with gaps between.
     retired: Vec<(u64, u64)>,
-    /// Identities that were deleted for good in versions that are not, by the lane of their rows.
-    deleted: BTreeMap<u64, HashSet<Identity>>,
+    /// Identities that were deleted for good in versions that are not.
+    deleted: DeletedIds,
     /// The rows of every step up to this one are deleted.
     consumed_deleted_up_to: u64,
 }
@@ -88,19 +87,16 @@ pub(crate) struct RareRecord {
     trainable_from: Vec<(u32, u32)>,
     tokens: Vec<(u128, u32)>,
     retired: Vec<(u64, u64)>,
-    deleted: Vec<IdentityRecord>,
+    deleted: Vec<RunRecord>,
     /// Of peers.
-    deleted_external: Vec<IdentityRecord>,
+    deleted_external: Vec<RunRecord>,
     consumed_deleted_up_to: u64,
 }
-
-/// Version, input, turn, trajectory.
-type IdentityRecord = (u64, u32, u32, u32);
 
 impl RareRecord {
     /// The texts that it names.
     pub(crate) fn texts(&self) -> impl Iterator<Item = TextId> + '_ {
-        self.deleted.iter().chain(&self.deleted_external).map(|(_, input, ..)| TextId(*input))
+        self.deleted.iter().chain(&self.deleted_external).map(text)
     }
 }
 
@@ -108,8 +104,7 @@ impl Rare {
     /// Bytes of memory.
     pub(crate) fn heap_bytes(&self) -> usize {
         let spans = self.spans.iter().map(|(_, spans)| size_of_val(spans) + SPAN_ROW_BYTES).sum::<usize>();
-        let deleted = self.deleted.values().map(HeapBytes::heap_bytes).sum::<usize>();
-        spans + self.tokens.heap_bytes() + self.retired.heap_bytes() + deleted
+        spans + self.tokens.heap_bytes() + self.retired.heap_bytes() + self.deleted.heap_bytes()
     }
 
     pub(crate) fn spans(&self) -> &RarePages<VersionSpan> {
@@ -200,20 +195,18 @@ impl Rare {
         }
         self.retired = merged;
         let Rare { deleted, retired, .. } = self;
-        deleted.values_mut().for_each(|ids| ids.retain(|id| !holds(retired, id.policy_version)));
-        deleted.retain(|_, ids| !ids.is_empty());
+        deleted.forget_versions(|version| holds(retired, version));
     }
 
     /// Forgets which rows of versions below this one were deleted: they would be refused as stale if they came again. Rows of
     /// peers never are.
     pub(crate) fn forget_deleted_below(&mut self, version: u64) {
-        self.deleted = self.deleted.split_off(&version);
+        self.deleted.forget_lanes_below(version);
     }
 
     /// Whether a row of this identity was deleted for good.
     pub(crate) fn is_deleted(&self, identity: &Identity) -> bool {
-        let lanes = [identity.policy_version, EXTERNAL_VERSION];
-        lanes.iter().filter_map(|lane| self.deleted.get(lane)).any(|ids| ids.contains(identity))
+        self.deleted.contains(identity)
     }
 
     /// The step up to which the rows of all steps are deleted.
@@ -235,7 +228,7 @@ impl Rare {
             self.tokens.remove(&meta.token());
         }
         if latest && !self.is_retired(meta.policy_version) {
-            self.deleted.entry(meta.lane()).or_default().insert(Identity::of(meta));
+            self.deleted.insert(meta.lane(), &Identity::of(meta));
         }
     }
 
@@ -245,23 +238,16 @@ impl Rare {
         let trainable_from = self.trainable_from.iter().map(|(row, start)| (*row, *start)).collect();
         let mut tokens: Vec<(u128, u32)> = self.tokens.iter().map(|(token, row)| (*token, *row)).collect();
         tokens.sort_unstable();
+        let (deleted, deleted_external) = self.deleted.record();
         RareRecord {
             spans,
             trainable_from,
             tokens,
             retired: self.retired.clone(),
-            deleted: self.deleted_in(0..EXTERNAL_VERSION),
-            deleted_external: self.deleted_in(EXTERNAL_VERSION..=EXTERNAL_VERSION),
+            deleted,
+            deleted_external,
             consumed_deleted_up_to: self.consumed_deleted_up_to,
         }
-    }
-
-    fn deleted_in(&self, lanes: impl RangeBounds<u64>) -> Vec<IdentityRecord> {
-        let parts = |id: &Identity| (id.policy_version, id.input.0, id.turn, id.trajectory);
-        let mut deleted: Vec<_> =
-            self.deleted.range(lanes).flat_map(|(_, ids)| ids.iter().map(parts)).collect();
-        deleted.sort_unstable();
-        deleted
     }
 
     /// Reads the stored form.
@@ -270,23 +256,13 @@ impl Rare {
         for (row, list) in record.spans {
             list.into_iter().for_each(|span| spans.push(row, span));
         }
-        let identity = |(policy_version, input, turn, trajectory)| Identity {
-            policy_version,
-            input: TextId(input),
-            turn,
-            trajectory,
-        };
-        let mut deleted: BTreeMap<u64, HashSet<Identity>> = BTreeMap::new();
-        let own = record.deleted.into_iter().map(|parts| (parts.0, identity(parts)));
-        let of_peers = record.deleted_external.into_iter().map(|parts| (EXTERNAL_VERSION, identity(parts)));
-        own.chain(of_peers).for_each(|(lane, id)| _ = deleted.entry(lane).or_default().insert(id));
         Rare {
             spans,
             trainable_from: record.trainable_from.into_iter().collect(),
             ahead: BTreeSet::new(), // the table says as of which version
             tokens: record.tokens.into_iter().collect(),
             retired: record.retired,
-            deleted,
+            deleted: DeletedIds::of(record.deleted, record.deleted_external),
             consumed_deleted_up_to: record.consumed_deleted_up_to,
         }
     }
