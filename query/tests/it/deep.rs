@@ -131,7 +131,7 @@ fn a_statement_has_so_many_bytes_at_most() {
 
 // Rules of the planner take the square of a list's length, and none can be ended midway: so a list has an end.
 #[test]
-fn what_is_listed_at_most_is_planned_or_ended_soon_and_more_is_refused() {
+fn what_is_listed_is_answered_or_ended_by_its_time_and_too_much_is_refused() {
     let (run, _step, _claim) = Run::busy();
     let session = run.session.with_statement_time_max(Some(Duration::from_millis(500)));
     let list = |count: usize, one: &str| {
@@ -148,15 +148,13 @@ fn what_is_listed_at_most_is_planned_or_ended_soon_and_more_is_refused() {
         ("'#'", "SELECT concat(", ")"),
     ] {
         let begun = Instant::now();
-        let answered = session.sql_blocking(&format!("{before}{}{after}", list(10_000, one)));
-        let took = begun.elapsed();
-        println!("{one}: {took:?} {}", answered.is_ok());
+        let answered = session.sql_blocking(&format!("{before}{}{after}", list(400, one)));
+        println!("{one}: {:?} {}", begun.elapsed(), answered.is_ok());
         if let Err(error) = answered {
             assert!(matches!(error.cause(), Cause::Time { .. }), "{one}: {error}");
         }
-        assert!(took < Duration::from_secs(60), "{one}: {took:?}");
-        let more = format!("{before}{}{after}", list(10_002, one));
-        assert!(run.error(&more, Kind::Input).contains("10000 are the most"), "{one}");
+        let more = format!("{before}{}{after}", list(2_002, one));
+        assert!(run.error(&more, Kind::Input).contains("2000 are the most"), "{one}");
     }
 }
 
