@@ -256,3 +256,12 @@ def test_a_loss_without_a_name_is_refused_when_it_is_made(forward):
 
     with pytest.raises(forebay.InputError, match="name="):
         Trainer(torch.nn.Linear(3, 2), objective=Own(forward))
+
+
+def test_a_function_that_reads_what_has_no_value_yet_has_no_name():
+    def forward(model, batch, temperature):
+        return later(model, batch, temperature)
+
+    with pytest.raises(forebay.InputError, match="no value yet.*name="):
+        PolicyGradient(forward=forward)
+    later = None  # noqa: F841

@@ -88,8 +88,18 @@ def _of_function(function: types.FunctionType) -> str:
     if "<" not in name:
         return name
     code = hashlib.sha256(_of_code(function.__code__).encode()).hexdigest()[:16]
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    cells = [_contents(function, cell) for cell in function.__closure__ or ()]
     return _called(f"{name}#{code}", [*cells, *(function.__defaults__ or ())], function.__kwdefaults__ or {})
+
+
+def _contents(function: types.FunctionType, cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        raise InputError(
+            f"{function!r} reads a variable that has no value yet, so it has no name that is the same in another process; give the loss one "
+            "(PolicyGradient(name=...), or a text `identity`)"
+        ) from None
 
 
 def _of_code(code: types.CodeType) -> str:
