@@ -19,7 +19,8 @@ pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// The deepest, in levels: what the stack of `room` suffices for many times over, and what is planned in seconds at worst.
 const DEPTH_MAX: usize = 1000;
 /// The most columns, arguments and rows of `VALUES`, in all of its lists together. An unoptimised planner took 16 s for 10,000 constants, 38 s
-/// for as many columns, and 314 s for as many aggregates, on a busy machine; a fifth of them takes a twenty-fifth of that.
+/// for as many columns, and 314 s for as many aggregates, on a busy machine; a fifth of them
+/// should take a twenty-fifth of that, which was not measured.
 const ITEMS_MAX: usize = 2_000;
 
 /// Refuses a statement that is longer or deeper than may be or lists more, and tells how deep one is that does not. What is no SQL is

@@ -22,7 +22,7 @@ use crate::retention::Retention;
 /// of 2 MiB, with a checksum and a sync twice a second beside it, values of 4 KiB: mapped stores 9 to 11 GB/s, one `pwrite` a
 /// batch 6.
 ///
-/// Of the whole store, thousands of samples a second at `memory` and `logged`, one writer, a gibibyte, three runs of each in turn:
+/// Of the whole store, thousands of samples a second at `memory` and `logged`, one writer, a gibibyte, one to three runs of each in turn:
 /// into new files 54 to 70 through the mapping in large pages, which the kernel zeroes first, and 105 to 162 gathered; into files used
 /// again and again 148 through the mapping and 135 to 155 gathered, with two writers 176 to 230 and 145 to 208.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
