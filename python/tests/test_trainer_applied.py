@@ -177,27 +177,40 @@ def test_a_state_is_compared_with_the_store_when_it_is_resumed(store, solver, tm
 # The quickstart of docs/pytorch.md, killed. A step has two micro-batches, whose sum is the same bits in either order.
 
 
-PROGRAM = """
-    import json, os, signal, sys
-    import forebay, torch
-    from forebay.trainer import DirectoryStateStore
-    from test_trainer_applied import KEY, TABLE, fill, made
-
-    path, point, steps = sys.argv[1], sys.argv[2], 3
-    torch.set_num_threads(1)
+def dying(path, point):
+    """What a program calls at its points: it is killed at one of them, in its second step, once."""
 
     def reached(where, version):
         if where == point and version == 1 and not os.path.exists(path + "/killed"):
             open(path + "/killed", "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 
+    return reached
+
+
+def begun(store):
+    """The table of a store, whichever life of the program this is."""
+    if "solver" in store.tables():
+        return store.table("solver")
+    solver = store.create_table("solver", TABLE)
+    store.create_consumer("train", tables=["solver"], kind="trainer", ready=["advantage"], group=("input_id", 2))
+    return solver
+
+
+PROGRAM = """
+    import json, os, sys
+    import forebay, torch
+    from forebay.trainer import DirectoryStateStore
+    from test_trainer_applied import KEY, begun, dying, fill, made
+
+    path, point, steps = sys.argv[1], sys.argv[2], 3
+    torch.set_num_threads(1)
+
+    reached = dying(path, point)
+
     states = DirectoryStateStore(path + "/states")
     with forebay.open(path + "/store", host_folder=path + "/host") as store:
-        if "solver" in store.tables():
-            solver = store.table("solver")
-        else:
-            solver = store.create_table("solver", TABLE)
-            store.create_consumer("train", tables=["solver"], kind="trainer", ready=["advantage"], group=("input_id", 2))
+        solver = begun(store)
         trainer = made(store)
         if states.versions(KEY):
             trainer.resume(states, KEY, policy_version=store.policy_version("solver"))

@@ -195,26 +195,19 @@ def test_a_policy_with_state_keys_takes_versions_that_were_set(store):
 
 
 PROGRAM = """
-    import json, os, shutil, signal, sys
+    import json, os, shutil, sys
     import forebay, torch
     from forebay.trainer import ObjectStateStore
-    from test_trainer_applied import KEY, TABLE, fill, made
+    from test_trainer_applied import KEY, begun, dying, fill, made
 
     path, point, steps = sys.argv[1], sys.argv[2], 3
     torch.set_num_threads(1)
 
-    def reached(where, version):
-        if where == point and version == 1 and not os.path.exists(path + "/killed"):
-            open(path + "/killed", "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
+    reached = dying(path, point)
 
     with forebay.open(path + "/store", host_folder=path + "/host") as store:
         states = ObjectStateStore(store, policy="solver")
-        if "solver" in store.tables():
-            solver = store.table("solver")
-        else:
-            solver = store.create_table("solver", TABLE)
-            store.create_consumer("train", tables=["solver"], kind="trainer", ready=["advantage"], group=("input_id", 2))
+        solver = begun(store)
         trainer = made(store)
         stands = states.committed(KEY)
         if stands is not None:
