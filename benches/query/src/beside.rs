@@ -4,9 +4,12 @@
 //! of the table that is written, and beside threads that read as many bytes a second of plain memory: one that sleeps
 //! until the next bytes are due, and one that keeps its core busy until then, as a question does. All take turns, so that a
 //! busy machine slows each of them.
+//!
+//! What a question reads a second is measured from the first that begins with the writer to the last that does, so that it
+//! is more than nothing, however quick the writer is. Who rests is woken when the writer is done.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -76,9 +79,12 @@ fn turn(data: &mut Data, samples: usize, who: Beside, bytes_a_second: &mut f64) 
     let (store, bytes) = (data.store().clone(), data.rows() * READ_BYTES as usize);
     let rate = *bytes_a_second;
     let (speed, rows_a_second) = beside(data, samples, |neighbour| match who {
-        Beside::Nothing => Ok(()),
+        Beside::Nothing => Ok(0.0),
         Beside::Scan => questions(&store, neighbour),
-        Beside::Memory | Beside::BusyMemory => plain_memory(bytes, rate, who, neighbour),
+        Beside::Memory | Beside::BusyMemory => {
+            plain_memory(bytes, rate, who, neighbour);
+            Ok(0.0)
+        }
     })?;
     if who == Beside::Scan {
         *bytes_a_second = rows_a_second * READ_BYTES as f64;
@@ -96,65 +102,90 @@ fn median(mut speeds: Vec<f64>) -> f64 {
 struct Neighbour {
     begun: AtomicBool,
     over: AtomicBool,
-    rows: AtomicU64,
 }
 
-/// Writes beside a neighbour: samples a second, and the rows that the neighbour has read a second meanwhile.
+impl Neighbour {
+    fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+/// Writes beside a neighbour: samples a second, and what the neighbour tells of itself.
 fn beside(
     data: &mut Data,
     samples: usize,
-    neighbour: impl FnOnce(&Neighbour) -> Outcome<()> + Send,
+    neighbour: impl FnOnce(&Neighbour) -> Outcome<f64> + Send,
 ) -> Outcome<(f64, f64)> {
     let shared = Neighbour::default();
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let outcome = neighbour(&shared);
-            shared.begun.store(true, Ordering::Release); // also of one that failed, or has nothing to do
+            shared.begin(); // also of one that failed, or has nothing to do
             outcome
         });
         while !shared.begun.load(Ordering::Acquire) {
             thread::yield_now();
         }
-        let (start, before) = (Instant::now(), shared.rows.load(Ordering::Relaxed));
+        let start = Instant::now();
         let written = data.fill(samples);
-        let (seconds, rows) = (start.elapsed().as_secs_f64(), shared.rows.load(Ordering::Relaxed) - before);
+        let seconds = start.elapsed().as_secs_f64();
         shared.over.store(true, Ordering::Release);
-        thread.join().map_err(|_| "a neighbour panicked")??;
+        thread.thread().unpark();
+        let told = thread.join().map_err(|_| "a neighbour panicked")??;
         written?;
-        Ok((samples as f64 / seconds, rows as f64 / seconds))
+        Ok((samples as f64 / seconds, told))
     })
 }
 
-fn questions(store: &Store, neighbour: &Neighbour) -> Outcome<()> {
+/// Asks until the writer is done, and at least once beside it: rows a second.
+fn questions(store: &Store, neighbour: &Neighbour) -> Outcome<f64> {
     let session = Session::with_options(store, &Options::default().partitions(1))?;
-    while !neighbour.over.load(Ordering::Acquire) {
+    let ask = || -> Outcome<usize> {
         let rows = store.snapshot().table("solver")?.row_count();
         black_box(session.sql_blocking(QUESTION)?);
-        neighbour.rows.fetch_add(rows as u64, Ordering::Relaxed);
-        neighbour.begun.store(true, Ordering::Release);
+        Ok(rows)
+    };
+    ask()?;
+    neighbour.begin();
+    let (start, mut rows) = (Instant::now(), 0);
+    loop {
+        rows += ask()?;
+        if neighbour.is_over() {
+            return Ok(rows as f64 / start.elapsed().as_secs_f64());
+        }
     }
-    Ok(())
 }
 
 /// Reads memory piece by piece, and rests after each piece until its time is over.
-fn plain_memory(bytes: usize, bytes_a_second: f64, who: Beside, neighbour: &Neighbour) -> Outcome<()> {
+fn plain_memory(bytes: usize, bytes_a_second: f64, who: Beside, neighbour: &Neighbour) {
     const PIECE: usize = 1 << 20;
     let memory = vec![1_u64; bytes.max(8 * PIECE) / 8];
-    neighbour.begun.store(true, Ordering::Release);
+    neighbour.begin();
     let (start, mut read) = (Instant::now(), 0.0);
     for piece in memory.chunks(PIECE / 8).cycle() {
-        if neighbour.over.load(Ordering::Acquire) {
+        if neighbour.is_over() {
             break;
         }
         black_box(piece.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
         read += size_of_val(piece) as f64;
-        let due = Duration::from_secs_f64(read / bytes_a_second.max(1.0));
-        if who == Beside::Memory {
-            thread::sleep(due.saturating_sub(start.elapsed()));
-        }
-        while start.elapsed() < due && !neighbour.over.load(Ordering::Acquire) {
+        rest(start + Duration::from_secs_f64(read / bytes_a_second.max(1.0)), who, neighbour);
+    }
+}
+
+/// Returns at that moment, or when the writer is done.
+fn rest(until: Instant, who: Beside, neighbour: &Neighbour) {
+    while !neighbour.is_over() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        } else if who == Beside::Memory {
+            thread::park_timeout(left);
+        } else {
             std::hint::spin_loop();
         }
     }
-    Ok(())
 }
