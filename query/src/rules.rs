@@ -11,6 +11,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use crate::ending::{EndableJoins, looking};
 use crate::firsts::FirstGroups;
 use crate::floats::{ComputedFloats, FloatLiterals};
+use crate::functions::{self, Limits};
 use crate::groups::GroupsByKind;
 use crate::late::ValuesLate;
 use crate::merged::MergedJoins;
@@ -28,9 +29,11 @@ const TURNS: &str = "EnsureCooperative";
 
 /// The rules that see a statement as it was written: numbers in it get their types before these are made equal,
 /// and computed floats are looked at when all types are known.
-pub(crate) fn of_analysis() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+/// So are the calls that need bounds, before anything is computed.
+pub(crate) fn of_analysis(limits: Limits) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(FloatLiterals));
+    rules.insert(1, functions::bounded(limits));
     rules.push(Arc::new(ComputedFloats));
     looking(rules, |rule| Arc::new(rule))
 }

@@ -92,11 +92,13 @@ impl Session {
             .with_target_partitions(options.partitions);
         let runtime = runtime::runtime(options)?;
         options.archive.iter().try_for_each(|archive| archive.register(&runtime))?;
+        let config = runtime::limited(config, options);
+        let limits = functions::Limits::of(options, config.batch_size());
         let mut base = SessionStateBuilder::new()
-            .with_config(runtime::limited(config, options))
+            .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
-            .with_analyzer_rules(rules::of_analysis())
+            .with_analyzer_rules(rules::of_analysis(limits))
             .with_optimizer_rules(rules::of_optimizing())
             .with_physical_optimizer_rules(rules::rules())
             .build();
@@ -222,6 +224,7 @@ impl Session {
         let catalogs = Catalogs::new(self.moment().await?);
         let mut state = self.state_over(&catalogs);
         state.config_mut().options_mut().extensions.insert(ending.clone());
+        state.mark_start_execution(); // what functions see of the settings is as they are now
         state.register_relation_planner(Arc::new(Relations::new(ending.clone())))?;
         Planned::new(statement, state, &catalogs, self.options.rows_max, depth).await
     }

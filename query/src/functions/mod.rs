@@ -1,9 +1,10 @@
 //! Functions of the field: what people who train agents ask of their samples.
 //!
 //! A file a family. `docs/sql.md` documents each, with examples that run as tests; formulas come with their source. To add
-//! one, write its file and name it in [`register`].
+//! one, write its file and name it in [`register`]. `bounded` keeps those of the engine that make much of little within bounds.
 
 mod advantage;
+mod bounded;
 mod bridge;
 mod bridging;
 mod detokenise;
@@ -23,6 +24,8 @@ use datafusion::error::Result as PlanResult;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::ScalarFunctionArgs;
 
+pub(crate) use bounded::Limits;
+pub(crate) use bounded::rule as bounded;
 pub(crate) use detokenise::Tokenizers;
 pub(crate) use length::LENGTHS;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod archive;
+mod bounded;
 mod by_number;
 mod chosen;
 mod deep;
