@@ -145,6 +145,10 @@ pub enum Cause {
          the most; ask in several statements"
     )]
     TooWide { columns: usize, limit: usize },
+    #[error(
+        "the regular expression cannot be used: {reason}; `LIKE`, `strpos` and `starts_with` look for texts as they are"
+    )]
+    Pattern { reason: String },
     #[error("{reason}")]
     Query { reason: String },
     #[error("{reason}")]
@@ -190,7 +194,7 @@ impl Cause {
             | Cause::TooLarge { .. }
             | Cause::TooWide { .. } => Kind::Input,
             Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } => Kind::Input,
-            Cause::NotKept { .. } | Cause::Query { .. } => Kind::Input,
+            Cause::NotKept { .. } | Cause::Query { .. } | Cause::Pattern { .. } => Kind::Input,
             Cause::Tokenizer { .. } => Kind::Input,
             Cause::ReadOnly { .. } => Kind::ReadOnly,
             Cause::Parameters { .. } | Cause::SpillDirectory { .. } => Kind::Input,
@@ -221,9 +225,24 @@ impl From<DataFusionError> for Cause {
             error @ (E::Internal(_) | E::ExecutionJoin(_) | E::IoError(_) | E::Ffi(_) | E::Substrait(_)) => {
                 Cause::Bug { reason: first_line(&error) }
             }
-            error => Cause::Query { reason: plain(&error) },
+            error => match not_compiled(&plain(&error)) {
+                Some(reason) => Cause::Pattern { reason },
+                None => Cause::Query { reason: plain(&error) },
+            },
         }
     }
+}
+
+/// What is wrong with a regular expression that Arrow could not compile; none for another failure. Arrow tells it as its compiler
+/// does to programmers: with a frame around a drawing, or as the name of a limit.
+fn not_compiled(message: &str) -> Option<String> {
+    let (_, told) = message.split_once("Regular expression did not compile: ")?;
+    if let Some(bytes) = told.strip_prefix("CompiledTooBig(") {
+        return Some(format!("compiled, it takes more than {} bytes", bytes.trim_end_matches(')')));
+    }
+    let drawing = told.find("regex parse error:").map_or(told, |at| &told[at..]);
+    let lines = drawing.lines().filter(|line| !line.starts_with("~~~") && *line != ")");
+    Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// How the engine begins to tell of a full spill directory: as an error of memory, of a file or of a format, depending on
@@ -259,6 +278,14 @@ impl From<Error> for DataFusionError {
 fn from_outside(source: Box<dyn std::error::Error + Send + Sync>) -> Cause {
     let source = match source.downcast::<forebay_store::Error>() {
         Ok(source) => return Cause::Store { source: *source },
+        Err(other) => other,
+    };
+    let source = match source.downcast::<regex::Error>() {
+        Ok(source) => return Cause::Pattern { reason: source.to_string() },
+        Err(other) => other,
+    };
+    let source = match source.downcast::<regex_syntax::Error>() {
+        Ok(source) => return Cause::Pattern { reason: source.to_string() },
         Err(other) => other,
     };
     match source.downcast::<Error>() {

@@ -1,35 +1,19 @@
 //! `IS DISTINCT FROM` binds tighter than `AND`, `OR` and `NOT`.
 //!
 //! The parser takes all that follows `a IS DISTINCT FROM` for its right side, up to the next bracket: `b AND c` where `b` is meant, as
-//! everywhere else. Brackets are kept in what it gives, so the tree is put right from its leaves up: what was taken too much
-//! goes above, step by step, until it stands where it belongs.
+//! everywhere else. What was taken too much goes above, step by step, until it stands where it belongs.
 
 use std::mem;
-use std::ops::ControlFlow;
 
-use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
 
-/// Puts a statement right.
-pub(crate) fn mend(statement: &mut Statement) {
-    match statement {
-        Statement::Statement(sql) => _ = VisitMut::visit(&mut **sql, &mut Mending),
-        Statement::Explain(explain) => mend(&mut explain.statement),
-        _ => {}
-    }
-}
+use super::nothing;
 
-struct Mending;
-
-impl VisitorMut for Mending {
-    type Break = ();
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        let loosest = loosest(expr);
-        if last(expr).is_some_and(|last| is_looser(last, loosest)) {
-            turn(expr, loosest);
-        }
-        ControlFlow::Continue(())
+/// Puts one expression right whose parts are.
+pub(super) fn mend(expr: &mut Expr) {
+    let loosest = loosest(expr);
+    if last(expr).is_some_and(|last| is_looser(last, loosest)) {
+        turn(expr, loosest);
     }
 }
 
@@ -60,7 +44,6 @@ fn is_looser(expr: &Expr, only_or: bool) -> bool {
 
 /// `x IS DISTINCT FROM (y AND z)` to `(x IS DISTINCT FROM y) AND z`: the first operand of the last one becomes the last one.
 fn turn(expr: &mut Expr, only_or: bool) {
-    let nothing = || Expr::Value(Value::Null.into());
     let Some(mut above) = last(expr).map(|last| mem::replace(last, nothing())) else { return };
     let mut place = &mut above;
     while is_looser(place, only_or)
@@ -77,36 +60,7 @@ fn turn(expr: &mut Expr, only_or: bool) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot parse its own input should stop there")]
-
-    use std::ops::ControlFlow;
-
-    use datafusion::sql::parser::Statement;
-    use datafusion::sql::sqlparser::ast::{Expr, Value, VisitMut, VisitorMut};
-
-    use crate::statement;
-
-    /// Takes brackets away once they have done their work.
-    struct Unnested;
-
-    impl VisitorMut for Unnested {
-        type Break = ();
-
-        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            if let Expr::Nested(inner) = expr {
-                *expr = std::mem::replace(inner, Expr::Value(Value::Null.into()));
-            }
-            ControlFlow::Continue(())
-        }
-    }
-
-    fn tree(selected: &str) -> Statement {
-        let mut statement = statement::parse(&format!("SELECT {selected}")).unwrap();
-        if let Statement::Statement(sql) = &mut statement {
-            _ = VisitMut::visit(&mut **sql, &mut Unnested);
-        }
-        statement
-    }
+    use super::super::tests::tree;
 
     #[test]
     fn it_binds_tighter_than_what_joins_conditions() {
@@ -137,14 +91,6 @@ mod tests {
             ),
         ] {
             assert_eq!(tree(written), tree(meant), "{written}");
-        }
-    }
-
-    #[test]
-    fn brackets_say_what_is_meant() {
-        for written in ["a IS DISTINCT FROM (b AND c)", "p AND (a OR b)", "p AND (q AND r)", "NOT (a OR b)"] {
-            let read = statement::parse(&format!("SELECT {written}")).unwrap().to_string();
-            assert_eq!(read, format!("SELECT {written}"));
         }
     }
 }

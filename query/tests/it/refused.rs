@@ -158,3 +158,23 @@ fn a_query_that_needs_too_much_memory_says_which_limit() {
     assert!(error.to_string().contains("memory_bytes_max"), "{error}");
     assert_eq!(run.column(sql), [512], "the default is enough");
 }
+
+#[test]
+fn a_regular_expression_that_cannot_be_used_is_the_query_s_fault() {
+    let run = Run::with_tables();
+    for (condition, told) in [
+        ("'a' ~ '('", "unclosed group"),
+        ("regexp_like('a', '[')", "unclosed character class"),
+        ("regexp_replace('a', '*', 'b') = 'a'", "repetition operator missing"),
+        ("'a' ~ '(((a{1000}){1000}){1000})'", "10485760 bytes"),
+        ("regexp_like('a', '(((a{1000}){1000}){1000})')", "10485760 bytes"),
+        ("'a' SIMILAR TO '('", "unclosed group"),
+    ] {
+        let error = run.error(&format!("SELECT {condition}"), Kind::Input);
+        assert!(
+            error.contains("regular expression cannot be used") && error.contains(told),
+            "{condition}: {error}"
+        );
+        assert!(!error.contains("~~~"), "{error}");
+    }
+}

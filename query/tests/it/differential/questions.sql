@@ -255,3 +255,9 @@ FROM solver a LEFT JOIN checker b ON b.parent = 'solver/' || a.sample_id AND b.p
 SELECT count(*) FILTER (WHERE odd IS DISTINCT FROM 7 AND turn = 0) AS a, count(*) FILTER (WHERE turn = 1 AND note IS NOT DISTINCT FROM 'a' OR policy_version = 3) AS b,
        count(*) FILTER (WHERE NOT note IS DISTINCT FROM 'a' AND turn = 1) AS c, count(*) FILTER (WHERE big = 17 OR note IS DISTINCT FROM 'a' AND turn = 1) AS d,
        count(*) FILTER (WHERE odd IS NOT DISTINCT FROM score AND note IS NOT DISTINCT FROM NULL OR turn = 1) AS e FROM solver;
+-- joined texts beside arithmetic
+SELECT 'v' || policy_version % 2 AS a, 2 * turn || '/' || turn + 1 AS b, count(*) AS n FROM solver WHERE 't' || turn + 1 <> 't9' GROUP BY 1, 2 ORDER BY 1, 2;
+-- functions that make much of little
+SELECT turn, sum(length(repeat('ab', policy_version::BIGINT))) AS a, sum(length(lpad(sample_id, 12, 'xy'))) AS b, sum(array_length(range(policy_version::BIGINT))) AS c,
+       sum(length(replace(prompt, ' ', '__'))) AS d, sum(length(regexp_replace(prompt, '[0-9]', 'ddd', 'g'))) AS e, sum(levenshtein(sample_id, input_id)) AS f
+FROM solver GROUP BY 1 ORDER BY 1;
