@@ -320,9 +320,18 @@ fn told_again(shared: &DataFusionError) -> DataFusionError {
     }
 }
 
+/// What the engine adds to what it takes for its own fault. Some of it is not: an argument of another type than a function takes.
+const APOLOGY: &str = "This issue was likely caused by a bug in DataFusion";
+
 fn plain(error: &DataFusionError) -> String {
     let message = error.message();
-    message.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default().trim_end().to_owned()
+    let message = message.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default();
+    match message.split_once(APOLOGY) {
+        Some((told, _)) => {
+            told.trim_start_matches("Internal error: ").trim_end().trim_end_matches('.').to_owned()
+        }
+        None => message.trim_end().to_owned(),
+    }
 }
 
 fn first_line(error: &DataFusionError) -> String {

@@ -41,6 +41,8 @@ const BEYOND: &[(&str, &str)] = &[
     ("||", "SELECT length(repeat('x', 100000) || repeat('x', 100000))"),
     ("encode", "SELECT length(encode(repeat('x', 100000), 'hex'))"),
     ("make_array", "SELECT array_length([repeat('x', 100000), repeat('x', 100000)])"),
+    ("arrow_cast", "SELECT arrow_cast([1], 'FixedSizeList(2000000000, Int64)')"),
+    ("arrow_cast", "SELECT arrow_cast(NULL, 'FixedSizeBinary(2000000000)')"),
     ("levenshtein", "SELECT levenshtein(repeat('x', 100000), repeat('y', 100000))"),
 ];
 
@@ -131,6 +133,7 @@ fn what_is_within_the_bounds_is_what_it_was() {
         ("array_repeat('a', 2)", json!(["a", "a"])),
         ("array_resize([1, 2], 3, 9)", json!([1, 2, 9])),
         ("array_resize([1, 2], 1)", json!([1])),
+        ("arrow_cast([1, 2], 'FixedSizeList(2, Int64)')", json!([1, 2])),
         ("replace('banana', 'an', 'AN')", json!("bANANa")),
         ("regexp_replace('banana', '(a)n', '\\1m', 'g')", json!("bamama")),
         ("regexp_match('banana', '(b)(a)')", json!(["b", "a"])),
@@ -161,8 +164,9 @@ fn what_is_within_the_bounds_is_what_it_was() {
 }
 
 #[test]
-fn a_series_that_goes_both_ways_is_refused() {
+fn a_series_that_goes_both_ways_and_a_list_of_less_than_nothing_are_refused() {
     let run = Run::empty();
+    assert!(run.error("SELECT array_resize([1], -1)", Kind::Input).contains("no list has -1 values"));
     for step in ["1 month -31 days", "1 day -86400 seconds"] {
         let sql = format!("SELECT range(DATE '2024-01-01', DATE '2023-01-01', INTERVAL '{step}')");
         assert!(run.error(&sql, Kind::Input).contains("forward and backward"), "{step}");

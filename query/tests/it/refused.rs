@@ -178,3 +178,9 @@ fn a_regular_expression_that_cannot_be_used_is_the_query_s_fault() {
         assert!(!error.contains("~~~"), "{error}");
     }
 }
+
+#[test]
+fn an_argument_of_a_wrong_type_is_no_bug_of_the_engine() {
+    let error = Run::empty().error("SELECT approx_median('a')", Kind::Input);
+    assert!(error.contains("approx_median") && error.contains("Float") && !error.contains("bug"), "{error}");
+}

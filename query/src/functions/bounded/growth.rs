@@ -1,5 +1,6 @@
 //! What functions make of their arguments.
 
+use datafusion::common::exec_err;
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::ScalarFunctionArgs;
 
@@ -84,6 +85,11 @@ impl Growth {
             }
             (Growth::Resized, [_, length, fill @ ..]) => {
                 let length = length.whole()?;
+                if let Some(length) =
+                    (0..rows).filter_map(|row| length.number(row)).find(|length| *length < 0)
+                {
+                    return exec_err!("array_resize: no list has {length} values; give 0 or more");
+                }
                 let fill = |row| fill.first().map_or(bytes::VALUE, |fill| fill.bytes(row));
                 sum((0..rows).map(|row| length.times(row).saturating_mul(fill(row)))).saturating_add(all())
             }

@@ -1,10 +1,11 @@
 //! Functions that make much of little, kept within the memory of their session and the time of their statement.
 //!
 //! `repeat('x', 2000000000)` is a short statement. What functions make is counted by nobody: the pool of the session knows
-//! sorts, joins and groups. So calls of the functions that [`Growth`] knows are replaced, in every expression and before the
+//! sorts, joins and groups. So calls of the functions that [`growth`] knows are replaced, in every expression and before the
 //! planner computes what is constant, by calls that first look at their arguments: how many bytes will come of this batch?
 //! More than [`Limits`] allow is refused as what it is, a want of memory; nothing was allocated by then. `levenshtein` makes
-//! little, but takes long: it goes in steps, and looks at the end of its statement between them.
+//! little, but takes long: it goes in steps, and looks at the end of its statement between them. Nor may a cast name a type whose
+//! values are wider than a constant may be.
 //!
 //! Not here: functions whose results are about as long as their arguments, however deep they are nested. What joins and
 //! `unnest` make of values that are wide is not counted either.
@@ -18,6 +19,7 @@ mod limits;
 mod matches;
 mod spans;
 mod steps;
+mod widths;
 
 use std::sync::Arc;
 
@@ -53,6 +55,7 @@ impl FunctionRewrite for BoundedCalls {
         schema: &DFSchema,
         _config: &ConfigOptions,
     ) -> PlanResult<Transformed<Expr>> {
+        widths::check(&expression, schema, self.0)?;
         joined(expression, schema).transform_data(|expression| Ok(bounded(expression, self.0)))
     }
 }
