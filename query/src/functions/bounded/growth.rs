@@ -1,14 +1,12 @@
 //! What functions make of their arguments.
 
+use arrow_schema::DataType;
 use datafusion::common::exec_err;
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::ScalarFunctionArgs;
 
 use super::argument::Argument;
 use super::{bytes, matches, spans};
-
-/// A text or a number that is written out, without the bytes of a text.
-const WRITTEN_BYTES: u64 = 32;
 
 /// How much longer than its arguments a result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +29,7 @@ pub(super) enum Growth {
     Replaced,
     /// The third argument wherever the second, a pattern, matches the first.
     Rewritten,
-    /// The first argument once for each group of the second, a pattern, at most.
+    /// The first argument once for each depth of groups of the second, a pattern, at most.
     Groups,
     /// All arguments, with the first between them.
     Separated,
@@ -102,7 +100,7 @@ impl Growth {
             (Growth::Separated, [separator, values @ ..]) => {
                 all().saturating_add(separator.bytes_of_all(rows).saturating_mul(values.len() as u64))
             }
-            (Growth::Written, [list, between @ ..]) => written(list, between, rows),
+            (Growth::Written, [list, between @ ..]) => written(list, between, rows)?,
             _ => all(),
         })
     }
@@ -120,8 +118,61 @@ fn padded(length: &Argument, fill: Option<&Argument>, rows: usize) -> PlanResult
     Ok(sum((0..rows).map(|row| length.times(row).saturating_mul(width))))
 }
 
-fn written(list: &Argument, between: &[Argument], rows: usize) -> u64 {
-    let widest = |argument: &Argument| (0..rows).map(|row| argument.bytes(row)).max().unwrap_or(0);
-    let each = sum(between.iter().map(widest)).saturating_add(WRITTEN_BYTES);
-    list.bytes_of_all(rows).saturating_add(list.leaves(rows).saturating_mul(each))
+/// The bytes of the values of lists as texts, with texts between them or for them.
+fn written(list: &Argument, between: &[Argument], rows: usize) -> PlanResult<u64> {
+    let between = between.iter().map(Argument::texts).collect::<PlanResult<Vec<_>>>()?;
+    let longest = |text: &Argument| (0..rows).map(|row| text.text(row).len() as u64).max().unwrap_or(0);
+    let each = sum(between.iter().map(longest)).saturating_add(written_bytes(list.data_type()));
+    let texts = if is_number(leaf(list.data_type())) { 0 } else { list.bytes_of_all(rows) };
+    Ok(texts.saturating_add(list.leaves(rows).saturating_mul(each)))
+}
+
+/// The type of what lists, and lists in them, hold.
+fn leaf(kind: &DataType) -> &DataType {
+    match kind {
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            leaf(field.data_type())
+        }
+        other => other,
+    }
+}
+
+fn is_number(kind: &DataType) -> bool {
+    kind.primitive_width().is_some()
+}
+
+/// The longest that a number of a type may be as a text; nothing for a text.
+fn written_bytes(kind: &DataType) -> u64 {
+    match leaf(kind).primitive_width() {
+        Some(1) => 4,
+        Some(2) => 8,
+        Some(4) => 16,
+        Some(8) => 32,
+        Some(_) => 96,
+        None => 5, // a truth value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot make its own input should stop there")]
+
+    use std::sync::Arc;
+
+    use arrow_array::ListArray;
+    use arrow_array::types::Int32Type;
+    use datafusion::common::ScalarValue;
+    use datafusion::logical_expr::ColumnarValue;
+
+    use super::*;
+
+    /// What a batch of responses is as texts fits where the batch does.
+    #[test]
+    fn lists_of_tokens_as_texts_are_not_taken_for_more_than_some_times_their_size() {
+        let tokens = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(50_000); 1_000])]);
+        let list = Argument::of(&ColumnarValue::Array(Arc::new(tokens))).unwrap();
+        let comma = Argument::of(&ColumnarValue::Scalar(ScalarValue::from(","))).unwrap();
+        let bytes = written(&list, &[comma], 1).unwrap();
+        assert!((6_000..20_000).contains(&bytes), "{bytes}");
+    }
 }

@@ -84,9 +84,56 @@ fn without_everywhere(flags: &ColumnarValue, rows: usize) -> PlanResult<Columnar
     })
 }
 
-/// The bytes of what the groups of a pattern matched: groups in groups match the same again.
+/// The bytes of what the groups of a pattern matched. Groups beside each other match different parts of a text, groups in groups the
+/// same again.
 pub(super) fn groups(text: &Argument, pattern: &Argument, rows: usize) -> PlanResult<u64> {
     let pattern = pattern.texts()?;
-    let groups = |row| pattern.text(row).bytes().filter(|byte| *byte == b'(').count() as u64 + 1;
-    Ok((0..rows).map(|row| text.bytes(row).saturating_mul(groups(row))).fold(0, u64::saturating_add))
+    let bytes = |row| text.bytes(row).saturating_mul(depth(pattern.text(row)).max(1));
+    Ok((0..rows).map(bytes).fold(0, u64::saturating_add))
+}
+
+/// How deep the groups of a pattern are, at most: in what may hold comments, no bracket is known to close a group.
+fn depth(pattern: &str) -> u64 {
+    let has_comments = pattern.contains('#');
+    let (mut depth, mut deepest, mut classes) = (0_u64, 0, 0_u64);
+    let mut bytes = pattern.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => _ = bytes.next(),
+            b'[' => {
+                classes += 1;
+                // The first bracket of a class is one of its members.
+                _ = bytes.next_if_eq(&b'^');
+                _ = bytes.next_if_eq(&b']');
+            }
+            b']' => classes = classes.saturating_sub(1),
+            b'(' if classes == 0 => depth += 1,
+            b')' if classes == 0 && !has_comments => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_as_deep_as_they_are_in_each_other() {
+        for (pattern, expected) in [
+            ("a", 0),
+            ("(a)(b)(c)", 1),
+            ("((a)(b))", 2),
+            ("((((x*))))", 4),
+            ("(a[)](b))", 2),
+            ("(a[](](b)[^])](c(d)))", 3),
+            (r"((\))(a)", 2),
+            (r"\((a)", 1),
+            ("(?x)( # )\n(a))", 3),
+        ] {
+            assert_eq!(depth(pattern), expected, "{pattern}");
+        }
+    }
 }
