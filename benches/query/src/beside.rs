@@ -2,8 +2,11 @@
 //!
 //! The same samples are written again and again: beside nothing, beside a thread that asks one question after the other
 //! of the table that is written, and beside threads that read as many bytes a second of plain memory: one that sleeps
-//! until the next bytes are due, and one that keeps its core busy until then, as a question does. All take turns, so that a
-//! busy machine slows each of them.
+//! until the next bytes are due, and one that keeps its core busy until then, as a question does.
+//!
+//! All take short turns, and each round of them is compared with itself: a shared machine writes at half its speed and at
+//! the whole from one second to the next, which sets medians of neighbours a fifth apart, and ratios within a round
+//! little. A row is the round with the median ratio.
 //!
 //! What a question reads a second is measured from the first that begins with the writer to the last that does, so that it
 //! is more than nothing, however quick the writer is. Who rests is woken when the writer is done.
@@ -13,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_benches::{Goal, Row};
+use forebay_benches::{Goal, Pair, Row, typical};
 use forebay_query::{Options, Session};
 use forebay_store::Store;
 
@@ -24,15 +27,15 @@ const QUESTION: &str = "SELECT count(*), max(policy_version), avg(reward) FROM s
 /// What the question reads of a row: its status (16 bytes) and its reward (4); of one in five its meta record (72) too, where
 /// a chunk of rows has more than one version.
 const READ_BYTES: u64 = 16 + 4 + 72 / 5;
-/// Samples a turn, at most: 100 MB of them.
-const SAMPLES_MAX: usize = 10_240;
+/// Samples a turn, at most: 25 MB of them, a question or two.
+const SAMPLES_MAX: usize = 2_560;
 /// A multiple of the number of neighbours, so that each is as often the first.
-const TURNS: usize = 16;
+const TURNS: usize = 64;
 
 /// What the measure is called.
 pub(crate) const NAME: &str = "writing beside a continuous scan";
 
-/// Who is beside the writer.
+/// Who is beside the writer; in the order of [`ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,
@@ -47,31 +50,43 @@ const ALL: [Beside; 4] = [Beside::Nothing, Beside::Scan, Beside::Memory, Beside:
 
 pub(crate) fn measure(scale: &Scale, data: &mut Data, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let samples = SAMPLES_MAX.min(scale.rows);
-    let [nothing, scan, memory, busy] = speeds(data, samples)?;
-    let row = |limit, what, goal| {
-        let name = format!("{NAME} of their table, one partition, {samples} samples");
-        Row::new(name, (scan, "samples/s"), (limit, what), goal)
+    let rounds = rounds(data, samples)?;
+    let row = |other: Beside, what, goal| {
+        let pair = |round: &[f64; ALL.len()]| Pair {
+            value: round[Beside::Scan as usize],
+            limit: round[other as usize],
+        };
+        let Pair { value, limit } = typical(rounds.iter().map(pair).collect());
+        let name =
+            format!("{NAME} of their table, one partition, {samples} samples, median of {TURNS} rounds");
+        Row::new(name, (value, "samples/s"), (limit, what), goal)
     };
-    print(row(memory, "beside a bare scan of memory of the same bandwidth", Goal::RatioAtLeast(0.95)));
-    print(row(busy, "beside the same that computes in between", Goal::None));
-    print(row(nothing, "beside nothing", Goal::None));
+    print(row(
+        Beside::Memory,
+        "beside a bare scan of memory of the same bandwidth",
+        Goal::RatioAtLeast(0.95),
+    ));
+    print(row(Beside::BusyMemory, "beside the same that computes in between", Goal::None));
+    print(row(Beside::Nothing, "beside nothing", Goal::None));
     Ok(())
 }
 
-/// Samples a second beside each neighbour: the median of all turns.
-fn speeds(data: &mut Data, samples: usize) -> Outcome<[f64; ALL.len()]> {
+/// Samples a second beside each neighbour, in the order of [`ALL`], round by round.
+fn rounds(data: &mut Data, samples: usize) -> Outcome<Vec<[f64; ALL.len()]>> {
     let mut bytes_a_second = 0.0;
     for beside in [Beside::Nothing, Beside::Scan] {
         turn(data, samples, beside, &mut bytes_a_second)?; // memory that is first touched costs the most
     }
-    let mut speeds = ALL.map(|_| Vec::new());
+    let mut rounds = Vec::new();
     for first in 0..TURNS {
+        let mut round = [0.0; ALL.len()];
         for at in 0..ALL.len() {
-            let at = (first + at) % ALL.len();
-            speeds[at].push(turn(data, samples, ALL[at], &mut bytes_a_second)?);
+            let who = ALL[(first + at) % ALL.len()];
+            round[who as usize] = turn(data, samples, who, &mut bytes_a_second)?;
         }
+        rounds.push(round);
     }
-    Ok(speeds.map(median))
+    Ok(rounds)
 }
 
 /// Samples a second beside one neighbour. A scan leaves how many bytes a second it read, for the readers of memory after it.
@@ -90,11 +105,6 @@ fn turn(data: &mut Data, samples: usize, who: Beside, bytes_a_second: &mut f64) 
         *bytes_a_second = rows_a_second * READ_BYTES as f64;
     }
     Ok(speed)
-}
-
-fn median(mut speeds: Vec<f64>) -> f64 {
-    speeds.sort_unstable_by(f64::total_cmp);
-    speeds[speeds.len() / 2]
 }
 
 /// What the writer and its neighbour know of each other.
