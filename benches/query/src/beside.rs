@@ -30,7 +30,7 @@ const READ_BYTES: u64 = 16 + 4 + 72 / 5;
 /// Samples a turn, at most: 25 MB of them, a question or two.
 const SAMPLES_MAX: usize = 2_560;
 /// A multiple of the number of neighbours, so that each is as often the first.
-const TURNS: usize = 64;
+const ROUNDS: usize = 64;
 
 /// What the measure is called.
 pub(crate) const NAME: &str = "writing beside a continuous scan";
@@ -58,7 +58,7 @@ pub(crate) fn measure(scale: &Scale, data: &mut Data, print: &mut dyn FnMut(Row)
         };
         let Pair { value, limit } = typical(rounds.iter().map(pair).collect());
         let name =
-            format!("{NAME} of their table, one partition, {samples} samples, median of {TURNS} rounds");
+            format!("{NAME} of their table, one partition, {samples} samples, median of {ROUNDS} rounds");
         Row::new(name, (value, "samples/s"), (limit, what), goal)
     };
     print(row(
@@ -78,7 +78,7 @@ fn rounds(data: &mut Data, samples: usize) -> Outcome<Vec<[f64; ALL.len()]>> {
         turn(data, samples, beside, &mut bytes_a_second)?; // memory that is first touched costs the most
     }
     let mut rounds = Vec::new();
-    for first in 0..TURNS {
+    for first in 0..ROUNDS {
         let mut round = [0.0; ALL.len()];
         for at in 0..ALL.len() {
             let who = ALL[(first + at) % ALL.len()];

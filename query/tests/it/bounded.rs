@@ -149,7 +149,7 @@ fn what_is_within_the_bounds_is_what_it_was() {
             std::slice::from_ref(&expected),
             "{expression}"
         );
-        // The same where nothing is constant.
+        // The same under a condition, where it is one column of several rows.
         let computed = format!(
             "SELECT made FROM (SELECT {expression} AS made, value FROM generate_series(1, 3)) WHERE value = 2"
         );

@@ -24,12 +24,9 @@ pub(super) fn of(values: &ArrayRef, range: Range<usize>) -> u64 {
         DataType::Utf8View => of_views(values.as_string_view(), range),
         DataType::BinaryView => of_views(values.as_binary_view(), range),
         DataType::FixedSizeBinary(width) => range.len() as u64 * u64::try_from(*width).unwrap_or(0),
-        DataType::Struct(_) => values
-            .as_struct()
-            .columns()
-            .iter()
-            .map(|column| of(column, range.clone()))
-            .fold(0, u64::saturating_add),
+        DataType::Struct(_) => {
+            sum(values.as_struct().columns().iter().map(|column| of(column, range.clone())))
+        }
         DataType::Dictionary(_, _) => of_dictionary(values, range),
         _ => inner(values, range).map_or(0, |(inner, range)| of(inner, range)),
     })
@@ -78,7 +75,12 @@ fn of_dictionary(values: &ArrayRef, range: Range<usize>) -> u64 {
         return 0;
     };
     let keys = keys.as_primitive::<Int64Type>().iter().flatten().map(|key| key as usize);
-    keys.map(|key| of(dictionary.values(), key..key + 1)).fold(0, u64::saturating_add)
+    sum(keys.map(|key| of(dictionary.values(), key..key + 1)))
+}
+
+/// All together, or the largest number.
+pub(super) fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::ScalarFunctionArgs;
 
 use super::argument::Argument;
+use super::bytes::sum;
 use super::{bytes, matches, spans};
 
 /// How much longer than its arguments a result is.
@@ -104,10 +105,6 @@ impl Growth {
             _ => all(),
         })
     }
-}
-
-fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
-    bytes.fold(0, u64::saturating_add)
 }
 
 /// The bytes of texts of these lengths in characters, each as wide as the widest that could fill them.

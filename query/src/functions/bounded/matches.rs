@@ -14,6 +14,7 @@ use datafusion::functions::regex::regexp_count;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use super::argument::Argument;
+use super::bytes::sum;
 
 /// The bytes of texts with something else wherever a part of them was.
 pub(super) fn replaced([text, from, to]: [&Argument; 3], rows: usize, most: u64) -> PlanResult<u64> {
@@ -22,9 +23,7 @@ pub(super) fn replaced([text, from, to]: [&Argument; 3], rows: usize, most: u64)
         |row, times: u64| (to.text(row).len() as u64).saturating_mul(times).saturating_add(text.bytes(row));
     let everywhere = |row| text.text(row).len() / from.text(row).len().max(1) + 1;
     let found = |row| text.text(row).matches(from.text(row)).count();
-    let bytes_if = |times: &dyn Fn(usize) -> usize| {
-        (0..rows).map(|row| bytes(row, times(row) as u64)).fold(0, u64::saturating_add)
-    };
+    let bytes_if = |times: &dyn Fn(usize) -> usize| sum((0..rows).map(|row| bytes(row, times(row) as u64)));
     let bytes = bytes_if(&everywhere);
     Ok(if bytes > most { bytes_if(&found) } else { bytes })
 }
@@ -46,7 +45,7 @@ pub(super) fn rewritten(
             let named = to.bytes().filter(|byte| matches!(byte, b'\\' | b'$')).count() as u64;
             text.bytes(row).saturating_mul(1 + named).saturating_add((to.len() as u64).saturating_mul(times))
         };
-        (0..rows).map(bytes).fold(0, u64::saturating_add)
+        sum((0..rows).map(bytes))
     };
     let bytes = bytes_if(&|row| text.text(row).len() as u64 + 1);
     if bytes <= most {
@@ -89,7 +88,7 @@ fn without_everywhere(flags: &ColumnarValue, rows: usize) -> PlanResult<Columnar
 pub(super) fn groups(text: &Argument, pattern: &Argument, rows: usize) -> PlanResult<u64> {
     let pattern = pattern.texts()?;
     let bytes = |row| text.bytes(row).saturating_mul(depth(pattern.text(row)).max(1));
-    Ok((0..rows).map(bytes).fold(0, u64::saturating_add))
+    Ok(sum((0..rows).map(bytes)))
 }
 
 /// How deep the groups of a pattern are, at most: in what may hold comments, no bracket is known to close a group.

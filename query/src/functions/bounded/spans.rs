@@ -6,6 +6,7 @@ use datafusion::common::exec_err;
 use datafusion::error::Result as PlanResult;
 
 use super::argument::Argument;
+use super::bytes::sum;
 
 const SECOND: i128 = 1_000_000_000;
 /// The shortest there is, where clocks go forward.
@@ -41,7 +42,7 @@ fn of_numbers([start, stop, step]: &[Option<&Argument>; 3], rows: usize) -> Plan
         let (start, stop, step) = (number(&start, row, 0)?, number(&stop, row, 0)?, number(&step, row, 1)?);
         Some(count(i128::from(stop) - i128::from(start), step.into()))
     };
-    Ok((0..rows).filter_map(of_row).fold(0, u64::saturating_add))
+    Ok(sum((0..rows).filter_map(of_row)))
 }
 
 /// From `start` to `stop`, numbers of a unit of so many nanoseconds.

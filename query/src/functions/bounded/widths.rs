@@ -26,9 +26,7 @@ fn width(made: &DataType) -> u64 {
         DataType::FixedSizeList(field, length) => {
             u64::try_from(*length).unwrap_or(0).saturating_mul(width(field.data_type()).max(1))
         }
-        DataType::Struct(fields) => {
-            fields.iter().map(|field| width(field.data_type())).fold(0, u64::saturating_add)
-        }
+        DataType::Struct(fields) => bytes::sum(fields.iter().map(|field| width(field.data_type()))),
         DataType::List(field) | DataType::LargeList(field) => width(field.data_type()),
         other => other.primitive_width().map_or(bytes::VALUE, |width| width as u64),
     }
