@@ -48,7 +48,7 @@ impl BatchRow {
         }
     }
 
-    fn put(&self, to: &mut Encoder) {
+    pub(super) fn put(&self, to: &mut Encoder) {
         to.tokens(&self.prompt);
         to.tokens(&self.response);
         to.float(self.advantage);
@@ -58,7 +58,7 @@ impl BatchRow {
         to.float(self.weight);
     }
 
-    fn get(from: &mut Decoder<'_>) -> Result<Self> {
+    pub(super) fn get(from: &mut Decoder<'_>) -> Result<Self> {
         Ok(Self {
             prompt: from.tokens()?,
             response: from.tokens()?,

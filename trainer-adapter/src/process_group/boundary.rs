@@ -23,12 +23,16 @@ pub enum Boundary {
     Restored,
     /// Coordinator: all ranks have their state; the group is active.
     Activated,
-    /// Rank: a micro-batch has come.
+    /// Rank: a micro-batch, or members of open groups, have come.
     BatchReceived,
     /// Rank: it is in the cache, and nobody was told.
     BatchAccumulated,
     /// Coordinator: it was told of every micro-batch of a call.
     BatchesKnown,
+    /// Rank: a group is to be closed.
+    CloseReceived,
+    /// Rank: it is closed, and nobody was told.
+    GroupClosed,
     /// Rank: an update is to be made.
     ApplyReceived,
     /// Rank: it has the gradient of all ranks.
@@ -63,7 +67,7 @@ pub enum Boundary {
 
 impl Boundary {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Placed,
         Self::Spawned,
         Self::Greeting,
@@ -75,6 +79,8 @@ impl Boundary {
         Self::BatchReceived,
         Self::BatchAccumulated,
         Self::BatchesKnown,
+        Self::CloseReceived,
+        Self::GroupClosed,
         Self::ApplyReceived,
         Self::Exchanged,
         Self::UpdateMade,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::batch::ClaimId;
+use super::cached::Cached;
 use super::group::ProcessGroup;
 use super::ledger::Ledger;
 use super::member::{Fault, Member};
@@ -16,7 +16,7 @@ pub(super) struct Said {
     /// Which of the members.
     pub(super) index: usize,
     pub(super) policy_version: u64,
-    pub(super) claims: Vec<ClaimId>,
+    pub(super) cached: Cached,
     pub(super) trainer: Option<Staged>,
     pub(super) cache: Option<Staged>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Draft {
 /// Which cached gradients of the next version a rank has, or had begun with.
 pub(super) struct Held {
     pub(super) caches: Vec<String>,
-    pub(super) claims: Vec<ClaimId>,
+    pub(super) cached: Cached,
 }
 
 impl Held {
@@ -44,10 +44,10 @@ impl Held {
         match said {
             Some(said) if has_moved || member.is_changed => {
                 let cache = said.cache.as_ref().map(|_| cache_name(version, member.rank));
-                Self { caches: cache.into_iter().collect(), claims: said.claims.clone() }
+                Self { caches: cache.into_iter().collect(), cached: said.cached.clone() }
             }
-            None if has_moved => Self { caches: Vec::new(), claims: Vec::new() },
-            _ => Self { caches: member.caches.clone(), claims: member.kept_claims.clone() },
+            None if has_moved => Self { caches: Vec::new(), cached: Cached::default() },
+            _ => Self { caches: member.caches.clone(), cached: member.kept.clone() },
         }
     }
 
@@ -88,7 +88,7 @@ impl ProcessGroup {
         for (index, member) in self.members.iter().enumerate() {
             let one = said.iter().find(|said| said.index == index);
             let held = Held::of(member, one, has_moved, self.version + 1);
-            ledger.accumulated.extend(held.claims.iter().cloned());
+            ledger.add(&held.cached);
             parts.extend(held.parts(one, newest.as_ref(), &self.agent)?);
             caches.push(held);
         }
@@ -128,8 +128,8 @@ pub(super) fn stage(
     limit: Duration,
 ) -> Result<Said, Fault> {
     match member.ask(command, limit)? {
-        Answer::Staged { policy_version, claims, trainer, cache } => {
-            Ok(Said { index, policy_version, claims, trainer, cache })
+        Answer::Staged { policy_version, cached, trainer, cache } => {
+            Ok(Said { index, policy_version, cached, trainer, cache })
         }
         Answer::Refused { reason, .. } => Err(member.fault(reason)),
         other => Err(member.fault(format!("it answered {other:?} to stage"))),

@@ -115,6 +115,24 @@ pub enum GroupError {
         #[source]
         source: StatesError,
     },
+    /// No group is open at that place: it was closed, or nothing of it was added.
+    #[error("no group of {agent:?} is open at position {position}")]
+    NoGroup {
+        /// The agent.
+        agent: String,
+        /// The group's planned place in the step.
+        position: usize,
+    },
+    /// Groups are open, whose gradients would be missing in an update. The group is active and as before.
+    #[error(
+        "no update of {agent:?} while groups are open at positions {positions:?}; close them, or forget them"
+    )]
+    OpenGroups {
+        /// The agent.
+        agent: String,
+        /// Their planned places.
+        positions: Vec<usize>,
+    },
     /// The state was got, and does not fit together.
     #[error("version {version} of the state of {agent:?} is damaged: {reason}")]
     Damaged {
@@ -134,9 +152,11 @@ impl GroupError {
     /// What the caller does next.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Config { .. } | Self::ClaimTaken { .. } | Self::Refused { .. } | Self::Scheduler(_) => {
-                ErrorKind::Input
-            }
+            Self::Config { .. }
+            | Self::ClaimTaken { .. }
+            | Self::Refused { .. }
+            | Self::NoGroup { .. }
+            | Self::Scheduler(_) => ErrorKind::Input,
             Self::Damaged { .. } | Self::States { source: StatesError::Damaged { .. }, .. } => {
                 ErrorKind::Corrupt
             }
@@ -144,6 +164,7 @@ impl GroupError {
             | Self::NotStarted { .. }
             | Self::RankLost { .. }
             | Self::NotApplied { .. }
+            | Self::OpenGroups { .. }
             | Self::Unknown { .. }
             | Self::States { .. } => ErrorKind::State,
         }

@@ -1,11 +1,12 @@
 //! One rank as the coordinator sees it: its process, its link, and what it took of the state.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::batch::ClaimId;
+use super::cached::Cached;
 use super::launcher::{Launched, Launcher, RankExit, RankPlace};
 use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
 
@@ -18,8 +19,10 @@ pub(super) struct Member {
     launched: Launched,
     /// Parts of the state with cached gradients that it took.
     pub(super) caches: Vec<String>,
-    /// The claims in those.
-    pub(super) kept_claims: Vec<ClaimId>,
+    /// What is in those.
+    pub(super) kept: Cached,
+    /// Positions of the groups that are open in it.
+    pub(super) open: BTreeSet<usize>,
     /// Whether its cache has changed since.
     pub(super) is_changed: bool,
     pub(super) load_times: LoadTimes,
@@ -37,10 +40,10 @@ pub(super) struct Fault {
 impl Member {
     pub(super) fn spawn(launcher: &dyn Launcher, place: &RankPlace) -> io::Result<Self> {
         let launched = launcher.spawn(place)?;
-        let (caches, kept_claims, load_times) = Default::default();
+        let (caches, kept, open, load_times) = Default::default();
         let (rank, is_changed, exit) = (place.rank, false, None);
         let socket = place.listens().then(|| place.socket.clone());
-        Ok(Self { rank, launched, caches, kept_claims, is_changed, load_times, socket, exit })
+        Ok(Self { rank, launched, caches, kept, open, is_changed, load_times, socket, exit })
     }
 
     pub(super) fn pid(&self) -> u32 {

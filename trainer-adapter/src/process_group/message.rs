@@ -3,16 +3,21 @@
 //! | kind | command | answer (kind + 16) |
 //! | --- | --- | --- |
 //! | 0 | | hello: protocol, rank, process; unasked, first |
-//! | 1 | load: key, version, parts | loaded: policy version, claims, times |
+//! | 1 | load: key, version, parts | loaded: policy version, what is in the cache, times |
 //! | 2 | accumulate: a micro-batch | accumulated: rows, tokens, times |
 //! | 3 | apply: the learning rate, if it is another than the trainer's | applied: the step's report |
-//! | 4 | stage: whether the trainer too, name of the cache's part | staged: policy version, claims, parts |
+//! | 4 | stage: whether the trainer too, name of the cache's part | staged: policy version, what is in the cache, parts |
 //! | 5 | end | none: the process ends |
+//! | 6 | add: members of groups, which are begun where they are not open | added: rows, tokens, times |
+//! | 7 | close: position of an open group, advantages of who has come | closed |
+//! | 8 | forget: position of an open group, or the whole cache | forgotten |
 //! | | anything | 31 refused: the reason, and whether the cache was lost |
 
 use std::io::{Read, Result, Write};
 
-use super::batch::{ClaimId, MicroBatch};
+use super::batch::MicroBatch;
+use super::cached::Cached;
+use super::trajectory::{BatchTrajectory, number};
 use super::wire::{Decoder, Encoder};
 use crate::frame::{invalid, read_frame, write_frame};
 use crate::states::Staged;
@@ -21,7 +26,7 @@ use crate::trainer::StepReport;
 const PROTOCOL: [u8; 4] = *b"FBPG";
 
 /// What hello says; a rank of another version is refused.
-pub(super) const PROTOCOL_VERSION: u64 = 3;
+pub(super) const PROTOCOL_VERSION: u64 = 4;
 
 /// The longest message. A micro-batch is tokens and a few numbers each; gradients and weights never go this way.
 pub(super) const MESSAGE_BYTES_MAX: u64 = 1 << 30;
@@ -45,16 +50,25 @@ pub(super) enum Command {
     Stage { trainer: bool, cache: String },
     /// End the process.
     End,
+    /// Train members of groups, all or none.
+    Add(Vec<BatchTrajectory>),
+    /// Close a group: who has not come is excluded.
+    Close { position: usize, advantages: Vec<f64> },
+    /// Forget an open group, or everything in the cache.
+    Forget { position: Option<usize> },
 }
 
 /// What a rank says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
     Hello { protocol: u64, rank: usize, pid: u32 },
-    Loaded { policy_version: u64, claims: Vec<ClaimId>, times: LoadTimes },
+    Loaded { policy_version: u64, cached: Cached, times: LoadTimes },
     Accumulated { rows: u64, tokens: u64, compute_us: u64 },
     Applied { policy_version: u64, weights_sha256: String, report: StepReport },
-    Staged { policy_version: u64, claims: Vec<ClaimId>, trainer: Option<Staged>, cache: Option<Staged> },
+    Staged { policy_version: u64, cached: Cached, trainer: Option<Staged>, cache: Option<Staged> },
+    Added { rows: u64, tokens: u64, compute_us: u64 },
+    Closed,
+    Forgotten,
     Refused { reason: String, is_cache_lost: bool },
 }
 
@@ -93,6 +107,19 @@ impl Command {
                 4
             }
             Self::End => 5,
+            Self::Add(trajectories) => {
+                to.list(trajectories, |to, trajectory| trajectory.put(to));
+                6
+            }
+            Self::Close { position, advantages } => {
+                to.count(*position);
+                to.list(advantages, |to, advantage| to.word(advantage.to_bits()));
+                7
+            }
+            Self::Forget { position } => {
+                to.optional(*position, Encoder::count);
+                8
+            }
         };
         write_frame(&mut &mut *link, PROTOCOL, kind, &[&to.0])
     }
@@ -106,6 +133,9 @@ impl Command {
             3 => Self::Apply { learning_rate: from.optional(|from| from.word().map(f64::from_bits))? },
             4 => Self::Stage { trainer: from.word()? != 0, cache: from.text()? },
             5 => Self::End,
+            6 => Self::Add(from.list(BatchTrajectory::get)?),
+            7 => Self::Close { position: from.count()?, advantages: from.list(number)? },
+            8 => Self::Forget { position: from.optional(Decoder::count)? },
             _ => return Err(invalid(&format!("{kind} is no command"))),
         };
         from.end()?;
@@ -128,9 +158,9 @@ impl Answer {
                 to.word(u64::from(*pid));
                 16
             }
-            Self::Loaded { policy_version, claims, times } => {
+            Self::Loaded { policy_version, cached, times } => {
                 to.word(*policy_version);
-                put_claims(to, claims);
+                cached.put(to);
                 to.words(&[times.context_us, times.get_us, times.copy_us]);
                 17
             }
@@ -144,14 +174,20 @@ impl Answer {
                 put_report(to, report);
                 19
             }
-            Self::Staged { policy_version, claims, trainer, cache } => {
+            Self::Staged { policy_version, cached, trainer, cache } => {
                 to.word(*policy_version);
-                put_claims(to, claims);
+                cached.put(to);
                 for part in [trainer, cache] {
                     to.optional(part.as_ref(), |to, part| to.text(&part.0));
                 }
                 20
             }
+            Self::Added { rows, tokens, compute_us } => {
+                to.words(&[*rows, *tokens, *compute_us]);
+                22
+            }
+            Self::Closed => 23,
+            Self::Forgotten => 24,
             Self::Refused { reason, is_cache_lost } => {
                 to.text(reason);
                 to.word(u64::from(*is_cache_lost));
@@ -178,7 +214,7 @@ impl Answer {
             },
             17 => Self::Loaded {
                 policy_version: from.word()?,
-                claims: get_claims(from)?,
+                cached: Cached::get(from)?,
                 times: LoadTimes { context_us: from.word()?, get_us: from.word()?, copy_us: from.word()? },
             },
             18 => Self::Accumulated { rows: from.word()?, tokens: from.word()?, compute_us: from.word()? },
@@ -189,22 +225,17 @@ impl Answer {
             },
             20 => Self::Staged {
                 policy_version: from.word()?,
-                claims: get_claims(from)?,
+                cached: Cached::get(from)?,
                 trainer: staged(from)?,
                 cache: staged(from)?,
             },
+            22 => Self::Added { rows: from.word()?, tokens: from.word()?, compute_us: from.word()? },
+            23 => Self::Closed,
+            24 => Self::Forgotten,
             31 => Self::Refused { reason: from.text()?, is_cache_lost: from.word()? != 0 },
             _ => return Err(invalid(&format!("{kind} is no answer"))),
         })
     }
-}
-
-fn put_claims(to: &mut Encoder, claims: &[ClaimId]) {
-    to.list(claims, |to, claim| to.text(&claim.0));
-}
-
-fn get_claims(from: &mut Decoder<'_>) -> Result<Vec<ClaimId>> {
-    from.list(|from| from.text().map(ClaimId))
 }
 
 fn put_report(to: &mut Encoder, report: &StepReport) {

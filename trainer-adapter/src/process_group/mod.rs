@@ -18,6 +18,8 @@
 //! - A rank's process ends with its link, a child when its coordinator dies.
 //! - If a rank is lost, the others' work is kept: lost is what it accumulated since the version it began with, and nothing else.
 //! - Ranks share out the parts of a state by number, so a state may be resumed with another number of ranks.
+//! - An open group, whose members are trained as they finish, is in the sums of one rank, from its first member on until it is closed or
+//!   forgotten. Its sums are part of that rank's cache; the ledger names the members that are in them.
 //!
 //! One thread owns a group; a call with several ranks asks them side by side, on threads that end with the call.
 //!
@@ -27,8 +29,10 @@
 mod batch;
 mod beginning;
 mod boundary;
+mod cached;
 mod counts;
 mod draft;
+mod early;
 mod error;
 mod fleet;
 mod group;
@@ -41,11 +45,13 @@ mod message;
 mod rank;
 mod setting;
 mod starting;
+mod trajectory;
 mod wire;
 mod work;
 
 pub use batch::{BatchRow, BatchUnit, ClaimId, MicroBatch};
 pub use boundary::{Boundary, Observer};
+pub use cached::OpenMembers;
 pub use counts::{GroupCounts, Spent};
 pub use error::GroupError;
 pub use fleet::{Fleet, FleetMember, Next};
@@ -58,4 +64,5 @@ pub use message::LoadTimes;
 pub use rank::{ORPHAN_EXIT_CODE, Recipe, RecipeError, serve_local_rank, serve_rank};
 pub use setting::SuspendReport;
 pub use starting::StartReport;
+pub use trajectory::{BatchTrajectory, GroupPlan};
 pub use work::{BatchOutcome, UpdateReport};

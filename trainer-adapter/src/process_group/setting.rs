@@ -187,7 +187,7 @@ impl ProcessGroup {
         };
         self.observer.reached(Boundary::Committed);
         for (member, held) in self.members.iter_mut().zip(caches) {
-            (member.caches, member.kept_claims, member.is_changed) = (held.caches, held.claims, false);
+            (member.caches, member.kept, member.is_changed) = (held.caches, held.cached, false);
         }
         self.kept = ledger;
         (self.kept_policy_version, self.policy_version) = (Some(policy_version), policy_version);

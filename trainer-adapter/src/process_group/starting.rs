@@ -1,12 +1,12 @@
 //! Starting a group: processes, their first word, their state. All ranks, or none is left.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::batch::ClaimId;
 use super::boundary::Boundary;
+use super::cached::Cached;
 use super::error::GroupError;
 use super::group::ProcessGroup;
+use super::ledger::Ledger;
 use super::life::Life;
 use super::member::{Fault, Member, place, side_by_side, socket};
 use super::message::{Answer, Command, LoadTimes};
@@ -66,9 +66,11 @@ impl ProcessGroup {
         all(side_by_side(&mut self.members, |_, member| member.greet(limit)))?;
         self.observer.reached(Boundary::Greeted);
         let (spawn, began) = (began.elapsed(), Instant::now());
-        let (policy_version, accumulated) = self.load(version)?;
-        if accumulated != self.kept.accumulated {
-            let reason = "the claims in the ranks' caches are not those of the ledger";
+        let (policy_version, cached) = self.load(version)?;
+        let mut found = Ledger { applied: self.kept.applied.clone(), ..Ledger::default() };
+        cached.iter().for_each(|cached| found.add(cached));
+        if found != self.kept {
+            let reason = "what is in the ranks' caches is not what the ledger names";
             return Err(Fault { rank: 0, reason: reason.into() });
         }
         self.policy_version = policy_version;
@@ -87,8 +89,8 @@ impl ProcessGroup {
         Ok(StartReport { pids, spawn, load, slowest, version, policy_version })
     }
 
-    /// All ranks get their state; caches are shared out among them. Gives the policy's version and the cached claims.
-    fn load(&mut self, version: Option<&Version>) -> Result<(u64, BTreeSet<ClaimId>), Fault> {
+    /// All ranks get their state; caches are shared out among them. Gives the policy's version and what is in the caches.
+    fn load(&mut self, version: Option<&Version>) -> Result<(u64, Vec<Cached>), Fault> {
         let caches: Vec<&str> = version.map(cache_parts).unwrap_or_default();
         let (world, number) = (self.options.world, version.map_or(0, |version| version.number));
         for member in &mut self.members {
@@ -99,9 +101,10 @@ impl ProcessGroup {
         let loaded = all(side_by_side(&mut self.members, |_, member| {
             let load = Command::Load { key: key.clone(), version: number, caches: member.caches.clone() };
             match member.ask(&load, limit)? {
-                Answer::Loaded { policy_version, claims, times } => {
-                    (member.load_times, member.kept_claims) = (times, claims.clone());
-                    Ok((policy_version, claims))
+                Answer::Loaded { policy_version, cached, times } => {
+                    member.open = cached.open.keys().copied().collect();
+                    (member.load_times, member.kept) = (times, cached.clone());
+                    Ok((policy_version, cached))
                 }
                 Answer::Refused { reason, .. } => Err(member.fault(reason)),
                 other => Err(member.fault(format!("it answered {other:?} to load"))),
@@ -114,7 +117,7 @@ impl ProcessGroup {
                     format!("it is at version {} of the policy, rank 0 at {policy_version}", loaded[rank].0);
                 Err(Fault { rank, reason })
             }
-            None => Ok((policy_version, loaded.into_iter().flat_map(|(_, claims)| claims).collect())),
+            None => Ok((policy_version, loaded.into_iter().map(|(_, cached)| cached).collect())),
         }
     }
 

@@ -58,7 +58,7 @@ impl ProcessGroup {
     /// [`Self::suspend`], claims of this call among the lost. [`GroupError::Life`] unless the group is active.
     pub fn accumulate(&mut self, batches: &[MicroBatch]) -> Result<Vec<BatchOutcome>, GroupError> {
         self.expect(Life::Active, "accumulate")?;
-        let asked = self.check_claims(batches)?;
+        let asked = self.check_claims(batches.iter().map(|batch| &batch.claim))?;
         let (shares, limit) = (share_out(batches, self.options.world), self.options.command_limit);
         let done = side_by_side(&mut self.members, |rank, member| {
             accumulate_share(member, batches, &shares[rank], limit)
@@ -86,11 +86,12 @@ impl ProcessGroup {
     /// It is lost with the processes until the state is set: [`Self::save`] or [`Self::suspend`].
     ///
     /// # Errors
-    /// [`GroupError::Refused`] if nothing was accumulated; [`GroupError::NotApplied`] if the gradient is not finite;
+    /// [`GroupError::OpenGroups`] while groups are open; [`GroupError::Refused`] if nothing was accumulated; [`GroupError::NotApplied`] if the gradient is not finite;
     /// [`GroupError::RankLost`] and [`GroupError::States`] as [`Self::suspend`]: if any rank that is left has made the update, it
     /// stands, and otherwise it has not been made. [`GroupError::Life`] unless the group is active.
     pub fn apply(&mut self) -> Result<UpdateReport, GroupError> {
         self.expect(Life::Active, "apply")?;
+        self.expect_closed()?;
         let limit = self.options.command_limit;
         let apply = Command::Apply { learning_rate: self.learning_rate };
         let answers = side_by_side(&mut self.members, |_, member| (member.rank, member.ask(&apply, limit)));
@@ -157,9 +158,12 @@ impl ProcessGroup {
     }
 
     /// The claims of the call, none of which is in the state.
-    fn check_claims(&self, batches: &[MicroBatch]) -> Result<BTreeSet<ClaimId>, GroupError> {
+    pub(super) fn check_claims<'a>(
+        &self,
+        claims: impl IntoIterator<Item = &'a ClaimId>,
+    ) -> Result<BTreeSet<ClaimId>, GroupError> {
         let mut asked = BTreeSet::new();
-        for MicroBatch { claim, .. } in batches {
+        for claim in claims {
             if self.current.has(claim) || !asked.insert(claim.clone()) {
                 return Err(GroupError::ClaimTaken { agent: self.agent.clone(), claim: claim.clone() });
             }

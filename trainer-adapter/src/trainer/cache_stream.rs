@@ -34,19 +34,19 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// As [`Self::merge_cache`], of a [`Self::cache_stream`] that is read to its end.
+    /// Adds what another trainer of the same policy, weights and loss has in its [`Self::cache_stream`], which is read to its end: its
+    /// units as [`Self::merge_cache`] does, and its open groups, which go on here.
     ///
     /// # Errors
-    /// As [`Self::merge_cache`]; [`Error::Payload`] if the stream fails or ends early. The cache is then as before.
+    /// As [`Self::import_cache`]; [`Error::PositionTaken`] if both have a unit or an open group at a place; [`Error::Payload`] if the stream
+    /// fails or ends early. The cache is then as before.
     pub fn merge_cache_from(&mut self, from: &mut dyn Read) -> Result<(), Error> {
-        self.check_closed()?;
         let (other, groups) = self.read_cache_stream(from)?;
-        if !groups.is_empty() {
-            return Err(Error::OpenGroups { positions: groups.into_keys().collect() });
-        }
-        other.units().keys().try_for_each(|&position| self.cache.check_free(position))?;
+        let mut positions = other.units().keys().chain(groups.keys());
+        positions.try_for_each(|&position| self.check_place(position))?;
         self.device.check()?;
         self.cache.absorb(&self.device, other);
+        self.groups.extend(groups);
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 //! ([`crate::device::Device::Sums`]). It equals that of the whole group ([`Trainer::accumulate`]) up to rounding, not bit
 //! for bit: a whole group runs its prompt through the model once, early members each run it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use super::{Trainer, locked};
@@ -91,6 +92,27 @@ impl<D: Device> Trainer<D> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether this very group is open already.
+    ///
+    /// # Errors
+    /// [`Error::PositionTaken`] if a group is open at its place that was planned otherwise.
+    pub(crate) fn is_begun(&self, planned: &OpenGroup<'_>) -> Result<bool, Error> {
+        let OpenGroup { position, members, rewards, .. } = *planned;
+        let Some(group) = self.groups.get(&position) else { return Ok(false) };
+        let is_same = group.members.len() == members && group.rewards == rewards;
+        if is_same { Ok(true) } else { Err(Error::PositionTaken { position }) }
+    }
+
+    /// The open groups, by position: how many members are planned, and which of them have come.
+    pub(crate) fn arrived(&self) -> BTreeMap<usize, (usize, BTreeSet<usize>)> {
+        let arrived = |group: &GroupSums<D>| {
+            let members = group.members.iter().enumerate();
+            members.filter(|(_, member)| matches!(member, Member::Arrived(_))).map(|(at, _)| at).collect()
+        };
+        let groups = self.groups.iter();
+        groups.map(|(&position, group)| (position, (group.members.len(), arrived(group)))).collect()
     }
 
     pub(super) fn new_group(&self, members: usize, rewards: RewardValues) -> GroupSums<D> {

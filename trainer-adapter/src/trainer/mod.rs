@@ -226,6 +226,11 @@ impl<D: Device> Trainer<D> {
         if version != self.version() {
             return Err(Error::OtherVersion { position, current: self.version(), found: version });
         }
+        self.check_place(position)
+    }
+
+    /// Whether neither a unit nor an open group has this place.
+    fn check_place(&self, position: usize) -> Result<(), Error> {
         if self.groups.contains_key(&position) {
             return Err(Error::PositionTaken { position });
         }

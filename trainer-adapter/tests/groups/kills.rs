@@ -11,6 +11,7 @@ use forebay_trainer_adapter::process_group::{Boundary, ClaimId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::open_groups::{EARLY, MEMBERS};
 use crate::program::{BATCHES, FOLDER, STEPS, WORLD, expected_sha256, kept_sha256, order_kill};
 use crate::training::Records;
 
@@ -61,14 +62,14 @@ fn train_with_kill(who: &str, boundary: Boundary, after: u32, world: usize, expe
         assert_eq!(status.signal(), Some(9), "{name}: {status}");
         // No rank goes on without it, and what is there is whole.
         wait_for_all(folder.path());
-        kept_sha256(folder.path(), "solver");
+        kept_sha256(folder.path(), EARLY);
         let status = coordinate(folder.path(), world);
         assert!(status.success(), "{name}: {status}");
     } else {
         assert!(status.success(), "{name}: {status}");
     }
     wait_for_all(folder.path());
-    assert_eq!(kept_sha256(folder.path(), "solver").as_deref(), Some(expected), "{name}");
+    assert_eq!(kept_sha256(folder.path(), EARLY).as_deref(), Some(expected), "{name}");
     let records = Records::of(folder.path());
     assert_eq!(records.open(), [], "{name}: no claim is out for nothing");
     // Handed out once more than returned: each gradient was kept once.
@@ -80,17 +81,17 @@ fn train_with_kill(who: &str, boundary: Boundary, after: u32, world: usize, expe
     let total = consumed.len();
     consumed.sort_unstable();
     consumed.dedup();
-    assert_eq!(consumed.len(), STEPS as usize * BATCHES, "{name}: nothing is lost");
+    assert_eq!(consumed.len(), STEPS as usize * (BATCHES + MEMBERS), "{name}: nothing is lost");
     assert_eq!(total, consumed.len(), "{name}: nothing is consumed twice");
 }
 
 // FX-61
 #[test]
 fn a_kill_at_every_boundary_leaves_one_valid_copy_and_trains_everything_once() {
-    let expected = expected_sha256("solver");
+    let expected = expected_sha256(EARLY);
     let folder = tempfile::tempdir().unwrap();
     assert!(coordinate(folder.path(), 2).success());
-    assert_eq!(kept_sha256(folder.path(), "solver").as_ref(), Some(&expected));
+    assert_eq!(kept_sha256(folder.path(), EARLY).as_ref(), Some(&expected));
     let reached = trace(folder.path());
     for boundary in Boundary::ALL {
         let name = format!("{boundary:?}");

@@ -11,6 +11,7 @@ mod fleet;
 mod kills;
 mod life;
 mod losses;
+mod open_groups;
 mod program;
 mod scarce;
 mod states;

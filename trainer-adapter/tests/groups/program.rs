@@ -20,6 +20,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::budget::{self, Taken};
 use crate::common::{full_rows, ragged_config, random_groups, shaken_policy};
+use crate::open_groups::{EARLY, add_in_process};
 use crate::training::Training;
 
 pub(crate) const FOLDER: &str = "FOREBAY_TEST_FOLDER";
@@ -166,6 +167,7 @@ pub(crate) fn expected_sha256(agent: &str) -> String {
                 trainer.accumulate(&unit).unwrap();
             }
         }
+        add_in_process(&mut trainer, agent, step);
         trainer.apply().unwrap();
     }
     trainer.weights_sha256()
@@ -192,6 +194,6 @@ fn coordinator() {
     let observer = observer(&folder, "coordinator");
     let states = FileStates::open(folder.join("states")).unwrap().observed(observer.clone());
     let options = GroupOptions { world, ..GroupOptions::default() };
-    let group = ProcessGroup::create("solver", options, Arc::new(launcher(&folder, RANK)), Arc::new(states));
-    Training::new(group.unwrap().observed(observer), &folder, "solver").run();
+    let group = ProcessGroup::create(EARLY, options, Arc::new(launcher(&folder, RANK)), Arc::new(states));
+    Training::new(group.unwrap().observed(observer), &folder, EARLY).run();
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_trainer_adapter::process_group::{ClaimId, GroupError, Life, MicroBatch, ProcessGroup};
 
+use crate::open_groups::{advantages, members, rewards};
 use crate::program::{STEPS, batches, placement};
 
 /// What the caller of a group has on stable storage: claims that were handed out, and claims that were consumed.
@@ -75,8 +76,10 @@ impl<'a> Training<'a> {
                 assert!(failures < 5, "{error}");
             }
         }
-        if self.group.life() == Life::Active {
-            self.group.suspend().unwrap();
+        if self.group.life() == Life::Active
+            && let Err(error) = self.group.suspend()
+        {
+            self.check_lost(&error);
         }
     }
 
@@ -93,7 +96,13 @@ impl<'a> Training<'a> {
 
     fn is_consumed(&self, step: u64) -> bool {
         let consumed = self.records.all("consumed");
-        batches(self.agent, step).iter().all(|batch| consumed.contains(&batch.claim))
+        self.claims(step).iter().all(|claim| consumed.contains(claim))
+    }
+
+    /// All claims of a step.
+    fn claims(&self, step: u64) -> Vec<ClaimId> {
+        let batches = batches(self.agent, step).into_iter().map(|batch| batch.claim);
+        batches.chain(members(self.agent, step).into_iter().map(|member| member.claim)).collect()
     }
 
     fn turn(&mut self, step: u64) -> Result<(), GroupError> {
@@ -111,15 +120,37 @@ impl<'a> Training<'a> {
             .take(world)
             .collect();
         if todo.is_empty() {
-            return self.finish(step);
+            return if self.add_members(step)? { Ok(()) } else { self.finish(step) };
         }
         self.records.add("handed", todo.iter().map(|batch| batch.claim.clone()));
         self.group.accumulate(&todo)?;
+        self.called()
+    }
+
+    /// Every second call is followed by a suspension.
+    fn called(&mut self) -> Result<(), GroupError> {
         self.calls += 1;
         if self.calls.is_multiple_of(2) {
             self.group.suspend()?;
         }
         Ok(())
+    }
+
+    /// Two more members of open groups, or the next of the groups that are to be closed; false when there is nothing left of that.
+    fn add_members(&mut self, step: u64) -> Result<bool, GroupError> {
+        let members = members(self.agent, step).into_iter();
+        let todo: Vec<_> = members.filter(|member| !self.group.ledger().has(&member.claim)).take(2).collect();
+        if !todo.is_empty() {
+            self.records.add("handed", todo.iter().map(|member| member.claim.clone()));
+            self.group.add_trajectories(&todo)?;
+        } else if let Some((&position, open)) = self.group.ledger().open.first_key_value() {
+            let rewards = rewards(open.arrived.keys());
+            self.group.close_group(position, &advantages(&rewards))?;
+        } else {
+            return Ok(false);
+        }
+        self.called()?;
+        Ok(true)
     }
 
     /// The update, its state, and only then the records.
@@ -128,8 +159,7 @@ impl<'a> Training<'a> {
             self.group.apply()?;
         }
         self.group.save()?;
-        let claims = batches(self.agent, step).into_iter().map(|batch| batch.claim);
-        self.records.add("consumed", claims);
+        self.records.add("consumed", self.claims(step));
         self.group.settle()
     }
 

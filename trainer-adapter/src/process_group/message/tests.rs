@@ -2,8 +2,11 @@
 
 use std::io::ErrorKind;
 
-use super::super::batch::{BatchRow, BatchUnit};
+use super::super::batch::{BatchRow, BatchUnit, ClaimId};
+use super::super::cached::OpenMembers;
+use super::super::trajectory::GroupPlan;
 use super::*;
+use crate::gradient::RewardValues;
 
 fn batch() -> MicroBatch {
     let row = BatchRow {
@@ -19,6 +22,12 @@ fn batch() -> MicroBatch {
     MicroBatch { claim: ClaimId("claim-7".into()), units: vec![unit] }
 }
 
+fn trajectory(rewards: RewardValues) -> BatchTrajectory {
+    let group = GroupPlan { position: 5, policy: "solver".into(), version: 9, members: 4, rewards };
+    let rows = batch().units.swap_remove(0).rows;
+    BatchTrajectory { claim: ClaimId("claim-8".into()), group, member: 2, reward: 0.25, rows }
+}
+
 fn commands() -> Vec<Command> {
     let load = |version| Command::Load { key: "solver".into(), version, caches: vec!["cache.1.0".into()] };
     vec![
@@ -29,11 +38,20 @@ fn commands() -> Vec<Command> {
         Command::Apply { learning_rate: Some(3e-4) },
         Command::Stage { trainer: true, cache: "cache.2.0".into() },
         Command::End,
+        Command::Add(vec![
+            trajectory(RewardValues::Any { reference: 0.5 }),
+            trajectory(RewardValues::Two { low: -1.0, high: 2.0 }),
+        ]),
+        Command::Close { position: 5, advantages: vec![0.5, -0.5] },
+        Command::Forget { position: Some(5) },
+        Command::Forget { position: None },
     ]
 }
 
 fn answers() -> Vec<Answer> {
-    let (policy_version, claims) = (4, vec![ClaimId("a".into()), ClaimId("b".into())]);
+    let claims = vec![ClaimId("a".into()), ClaimId("b".into())];
+    let open = OpenMembers { planned: 3, arrived: [(1, claims[1].clone())].into() };
+    let (policy_version, cached) = (4, Cached { claims, open: [(7, open)].into() });
     let report = StepReport {
         gradient_norm: 0.5,
         clipped: true,
@@ -46,10 +64,13 @@ fn answers() -> Vec<Answer> {
     let times = LoadTimes { context_us: 1, get_us: 2, copy_us: 3 };
     vec![
         Answer::Hello { protocol: 1, rank: 2, pid: 77 },
-        Answer::Loaded { policy_version, claims: claims.clone(), times },
+        Answer::Loaded { policy_version, cached: cached.clone(), times },
         Answer::Accumulated { rows: 1, tokens: 2, compute_us: 3 },
         Answer::Applied { policy_version, weights_sha256: "ab".into(), report },
-        Answer::Staged { policy_version, claims, trainer: Some(Staged("x 1".into())), cache: None },
+        Answer::Staged { policy_version, cached, trainer: Some(Staged("x 1".into())), cache: None },
+        Answer::Added { rows: 1, tokens: 2, compute_us: 3 },
+        Answer::Closed,
+        Answer::Forgotten,
         Answer::Refused { reason: "no".into(), is_cache_lost: true },
     ]
 }

@@ -22,6 +22,7 @@ use super::boundary::{Boundary, Observer};
 use super::launcher::RankPlace;
 use super::local::{becomes, this_process};
 use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
+use super::trajectory::BatchTrajectory;
 use crate::device::Device;
 use crate::error::Error;
 use crate::states::States;
@@ -139,6 +140,9 @@ impl<R: Recipe> Server<'_, R> {
             Command::Accumulate(batch) => self.accumulate(&batch),
             Command::Apply { learning_rate } => return self.apply(learning_rate),
             Command::Stage { trainer, cache } => self.stage(trainer, &cache),
+            Command::Add(trajectories) => self.add(&trajectories),
+            Command::Close { position, advantages } => self.close(position, &advantages),
+            Command::Forget { position } => self.forget(position),
             Command::End => Err("the end has no answer".into()),
         };
         Ok(done.unwrap_or_else(|error| refused(error.as_ref(), false)))
@@ -158,9 +162,9 @@ impl<R: Recipe> Server<'_, R> {
         let copy_us = microseconds(start);
         self.peers.connect()?;
         self.observer.reached(Boundary::Restored);
-        let (policy_version, claims) = (loaded.trainer.version(), loaded.claim_ids());
+        let (policy_version, cached) = (loaded.trainer.version(), loaded.cached());
         (self.key, self.loaded) = (key, Some(loaded));
-        Ok(Answer::Loaded { policy_version, claims, times: LoadTimes { context_us, get_us, copy_us } })
+        Ok(Answer::Loaded { policy_version, cached, times: LoadTimes { context_us, get_us, copy_us } })
     }
 
     /// Ends the rank when its device has failed: what it would say of its trainer from here on is worth nothing.
@@ -175,6 +179,26 @@ impl<R: Recipe> Server<'_, R> {
         let (rows, tokens) = ready(&mut self.loaded)?.accumulate(batch)?;
         self.observer.reached(Boundary::BatchAccumulated);
         Ok(Answer::Accumulated { rows, tokens, compute_us: microseconds(start) })
+    }
+
+    fn add(&mut self, trajectories: &[BatchTrajectory]) -> Result<Answer, RecipeError> {
+        self.observer.reached(Boundary::BatchReceived);
+        let start = Instant::now();
+        let (rows, tokens) = ready(&mut self.loaded)?.add(trajectories)?;
+        self.observer.reached(Boundary::BatchAccumulated);
+        Ok(Answer::Added { rows, tokens, compute_us: microseconds(start) })
+    }
+
+    fn close(&mut self, position: usize, advantages: &[f64]) -> Result<Answer, RecipeError> {
+        self.observer.reached(Boundary::CloseReceived);
+        ready(&mut self.loaded)?.close(position, advantages)?;
+        self.observer.reached(Boundary::GroupClosed);
+        Ok(Answer::Closed)
+    }
+
+    fn forget(&mut self, position: Option<usize>) -> Result<Answer, RecipeError> {
+        ready(&mut self.loaded)?.forget(position)?;
+        Ok(Answer::Forgotten)
     }
 
     fn apply(&mut self, learning_rate: Option<f64>) -> std::io::Result<Answer> {
@@ -219,7 +243,7 @@ impl<R: Recipe> Server<'_, R> {
         let cache =
             if cache.is_empty() { None } else { loaded.stage_cache(self.states, &self.key, cache)? };
         self.observer.reached(Boundary::PartsStaged);
-        Ok(Answer::Staged { policy_version, claims: loaded.claim_ids(), trainer, cache })
+        Ok(Answer::Staged { policy_version, cached: loaded.cached(), trainer, cache })
     }
 }
 
