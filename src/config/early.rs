@@ -7,8 +7,6 @@ use super::resolve::check;
 /// Refuses what cannot be trained early, what was said and would have no effect, and numbers of samples that no step has.
 pub(super) fn check_early(file: &file::File) -> Result<(), ConfigError> {
     let (trainer, batch) = (&file.trainer, &file.batch);
-    let whole = "ranks of [process_groups] train whole groups; leave out one of the two";
-    check(!(trainer.early && file.process_groups.is_some()), "trainer.early", &true, whole)?;
     let idle = "groups are trained whole, and no sums are kept; say trainer.early = true, or leave it out";
     let bytes = trainer.early_budget_bytes.unwrap_or_default();
     check(trainer.early || trainer.early_budget_bytes.is_none(), "trainer.early_budget_bytes", &bytes, idle)?;

@@ -13,6 +13,9 @@
 //! A row that fails is left out of its group by the store, which hands out what is left. Of a group that is not among the open ones any
 //! more nobody will come: members that have not are excluded from the sums, and the group has the gradient of those that have.
 //!
+//! # Process groups
+//! Ranks train early as well ([`super::groups`]); what is here is the trainer in this process, and what both ask of the store.
+//!
 //! # What dies
 //! The sums die with the process, as the cache does. Claims are accumulated once their gradients are in either, so all rows of the open
 //! step come back, in the next life.
@@ -27,9 +30,9 @@ use anyhow::{Context, Result, bail};
 use forebay_pipeline::plan::Membership;
 use forebay_pipeline::trigger::Trigger;
 use forebay_store::{Claim, GroupBy, MicroBatch, SampleId};
-use forebay_trainer_adapter::{Admission, OpenGroup, RewardValues, Row, Trajectory};
+use forebay_trainer_adapter::{Admission, Device, OpenGroup, RewardValues, Row, Trainer, Trajectory};
 
-use super::feed::{Feed, group_end, position};
+use super::feed::{Feed, groups_of};
 use super::local::LocalTrainer;
 use super::report::MicroBatches;
 use super::trainer::{Spans, StepWork};
@@ -59,10 +62,7 @@ pub(super) fn accumulate_early(
     room: usize,
     counted: &mut MicroBatches,
 ) -> Result<Spans> {
-    let rule = match work.is_barrier {
-        true => work.rule,
-        false => MicroBatch::early(work.rule.rows(), room - 1),
-    };
+    let rule = early_rule(work, room);
     let mut groups = EarlyGroups::new(feed, trainer, work.membership);
     let mut spans = Spans::new();
     for claim in Trigger::new(work.step.clone(), &feed.consumer, rule) {
@@ -80,6 +80,29 @@ pub(super) fn accumulate_early(
     Ok(spans)
 }
 
+/// What a trainer with room for the sums of so many groups asks the store for.
+pub(super) fn early_rule(work: &StepWork<'_>, room: usize) -> MicroBatch {
+    match work.is_barrier {
+        true => work.rule,
+        false => MicroBatch::early(work.rule.rows(), room - 1),
+    }
+}
+
+/// The sums of how many open groups a trainer's budget holds.
+pub(super) fn early_room<D: Device>(trainer: &Trainer<D>) -> usize {
+    let room = trainer.early_options().budget_bytes / trainer.open_group_bytes().max(1);
+    usize::try_from(room).unwrap_or(usize::MAX)
+}
+
+/// Which rewards members of open groups may have, given what a trainer's loss makes of them. Problems are solved or not; a clip wants to
+/// know the sign of an advantage when its row comes.
+pub(super) fn reward_values<D: Device>(trainer: &Trainer<D>) -> RewardValues {
+    match trainer.objective().needs_behaviour() {
+        true => RewardValues::Two { low: 0.0, high: 1.0 },
+        false => RewardValues::Any { reference: 0.5 },
+    }
+}
+
 impl<'a> EarlyGroups<'a> {
     fn new(feed: &'a Feed, trainer: &'a mut dyn LocalTrainer, membership: &'a Membership) -> Self {
         let rewards = trainer.reward_values();
@@ -95,14 +118,12 @@ impl<'a> EarlyGroups<'a> {
         self.close_over(&waiting, &of_claim)?; // makes room for groups that the store has counted upon it for
         let feed = self.feed;
         feed.read_rows(claim, self.trainer.version(), |rows| {
-            let mut start = 0;
-            while start < samples.len() {
-                let end = group_end(samples, start);
-                let members: Vec<(usize, f64, Row<'_>)> = (start..end)
+            for (group, of_group) in groups_of(samples, self.membership)? {
+                let first = &samples[of_group.start];
+                let members: Vec<(usize, f64, Row<'_>)> = of_group
                     .map(|row| (samples[row].trajectory() as usize, rows.rewards[row], rows.row(row, 1.0)))
                     .collect();
-                self.add(&samples[start], &members, &waiting)?;
-                start = end;
+                self.add(group, first, &members, &waiting)?;
             }
             Ok(())
         })?;
@@ -112,11 +133,11 @@ impl<'a> EarlyGroups<'a> {
     /// Adds members of one group, which is begun if it was not, and closed if nobody more will come.
     fn add(
         &mut self,
+        group: usize,
         sample: &SampleId,
         members: &[(usize, f64, Row<'_>)],
         waiting: &BTreeSet<String>,
     ) -> Result<()> {
-        let group = position(self.membership, sample)?;
         if !self.open.contains_key(&group) {
             self.begin(group, sample)?;
         }

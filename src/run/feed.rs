@@ -1,5 +1,6 @@
 //! What an agent is trained on: the groups of a claim, each at its planned place, with advantages.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -51,14 +52,10 @@ impl Feed {
         take: impl FnOnce(&[Unit<'_, Row<'_>>]) -> Result<T>,
     ) -> Result<T> {
         let mut groups: Vec<(usize, Vec<Row<'_>>)> = Vec::new();
-        let mut start = 0;
-        while start < claim.len() {
-            let end = group_end(claim.sample_ids(), start);
-            let position = position(membership, &claim.sample_ids()[start])?;
-            let advantages = self.estimator.advantages(&read.rewards[start..end])?;
-            let rows = (start..end).zip(advantages);
+        for (position, rows) in groups_of(claim.sample_ids(), membership)? {
+            let advantages = self.estimator.advantages(&read.rewards[rows.clone()])?;
+            let rows = rows.zip(advantages);
             groups.push((position, rows.map(|(row, advantage)| read.row(row, advantage as f32)).collect()));
-            start = end;
         }
         let unit = |(position, rows)| Unit { position, policy: &self.name, version, rows };
         let units: Vec<Unit<'_, Row<'_>>> =
@@ -128,8 +125,22 @@ impl Rows<'_> {
     }
 }
 
+/// The groups of a claim's rows: the place of each, and which rows it has.
+///
+/// # Errors
+/// Rows that are not planned.
+pub(super) fn groups_of(samples: &[SampleId], membership: &Membership) -> Result<Vec<(usize, Range<usize>)>> {
+    let (mut groups, mut start) = (Vec::new(), 0);
+    while start < samples.len() {
+        let end = group_end(samples, start);
+        groups.push((position(membership, &samples[start])?, start..end));
+        start = end;
+    }
+    Ok(groups)
+}
+
 /// Rows of one group stand together, in sample-id order.
-pub(super) fn group_end(samples: &[SampleId], start: usize) -> usize {
+fn group_end(samples: &[SampleId], start: usize) -> usize {
     let same = |sample: &&SampleId| {
         sample.input() == samples[start].input() && sample.turn() == samples[start].turn()
     };
@@ -137,7 +148,7 @@ pub(super) fn group_end(samples: &[SampleId], start: usize) -> usize {
 }
 
 /// A group's place in the step: turn by turn, inside a turn by input.
-pub(super) fn position(membership: &Membership, sample: &SampleId) -> Result<usize> {
+fn position(membership: &Membership, sample: &SampleId) -> Result<usize> {
     let sample = membership.admit(sample.clone())?;
     let place = membership.position(sample.input()).unwrap_or_default();
     Ok(sample.turn() as usize * membership.inputs().len() + place)

@@ -7,6 +7,7 @@ use forebay_trainer_adapter::{
     Admission, CpuDevice, Device, Error, OpenGroup, Policy, RewardValues, Row, Trainer, Trajectory, Unit,
 };
 
+use super::early;
 use super::trainer::Update;
 
 /// What a step asks of a trainer in this process.
@@ -102,16 +103,11 @@ impl<D: Device> LocalTrainer for OnDevice<D> {
     }
 
     fn early_room(&self) -> usize {
-        let room = self.trainer.early_options().budget_bytes / self.trainer.open_group_bytes().max(1);
-        usize::try_from(room).unwrap_or(usize::MAX)
+        early::early_room(&self.trainer)
     }
 
     fn reward_values(&self) -> RewardValues {
-        // Problems are solved or not. A clip wants to know the sign of an advantage when its row comes.
-        match self.trainer.objective().needs_behaviour() {
-            true => RewardValues::Two { low: 0.0, high: 1.0 },
-            false => RewardValues::Any { reference: 0.5 },
-        }
+        early::reward_values(&self.trainer)
     }
 
     fn begin_group(&mut self, group: &OpenGroup<'_>) -> Result<Admission, Error> {

@@ -9,7 +9,7 @@ use forebay_pipeline::plan::Planner;
 use forebay_rollout_adapter::columns::{RESPONSE, REWARD, rollout_schema};
 use forebay_rollout_adapter::worker::{RolloutTasks, open_consumer};
 use forebay_store::{Consumer, GroupBy, ObjectRef, Options, Store};
-use forebay_trainer_adapter::{CpuDevice, Device, EarlyOptions, Policy, PolicyConfig, Trainer};
+use forebay_trainer_adapter::{CpuDevice, Device, EarlyOptions, Error, Policy, PolicyConfig, Trainer};
 
 use super::devices::AgentDevice;
 use super::feed::Feed;
@@ -204,8 +204,19 @@ fn open_trainer<D: Device>(
             trainer
         }
     };
+    Ok(as_configured(trainer, agent)?)
+}
+
+/// A trainer with what its agent's configuration says of the loss, and of early training.
+///
+/// # Errors
+/// When a value of it is not valid.
+pub(super) fn as_configured<D: Device>(
+    trainer: Trainer<D>,
+    agent: &AgentConfig,
+) -> Result<Trainer<D>, Error> {
     let early = EarlyOptions { budget_bytes: agent.early_budget_bytes, ..EarlyOptions::default() };
-    Ok(trainer.with_objective(agent.objective.objective)?.with_early_options(early)?)
+    trainer.with_objective(agent.objective.objective)?.with_early_options(early)
 }
 
 /// Opens table and consumer of an agent.

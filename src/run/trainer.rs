@@ -92,7 +92,7 @@ impl PolicyTrainer {
         match &mut self.learner {
             Learner::Here(trainer) => accumulate_here(feed, &mut **trainer, work, &mut self.micro_batches)
                 .inspect_err(|_| trainer.drop_cache()),
-            Learner::Group(group) => group.train_step(feed, work, rate),
+            Learner::Group(group) => group.train_step(feed, work, rate, &mut self.micro_batches),
         }
     }
 

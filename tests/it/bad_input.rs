@@ -19,16 +19,12 @@ fn bad_configurations_are_refused_by_name() {
     let (no_world, few_slots, typo) =
         (groups("world = 0"), groups("world = 3\nslots = 2"), groups("slot = 2"));
     let trainer = |key: &str| format!("[trainer]\n{key}\n[policy]");
-    let (early_groups, idle_budget, early_typo) = (
-        trainer("early = true\n[process_groups]\nworld = 1"),
-        trainer("early_budget_bytes = 0"),
-        trainer("erly = true"),
-    );
+    let (idle_budget, early_typo) = (trainer("early_budget_bytes = 0"), trainer("erly = true"));
     let (negative_budget, early_word) =
         (trainer("early = true\nearly_budget_bytes = -1"), trainer("early = \"yes\""));
     let at_once = |rows: &str| format!("[rollout]\nat_once = {rows}\n[policy]");
     let (none_at_once, many_at_once) = (at_once("0"), at_once("17"));
-    let cases: [(&str, &str, &[&str]); 19] = [
+    let cases: [(&str, &str, &[&str]); 18] = [
         ("group_size = 4", "group_sise = 4", &["unknown field `group_sise`", "did you mean `group_size`"]),
         ("group_size = 4", "group_size = 5", &["batch.group_size = 5", "does not divide", "16"]),
         ("group_size = 4", "group_size = 0", &["batch.group_size = 0", "at least 1"]),
@@ -40,7 +36,6 @@ fn bad_configurations_are_refused_by_name() {
         ("[policy]", &no_world, &["process_groups.world = 0", "1 to 64"]),
         ("[policy]", &few_slots, &["process_groups.slots = 2", "give at least 3"]),
         ("[policy]", &typo, &["unknown field `slot`", "did you mean `slots`?"]),
-        ("[policy]", &early_groups, &["trainer.early = true", "[process_groups]", "leave out one"]),
         ("[policy]", &idle_budget, &["trainer.early_budget_bytes = 0", "trainer.early = true"]),
         ("[policy]", &early_typo, &["unknown field `erly`", "did you mean `early`?"]),
         ("[policy]", &negative_budget, &["early_budget_bytes", "-1"]),

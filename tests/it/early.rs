@@ -19,7 +19,7 @@ fn run(scratch: &Scratch, name: &str, text: &str, more: &[&str]) -> Value {
 }
 
 /// The weights of an agent's newest state.
-fn parameters(dir: &str, agent: &str) -> Vec<f32> {
+pub(crate) fn parameters(dir: &str, agent: &str) -> Vec<f32> {
     let store = Store::open(dir, Options::default()).unwrap();
     let payload = store.object(&store.policy(agent).unwrap().objects[0]).unwrap();
     let head = u64::from_le_bytes(payload[..8].try_into().unwrap()) as usize;
@@ -77,7 +77,7 @@ fn early_training_gives_the_weights_of_whole_groups_and_its_own_bits_whatever_co
 }
 
 /// How many micro-batches had rows of groups that were not complete yet.
-fn early_batches(summary: &Value) -> u64 {
+pub(crate) fn early_batches(summary: &Value) -> u64 {
     let counted = &summary["micro_batches"];
     let (trained, early) = (counted["trained"].as_u64().unwrap(), counted["early"].as_u64().unwrap());
     assert!(early <= trained && trained > 0, "{summary}");
@@ -121,7 +121,7 @@ fn early_training_knows_every_objective() {
 }
 
 /// Kills a run once its log has grown to so many bytes; false when it had ended before.
-fn kill_at(config: &str, dir: &str, more: &[&str], bytes: u64) -> bool {
+pub(crate) fn kill_at(config: &str, dir: &str, more: &[&str], bytes: u64) -> bool {
     let mut run = start_config(config, dir, more);
     while run.try_wait().unwrap().is_none() && log_bytes(dir) < bytes {
         std::thread::yield_now();
@@ -157,22 +157,23 @@ fn a_run_that_is_killed_with_open_groups_goes_on_to_the_same_weights() {
     assert!(kills >= 4, "only {kills} runs were cut off; the test is to kill them in the middle");
 }
 
-fn copied(from: &Path, to: &Path) {
+pub(crate) fn copied(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copied(&entry.path(), &target),
-            false => _ = std::fs::copy(entry.path(), target).unwrap(),
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copied(&entry.path(), &target),
+            kind if kind.is_file() => _ = std::fs::copy(entry.path(), target).unwrap(),
+            _ => {} // a socket of a run that is gone
         }
     }
 }
 
-/// Leaves out a member of each of two groups of the step that a run was killed in, and whoever would have come behind it; gives how
+/// Leaves out a member of each of two groups of the step that a run was killed in, one that was trained where there is one, and whoever would have come behind it; gives how
 /// many rows that are.
-fn leave_out(dir: &str) -> usize {
+pub(crate) fn leave_out(dir: &str) -> usize {
     let open = "SELECT sample_id, policy_version FROM solver WHERE state <> 'consumed' AND policy_version = \
-                (SELECT max(policy_version) FROM solver) ORDER BY sample_id";
+                (SELECT max(policy_version) FROM solver) ORDER BY state <> 'accumulated', sample_id";
     let rows = sql(dir, open);
     let store = Store::open(dir, Options::default()).unwrap();
     let [solver, checker] = ["solver", "checker"].map(|agent| store.table(agent).unwrap());

@@ -11,6 +11,7 @@ mod device_verified;
 mod documents;
 mod doors;
 mod early;
+mod early_groups;
 mod guarded;
 mod nearest;
 mod objectives;

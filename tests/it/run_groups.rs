@@ -18,23 +18,23 @@ use crate::support::{
 };
 
 /// The small configuration with this section.
-fn grouped(scratch: &Scratch, name: &str, section: &str) -> String {
+pub(crate) fn grouped(scratch: &Scratch, name: &str, section: &str) -> String {
     scratch.config_named(name, &[("[policy]", &format!("[process_groups]\n{section}\n[policy]"))])
 }
 
 /// A number of an agent's report, of all agents together.
-fn sum(summary: &Value, key: &str) -> u64 {
+pub(crate) fn sum(summary: &Value, key: &str) -> u64 {
     let groups = summary["process_groups"].as_array().unwrap().iter();
     groups.map(|group| group[key].as_u64().unwrap_or_else(|| panic!("{key}: {group}"))).sum()
 }
 
 /// How many cases a test with kills goes through.
-fn kills(few: u64) -> u64 {
+pub(crate) fn kills(few: u64) -> u64 {
     std::env::var("FOREBAY_KILLS").map_or(few, |kills| kills.parse().unwrap())
 }
 
 /// Rows, claims and steps agree: a row that was trained on twice would be in two claims.
-fn check_books(dir: &str) {
+pub(crate) fn check_books(dir: &str) {
     for table in ["solver", "checker"] {
         let rows = sql(dir, &format!("SELECT count(*) AS n FROM {table} WHERE state = 'consumed'"));
         let claims = format!(
@@ -45,7 +45,7 @@ fn check_books(dir: &str) {
 }
 
 /// No state of the store is left in memory.
-fn check_memory(dir: &str) {
+pub(crate) fn check_memory(dir: &str) {
     let store = fs::canonicalize(dir).unwrap();
     let left = host_leftovers("/dev/shm").unwrap();
     assert!(left.iter().all(|left| left.store != store), "{left:?}");

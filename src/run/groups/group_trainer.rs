@@ -1,6 +1,5 @@
 //! An agent's trainer whose work is done by a process group.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -8,13 +7,16 @@ use forebay_store::Wait;
 use forebay_trainer_adapter::process_group::Next;
 use forebay_trainer_adapter::{CpuDevice, Policy, Trainer, TrainerOptions};
 
+use super::claimed::Claimed;
 use super::gradient_name::GradientName;
+use super::members::Early;
 use super::opening::open_state;
 use super::ranks::Ranks;
 use super::seat::Seat;
-use super::turn::{Claimed, Turn, can_go_on, of_agent, of_group};
+use super::turn::{Turn, can_go_on, of_agent, of_group};
+use crate::run::early::{early_room, reward_values};
 use crate::run::feed::Feed;
-use crate::run::report::{Found, GroupReport};
+use crate::run::report::{Found, GroupReport, MicroBatches};
 use crate::run::trainer::{Spans, StepWork, Update};
 
 /// An update that is saved, and is to be committed.
@@ -34,6 +36,8 @@ pub(in crate::run) struct GroupTrainer {
     /// Whether the group may forget gradients that are applied: their step is committed.
     is_committed: bool,
     losses_max: u32,
+    /// How it trains early, where it is asked to and has room for the sums of one group.
+    early: Option<Early>,
     found: Found,
 }
 
@@ -62,6 +66,8 @@ impl GroupTrainer {
             updated: None,
             is_committed: found.applied == 0,
             losses_max: ranks.losses_max(),
+            early: Some(Early { room: early_room(trainer), rewards: reward_values(trainer) })
+                .filter(|early| early.room > 0),
             found,
         })
     }
@@ -76,19 +82,21 @@ impl GroupTrainer {
         Arc::clone(self.updated.as_ref().map_or(&self.policy, |updated| &updated.policy))
     }
 
-    /// Trains on everything that the step has planned, and makes the update. Lost ranks are started again; gives the spans of time that
-    /// ranks computed in.
+    /// Trains on everything that the step has planned, and makes the update. Lost ranks are started again; adds what was trained to
+    /// `counted`, and gives the spans of time that ranks computed in.
     ///
     /// # Errors
-    /// When ranks were lost too often, or something else has failed.
+    /// When ranks were lost too often, the state has an update of other rows, or something else has failed.
     pub(in crate::run) fn train_step(
         &mut self,
         feed: &Feed,
         work: &StepWork<'_>,
         learning_rate: f64,
+        counted: &mut MicroBatches,
     ) -> Result<Spans> {
-        let held = RefCell::default();
-        let turn = Turn { feed, work, version: self.policy.version(), learning_rate, held };
+        let (version, early) = (self.policy.version(), self.early.filter(|_| work.is_early));
+        let (held, trained) = Default::default();
+        let turn = Turn { feed, work, version, learning_rate, early, held, counted: trained };
         let (mut spans, mut losses) = (Spans::new(), 0);
         while let Err(error) = self.try_step(&turn, &mut spans) {
             if !can_go_on(&error) || losses == self.losses_max {
@@ -100,10 +108,12 @@ impl GroupTrainer {
                 agent = feed.name,
                 losses,
                 cause,
-                "ranks were lost; their rows go back and they are started again"
+                "gradients were lost; their rows go back and are trained on again"
             );
             turn.return_lost(self.seat.group().ledger())?;
         }
+        of_agent(turn.check_applied(self.seat.group().ledger()), &feed.name)?;
+        *counted = *counted + turn.counted.get();
         self.updated = of_agent(self.read_update(turn.step()), &feed.name)?;
         Ok(spans)
     }

@@ -18,7 +18,7 @@
 //! # Each gradient once
 //! A claim of the store ends with this process, so the ledger of a group does not name claims: it names *gradients*
 //! ([`gradient_name`]):
-//! step, planned position, and a digest of the rows. Whatever claim brings a group of rows, its gradient has the same name, in every life
+//! step, planned position (and member, where members are trained as they come: [`members`]), and a digest of the rows. Whatever claim brings a group of rows, its gradient has the same name, in every life
 //! of the run. A gradient that the ledger has is not computed again; the claim is marked accumulated as it is.
 //!
 //! A step of an agent ([`GroupTrainer::train_step`])
@@ -26,6 +26,9 @@
 //! 2. when all that is planned is in: `apply`, then `save`, in the same turn;
 //! 3. the main thread hands the state to the store and commits the step of all agents in one record;
 //! 4. `settle` at the beginning of the agent's next turn: the ledger need not name the step's gradients any more.
+//!
+//! An update is made of exactly the gradients that are accumulated in the store. Where the state has others, of rows that came out
+//! otherwise or were left out since, everything that is accumulated is forgotten and trained again.
 //!
 //! What dies when
 //! - A rank: the group is suspended with what its newest state and the other ranks have. Claims of which the ledger does not name every
@@ -41,9 +44,11 @@
 //! As without groups: in a step each agent has a thread, which has its group to itself, waits for micro-batches without holding slots, and
 //! for its turn (`Fleet`). The server has threads of its own. No lock is held here.
 
+mod claimed;
 mod forgetting;
 mod gradient_name;
 mod group_trainer;
+mod members;
 mod opening;
 mod rank;
 mod ranks;

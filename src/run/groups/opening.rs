@@ -101,7 +101,8 @@ mod tests {
             ("a version that the store has gone back from", 6, &["7.0.aa"], &["6.0.aa"], None),
         ];
         for (what, version, accumulated, applied, expected) in cases {
-            let ledger = Ledger { accumulated: claims(accumulated), applied: claims(applied) };
+            let (accumulated, applied) = (claims(accumulated), claims(applied));
+            let ledger = Ledger { accumulated, applied, ..Ledger::default() };
             assert_eq!(goes_on(&ledger, version, 4, 5), expected, "{what}");
         }
     }

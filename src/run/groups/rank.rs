@@ -6,12 +6,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use forebay_trainer_adapter::process_group::{Observer, RankPlace, Recipe, RecipeError, serve_local_rank};
-use forebay_trainer_adapter::{CpuDevice, Objective, PolicyConfig, Trainer, TrainerOptions};
+use forebay_trainer_adapter::{CpuDevice, Trainer};
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectStates;
 use crate::client::{Client, ConnectOptions};
-use crate::config::{Config, file};
+use crate::config::{AgentConfig, Config, file};
+use crate::run::setup::as_configured;
 
 /// The variable that has a [`Setup`] as TOML.
 const SETUP: &str = "FOREBAY_RUN_RANK";
@@ -65,7 +66,7 @@ pub fn serve_rank() -> Result<bool> {
 struct PolicyRecipe {
     config: Config,
     vocabulary_tokens: usize,
-    placed: Option<(PolicyConfig, TrainerOptions, Objective)>,
+    placed: Option<AgentConfig>,
 }
 
 impl Recipe for PolicyRecipe {
@@ -74,8 +75,7 @@ impl Recipe for PolicyRecipe {
     fn open_device(&mut self, place: &RankPlace) -> Result<CpuDevice, RecipeError> {
         let agent = self.config.agent(&place.agent);
         let agent = agent.ok_or_else(|| format!("the run has no agent {:?}", place.agent))?;
-        let shape = self.config.policy_config(self.vocabulary_tokens);
-        self.placed = Some((shape, agent.trainer.clone(), agent.objective.objective));
+        self.placed = Some(agent.clone());
         Ok(CpuDevice::new(self.config.file.trainer.threads))
     }
 
@@ -88,7 +88,9 @@ impl Recipe for PolicyRecipe {
         device: &CpuDevice,
         state: &mut dyn Read,
     ) -> Result<Trainer<CpuDevice>, RecipeError> {
-        let (shape, options, objective) = self.placed.clone().ok_or("no device was opened")?;
-        Ok(Trainer::restore_from(device, &shape, options, state)?.with_objective(objective)?)
+        let agent = self.placed.clone().ok_or("no device was opened")?;
+        let shape = self.config.policy_config(self.vocabulary_tokens);
+        let trainer = Trainer::restore_from(device, &shape, agent.trainer.clone(), state)?;
+        Ok(as_configured(trainer, &agent)?)
     }
 }
