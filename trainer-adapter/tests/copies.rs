@@ -9,6 +9,9 @@ use forebay_trainer_adapter::{
     Trajectory, Unit, generate,
 };
 
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod pinned;
+
 const LENGTH: usize = 100;
 const SEEDS: u64 = 40;
 
@@ -297,4 +300,34 @@ fn training_on_the_stand_in_has_the_bits_of_the_processor() {
     for seed in 0..3 {
         assert!(trained(&stand_in(seed)) == expected, "seed {seed}");
     }
+}
+
+/// FX-66: memory of somebody else's that is pinned where it lies, in every order of completion; beyond its limit a device says no.
+#[test]
+fn copies_go_to_and_from_memory_that_others_have_mapped() {
+    for seed in 0..SEEDS {
+        let device = stand_in(seed);
+        pinned::values_go_out_and_in(&device);
+        assert_eq!(device.pinned_bytes(), 0, "seed {seed}");
+    }
+    let device = StandInDevice::new(StandInOptions { pinned_bytes_max: 1000, ..StandInOptions::default() });
+    let (some, more) = (pinned::Mapped::new(200), pinned::Mapped::new(100));
+    let kept = device.pin(some.foreign(true)).unwrap();
+    let reason = pinned::is_refused(&device, more.foreign(true));
+    assert!(reason.contains("400 bytes beside 800") && reason.contains("1000"), "{reason}");
+    drop(kept);
+    device.pin(more.foreign(false)).unwrap();
+    let reason = pinned::is_refused(&CpuDevice::inline(), more.foreign(true));
+    assert!(reason.contains("the processor"), "{reason}");
+}
+
+/// A copy into pinned memory that fails leaves poison there, and says so.
+#[test]
+fn a_failed_copy_into_pinned_memory_is_told() {
+    let device = StandInDevice::new(StandInOptions { faults: vec![0], ..StandInOptions::default() });
+    let (buffer, mapped) = (on_device(&device, &values(1, LENGTH)), pinned::Mapped::new(LENGTH));
+    let memory = device.pin(mapped.foreign(true)).unwrap();
+    let event = device.copy_to_pinned_async(&device.stream(), &buffer, &memory, WHOLE);
+    assert!(matches!(device.wait(&event), Err(Error::Copy { .. })));
+    assert!(is_poisoned(&mapped.read()));
 }

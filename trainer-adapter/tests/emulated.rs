@@ -4,6 +4,8 @@ mod emulated_only;
 mod emulation;
 mod operations;
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod pinned;
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod published;
 
 /// All but `learning` and `early`: hundreds of passes, which the emulation takes minutes for and a GPU (`cuda.rs`) does not.

@@ -11,8 +11,13 @@
 //! - two accesses of which one writes are ordered by a stream, by an event, or by the host waiting.
 //!
 //! A handle may be dropped while copies are under way: they keep the memory that they use.
+//!
+//! Memory that somebody else has mapped can be *pinned* where it lies ([`Copies::pin`]), so that copies go to and from it without a piece
+//! of host memory between. That costs about a second for a few GiB, so it is for memory that stays: once for each mapping, not for each
+//! copy.
 
 use super::Device;
+use super::foreign::ForeignMemory;
 use crate::error::Error;
 
 /// A run of values in device memory and one of the same length in host memory.
@@ -48,6 +53,8 @@ pub trait Copies: Device {
     type Stream: Send + Sync;
     /// A place in a stream.
     type Event: Clone + Send + Sync;
+    /// Memory of somebody else's that is pinned; a handle of it.
+    type Pinned: Clone + Send + Sync;
 
     /// Host memory of `length` zeros. Costly on a GPU: it is pinned once and kept.
     fn allocate_host(&self, length: usize) -> Self::Host;
@@ -71,6 +78,29 @@ pub trait Copies: Device {
         &self,
         stream: &Self::Stream,
         source: &Self::Host,
+        target: &mut Self::Buffer,
+        range: CopyRange,
+    ) -> Self::Event;
+
+    /// Pins memory where it lies, until the last handle of it is gone and the copies that use it are done.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] if the device cannot: it has no such memory, it is pinned already, or there is too much of it. Copies through host
+    /// memory ([`Self::allocate_host`]) are the way then.
+    fn pin(&self, memory: ForeignMemory) -> Result<Self::Pinned, Error>;
+    /// Queues a copy from the device to pinned memory, which has to be writable; `range` counts its values from its beginning.
+    fn copy_to_pinned_async(
+        &self,
+        stream: &Self::Stream,
+        source: &Self::Buffer,
+        target: &Self::Pinned,
+        range: CopyRange,
+    ) -> Self::Event;
+    /// Queues a copy from pinned memory to the device.
+    fn copy_from_pinned_async(
+        &self,
+        stream: &Self::Stream,
+        source: &Self::Pinned,
         target: &mut Self::Buffer,
         range: CopyRange,
     ) -> Self::Event;

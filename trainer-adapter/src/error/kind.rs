@@ -44,6 +44,7 @@ impl Error {
             | Self::RankFailed { .. }
             | Self::Copy { .. }
             | Self::Share { .. }
+            | Self::Pin { .. }
             | Self::Device { .. }
             | Self::EmptyCache
             | Self::NotFinite { .. } => ErrorKind::State,

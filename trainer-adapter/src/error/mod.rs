@@ -244,6 +244,12 @@ pub enum Error {
         /// What is wrong, and the way out where there is one.
         reason: String,
     },
+    /// Host memory that somebody else has cannot be given to copies. The device goes on.
+    #[error("host memory is not pinned: {reason}; copies go through memory of the device's own")]
+    Pin {
+        /// What the device said.
+        reason: String,
+    },
     /// The device has failed, and what it has computed since is undefined: take another, and restore a stored state on it.
     #[error("the device failed: {0}")]
     Device(#[from] crate::device::cuda::CudaError),

@@ -6,6 +6,7 @@ use forebay_trainer_adapter::{Copies, CudaDevice, Device};
 
 use crate::emulation::emulated;
 use crate::operations::{buffer, random};
+use crate::pinned;
 
 fn host(device: &CudaDevice, values: &[f32]) -> <CudaDevice as Copies>::Host {
     let mut host = device.allocate_host(values.len());
@@ -80,4 +81,20 @@ fn arithmetic_and_copies_are_ordered_by_events() {
     device.download(&sum, 0, &mut now);
     let expected: Vec<f32> = random(3, 50).iter().zip(random(1, 50)).map(|(a, b)| a + b).collect();
     assert_eq!(now, expected);
+}
+
+/// FX-66: the driver pins a mapping where it lies; what it refuses leaves the device as it was.
+#[test]
+fn copies_go_to_and_from_memory_that_others_have_mapped() {
+    let device = emulated(ProductType::Float32);
+    pinned::values_go_out_and_in(&device);
+    let mapped = pinned::Mapped::new(100);
+    let kept = device.pin(mapped.foreign(true)).unwrap();
+    let twice = pinned::is_refused(&device, mapped.foreign(true));
+    assert!(twice.contains("cuMemHostRegister") && twice.contains("712"), "{twice}");
+    drop(kept);
+    let read_alone = pinned::is_refused(&device, mapped.foreign(false));
+    assert!(read_alone.contains("801"), "{read_alone}");
+    device.check().unwrap();
+    pinned::values_go_out_and_in(&device);
 }

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "threads.h"
@@ -23,7 +24,7 @@
 
 namespace emulation {
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, NOT_SUPPORTED = 801 };
 
 struct Context {
     int device;
@@ -84,6 +85,7 @@ Context contexts[3] = {{0}, {1}, {2}};
 // Which devices this process sees, in which order: what CUDA_VISIBLE_DEVICES does.
 std::vector<int> visible = {0, 1, 2};
 std::map<uint64_t, size_t> pinned;
+std::set<uint64_t> registered;
 constexpr size_t GUARD = 64;
 constexpr unsigned char GUARD_BYTE = 0x5A;
 uint64_t launches = 0;
@@ -346,6 +348,22 @@ CALL cuMemFreeHost(void* place) {
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (pinned.erase((uint64_t)place) == 0) return INVALID_VALUE;
     free(place);
+    return SUCCESS;
+}
+CALL cuMemHostRegister_v2(void* place, size_t bytes, unsigned flags) {
+    GUARDED
+    if (bytes == 0) return INVALID_VALUE;
+    // Memory that may be read alone (8) cannot be pinned by every driver; not by this one.
+    if ((flags & 8) != 0) return NOT_SUPPORTED;
+    if (is_pinned(place) || is_pinned((char*)place + bytes - 1)) return ALREADY_REGISTERED;
+    pinned[(uint64_t)place] = bytes;
+    registered.insert((uint64_t)place);
+    return SUCCESS;
+}
+CALL cuMemHostUnregister(void* place) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (registered.erase((uint64_t)place) == 0) return NOT_REGISTERED;
+    pinned.erase((uint64_t)place);
     return SUCCESS;
 }
 CALL cuPointerGetAttribute(void* value, int attribute, uint64_t place) {

@@ -1,13 +1,17 @@
 //! Copies on the processor: done when they are queued, so every event is done.
 
+use std::convert::Infallible;
+
 use super::{CpuBuffer, CpuDevice};
-use crate::device::{Copies, CopyRange, Device};
+use crate::device::{Copies, CopyRange, Device, ForeignMemory};
 use crate::error::Error;
 
 impl Copies for CpuDevice {
     type Host = CpuBuffer;
     type Stream = ();
     type Event = ();
+    /// Copies are made by the processor, which pins nothing.
+    type Pinned = Infallible;
 
     fn allocate_host(&self, length: usize) -> CpuBuffer {
         self.allocate(length)
@@ -31,6 +35,24 @@ impl Copies for CpuDevice {
     fn copy_to_device_async(&self, (): &(), source: &CpuBuffer, target: &mut CpuBuffer, range: CopyRange) {
         let CopyRange { device_offset, host_offset, length } = range;
         target[device_offset..][..length].copy_from_slice(&source[host_offset..][..length]);
+    }
+
+    fn pin(&self, _memory: ForeignMemory) -> Result<Infallible, Error> {
+        Err(Error::Pin { reason: "the processor copies itself".into() })
+    }
+
+    fn copy_to_pinned_async(&self, (): &(), _source: &CpuBuffer, target: &Infallible, _range: CopyRange) {
+        match *target {}
+    }
+
+    fn copy_from_pinned_async(
+        &self,
+        (): &(),
+        source: &Infallible,
+        _target: &mut CpuBuffer,
+        _range: CopyRange,
+    ) {
+        match *source {}
     }
 
     fn stream_after(&self, (): &(), (): &()) {}

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUmemPool_attribute_enum::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
 use cudarc::driver::sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUctx_st};
+use cudarc::driver::sys::{
+    CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_READ_ONLY, CUctx_st,
+};
 
 use super::driver::{Driver, Handle};
 use super::probe::{self, Gpu, GpuUuid};
@@ -95,6 +97,34 @@ impl Context {
         let driver = self.bound()?;
         // SAFETY: the caller's.
         driver.ok("cuMemFreeHost", unsafe { (driver.free_host)(place.0.cast()) })
+    }
+
+    /// Pins memory of somebody else's; to be read alone where it is not writable.
+    ///
+    /// # Safety
+    /// So many bytes are mapped there until [`Self::unpin_host`].
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    pub(super) unsafe fn pin_host(
+        &self,
+        place: *mut u8,
+        bytes: usize,
+        is_writable: bool,
+    ) -> Result<(), CudaError> {
+        let driver = self.bound()?;
+        let read_alone = if is_writable { 0 } else { CU_MEMHOSTREGISTER_READ_ONLY };
+        // SAFETY: the caller's.
+        let code =
+            unsafe { (driver.pin_host)(place.cast(), bytes, CU_MEMHOSTREGISTER_PORTABLE | read_alone) };
+        driver.ok("cuMemHostRegister", code)
+    }
+
+    /// # Safety
+    /// The memory was pinned by [`Self::pin_host`], and the device does not use it any more.
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    pub(super) unsafe fn unpin_host(&self, place: *mut u8) -> Result<(), CudaError> {
+        let driver = self.bound()?;
+        // SAFETY: the caller's.
+        driver.ok("cuMemHostUnregister", unsafe { (driver.unpin_host)(place.cast()) })
     }
 
     /// Whether the driver knows this host memory: then copies from it happen later, by the device.

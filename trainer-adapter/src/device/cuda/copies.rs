@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::memory::Pinned;
+use super::memory::{Pinned, Registered};
 use super::stream::{Event, Stream};
 use super::under_way::{Copy, Kept};
-use super::{CudaBuffer, CudaDevice, CudaError, CudaHost};
+use super::{CudaBuffer, CudaDevice, CudaError, CudaHost, CudaPinned};
 use crate::device::copies::lies_in;
-use crate::device::{Copies, CopyRange};
+use crate::device::{Copies, CopyRange, Device, ForeignMemory};
 use crate::error::Error;
 
 /// A queue of copies. None if the device had failed when it was asked for.
@@ -24,21 +24,32 @@ fn failed(error: &CudaError) -> Error {
     Error::Copy { reason: error.to_string() }
 }
 
+/// Where host memory begins, how many values it has, and what keeps it.
+fn of_host(host: &CudaHost) -> (*mut u8, usize, Kept) {
+    (host.memory.place(), host.length, Kept::of(&host.memory))
+}
+
+fn of_pinned(pinned: &CudaPinned) -> (*mut u8, usize, Kept) {
+    let memory = &pinned.memory.memory;
+    (memory.place(), memory.length(), Kept::of(&pinned.memory))
+}
+
 impl CudaDevice {
     /// Queues one copy with `work`, which gets the stream and where device and host values begin.
     fn copy_async(
         &self,
         stream: &CudaStream,
-        (buffer, host): (&CudaBuffer, &CudaHost),
+        buffer: &CudaBuffer,
+        (place, host_length, host): (*mut u8, usize, Kept),
         range: CopyRange,
         work: impl FnOnce(&Stream, u64, *mut u8, usize) -> Result<(), CudaError>,
     ) -> CudaEvent {
         let CopyRange { device_offset, host_offset, length } = range;
-        range.check(buffer.length, host.length);
-        let kept = [Kept::of(&buffer.memory), Kept::of(&host.memory)];
+        range.check(buffer.length, host_length);
+        let kept = [Kept::of(&buffer.memory), host];
         self.queued(stream, kept, |stream| {
             let address = buffer.memory.address() + (VALUE * device_offset) as u64;
-            let place = host.memory.place().wrapping_add(VALUE * host_offset);
+            let place = place.wrapping_add(VALUE * host_offset);
             if length > 0 { work(stream, address, place, VALUE * length) } else { Ok(()) }
         })
     }
@@ -84,6 +95,7 @@ impl Copies for CudaDevice {
     type Host = CudaHost;
     type Stream = CudaStream;
     type Event = CudaEvent;
+    type Pinned = CudaPinned;
 
     fn allocate_host(&self, length: usize) -> CudaHost {
         let context = self.queue.stream.context();
@@ -129,7 +141,7 @@ impl Copies for CudaDevice {
         target: &mut CudaHost,
         range: CopyRange,
     ) -> CudaEvent {
-        self.copy_async(stream, (source, target), range, |stream, address, place, bytes| {
+        self.copy_async(stream, source, of_host(target), range, |stream, address, place, bytes| {
             // SAFETY: both ranges were checked, and both memories are kept until the copy's event is done.
             unsafe { stream.to_host(address, place.cast(), bytes) }
         })
@@ -142,7 +154,42 @@ impl Copies for CudaDevice {
         target: &mut CudaBuffer,
         range: CopyRange,
     ) -> CudaEvent {
-        self.copy_async(stream, (target, source), range, |stream, address, place, bytes| {
+        self.copy_async(stream, target, of_host(source), range, |stream, address, place, bytes| {
+            // SAFETY: as above.
+            unsafe { stream.to_device(place.cast_const().cast(), address, bytes) }
+        })
+    }
+
+    fn pin(&self, memory: ForeignMemory) -> Result<CudaPinned, Error> {
+        self.check()?;
+        // Not by the queue: a mapping that cannot be pinned is no failure of the device.
+        let made = Registered::new(self.queue.stream.context(), memory);
+        let made = made.map_err(|error| Error::Pin { reason: error.to_string() })?;
+        Ok(CudaPinned { memory: Arc::new(made) })
+    }
+
+    fn copy_to_pinned_async(
+        &self,
+        stream: &CudaStream,
+        source: &CudaBuffer,
+        target: &CudaPinned,
+        range: CopyRange,
+    ) -> CudaEvent {
+        assert!(target.memory.memory.is_writable(), "pinned memory that is copied to can be written");
+        self.copy_async(stream, source, of_pinned(target), range, |stream, address, place, bytes| {
+            // SAFETY: both ranges were checked, and both memories are kept until the copy's event is done.
+            unsafe { stream.to_host(address, place.cast(), bytes) }
+        })
+    }
+
+    fn copy_from_pinned_async(
+        &self,
+        stream: &CudaStream,
+        source: &CudaPinned,
+        target: &mut CudaBuffer,
+        range: CopyRange,
+    ) -> CudaEvent {
+        self.copy_async(stream, target, of_pinned(source), range, |stream, address, place, bytes| {
             // SAFETY: as above.
             unsafe { stream.to_device(place.cast_const().cast(), address, bytes) }
         })

@@ -36,6 +36,8 @@ functions! {
         free = "cuMemFreeAsync" (CUdeviceptr, CUstream);
         allocate_host = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
         free_host = "cuMemFreeHost" (*mut c_void);
+        pin_host = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+        unpin_host = "cuMemHostUnregister" (*mut c_void);
         memory_granularity = "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, u32);
         memory_create = "cuMemCreate" (*mut u64, usize, *const CUmemAllocationProp, c_ulonglong);
         memory_release = "cuMemRelease" (u64);

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::driver::Handle;
 use super::mapping::Mapping;
 use super::stream::Stream;
+use crate::device::ForeignMemory;
 
 /// A run of bytes in the device's memory; of none, no memory at all.
 #[derive(Debug)]
@@ -113,6 +114,36 @@ impl Drop for Pinned {
             let _ = unsafe { self.context.free_host(self.place) };
         }
     }
+}
+
+/// Memory of somebody else's that is pinned, until the last who uses it lets go.
+#[derive(Debug)]
+pub(super) struct Registered {
+    context: Arc<Context>,
+    pub(super) memory: ForeignMemory,
+}
+
+impl Registered {
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    pub(super) fn new(context: &Arc<Context>, memory: ForeignMemory) -> Result<Self, CudaError> {
+        // SAFETY: mapped for as long as `memory` is, which goes after it is unpinned.
+        unsafe { context.pin_host(memory.place(), memory.bytes(), memory.is_writable())? };
+        Ok(Self { context: Arc::clone(context), memory })
+    }
+}
+
+impl Drop for Registered {
+    #[allow(unsafe_code, reason = "a call of the driver")]
+    fn drop(&mut self) {
+        // SAFETY: pinned when `self` was made; copies under way hold `self`, so none is. A refusal means a broken context.
+        let _ = unsafe { self.context.unpin_host(self.memory.place()) };
+    }
+}
+
+/// Memory of somebody else's, pinned for copies of a GPU.
+#[derive(Debug, Clone)]
+pub struct CudaPinned {
+    pub(super) memory: Arc<Registered>,
 }
 
 /// A flat run of f32 in pinned host memory, that copies go to and from.

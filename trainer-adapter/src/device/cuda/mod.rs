@@ -45,7 +45,7 @@ pub use error::CudaError;
 pub use flat::Piece;
 pub use kernel::{NAMES as KERNEL_NAMES, SOURCE as KERNEL_SOURCE};
 pub use library::CudaLibraries;
-pub use memory::{CudaBuffer, CudaHost, CudaSums};
+pub use memory::{CudaBuffer, CudaHost, CudaPinned, CudaSums};
 pub use probe::{Gpu, GpuUuid, gpus};
 pub use product::CudaPrepared;
 use queue::Queue;

@@ -7,7 +7,7 @@ use super::memory::StandInBuffer;
 use super::place::{Place, Values};
 use super::schedule::{CopyWay, StandInEvent};
 use super::{Schedule, StandInDevice};
-use crate::device::{Copies, CopyRange};
+use crate::device::{Copies, CopyRange, ForeignMemory};
 use crate::error::Error;
 
 /// The places of a copy, in device memory and in host memory.
@@ -20,6 +20,36 @@ fn places(device: &StandInBuffer, host: &StandInBuffer, range: CopyRange) -> (Pl
 pub(super) fn place(buffer: &StandInBuffer, first: usize, length: usize) -> Place {
     let values = Values::Own(Arc::clone(&buffer.values));
     Place { id: buffer.id, values, range: first..first + length }
+}
+
+/// Memory of somebody else's, as the stand-in copies to and from it.
+#[derive(Debug, Clone)]
+pub struct StandInPinned {
+    id: u64,
+    memory: Arc<ForeignMemory>,
+    _counted: Arc<Counted>,
+}
+
+/// Takes its bytes off the device's count when it is dropped.
+#[derive(Debug)]
+struct Counted {
+    device: StandInDevice,
+    bytes: u64,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.device.shared.pinned_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+impl StandInPinned {
+    fn place(&self, buffer: &StandInBuffer, range: CopyRange) -> Place {
+        let CopyRange { host_offset, length, .. } = range;
+        range.check(buffer.read().len(), self.memory.length());
+        let values = Values::Pinned(Arc::clone(&self.memory));
+        Place { id: self.id, values, range: host_offset..host_offset + length }
+    }
 }
 
 impl StandInDevice {
@@ -40,6 +70,7 @@ impl Copies for StandInDevice {
     type Host = StandInBuffer;
     type Stream = usize;
     type Event = StandInEvent;
+    type Pinned = StandInPinned;
 
     fn allocate_host(&self, length: usize) -> StandInBuffer {
         self.memory(length)
@@ -78,6 +109,39 @@ impl Copies for StandInDevice {
     ) -> StandInEvent {
         let (into, from) = places(target, source, range);
         self.queue(*stream, CopyWay::ToDevice, from, into)
+    }
+
+    fn pin(&self, memory: ForeignMemory) -> Result<StandInPinned, Error> {
+        let (bytes, limit) = (memory.bytes() as u64, self.shared.pinned_bytes_max);
+        let add = |pinned: u64| pinned.checked_add(bytes).filter(|sum| *sum <= limit);
+        let added = self.shared.pinned_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        added.map_err(|pinned| Error::Pin {
+            reason: format!("{bytes} bytes beside {pinned} are more than the device's {limit}"),
+        })?;
+        let counted = Arc::new(Counted { device: self.clone(), bytes });
+        Ok(StandInPinned { id: self.next_id(), memory: Arc::new(memory), _counted: counted })
+    }
+
+    fn copy_to_pinned_async(
+        &self,
+        stream: &usize,
+        source: &StandInBuffer,
+        target: &StandInPinned,
+        range: CopyRange,
+    ) -> StandInEvent {
+        let from = place(source, range.device_offset, range.length);
+        self.queue(*stream, CopyWay::ToHost, from, target.place(source, range))
+    }
+
+    fn copy_from_pinned_async(
+        &self,
+        stream: &usize,
+        source: &StandInPinned,
+        target: &mut StandInBuffer,
+        range: CopyRange,
+    ) -> StandInEvent {
+        let into = place(target, range.device_offset, range.length);
+        self.queue(*stream, CopyWay::ToDevice, source.place(target, range), into)
     }
 
     fn stream_after(&self, stream: &usize, event: &StandInEvent) {

@@ -26,6 +26,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockWriteGuard};
 
+pub use copies::StandInPinned;
 use memory::Seen;
 pub use memory::{POISON_BITS, StandInBuffer};
 use schedule::Schedule;
@@ -45,6 +46,8 @@ pub struct StandInOptions {
     pub copy_ticks_max: u64,
     /// Which copies fail, counted from 0 in the order in which they are queued. Default none.
     pub faults: Vec<usize>,
+    /// How much memory of others may be pinned at a time. Default: any.
+    pub pinned_bytes_max: u64,
     /// Its name among devices. Devices reach each other's memory whose names are the same up to the colon. Default `stand-in:0`.
     pub identity: String,
 }
@@ -52,7 +55,8 @@ pub struct StandInOptions {
 impl Default for StandInOptions {
     fn default() -> Self {
         let identity = "stand-in:0".to_owned();
-        Self { threads: 1, seed: 0, copy_ticks_max: 8, faults: Vec::new(), identity }
+        let pinned_bytes_max = u64::MAX;
+        Self { threads: 1, seed: 0, copy_ticks_max: 8, faults: Vec::new(), pinned_bytes_max, identity }
     }
 }
 
@@ -70,16 +74,20 @@ struct Shared {
     busy: AtomicBool,
     next_id: AtomicU64,
     is_out_of_memory: AtomicBool,
+    pinned_bytes: AtomicU64,
+    pinned_bytes_max: u64,
     identity: String,
 }
 
 impl StandInDevice {
     /// A device that behaves as the options say.
     pub fn new(options: StandInOptions) -> Self {
-        let StandInOptions { threads, seed, copy_ticks_max, faults, identity } = options;
+        let StandInOptions { threads, seed, copy_ticks_max, faults, pinned_bytes_max, identity } = options;
         let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, faults));
         let [busy, is_out_of_memory] = [(); 2].map(|()| AtomicBool::new(false));
-        let shared = Shared { schedule, busy, next_id: AtomicU64::new(0), is_out_of_memory, identity };
+        let [next_id, pinned_bytes] = [(); 2].map(|()| AtomicU64::new(0));
+        let shared =
+            Shared { schedule, busy, next_id, is_out_of_memory, pinned_bytes, pinned_bytes_max, identity };
         Self { cpu: CpuDevice::new(threads), shared: Arc::new(shared) }
     }
 
@@ -92,6 +100,11 @@ impl StandInDevice {
     /// The copies that have ended, in the order in which they did.
     pub fn trace(&self) -> Vec<TraceEntry> {
         self.schedule().trace()
+    }
+
+    /// Bytes of memory of others that are pinned now.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.shared.pinned_bytes.load(Ordering::Acquire)
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::memory::poison;
+use crate::device::ForeignMemory;
 use crate::device::cpu::CpuBuffer;
 use crate::device::cpu::shared::ImportedMemory;
 
@@ -21,6 +22,8 @@ pub(super) enum Values {
     Own(Arc<RwLock<CpuBuffer>>),
     /// Another process's: nothing is written there.
     Imported(Arc<ImportedMemory>),
+    /// Somebody else's that is pinned.
+    Pinned(Arc<ForeignMemory>),
 }
 
 impl Place {
@@ -38,12 +41,25 @@ impl Place {
                 memory.read(self.range.start, &mut values);
                 values
             }
+            Values::Pinned(memory) => {
+                let mut values = vec![0.0; self.range.len()];
+                memory.read(self.range.start, &mut values);
+                values
+            }
         }
     }
 
     pub(super) fn write(&self, work: impl FnOnce(&mut [f32])) {
-        if let Values::Own(values) = &self.values {
-            work(&mut values.write().unwrap_or_else(PoisonError::into_inner)[self.range.clone()]);
+        match &self.values {
+            Values::Own(values) => {
+                work(&mut values.write().unwrap_or_else(PoisonError::into_inner)[self.range.clone()]);
+            }
+            Values::Imported(_) => {}
+            Values::Pinned(memory) => {
+                let mut values = vec![0.0; self.range.len()];
+                work(&mut values);
+                memory.write(self.range.start, &values);
+            }
         }
     }
 
