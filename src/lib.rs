@@ -24,7 +24,7 @@ mod states;
 
 pub use archiving::Archiving;
 pub use device_tier::{
-    DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError, GotFrom, Nearest,
+    DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError, DeviceTierStats, GotFrom, Nearest,
 };
 pub use duties::Duties;
 pub use forebay_client as client;

@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 
 use forebay_benches::{Machine, Outcome, Row, table};
-use forebay_server_benches::swap::{Swap, is_nothing, measure, serve_rank};
+use forebay_server_benches::swap::{Swap, is_nothing, measure, measure_sizes, serve_rank};
 
 const USAGE: &str =
-    "usage: cargo bench --bench swap -- [--quick] [--json] [--ranks N] [--states objects|files]
+    "usage: cargo bench --bench swap -- [--quick] [--json] [--ranks N] [--sizes [--scale N]] [--states objects|files]
   --quick     a tiny model and few rounds: shows that every row runs, says nothing of speed
   --json      one JSON object a line instead of a table
   --ranks N   ranks of the group; default 1
+  --sizes     four sizes in the proportion of 3, 7, 14 and 32 billion parameters, and nothing else
+  --scale N   how many times smaller; default 256, which wants 12 GB of memory
   --states    where states lie: objects of a store behind its server (default), or files in shared memory";
 
 fn main() -> ExitCode {
@@ -27,11 +29,14 @@ fn main() -> ExitCode {
 
 fn run() -> Outcome<()> {
     let (mut swap, mut json, mut words) = (Swap::default(), false, std::env::args().skip(1));
+    let (mut sizes, mut scale, mut rounds) = (false, 256, 5);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
         match word.as_str() {
             "--json" => json = true,
-            "--quick" => swap = swap.quick(),
+            "--quick" => (swap, scale, rounds) = (swap.quick(), 100_000, 1),
+            "--sizes" => sizes = true,
+            "--scale" => scale = value()?.parse()?,
             "--ranks" => swap.ranks = value()?.parse()?,
             "--states" => match value()?.as_str() {
                 "objects" => swap.are_objects = true,
@@ -44,7 +49,11 @@ fn run() -> Outcome<()> {
     }
     let (machine, load) = (Machine::of_this_run(), Machine::load());
     let mut rows: Vec<Row> = Vec::new();
-    measure(&swap, &mut |row| if json { println!("{}", row.json()) } else { rows.push(row) })?;
+    let mut print = |row: Row| if json { println!("{}", row.json()) } else { rows.push(row) };
+    match sizes {
+        true => measure_sizes(&swap, (scale, rounds), &mut print)?,
+        false => measure(&swap, &mut print)?,
+    }
     if !json {
         print!("{}", table(&rows));
     }

@@ -1,9 +1,10 @@
 //! From a version that is held into a device.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::DeviceTierError;
 use super::part::{Extent, Piece};
+use super::pins::Pins;
 use super::ring::Ring;
 use crate::client::HeldObject;
 use crate::trainer::device::{Copies, CopyRange};
@@ -15,6 +16,11 @@ pub(super) struct Inward<'a, D: Copies> {
     device: &'a D,
     ring: &'a mut Ring<D>,
     held: &'a HeldObject,
+    pins: &'a Pins<D>,
+    /// By memory class, the memory that it lies in, and where; nothing where that is not pinned.
+    sources: BTreeMap<String, Option<(D::Pinned, usize)>>,
+    /// Pieces that slots were taken for.
+    staged: usize,
     stream: D::Stream,
     /// The oldest first.
     under_way: VecDeque<D::Event>,
@@ -24,10 +30,15 @@ pub(super) struct Inward<'a, D: Copies> {
 
 impl<'a, D: Copies> Inward<'a, D> {
     /// Whatever the device was told to compute before comes before the first piece.
-    pub(super) fn new(device: &'a D, ring: &'a mut Ring<D>, held: &'a HeldObject) -> Self {
+    pub(super) fn new(
+        device: &'a D,
+        ring: &'a mut Ring<D>,
+        (held, pins): (&'a HeldObject, &'a Pins<D>),
+    ) -> Self {
         let stream = device.stream();
         device.stream_after(&stream, &device.computed());
-        Inward { device, ring, held, stream, under_way: VecDeque::new(), given: Vec::new() }
+        let (sources, under_way, given) = Default::default();
+        Inward { device, ring, held, pins, sources, staged: 0, stream, under_way, given }
     }
 
     /// Reads and checks a piece, and begins to copy it, once `after` has happened.
@@ -45,17 +56,42 @@ impl<'a, D: Copies> Inward<'a, D> {
             self.device.wait(&event)?;
         }
         self.read(extent, piece)?;
-        let slot = &mut self.ring.slots[self.given.len() % slots];
-        self.device.write_host(&self.ring.piece[..piece.length], slot, 0);
         if let Some(event) = after {
             self.device.stream_after(&self.stream, event);
         }
         let range =
             CopyRange { device_offset: extent.offset + piece.first, host_offset: 0, length: piece.length };
-        let event = self.device.copy_to_device_async(&self.stream, slot, buffer, range);
+        let direct = self.source(extent)?;
+        self.pins.count(direct.is_some(), piece.bytes());
+        let event = match direct {
+            Some((memory, start)) => {
+                let range = CopyRange { host_offset: start / size_of::<f32>() + piece.first, ..range };
+                self.device.copy_from_pinned_async(&self.stream, &memory, buffer, range)
+            }
+            None => {
+                let slot = &mut self.ring.slots[self.staged % slots];
+                self.staged += 1;
+                self.device.write_host(&self.ring.piece[..piece.length], slot, 0);
+                self.device.copy_to_device_async(&self.stream, slot, buffer, range)
+            }
+        };
         self.given.push(event.clone());
         self.under_way.push_back(event);
         Ok(())
+    }
+
+    /// The memory that a class lies in, and where; nothing where it has to pass through the ring.
+    fn source(&mut self, extent: &Extent) -> Result<Option<(D::Pinned, usize)>, DeviceTierError> {
+        if !self.pins.are_wanted() {
+            return Ok(None);
+        }
+        if let Some(found) = self.sources.get(&extent.class) {
+            return Ok(found.clone());
+        }
+        let mapping = self.held.bytes(&extent.class)?.and_then(|bytes| bytes.mapping());
+        let found = mapping.and_then(|(mapping, start)| Some((self.pins.of(self.device, &mapping)?, start)));
+        self.sources.insert(extent.class.clone(), found.clone());
+        Ok(found)
     }
 
     /// Fills the ring's own piece. What a payload has behind its last tensor is read too: it has a part in the checksum.

@@ -10,12 +10,15 @@
 //! [exchange](DeviceTier::exchange) does both at once, so both directions of the bus are busy: a piece of the new state follows as
 //! soon as that of the old one has left.
 //!
+//! With [`pin_objects`](DeviceTier::pin_objects) the memory that objects lie in is pinned itself (`pins`), and pieces go to and from there
+//! without a ring: the host sums up where they lie what has arrived, and checks what is about to leave.
+//!
 //! A version that lies on a device of the same node already need not come from the store: `nearest` has that way, and publishes it.
 //!
 //! # Invariants
 //! - A version is committed when every byte of it has left the device and arrived: a copy that fails leaves no version behind.
 //! - Every chunk that comes in is compared with the checksum that its writer's process took, after it has left the object's
-//!   memory and before it goes to the device.
+//!   memory and before it goes to the device; where it goes by itself, before it does.
 //! - Nothing is under way on a device that works when a call returns, also after a failed copy.
 //! - An exchange loses no state for want of the new one or for a conflict: the old one is committed all the same, and the error
 //!   names its version; where it may not be committed the error holds it. It does lose it when the device can no longer be
@@ -31,6 +34,7 @@ mod inward;
 mod nearest;
 mod outward;
 mod part;
+mod pins;
 mod ring;
 mod verified;
 
@@ -41,6 +45,7 @@ use parking_lot::Mutex;
 pub use error::DeviceTierError;
 pub use nearest::{GotFrom, Nearest};
 pub use part::{DevicePart, DevicePartMut};
+pub use pins::DeviceTierStats;
 
 use crate::client::{GetObject, HeldObject, Objects};
 use crate::store::{Expected, Layout, OBJECT_CHUNK_BYTES, Which};
@@ -48,6 +53,7 @@ use crate::trainer::device::Copies;
 use inward::Inward;
 use outward::Outward;
 use part::Extent;
+use pins::Pins;
 use ring::Ring;
 
 /// Values in a chunk that has a checksum of its own.
@@ -95,21 +101,34 @@ pub struct DeviceTier<D: Copies> {
     piece_values: usize,
     rings: Mutex<Vec<Ring<D>>>,
     pinned_values: AtomicUsize,
+    pins: Pins<D>,
 }
 
 impl<D: Copies> DeviceTier<D> {
     /// Moves objects of a store, in this process or behind a server, out of and into the memory of `device`.
     pub fn new(device: D, objects: Objects) -> Self {
         let piece_values = PIECE_CHUNKS * CHUNK_VALUES;
-        DeviceTier { device, objects, piece_values, rings: Mutex::default(), pinned_values: 0.into() }
+        let (rings, pins) = (Mutex::default(), Pins::new(0));
+        DeviceTier { device, objects, piece_values, rings, pinned_values: 0.into(), pins }
     }
 
     /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned. Default: 4.
     pub fn piece_chunks(self, chunks: usize) -> Self {
-        DeviceTier {
-            piece_values: chunks.max(1) * CHUNK_VALUES,
-            ..DeviceTier::new(self.device, self.objects)
-        }
+        let (rings, pinned_values) = (Mutex::default(), 0.into());
+        DeviceTier { piece_values: chunks.max(1) * CHUNK_VALUES, rings, pinned_values, ..self }
+    }
+
+    /// Pins the memory that objects lie in, at most so many bytes at a time, so that copies go to and from there. A mapping is pinned when
+    /// the first move meets it, which takes about a second for a few GiB, and stays so while the store has it: for processes that stay, and
+    /// not for one that moves a state once. Beyond the limit, and where the device refuses, moves go through pieces as without.
+    /// Default: 0, nothing is pinned.
+    pub fn pin_objects(self, bytes_max: u64) -> Self {
+        DeviceTier { pins: Pins::new(bytes_max), ..self }
+    }
+
+    /// What was moved how, and what is pinned.
+    pub fn stats(&self) -> DeviceTierStats {
+        self.pins.stats()
     }
 
     /// Bytes of pinned host memory that were made so far. They are kept, and grow with the number of moves at the same time alone.
@@ -134,7 +153,7 @@ impl<D: Copies> DeviceTier<D> {
         let extents = part::extents(layout, named)?;
         let filling = self.objects.begin(key, expected, layout)?;
         self.with_ring(|ring| {
-            let mut outward = Outward::new(&self.device, ring, &filling);
+            let mut outward = Outward::new(&self.device, ring, (&filling, &self.pins));
             for (part, extent) in parts.iter().zip(&extents) {
                 for piece in extent.pieces(self.piece_values) {
                     outward.take(part.buffer, extent, piece)?;
@@ -165,7 +184,7 @@ impl<D: Copies> DeviceTier<D> {
     fn bring(&self, held: &HeldObject, parts: &mut [DevicePartMut<'_, D>]) -> Result<u64, DeviceTierError> {
         let extents = self.extents_of(held, parts)?;
         self.with_ring(|ring| {
-            let mut inward = Inward::new(&self.device, ring, held);
+            let mut inward = Inward::new(&self.device, ring, (held, &self.pins));
             for (part, extent) in parts.iter_mut().zip(&extents) {
                 for piece in extent.pieces(self.piece_values) {
                     inward.give(part.buffer, extent, piece, None)?;
@@ -199,8 +218,8 @@ impl<D: Copies> DeviceTier<D> {
         let coming = self.extents_of(&held, parts)?;
         let moved = self.with_ring(|ring_out| {
             self.with_ring(|ring_in| {
-                let mut outward = Outward::new(&self.device, ring_out, &filling);
-                let mut inward = Inward::new(&self.device, ring_in, &held);
+                let mut outward = Outward::new(&self.device, ring_out, (&filling, &self.pins));
+                let mut inward = Inward::new(&self.device, ring_in, (&held, &self.pins));
                 let came = swap((&mut outward, &mut inward), parts, (&leaving, &coming), self.piece_values);
                 let settled = inward.finish();
                 match came.and_then(|came| outward.finish().map(|()| came)) {

@@ -63,6 +63,17 @@ pub(super) struct Piece {
     pub(super) length: usize,
 }
 
+impl Piece {
+    /// Where it begins in its payload.
+    pub(super) fn offset(self) -> u64 {
+        (self.first * size_of::<f32>()) as u64
+    }
+
+    pub(super) fn bytes(self) -> u64 {
+        (self.length * size_of::<f32>()) as u64
+    }
+}
+
 impl Extent {
     /// All of it, in the pieces that are moved at a time.
     pub(super) fn pieces(&self, piece_values: usize) -> impl Iterator<Item = Piece> + use<> {

@@ -110,12 +110,12 @@ pub use local::{
     ValuePlace, ValueReader,
 };
 pub use object::{
-    CopiedObject, Dtype, Exchanged, Expected, Filling, Get, Held, HeldFuture, HostFolder, HostLeftover,
-    Layout, LayoutBuilder, Manifest, NeighbourFilling, NeighbourSegments, OBJECT_CHUNK_BYTES,
-    OBJECT_KEYS_MAX, ObjectBytes, ObjectInfo, ObjectNews, ObjectOptions, ObjectParts, ObjectPut,
-    ObjectReader, ObjectRef, ObjectStats, Objects, Owner, Payload, ProcessHandle, RECEIVE_MANY_WAIT,
-    RECEIVE_WAIT, Received, SegmentInfo, TENSOR_ALIGN_BYTES, Tensor, TensorBytes, TensorView, Tier, Watch,
-    Which, host_leftovers,
+    CopiedObject, Dtype, Exchanged, Expected, Filling, FillingRange, Get, Held, HeldFuture, HostFolder,
+    HostLeftover, Layout, LayoutBuilder, Manifest, NeighbourFilling, NeighbourSegments, OBJECT_CHUNK_BYTES,
+    OBJECT_KEYS_MAX, ObjectBytes, ObjectInfo, ObjectMapping, ObjectNews, ObjectOptions, ObjectParts,
+    ObjectPut, ObjectReader, ObjectRef, ObjectStats, Objects, Owner, Payload, ProcessHandle,
+    RECEIVE_MANY_WAIT, RECEIVE_WAIT, Received, SegmentInfo, TENSOR_ALIGN_BYTES, Tensor, TensorBytes,
+    TensorView, Tier, Watch, Which, host_leftovers,
 };
 pub use options::{Options, ValuePath};
 pub use origin::{Origin, Origins};

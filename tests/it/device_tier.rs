@@ -13,11 +13,11 @@ use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 
 use crate::support::World;
 
-const CHUNK: usize = OBJECT_CHUNK_BYTES as usize / 4;
-const SEEDS: u64 = 6;
+pub(crate) const CHUNK: usize = OBJECT_CHUNK_BYTES as usize / 4;
+pub(crate) const SEEDS: u64 = 6;
 
 /// The three ways to the same objects: in this process, through the server's memory, and sent.
-fn ways(world: &World) -> [(&'static str, Objects); 3] {
+pub(crate) fn ways(world: &World) -> [(&'static str, Objects); 3] {
     let connect = |options: ConnectOptions| Client::connect(&world.address(), &options).unwrap().objects();
     [
         ("embedded", world.embedded()),
@@ -32,32 +32,32 @@ fn segments(world: &World) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "segment")).collect()
 }
 
-fn device(seed: u64) -> StandInDevice {
+pub(crate) fn device(seed: u64) -> StandInDevice {
     StandInDevice::new(StandInOptions { seed, ..StandInOptions::default() })
 }
 
-fn failing(seed: u64, copy: usize) -> StandInDevice {
+pub(crate) fn failing(seed: u64, copy: usize) -> StandInDevice {
     StandInDevice::new(StandInOptions { seed, faults: vec![copy], ..StandInOptions::default() })
 }
 
-fn values(seed: u32, count: usize) -> Vec<f32> {
+pub(crate) fn values(seed: u32, count: usize) -> Vec<f32> {
     let value = |at: usize| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) as f32 / 1e6 - 2000.0;
     (0..count).map(value).collect()
 }
 
-fn loaded(device: &StandInDevice, values: &[f32]) -> StandInBuffer {
+pub(crate) fn loaded(device: &StandInDevice, values: &[f32]) -> StandInBuffer {
     let mut buffer = device.allocate(values.len());
     device.upload(values, &mut buffer, 0);
     buffer
 }
 
-fn read(device: &StandInDevice, buffer: &StandInBuffer) -> Vec<f32> {
+pub(crate) fn read(device: &StandInDevice, buffer: &StandInBuffer) -> Vec<f32> {
     let mut values = vec![0.0; device.length(buffer)];
     device.download(buffer, 0, &mut values);
     values
 }
 
-fn layout(weights: usize, moments: usize) -> Layout {
+pub(crate) fn layout(weights: usize, moments: usize) -> Layout {
     let layout = Layout::builder().tensor("weights", "embed", Dtype::F32, &[weights as u64]).tensor(
         "moments",
         "embed.first",
@@ -122,7 +122,7 @@ struct Swap {
     buffer: StandInBuffer,
 }
 
-fn one(count: usize) -> Layout {
+pub(crate) fn one(count: usize) -> Layout {
     Layout::builder().tensor("weights", "embed", Dtype::F32, &[count as u64]).build().unwrap()
 }
 
@@ -170,7 +170,7 @@ fn an_exchange_sets_the_old_state_and_brings_the_new_one_whichever_is_longer() {
     }
 }
 
-fn overlap(one: &TraceEntry, other: &TraceEntry) -> bool {
+pub(crate) fn overlap(one: &TraceEntry, other: &TraceEntry) -> bool {
     one.ticks.0 <= other.ticks.1 && other.ticks.0 <= one.ticks.1
 }
 
@@ -287,7 +287,7 @@ fn pieces_may_change_between_moves_and_tensors_may_be_empty() {
 }
 
 /// Changes one byte of an object where it lies in the host tier.
-fn damage(world: &World, state: &[f32], at: usize) {
+pub(crate) fn damage(world: &World, state: &[f32], at: usize) {
     let meant: Vec<u8> = state[at..at + 64].iter().flat_map(|value| value.to_le_bytes()).collect();
     let done = segments(world).into_iter().find_map(|segment| {
         let content = fs::read(&segment).unwrap();

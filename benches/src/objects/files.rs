@@ -1,10 +1,12 @@
 //! To the disk and back.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use forebay_store::Which;
+use forebay_store::{ObjectOptions, Which};
+use rustix::fs::OFlags;
 
 use super::memory::size;
 use super::{ObjectScale, Opened, flat, megabytes, noise, set, sum};
@@ -14,11 +16,42 @@ use crate::row::{Goal, Row};
 
 /// What a call of the disk tier moves.
 const PIECE_BYTES: usize = 1 << 20;
+/// What memory, offsets and lengths have to be multiples of, past the cache.
+const ALIGN_BYTES: usize = 4096;
 
-pub(super) fn rows(scale: &ObjectScale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+/// Where bytes of files go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Nowhere: the default.
+    PastCache,
+    /// The memory that the system keeps of files.
+    ThroughCache,
+}
+
+impl Way {
+    fn words(self) -> &'static str {
+        match self {
+            Way::PastCache => "past the cache",
+            Way::ThroughCache => "through the cache, warm",
+        }
+    }
+
+    /// Opens a file so; through the cache where the file system has no other way.
+    fn open(self, options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+        if self == Way::PastCache {
+            let direct = options.clone().custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path);
+            if !direct.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidInput) {
+                return direct;
+            }
+        }
+        options.open(path)
+    }
+}
+
+pub(super) fn rows(scale: &ObjectScale, way: Way, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let bytes = scale.spilled_bytes;
     let (layout, source) = (flat(bytes)?, noise(bytes));
-    let opened = Opened::new(1)?;
+    let opened = Opened::with(ObjectOptions::default().versions_kept(1).direct_io(way == Way::PastCache))?;
     let objects = &opened.objects;
     let bare = opened.path().join("bare");
     let (mut spills, mut restores, mut exchanges) = (Vec::new(), Vec::new(), Vec::new());
@@ -26,12 +59,12 @@ pub(super) fn rows(scale: &ObjectScale, print: &mut dyn FnMut(Row)) -> Outcome<(
         set(objects, "a", &layout, &source)?;
         let (value, done) = timed(|| objects.demote("a", Which::Latest));
         done?;
-        let (limit, done) = timed(|| write(&bare, &source));
+        let (limit, done) = timed(|| write(&bare, &source, way));
         done?;
         spills.push(Pair { value: megabytes(bytes, value), limit: megabytes(bytes, limit) });
         let (value, held) = timed(|| objects.get("a", Which::Latest));
         drop(held?);
-        let (limit, done) = timed(|| read(&bare));
+        let (limit, done) = timed(|| read(&bare, way));
         restores.push(Pair { value: megabytes(bytes, value), limit: megabytes(bytes, limit) });
         if done? == 0 {
             return Err("nothing was read".into());
@@ -62,19 +95,19 @@ pub(super) fn rows(scale: &ObjectScale, print: &mut dyn FnMut(Row)) -> Outcome<(
     };
     let size = size(bytes);
     print(row(
-        format!("spill of {size}, checked and synced"),
+        format!("spill of {size}, checked and synced, {}", way.words()),
         spills,
         "MB/s",
-        "a bare write and sync of as many bytes",
+        "a bare write and sync of as many bytes, the same way",
     ));
     print(row(
-        format!("restore of {size}, checked, warm"),
+        format!("restore of {size}, checked, {}", way.words()),
         restores,
         "MB/s",
-        "a bare read of as many bytes, warm",
+        "a bare read of as many bytes, the same way",
     ));
     print(row(
-        format!("exchange of {size} on the disk against {size} in memory"),
+        format!("exchange of {size} on the disk against {size} in memory, {}", way.words()),
         exchanges,
         "ms",
         "one after the other",
@@ -82,17 +115,42 @@ pub(super) fn rows(scale: &ObjectScale, print: &mut dyn FnMut(Row)) -> Outcome<(
     Ok(())
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
+/// A piece of memory that begins where any way wants it to.
+struct Piece {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Piece {
+    fn new() -> Self {
+        let memory = vec![0; PIECE_BYTES + ALIGN_BYTES];
+        let start = memory.as_ptr().align_offset(ALIGN_BYTES).min(ALIGN_BYTES);
+        Piece { memory, start }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..PIECE_BYTES]
+    }
+}
+
+/// Whole blocks, the last one filled up.
+fn write(path: &Path, bytes: &[u8], way: Way) -> Outcome<()> {
     let _ = std::fs::remove_file(path); // a new file each time, as a spill makes
-    let mut file = File::create(path)?;
-    bytes.chunks(PIECE_BYTES).try_for_each(|piece| file.write_all(piece))?;
+    let (mut file, mut piece) =
+        (way.open(OpenOptions::new().write(true).create(true).truncate(true), path)?, Piece::new());
+    for part in bytes.chunks(PIECE_BYTES) {
+        let whole = part.len().next_multiple_of(ALIGN_BYTES);
+        piece.bytes()[..part.len()].copy_from_slice(part);
+        file.write_all(&piece.bytes()[..whole])?;
+    }
     Ok(file.sync_data()?)
 }
 
-fn read(path: &Path) -> Outcome<u64> {
-    let (mut file, mut piece, mut all) = (File::open(path)?, vec![0; PIECE_BYTES], 0_u64);
+fn read(path: &Path, way: Way) -> Outcome<u64> {
+    let (mut file, mut piece, mut all) =
+        (way.open(OpenOptions::new().read(true), path)?, Piece::new(), 0_u64);
     loop {
-        match file.read(&mut piece)? {
+        match file.read(piece.bytes())? {
             0 => return Ok(all),
             count => all = all.wrapping_add(count as u64),
         }

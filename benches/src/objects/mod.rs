@@ -10,6 +10,8 @@ mod memory;
 
 use std::path::Path;
 
+use files::Way;
+
 use forebay_store::{Dtype, Expected, HostFolder, Layout, ObjectOptions, Objects, Options, Store};
 
 use crate::Outcome;
@@ -72,7 +74,8 @@ impl ObjectScale {
 pub fn run_objects(scale: &ObjectScale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     memory::rows(scale, print)?;
     control::rows(scale, print)?;
-    files::rows(scale, print)
+    files::rows(scale, Way::PastCache, print)?;
+    files::rows(scale, Way::ThroughCache, print)
 }
 
 /// A store whose host tier lies in `/dev/shm`, in a folder that goes with it.
@@ -84,10 +87,13 @@ struct Opened {
 
 impl Opened {
     fn new(versions_kept: usize) -> Outcome<Self> {
+        Self::with(ObjectOptions::default().versions_kept(versions_kept))
+    }
+
+    fn with(objects: ObjectOptions) -> Outcome<Self> {
         let (dir, host) = (tempfile::tempdir()?, tempfile::tempdir_in("/dev/shm")?);
         let folder = HostFolder::At(host.path().to_owned());
-        let objects =
-            ObjectOptions::default().host_folder(folder).versions_kept(versions_kept).pageable_bytes_max(0);
+        let objects = objects.host_folder(folder).pageable_bytes_max(0);
         let store = Store::open(dir.path().join("store"), Options::default().objects(objects))?;
         Ok(Opened { objects: store.objects()?, dir, _host: host })
     }

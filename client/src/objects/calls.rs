@@ -6,7 +6,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay_store::{Expected, Layout, Manifest, ObjectBytes, ObjectRef, Tier, Timestamp, Wait};
+use forebay_store::{
+    Expected, FillingRange, Layout, Manifest, ObjectBytes, ObjectRef, Tier, Timestamp, Wait,
+};
 
 use crate::error::Result;
 
@@ -137,6 +139,12 @@ pub trait ObjectCalls: fmt::Debug + Send + Sync {
     /// # Errors
     /// As for all.
     fn fill(&self, filling: u64, payload: usize, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Lends a part of a payload to a device, which writes it where it lies; nothing where it can only be [filled](Self::fill).
+    ///
+    /// # Errors
+    /// As for all.
+    fn lend(&self, filling: u64, payload: usize, offset: u64, bytes: u64) -> Result<Option<FillingRange>>;
 
     /// Commits one version, under the number `version` if there is one, or several of several keys under one number. What fails
     /// stays.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use forebay_store::{Cause, Expected, Layout};
+use forebay_store::{Cause, Expected, FillingRange, Layout};
 
 use super::calls::ObjectCommit;
 use crate::client::Client;
@@ -73,6 +73,16 @@ impl ObjectFilling {
     pub fn write_class(&self, class: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let payload = self.layout.payload(class)?;
         self.client.connection.objects().fill(self.number, payload, offset, bytes)
+    }
+
+    /// Lends a part of a memory class to a device, which writes it where it lies: `bytes` from byte `offset` of its payload on. Nothing
+    /// where the class lies in no memory that this process has mapped: [`write_class`](Self::write_class) is the way then.
+    ///
+    /// # Errors
+    /// As [`forebay_store::Filling::write_class`].
+    pub fn lend_class(&self, class: &str, offset: u64, bytes: u64) -> Result<Option<FillingRange>> {
+        let payload = self.layout.payload(class)?;
+        self.client.connection.objects().lend(self.number, payload, offset, bytes)
     }
 
     /// Says something of the version, for those who read it.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Weak};
 
-use forebay_store::{Cause, Manifest, ObjectBytes, Tensor};
+use forebay_store::{Cause, Manifest, ObjectBytes, ObjectMapping, Tensor};
 
 use super::calls::LeasedObject;
 use crate::client::Client;
@@ -50,6 +50,12 @@ impl LeasedBytes {
     /// Where the first lies. Nobody may write there, and whoever reads keeps this for as long.
     pub fn address(&self) -> usize {
         self.bytes.address() + self.range.start as usize
+    }
+
+    /// The mapping that they lie in, and where in it the first lies; nothing where that is no shared memory.
+    pub fn mapping(&self) -> Option<(ObjectMapping, usize)> {
+        let (mapping, start) = self.bytes.mapping()?;
+        Some((mapping, start + self.range.start as usize))
     }
 
     /// How many there are.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_store::{
-    Filling, Get, Held, Kind, Layout, OBJECT_KEYS_MAX, ObjectInfo, Objects, Owner, ProcessHandle, Randomness,
-    Store, SystemRandomness, Wait, Which,
+    Filling, FillingRange, Get, Held, Kind, Layout, OBJECT_KEYS_MAX, ObjectInfo, Objects, Owner,
+    ProcessHandle, Randomness, Store, SystemRandomness, Wait, Which,
 };
 
 use super::calls::{
@@ -295,6 +295,13 @@ impl ObjectCalls for KeptObjects {
         let class = filling.layout().payloads().get(payload).map(|payload| payload.class.clone());
         let class = class.ok_or_else(|| unknown("payload", payload as u64))?;
         Ok(filling.write_class(&class, offset, bytes)?)
+    }
+
+    fn lend(&self, filling: u64, payload: usize, offset: u64, bytes: u64) -> Result<Option<FillingRange>> {
+        let filling = self.filling(filling)?;
+        let class = filling.layout().payloads().get(payload).map(|payload| payload.class.clone());
+        let class = class.ok_or_else(|| unknown("payload", payload as u64))?;
+        Ok(filling.lend_class(&class, offset, bytes)?)
     }
 
     fn commit(&self, objects: &[ObjectCommit], version: Option<u64>) -> Result<u64> {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_store::{
-    Kind, Layout, Manifest, NeighbourFilling, NeighbourSegments, OBJECT_CHUNK_BYTES, ObjectBytes, Tier, Wait,
+    FillingRange, Kind, Layout, Manifest, NeighbourFilling, NeighbourSegments, OBJECT_CHUNK_BYTES,
+    ObjectBytes, Tier, Wait,
 };
 use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
@@ -363,6 +364,12 @@ impl ObjectCalls for Remote {
             }
         }
         Ok(reply.filling)
+    }
+
+    fn lend(&self, filling: u64, payload: usize, offset: u64, bytes: u64) -> Result<Option<FillingRange>> {
+        self.check_open()?; // as for a fill
+        let mapped = self.objects.lock().fillings.get(&filling).cloned();
+        Ok(mapped.map(|mapped| mapped.lend(payload, offset, bytes)).transpose()?.flatten())
     }
 
     fn fill(&self, filling: u64, payload: usize, offset: u64, bytes: &[u8]) -> Result<()> {

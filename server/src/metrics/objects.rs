@@ -22,6 +22,11 @@ pub(super) fn objects(page: &mut Page, store: &Store) {
     moves.iter().for_each(|(what, times, _)| page.sample(&[("what", what)], times));
     page.counter("forebay_object_move_bytes_total", "Their bytes; a get in the host tier copies none.");
     moves.iter().for_each(|(what, _, bytes)| page.sample(&[("what", what)], bytes));
+    page.counter(
+        "forebay_object_direct_bytes_total",
+        "Those of spill and promote that went past the system's cache.",
+    );
+    page.sample(&[], stats.direct_bytes);
     let refused =
         [("conflict", stats.conflicts), ("corrupt", stats.corrupt), ("layout", stats.layout_mismatches)];
     page.counter("forebay_objects_refused_total", "Commits and reads that were refused, by why.");

@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::local::LocalFile;
+use super::past_cache::PastCache;
 use super::{Disk, DiskFile, HeldLock, LocalDisk, LockKind};
 
 /// A link stands where none may.
@@ -138,6 +139,17 @@ impl Disk for Linkless {
         let Some(inside) = self.inside(path) else { return LocalDisk.create(path) };
         let file = self.file(inside, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
         Ok(Box::new(LocalFile::of(file, true)))
+    }
+
+    fn create_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let Some(inside) = self.inside(path) else { return LocalDisk.create_past_cache(path) };
+        let file = self.file(inside, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        Ok(PastCache::of(LocalFile::of(file, true), true))
+    }
+
+    fn open_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let Some(inside) = self.inside(path) else { return LocalDisk.open_past_cache(path) };
+        Ok(PastCache::of(LocalFile::of(self.file(inside, OFlags::RDONLY)?, false), false))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

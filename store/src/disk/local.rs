@@ -10,6 +10,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
 use super::linkless::Linkless;
+use super::past_cache::PastCache;
 use super::{Disk, DiskFile, HeldLock, LARGE_PAGE_BYTES, LockKind, Mapping};
 
 /// Files of the operating system.
@@ -47,8 +48,12 @@ impl LocalFile {
         LocalFile { file, writable }
     }
 
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether the kernel holds a byte in memory.
-    fn has_cached(&self, offset: u64) -> bool {
+    pub(super) fn has_cached(&self, offset: u64) -> bool {
         let mut byte = [0];
         let into = &mut [IoSliceMut::new(&mut byte)];
         rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT).is_ok()
@@ -124,10 +129,21 @@ impl DiskFile for LocalFile {
     }
 }
 
+fn created(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create_new(true).read(true).write(true).open(path)
+}
+
 impl Disk for LocalDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
-        Ok(Box::new(LocalFile { file, writable: true }))
+        Ok(Box::new(LocalFile::of(created(path)?, true)))
+    }
+
+    fn create_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(PastCache::of(LocalFile::of(created(path)?, true), true))
+    }
+
+    fn open_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(PastCache::of(LocalFile::of(File::open(path)?, false), false))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

@@ -16,6 +16,7 @@ mod linkless;
 mod local;
 mod mapping;
 mod memory;
+mod past_cache;
 mod simulated;
 
 use std::fmt;
@@ -101,6 +102,12 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         let _ = length;
         true
     }
+
+    /// Whether its bytes go past the memory that the system keeps of files: of one from [`Disk::create_past_cache`] or
+    /// [`Disk::open_past_cache`], as far as it has been written or read. Default: they do not.
+    fn goes_past_cache(&self) -> bool {
+        false
+    }
 }
 
 /// A file system.
@@ -110,6 +117,17 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// As [`create`](Self::create), for a large file that is appended to, synced and not looked at soon: its bytes go past the memory
+    /// that the system keeps of files, where they can. They are in the file after [`DiskFile::sync`]. Default: as `create`.
+    fn create_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.create(path)
+    }
+
+    /// As [`open`](Self::open), for who reads a large file once. Default: as `open`.
+    fn open_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open(path)
+    }
 
     /// Opens a file for reading and writing; what is appended goes to its end.
     fn open_writable(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::held::Held;
+use super::mapping::{Home as MappingHome, ObjectMapping};
 use super::memory::Memory;
 
 /// The bytes of one payload of a held version. As long as this is there they are.
@@ -42,6 +43,16 @@ impl ObjectBytes {
         match &self.home {
             Home::Held { held, payload } => held.address(*payload).unwrap_or_default(), // made of one that has it
             Home::Mapped { memory, offset } => memory.address() + offset,
+        }
+    }
+
+    /// The mapping that they lie in, and where; nothing for heap memory.
+    pub fn mapping(&self) -> Option<(ObjectMapping, usize)> {
+        match &self.home {
+            Home::Held { held, payload } => held.mapping(*payload),
+            Home::Mapped { memory, offset } => {
+                Some((ObjectMapping::of(MappingHome::Neighbour(memory.clone())), *offset))
+            }
         }
     }
 

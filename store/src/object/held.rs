@@ -11,6 +11,7 @@ use super::host::HostExtent;
 use super::layout::Tensor;
 use super::lent::Lent;
 use super::manifest::Manifest;
+use super::mapping::ObjectMapping;
 use super::objects::{Get, Objects};
 use super::version::{HostCopy, Tier};
 use crate::disk::DiskFile;
@@ -175,6 +176,13 @@ impl Held {
     pub(super) fn address(&self, payload: usize) -> Option<usize> {
         match &self.source {
             Source::Host(copy) => Some(copy.extents[payload].address()),
+            Source::Disk { .. } => None,
+        }
+    }
+
+    pub(super) fn mapping(&self, payload: usize) -> Option<(ObjectMapping, usize)> {
+        match &self.source {
+            Source::Host(copy) => copy.extents[payload].mapping(),
             Source::Disk { .. } => None,
         }
     }

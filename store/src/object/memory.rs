@@ -3,7 +3,8 @@
 //! Rules
 //! 1. The bytes live as long as the `Memory`.
 //! 2. A range is written only by the one [`Filling`](super::Filling), or the one copy from another tier, whose extent holds
-//!    it, and no two writes of overlapping ranges run at a time: a filling takes a range before it writes there.
+//!    it, and no two writes of overlapping ranges run at a time: a filling takes a range before it writes there, or has a device
+//!    write there.
 //! 3. From the commit on, until the extent is given back, nobody writes the range any more. [`Memory::stable`] is for ranges
 //!    of which this is true, and which no other process was given to write.
 //! 4. [`Memory::read`] copies, and makes no reference to the bytes; what another process does to them meanwhile is seen or
@@ -34,6 +35,7 @@ pub(super) struct Memory {
     length: usize,
     /// Blocks of which all pages are known to be mapped.
     populated: Mutex<BTreeSet<usize>>,
+    is_writable: bool,
     // Keeps the bytes at `start` in place.
     backing: Backing,
 }
@@ -59,7 +61,8 @@ impl Memory {
         }
         let start =
             NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Memory { start, length, populated: Mutex::default(), backing: Backing::Segment { map } })
+        let populated = Mutex::default();
+        Ok(Memory { start, length, populated, is_writable: true, backing: Backing::Segment { map } })
     }
 
     /// Maps a file of another process's, whole: to be written, or to be read alone. No forked child has it.
@@ -73,7 +76,8 @@ impl Memory {
         map.advise(Advice::DontFork)?;
         let start =
             NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Memory { start, length, populated: Mutex::default(), backing: Backing::Segment { map } })
+        let populated = Mutex::default();
+        Ok(Memory { start, length, populated, is_writable: writable, backing: Backing::Segment { map } })
     }
 
     /// Has the pages of a large range mapped that are not yet, to be written: all by one call, for one at a time is a fault each.
@@ -102,6 +106,16 @@ impl Memory {
         self.length
     }
 
+    /// Where they begin, for who copies by itself.
+    pub(super) fn place(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Whether they may be written.
+    pub(super) fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
     /// Where they begin.
     pub(super) fn address(&self) -> usize {
         self.start.as_ptr().addr()
@@ -114,7 +128,8 @@ impl Memory {
         words.try_reserve_exact(count).ok()?;
         words.resize(count, 0);
         let start = NonNull::from(words.as_mut_slice()).cast();
-        Some(Memory { start, length, populated: Mutex::default(), backing: Backing::Heap { _words: words } })
+        let (populated, backing) = (Mutex::default(), Backing::Heap { _words: words });
+        Some(Memory { start, length, populated, is_writable: true, backing })
     }
 
     fn check(&self, offset: usize, length: usize) {
@@ -149,10 +164,10 @@ impl Memory {
         }
     }
 
-    /// The crc32c of a range, taken of copies of its pieces (rule 4).
-    pub(super) fn sum(&self, offset: usize, length: usize) -> u32 {
+    /// The crc32c of a range, going on from another, taken of copies of its pieces (rule 4).
+    pub(super) fn sum(&self, offset: usize, length: usize, mut crc: u32) -> u32 {
         let mut piece = [0; PIECE_BYTES];
-        let (mut at, mut crc) = (offset, 0);
+        let mut at = offset;
         while at < offset + length {
             let piece = &mut piece[..PIECE_BYTES.min(offset + length - at)];
             self.read(at, piece);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ObjectRef;
 use super::catalog::Ask;
-use super::disk::DiskCopy;
+use super::disk::{DiskCopy, Passage};
 use super::held::exactly;
 use super::host::HostExtent;
 use super::manifest::Manifest;
@@ -92,8 +92,9 @@ impl Objects {
         let payloads = manifest.layout.payloads().iter();
         let extents: Result<Vec<HostExtent>> = payloads.map(|payload| self.allocate(payload.bytes)).collect();
         let extents = extents?;
-        let copied = disk.copy_to(&*self.core.directory.disk, manifest, &extents);
-        copied.inspect_err(|error| self.count_corrupt(error))?;
+        let copied = disk.copy_to(self.passage(), manifest, &extents);
+        let is_direct = copied.inspect_err(|error| self.count_corrupt(error))?;
+        self.count_direct(is_direct, manifest);
         let copy = Arc::new(HostCopy::new(Arc::new(extents), true, true));
         self.core.catalog.lock().add_host(&manifest.key, manifest.version, copy.clone())?;
         self.core.counters.promotions.add(1);
@@ -140,9 +141,17 @@ impl Objects {
             return Err(self.core.catalog.lock().missing(key, exactly(manifest)).into());
         }
         let named = self.store.0.state.lock().committed_object(key, version).cloned();
-        let (disk, folder) = (&*directory.disk, directory.objects());
-        let written = DiskCopy::write(disk, &folder, manifest, moving.once, host, named.as_ref());
-        let copy = Arc::new(written.inspect_err(|error| self.count_corrupt(error))?);
+        let written = DiskCopy::write(
+            self.passage(),
+            &directory.objects(),
+            manifest,
+            moving.once,
+            host,
+            named.as_ref(),
+        );
+        let (written, is_direct) = written.inspect_err(|error| self.count_corrupt(error))?;
+        let copy = Arc::new(written);
+        self.count_direct(is_direct, manifest);
         if let Some(found) = self.core.catalog.lock().version(&manifest.key, manifest.version) {
             found.copies.disk = Some(copy.clone());
         }
@@ -155,6 +164,17 @@ impl Objects {
         let mut catalog = self.core.catalog.lock();
         let found = catalog.version(&manifest.key, manifest.version);
         found.map(|found| found.copies.clone()).unwrap_or_default()
+    }
+
+    /// The way to the disk and back.
+    fn passage(&self) -> Passage<'_> {
+        Passage { disk: &*self.core.directory.disk, is_direct: self.core.options.direct_io }
+    }
+
+    fn count_direct(&self, is_direct: bool, manifest: &Manifest) {
+        if is_direct {
+            self.core.counters.direct_bytes.add(manifest.bytes());
+        }
     }
 
     pub(super) fn count_corrupt(&self, error: &Error) {

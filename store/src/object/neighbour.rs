@@ -11,14 +11,18 @@
 
 use std::collections::HashMap;
 use std::fs::{Metadata, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bytes::ObjectBytes;
-use super::filling::filled::{Filled, check_filled};
+use super::filling::FillingRange;
+use super::filling::filled::{Filled, Piece, check_filled};
+use super::filling::lent::Lender;
 use super::filling::write::write_pieces;
 use super::layout::Layout;
+use super::mapping::{Home, ObjectMapping};
 use super::memory::Memory;
 use crate::error::{Cause, Result};
 use crate::numbered::Numbered;
@@ -133,25 +137,38 @@ impl NeighbourFilling {
     /// # Errors
     /// `input` when the bytes reach beyond it; `state` when another thread is filling a part of the range now.
     pub fn write(&self, payload: usize, offset: u64, bytes: &[u8]) -> Result<()> {
-        let class = &self.layout.payloads()[payload];
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= class.bytes);
-        let Some(end) = end else {
-            let found = format!("{} bytes at {offset}", bytes.len());
-            let (tensor, limit) = (class.class.clone(), class.bytes);
-            return Err(Cause::TensorLength { tensor, found, limit }.into());
-        };
-        let pad = self.layout.pad_after(payload, end, bytes.len());
-        let range = offset..end + pad;
-        let mut pieces = self.filled.lock()[payload].take(range.clone()).map_err(|busy| {
-            let (key, class) = (self.key.clone(), class.class.clone());
-            Cause::FillOverlap { key, class, start: busy.start, end: busy.end }
-        })?;
+        let (range, _, mut pieces) = self.take(payload, offset, bytes.len() as u64)?;
         let (memory, start) = &self.homes[payload];
         write_pieces(&mut pieces, offset, bytes, |at, data, crc| {
             memory.write_summed(start + at as usize, data, crc)
         });
         self.filled.lock()[payload].written(range, &pieces);
         Ok(())
+    }
+
+    /// Lends a part of a payload to a device, as [`Filling::lend_class`](super::Filling::lend_class).
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn lend(self: &Arc<Self>, payload: usize, offset: u64, bytes: u64) -> Result<Option<FillingRange>> {
+        let (range, end, pieces) = self.take(payload, offset, bytes)?;
+        Ok(FillingRange::new(self.clone(), payload, (range, end), pieces))
+    }
+
+    /// Takes a range to write it, up to where the next tensor may begin: that, the end of what is to be written, and its pieces.
+    fn take(&self, payload: usize, offset: u64, bytes: u64) -> Result<(Range<u64>, u64, Vec<Piece>)> {
+        let class = &self.layout.payloads()[payload];
+        let Some(end) = offset.checked_add(bytes).filter(|end| *end <= class.bytes) else {
+            let found = format!("{bytes} bytes at {offset}");
+            let (tensor, limit) = (class.class.clone(), class.bytes);
+            return Err(Cause::TensorLength { tensor, found, limit }.into());
+        };
+        let range = offset..end + self.layout.pad_after(payload, end, bytes as usize);
+        let pieces = self.filled.lock()[payload].take(range.clone()).map_err(|busy| {
+            let (key, class) = (self.key.clone(), class.class.clone());
+            Cause::FillOverlap { key, class, start: busy.start, end: busy.end }
+        })?;
+        Ok((range, end, pieces))
     }
 
     /// The crc32c of every chunk of every payload, taken as it was written: what a commit needs. A chunk that was not written from
@@ -164,9 +181,34 @@ impl NeighbourFilling {
         check_filled(&self.key, &self.layout, &filled)?;
         let sums = filled.iter_mut().zip(&self.homes).map(|(filled, (memory, start))| {
             filled.checksums(|range| {
-                memory.sum(start + range.start as usize, (range.end - range.start) as usize)
+                memory.sum(start + range.start as usize, (range.end - range.start) as usize, 0)
             })
         });
         Ok(sums.collect())
+    }
+}
+
+impl Lender for NeighbourFilling {
+    fn mapping(&self, payload: usize) -> Option<(ObjectMapping, usize)> {
+        let (memory, start) = &self.homes[payload];
+        Some((ObjectMapping::of(Home::Neighbour(memory.clone())), *start))
+    }
+
+    fn sum(&self, payload: usize, range: Range<u64>, crc: u32) -> u32 {
+        let (memory, start) = &self.homes[payload];
+        memory.sum(start + range.start as usize, (range.end - range.start) as usize, crc)
+    }
+
+    fn put(&self, payload: usize, offset: u64, bytes: &[u8], crc: u32) -> u32 {
+        let (memory, start) = &self.homes[payload];
+        memory.write_summed(start + offset as usize, bytes, crc)
+    }
+
+    fn written(&self, payload: usize, range: Range<u64>, pieces: &[Piece]) {
+        self.filled.lock()[payload].written(range, pieces);
+    }
+
+    fn left(&self, payload: usize, range: Range<u64>, pieces: &[Piece]) {
+        self.filled.lock()[payload].left(&range, pieces);
     }
 }

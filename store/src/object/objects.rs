@@ -238,6 +238,7 @@ impl Objects {
             spilled_bytes: counters.spilled_bytes.get(),
             promotions: counters.promotions.get(),
             promoted_bytes: counters.promoted_bytes.get(),
+            direct_bytes: counters.direct_bytes.get(),
             conflicts: counters.conflicts.get(),
             corrupt: counters.corrupt.get(),
             layout_mismatches: counters.layout_mismatches.get(),

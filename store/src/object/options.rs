@@ -33,6 +33,7 @@ pub struct ObjectOptions {
     pub(crate) pageable_bytes_max: u64,
     pub(crate) versions_kept: usize,
     pub(crate) water_marks_percent: (u8, u8),
+    pub(crate) direct_io: bool,
 }
 
 impl Default for ObjectOptions {
@@ -44,6 +45,7 @@ impl Default for ObjectOptions {
             pageable_bytes_max: 4 << 30,
             versions_kept: 2,
             water_marks_percent: (90, 80),
+            direct_io: true,
         }
     }
 }
@@ -87,6 +89,14 @@ impl ObjectOptions {
     /// `host_bytes_max`. Default: 90 and 80.
     pub fn water_marks_percent(mut self, high: u8, low: u8) -> Self {
         self.water_marks_percent = (high, low);
+        self
+    }
+
+    /// Whether what is spilled, and what comes back, goes past the memory that the system keeps of files (`O_DIRECT`), which large states
+    /// would fill with what nobody reads soon. Where the file system has no such way it does not, and is not counted
+    /// ([`ObjectStats::direct_bytes`](crate::ObjectStats::direct_bytes)). Default: true.
+    pub fn direct_io(mut self, direct: bool) -> Self {
+        self.direct_io = direct;
         self
     }
 

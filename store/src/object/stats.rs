@@ -27,6 +27,8 @@ pub struct ObjectStats {
     pub promotions: u64,
     /// Their bytes.
     pub promoted_bytes: u64,
+    /// Bytes of both that went past the memory which the system keeps of files.
+    pub direct_bytes: u64,
     /// How many segments were ever mapped. It stands still from the second swap on.
     pub segments_mapped: u64,
     /// Their bytes.
@@ -70,6 +72,7 @@ pub(super) struct Counters {
     pub(super) spilled_bytes: Counter,
     pub(super) promotions: Counter,
     pub(super) promoted_bytes: Counter,
+    pub(super) direct_bytes: Counter,
     pub(super) conflicts: Counter,
     pub(super) corrupt: Counter,
     pub(super) layout_mismatches: Counter,

@@ -6,12 +6,13 @@
 //! a processor has no other, and what a GPU's driver takes to pin memory is not in it. Each row has its limit beside it, of the same
 //! run: the same machine copying as many bytes, or starting a process that does nothing.
 //!
-//! `resident` sets and gets the same state by the same calls in a process that stays. It is no swap: its memory is never free.
+//! `sizes` looks at what grows with the state and what does not. `resident` sets and gets the same state by the same calls in a process that stays. It is no swap: its memory is never free.
 
 mod kept;
 mod limits;
 mod model;
 mod resident;
+mod sizes;
 mod timings;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use kept::serve_rank;
 use limits::Limits;
 pub use limits::is_nothing;
 use model::batch;
+pub use sizes::{Target, measure_sizes, targets};
 use timings::Timings;
 
 /// What is measured.

@@ -7,19 +7,31 @@ use forebay::trainer::process_group::{
 };
 use forebay::trainer::{CpuDevice, Policy, PolicyConfig, Trainer, TrainerOptions};
 
+/// What a layer of the large model has, about.
+pub(super) const LAYER_PARAMETERS: u64 = 3_146_000;
+
+/// The name of the large model with so many layers.
+pub(super) fn layers(count: u64) -> String {
+    format!("layers:{count}")
+}
+
 pub(super) fn config(size: &str) -> PolicyConfig {
     let small = PolicyConfig::small(300);
+    let large = |num_hidden_layers| PolicyConfig {
+        hidden_size: 512,
+        intermediate_size: 1_536,
+        num_hidden_layers,
+        num_attention_heads: 8,
+        num_key_value_heads: 4,
+        head_dim: 64,
+        vocab_size: 4_096,
+        ..PolicyConfig::small(300)
+    };
+    if let Some(count) = size.strip_prefix("layers:").and_then(|count| count.parse().ok()) {
+        return large(count);
+    }
     match size {
-        "large" => PolicyConfig {
-            hidden_size: 512,
-            intermediate_size: 1_536,
-            num_hidden_layers: 6,
-            num_attention_heads: 8,
-            num_key_value_heads: 4,
-            head_dim: 64,
-            vocab_size: 4_096,
-            ..small
-        },
+        "large" => large(6),
         "tiny" => PolicyConfig { num_hidden_layers: 1, ..small },
         _ => small,
     }

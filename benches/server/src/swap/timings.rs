@@ -45,7 +45,7 @@ impl Timings {
         Ok(())
     }
 
-    fn median(&self, name: &str) -> f64 {
+    pub(super) fn median(&self, name: &str) -> f64 {
         median(self.0.get(name).cloned().unwrap_or_default())
     }
 

@@ -29,6 +29,29 @@ pub(crate) struct DiskCopy {
     header_crc: Option<u32>,
 }
 
+/// The way between memory and the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passage<'a> {
+    pub(crate) disk: &'a dyn Disk,
+    /// Past the memory that the system keeps of files, where it can be.
+    pub(crate) is_direct: bool,
+}
+
+impl Passage<'_> {
+    fn create(&self, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
+        if self.is_direct { self.disk.create_past_cache(path) } else { self.disk.create(path) }
+    }
+
+    /// What is in the system's cache already comes from there.
+    fn open(&self, path: &Path, bytes: u64) -> Result<Box<dyn DiskFile>> {
+        let opened = self.disk.open(path).and_then(|file| match self.is_direct && !file.is_cached(bytes) {
+            true => self.disk.open_past_cache(path),
+            false => Ok(file),
+        });
+        opened.map_err(|e| Cause::io("open", path, e).into())
+    }
+}
+
 /// What a file turned out to be.
 #[derive(Debug)]
 pub(crate) enum Found {
@@ -44,15 +67,17 @@ fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Cause {
 
 impl DiskCopy {
     /// Writes a version: whole and on stable storage when this returns, and otherwise not there. Every chunk is checked on its
-    /// way. A damaged file of the version is replaced, but for one that a step names (`named`) with other bytes.
+    /// way. A damaged file of the version is replaced, but for one that a step names (`named`) with other bytes. Tells whether it went past
+    /// the system's cache.
     pub(crate) fn write(
-        disk: &dyn Disk,
+        passage: Passage<'_>,
         objects: &Path,
         manifest: &Manifest,
         once: bool,
         host: &HostCopy,
         named: Option<&ObjectRef>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, bool)> {
+        let disk = passage.disk;
         let path = path_in(objects, &manifest.key, manifest.version);
         let encoded = header::encode(manifest, once).map_err(|reason| Cause::Argument {
             what: "object",
@@ -75,11 +100,10 @@ impl DiskCopy {
             let name = format!("{} version {}", manifest.key, manifest.version);
             return Err(Cause::Exists { what: "object", name }.into());
         }
-        let written = copy.write_all(disk, &unfinished, &encoded.bytes, manifest, host);
-        if let Err(error) = written {
+        let written = copy.write_all(passage, &unfinished, &encoded.bytes, manifest, host);
+        let is_direct = written.inspect_err(|_| {
             let _ = disk.remove(&unfinished); // else whoever opens the store next does
-            return Err(error);
-        }
+        })?;
         let finish = || {
             disk.rename(&unfinished, &copy.path)?;
             disk.sync_directory(&folder)
@@ -88,19 +112,19 @@ impl DiskCopy {
             let _ = disk.remove(&copy.path); // it would be there again when the store is opened, deleted or not
             return Err(Cause::io("rename", &copy.path, error).into());
         }
-        Ok(copy)
+        Ok((copy, is_direct))
     }
 
     fn write_all(
         &self,
-        disk: &dyn Disk,
+        passage: Passage<'_>,
         path: &Path,
         header: &[u8],
         manifest: &Manifest,
         host: &HostCopy,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let failed = |e: std::io::Error| Cause::io("write", path, e);
-        let file = disk.create(path).map_err(failed)?;
+        let file = passage.create(path).map_err(failed)?;
         file.append(header).map_err(failed)?;
         let mut at = header.len() as u64;
         let mut buffer = vec![0; OBJECT_CHUNK_BYTES as usize];
@@ -122,7 +146,8 @@ impl DiskCopy {
         if self.bytes > at {
             file.append(&vec![0; (self.bytes - at) as usize]).map_err(failed)?;
         }
-        file.sync().map_err(|e| Cause::io("sync", path, e).into())
+        file.sync().map_err(|e| Cause::io("sync", path, e))?;
+        Ok(file.goes_past_cache())
     }
 
     /// Opens the file for reading.
@@ -190,12 +215,19 @@ impl DiskCopy {
         Ok(())
     }
 
-    /// Copies the version to memory, every chunk checked.
-    pub(crate) fn copy_to(&self, disk: &dyn Disk, manifest: &Manifest, extents: &[HostExtent]) -> Result<()> {
-        self.read_all(&*self.open(disk)?, manifest, |chunk, bytes| {
+    /// Copies the version to memory, every chunk checked. Tells whether it went past the system's cache.
+    pub(crate) fn copy_to(
+        &self,
+        passage: Passage<'_>,
+        manifest: &Manifest,
+        extents: &[HostExtent],
+    ) -> Result<bool> {
+        let file = passage.open(&self.path, self.bytes)?;
+        self.read_all(&*file, manifest, |chunk, bytes| {
             extents[chunk.payload].write_summed(chunk.range.start, bytes, 0);
             Ok(())
-        })
+        })?;
+        Ok(file.goes_past_cache())
     }
 
     pub(crate) fn verify(&self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {

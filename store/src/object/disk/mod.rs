@@ -10,7 +10,8 @@
 //! Beside the file of a version that was deleted, and that has to stay, stands a mark ([`ending`]).
 //!
 //! A file is written under another name, synced, renamed, and its name synced: it is there whole or not at all. What is read
-//! is held against its checksums. Buffered calls of 1 MiB are what is used: see `benches/RESULTS.md`.
+//! is held against its checksums. What is spilled and what comes back goes past the system's cache where it can
+//! ([`Passage`]); what is read where it lies goes through it.
 
 mod copy;
 mod ending;
@@ -22,7 +23,7 @@ use std::path::Path;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 
-pub(super) use copy::{DiskCopy, remove_unfinished};
+pub(super) use copy::{DiskCopy, Passage, remove_unfinished};
 pub(crate) use copy::{Found, look_at};
 pub(crate) use ending::{
     ASIDE, MARK, is_marked, mark_deleted, remove_aside, remove_marks, set_aside, unmark,

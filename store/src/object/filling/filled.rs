@@ -88,6 +88,15 @@ impl Filled {
         self.join(range);
     }
 
+    /// Gives a range back that may hold anything, with its pieces.
+    pub(in crate::object) fn left(&mut self, range: &Range<u64>, pieces: &[Piece]) {
+        self.busy.retain(|busy| busy != range);
+        for piece in pieces.iter().filter(|piece| piece.crc.is_some()) {
+            let sum = &mut self.sums[piece.chunk];
+            (sum.taken, sum.broken) = (false, true);
+        }
+    }
+
     fn join(&mut self, range: Range<u64>) {
         let (mut start, mut end) = (range.start, range.end);
         if let Some((&before, &until)) = self.ranges.range(..=start).next_back()

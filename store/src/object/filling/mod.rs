@@ -6,16 +6,21 @@
 
 mod commit;
 pub(in crate::object) mod filled;
+pub(in crate::object) mod lent;
 pub(in crate::object) mod write;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use filled::Filled;
+use filled::{Filled, Piece};
+pub use lent::FillingRange;
+use lent::Lender;
 
 use super::host::HostExtent;
 use super::layout::Layout;
 use super::lent::Lent;
+use super::mapping::ObjectMapping;
 use super::objects::Objects;
 use super::owner::Owner;
 use super::set::Expected;
@@ -153,6 +158,28 @@ impl Filling {
         self.lent.iter().for_each(Lent::let_go);
         self.state.lock().phase = Phase::Failed;
         reason.into_iter().for_each(|reason| self.objects.filling_failed(&self.key, reason));
+    }
+}
+
+impl Lender for Filling {
+    fn mapping(&self, payload: usize) -> Option<(ObjectMapping, usize)> {
+        self.extents[payload].mapping()
+    }
+
+    fn sum(&self, payload: usize, range: Range<u64>, crc: u32) -> u32 {
+        self.extents[payload].sum_onto(range.start, range.end - range.start, crc)
+    }
+
+    fn put(&self, payload: usize, offset: u64, bytes: &[u8], crc: u32) -> u32 {
+        self.extents[payload].write_summed(offset, bytes, crc)
+    }
+
+    fn written(&self, payload: usize, range: Range<u64>, pieces: &[Piece]) {
+        self.state.lock().payloads[payload].written(range, pieces);
+    }
+
+    fn left(&self, payload: usize, range: Range<u64>, pieces: &[Piece]) {
+        self.state.lock().payloads[payload].left(&range, pieces);
     }
 }
 

@@ -1,16 +1,17 @@
 //! The bytes of a filling, put where they belong by this process or by another one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::Filling;
 use super::filled::Piece;
+use super::{Filling, FillingRange};
 use crate::error::{Cause, Result};
 use crate::object::Dtype;
 use crate::object::manifest::chunk_count;
 use crate::object::set::too_long;
 
 /// Zeros that fill a tensor up to where the next may begin.
-const PAD: [u8; 256] = [0; 256];
+pub(super) const PAD: [u8; 256] = [0; 256];
 
 impl Filling {
     /// Fills a part of a tensor: `bytes` from byte `offset` of it on. Any number of threads may fill at a time, each its own
@@ -61,6 +62,27 @@ impl Filling {
             return Err(too_long(class, format!("{} bytes at {offset}", bytes.len()), there).into());
         }
         self.write_payload(payload, offset, bytes)
+    }
+
+    /// Lends a part of a memory class to a device, which writes it where it lies: `bytes` from byte `offset` of its payload on. Nothing
+    /// where the payload lies in no mapping: it is to be written then.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn lend_class(
+        self: &Arc<Self>,
+        class: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Option<FillingRange>> {
+        let payload = self.layout.payload(class)?;
+        let there = self.layout.payloads()[payload].bytes;
+        let Some(end) = offset.checked_add(bytes).filter(|end| *end <= there) else {
+            return Err(too_long(class, format!("{bytes} bytes at {offset}"), there).into());
+        };
+        let range = offset..end + self.layout.pad_after(payload, end, bytes as usize);
+        let pieces = self.take(payload, range.clone())?;
+        Ok(FillingRange::new(self.clone(), payload, (range, end), pieces))
     }
 
     fn write_payload(&self, payload: usize, start: u64, bytes: &[u8]) -> Result<()> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::segment::Segment;
+use crate::object::mapping::{Home as MappingHome, ObjectMapping};
 use crate::object::memory::Memory;
 
 /// A part of a segment, or heap memory. It is given back when this is dropped.
@@ -67,9 +68,24 @@ impl HostExtent {
 
     /// The crc32c of a range.
     pub(crate) fn sum(&self, offset: u64, length: u64) -> u32 {
+        self.sum_onto(offset, length, 0)
+    }
+
+    /// The same, going on from another.
+    pub(crate) fn sum_onto(&self, offset: u64, length: u64, crc: u32) -> u32 {
         self.check(offset, length);
         let (memory, start) = self.memory();
-        memory.sum(start + offset as usize, length as usize)
+        memory.sum(start + offset as usize, length as usize, crc)
+    }
+
+    /// The segment that it lies in, and where; nothing for heap memory.
+    pub(in crate::object) fn mapping(&self) -> Option<(ObjectMapping, usize)> {
+        match &self.home {
+            Home::Segment { segment, offset, .. } => {
+                Some((ObjectMapping::of(MappingHome::Segment(segment.clone())), *offset as usize))
+            }
+            Home::Heap(_) => None,
+        }
     }
 
     /// The bytes of a range that nobody writes any more.

@@ -30,5 +30,6 @@ pub use folder::{HostLeftover, host_leftovers};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use journal::replay as replay_journal;
 pub(super) use journal::{Entry, Journal, Kept, LoanRecord, Recovered, read_journal};
+pub(in crate::object) use segment::Segment;
 pub use segment::SegmentInfo;
 pub(super) use segment::read_segment;

@@ -53,6 +53,33 @@ fn the_stock_reader_opens_what_was_spilled() {
     check(&held);
 }
 
+/// Spilled and brought back, past the system's cache or through it: the file is the same, and what went past is counted.
+#[test]
+fn what_goes_past_the_systems_cache_is_counted_and_makes_the_same_file() {
+    let layout = Layout::builder().tensor("weights", "b", Dtype::Bf16, &[3_000_001]).build().unwrap();
+    let mut files = Vec::new();
+    for is_direct in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_store, objects) = anonymous(dir.path(), |o| o.direct_io(is_direct));
+        let filling = objects.begin("solver", Expected::Any, &layout).unwrap();
+        fill(&filling, 1);
+        filling.commit().unwrap();
+        objects.demote("solver", Which::Latest).unwrap();
+        check(&objects.get("solver", Which::Latest).unwrap());
+        let (stats, bytes) = (objects.stats(), layout.bytes());
+        assert_eq!((stats.spilled_bytes, stats.promoted_bytes), (bytes, bytes));
+        // Nothing on a file system that has no such way; what the cache has already comes from there.
+        let expected = if is_direct {
+            [0, bytes, 2 * bytes].contains(&stats.direct_bytes)
+        } else {
+            stats.direct_bytes == 0
+        };
+        assert!(expected, "{is_direct}: {stats:?}");
+        files.push(fs::read(file(dir.path(), "solver", 1)).unwrap());
+    }
+    assert!(files[0] == files[1]);
+}
+
 #[test]
 fn a_version_moves_between_the_tiers_and_stays_what_it_is() {
     let dir = tempfile::tempdir().unwrap();
