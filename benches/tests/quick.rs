@@ -35,7 +35,7 @@ fn every_row_of_objects_runs_and_does_the_same_work_each_time() -> Outcome<()> {
         Ok(rows)
     };
     let first = rows()?;
-    assert_eq!(first.len(), 9);
+    assert_eq!(first.len(), 12);
     assert!(
         first.iter().all(|row| row.ratio().is_finite() && row.ratio() > 0.0 && row.digest() != 0),
         "{first:?}"
