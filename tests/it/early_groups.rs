@@ -41,6 +41,7 @@ fn ranks_train_members_as_they_come_to_the_bits_of_one_process() {
     let reference = reference(&scratch);
     assert!(early_batches(&reference) > 0, "{reference}");
     let little = room_for(&scratch, 2);
+    let mut early = 0;
     for (name, budget, section, more) in [
         ("one-rank", "", "", vec![]),
         ("in-turns", "", "slots = 1", vec![]),
@@ -53,10 +54,13 @@ fn ranks_train_members_as_they_come_to_the_bits_of_one_process() {
         assert_eq!(weights(&summary), weights(&reference), "{name}");
         assert_eq!(summary["samples"], reference["samples"], "{name}");
         assert_eq!((sum(&summary, "lost_ranks"), sum(&summary, "failed_starts")), (0, 0), "{name}");
-        assert_eq!(early_batches(&summary) > 0, name != "barrier", "{name}: {summary}");
+        // Whether a rank is there before a group is whole is a matter of time; behind a barrier it never is.
+        assert!(name != "barrier" || early_batches(&summary) == 0, "{name}: {summary}");
+        early += early_batches(&summary);
         check_books(&dir);
         check_memory(&dir);
     }
+    assert!(early > 0, "no rank trained a member before its group was whole");
 }
 
 // FX-61: what the sums of other ranks and of the state have stays; what is lost comes back by itself
@@ -181,11 +185,19 @@ fn members_that_were_trained_and_left_out_afterwards_are_in_no_update() {
             scratch.warm_config(name, &format!("{section}[rollout]\nat_once = 1\n[trainer]\n{early}"), "")
         };
         let (grouped, plain) = (with("groups", "[process_groups]\nslots = 1\n"), with("plain", ""));
-        let (dir, copy) = (scratch.path("run"), scratch.path("copy"));
-        run_config(&grouped, &dir, &["--steps", "1"]);
-        kill_when_cached(&grouped, &dir, &["--resume"]);
-        let trained = sql(&dir, "SELECT count(*) AS n FROM solver WHERE state = 'accumulated'");
-        assert!(trained[0]["n"].as_u64() > Some(0), "{early}: there are members that were trained");
+        // The update may be made, or the agent be the other one, before the kill comes: then another run is tried.
+        let mut killed = (0..20).map(|attempt| {
+            let dir = scratch.path(&format!("run-{attempt}"));
+            run_config(&grouped, &dir, &["--steps", "1"]);
+            kill_when_cached(&grouped, &dir, &["--resume"]);
+            dir
+        });
+        let is_trained = |dir: &String| {
+            let trained = sql(dir, "SELECT count(*) AS n FROM solver WHERE state = 'accumulated'");
+            trained[0]["n"].as_u64() > Some(0)
+        };
+        let dir = killed.find(is_trained).expect("a run that is killed with members that were trained");
+        let copy = scratch.path("copy");
         let left_out = leave_out(&dir);
         copied(Path::new(&dir), Path::new(&copy));
         let resumed = [&["--resume"], &THREE_STEPS[..]].concat();
