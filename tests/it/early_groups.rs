@@ -41,7 +41,6 @@ fn ranks_train_members_as_they_come_to_the_bits_of_one_process() {
     let reference = reference(&scratch);
     assert!(early_batches(&reference) > 0, "{reference}");
     let little = room_for(&scratch, 2);
-    let mut early = 0;
     for (name, budget, section, more) in [
         ("one-rank", "", "", vec![]),
         ("in-turns", "", "slots = 1", vec![]),
@@ -49,18 +48,21 @@ fn ranks_train_members_as_they_come_to_the_bits_of_one_process() {
         ("little-room", little.as_str(), "world = 2\nslots = 3\nturn_ms = 20", vec![]),
         ("barrier", "", "world = 3\nslots = 3", vec!["--barrier"]),
     ] {
-        let (config, dir) = (config(&scratch, name, budget, Some(section)), scratch.path(name));
-        let summary = run_config(&config, &dir, &[&THREE_STEPS[..], &more].concat());
-        assert_eq!(weights(&summary), weights(&reference), "{name}");
-        assert_eq!(summary["samples"], reference["samples"], "{name}");
-        assert_eq!((sum(&summary, "lost_ranks"), sum(&summary, "failed_starts")), (0, 0), "{name}");
-        // Whether a rank is there before a group is whole is a matter of time; behind a barrier it never is.
-        assert!(name != "barrier" || early_batches(&summary) == 0, "{name}: {summary}");
-        early += early_batches(&summary);
-        check_books(&dir);
-        check_memory(&dir);
+        let config = config(&scratch, name, budget, Some(section));
+        let has_early = |attempt| {
+            let dir = scratch.path(&format!("{name}-{attempt}"));
+            let summary = run_config(&config, &dir, &[&THREE_STEPS[..], &more].concat());
+            assert_eq!(weights(&summary), weights(&reference), "{name}");
+            assert_eq!(summary["samples"], reference["samples"], "{name}");
+            assert_eq!((sum(&summary, "lost_ranks"), sum(&summary, "failed_starts")), (0, 0), "{name}");
+            check_books(&dir);
+            check_memory(&dir);
+            early_batches(&summary) > 0
+        };
+        // In a single run all groups may be whole before a rank is up; behind a barrier they always are.
+        let attempts = if name == "barrier" { 1 } else { 20 };
+        assert_eq!((0..attempts).any(has_early), name != "barrier", "{name}: members trained early");
     }
-    assert!(early > 0, "no rank trained a member before its group was whole");
 }
 
 // FX-61: what the sums of other ranks and of the state have stays; what is lost comes back by itself
@@ -185,7 +187,7 @@ fn members_that_were_trained_and_left_out_afterwards_are_in_no_update() {
             scratch.warm_config(name, &format!("{section}[rollout]\nat_once = 1\n[trainer]\n{early}"), "")
         };
         let (grouped, plain) = (with("groups", "[process_groups]\nslots = 1\n"), with("plain", ""));
-        // The update may be made, or the agent be the other one, before the kill comes: then another run is tried.
+        // The kill may come after the update, or find the cache of the other agent: then another run is tried.
         let mut killed = (0..20).map(|attempt| {
             let dir = scratch.path(&format!("run-{attempt}"));
             run_config(&grouped, &dir, &["--steps", "1"]);
