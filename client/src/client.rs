@@ -207,10 +207,10 @@ impl Client {
         self.connection.object(object)
     }
 
-    /// One SELECT over one snapshot of all tables.
+    /// One SELECT over one snapshot of all tables, those that this client may see.
     ///
     /// # Errors
-    /// `input` for what is no SELECT, or where nobody answers queries.
+    /// `input` for what is no SELECT or names what is not there, or where nobody answers queries.
     pub fn query(&self, statement: &str) -> Result<Answer> {
         self.connection.query(statement)
     }

@@ -35,29 +35,37 @@ impl Catalogs {
         &self.0
     }
 
-    /// The names of the agents' tables, those that are in the archive alone last.
+    /// The names of the agents' tables that are seen, those that are in the archive alone last.
     pub(crate) fn agent_tables(&self) -> Vec<String> {
         AgentTables(self.0.clone()).table_names()
     }
 
     /// The table of an agent, with its versions that have left the store.
     pub(crate) fn agent_table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        let table = self.0.snapshot.tables().iter().find(|table| table.name() == name);
-        let live = table.map(|table| (table, Arc::new(AgentTable::new(table.clone())) as _));
+        if !self.0.sees(name) {
+            return Ok(None);
+        }
+        let live = self.0.table(name).map(|table| (table, Arc::new(AgentTable::new(table.clone())) as _));
         archive::table(&self.0.archived, name, live)
     }
 
-    /// A table that is not there, with the nearest name.
+    /// A table that is not there or not seen, with the nearest name.
     pub(crate) fn missing(&self, name: &str) -> Cause {
         let shown = name.strip_prefix("forebay.public.").or(name.strip_prefix("forebay.")).unwrap_or(name);
+        let is_narrow = !self.0.seen.is_everything();
+        if is_narrow
+            && shown.strip_prefix("system.").is_some_and(|table| system::names().any(|known| known == table))
+        {
+            return Cause::WholeStore { name: shown.to_owned(), seen: self.0.seen.to_string() };
+        }
         let tables = self.agent_tables();
-        let system: Vec<String> = system::names().map(|table| format!("{SYSTEM}.{table}")).collect();
+        let system: Vec<String> = system::shown(&self.0).map(|table| format!("{SYSTEM}.{table}")).collect();
         let close = nearest(shown, tables.iter().chain(&system).map(String::as_str));
         let close = close.map(|close| match system.iter().any(|table| table == close) {
             true => close.to_owned(),
             false => TableReference::bare(close).to_quoted_string(),
         });
-        Cause::UnknownTable { name: shown.to_owned(), close }
+        Cause::UnknownTable { name: shown.to_owned(), is_narrow, close }
     }
 }
 
@@ -100,8 +108,9 @@ struct AgentTables(Arc<Moment>);
 #[async_trait]
 impl SchemaProvider for AgentTables {
     fn table_names(&self) -> Vec<String> {
-        let live = || self.0.snapshot.tables().iter().map(forebay_store::TableSnapshot::name);
-        let archived = self.0.archived.tables().filter(|name| !live().any(|live| live == *name));
+        let live = || self.0.tables().map(forebay_store::TableSnapshot::name);
+        let archived = self.0.archived.tables().filter(|name| self.0.sees(name));
+        let archived = archived.filter(|name| !live().any(|live| live == *name));
         live().chain(archived).map(str::to_owned).collect()
     }
 
@@ -110,7 +119,7 @@ impl SchemaProvider for AgentTables {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.0.snapshot.tables().iter().any(|table| table.name() == name) || self.0.archived.has_table(name)
+        self.0.sees(name) && (self.0.table(name).is_some() || self.0.archived.has_table(name))
     }
 }
 
@@ -121,7 +130,7 @@ struct SystemTables(Arc<Moment>);
 #[async_trait]
 impl SchemaProvider for SystemTables {
     fn table_names(&self) -> Vec<String> {
-        system::names().map(str::to_owned).collect()
+        system::shown(&self.0).map(str::to_owned).collect()
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
@@ -129,6 +138,6 @@ impl SchemaProvider for SystemTables {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        system::names().any(|table| table == name)
+        system::shown(&self.0).any(|table| table == name)
     }
 }

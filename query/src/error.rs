@@ -134,8 +134,13 @@ pub enum Cause {
     TooManyGroupings { columns: usize, limit: usize },
     #[error("{count} statements in one query; send them one by one")]
     ManyStatements { count: usize },
-    #[error("no table is named {name}{}", table_suggestion(.close))]
-    UnknownTable { name: String, close: Option<String> },
+    #[error("no table is named {name}{}{}", among(*.is_narrow), table_suggestion(.close))]
+    UnknownTable { name: String, is_narrow: bool, close: Option<String> },
+    #[error(
+        "{name} tells of the whole store, and this session sees {seen} only; ask where all tables are seen (of a server: with a token \
+         that is not for some tables)"
+    )]
+    WholeStore { name: String, seen: String },
     #[error("no column is named {name}{}", suggestion(.close))]
     UnknownColumn { name: String, close: Option<String> },
     #[error("no column is named {name} in a table as it was: what was under way then ({all}) is not kept")]
@@ -193,7 +198,9 @@ impl Cause {
             | Cause::TooManyGroupings { .. }
             | Cause::TooLarge { .. }
             | Cause::TooWide { .. } => Kind::Input,
-            Cause::UnknownTable { .. } | Cause::UnknownColumn { .. } => Kind::Input,
+            Cause::UnknownTable { .. } | Cause::WholeStore { .. } | Cause::UnknownColumn { .. } => {
+                Kind::Input
+            }
             Cause::NotKept { .. } | Cause::Query { .. } | Cause::Pattern { .. } => Kind::Input,
             Cause::Tokenizer { .. } => Kind::Input,
             Cause::ReadOnly { .. } => Kind::ReadOnly,
@@ -357,6 +364,11 @@ pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> O
 
 fn suggestion(close: &Option<String>) -> String {
     close.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+/// Where a table was looked for, unless that is the whole store.
+fn among(is_narrow: bool) -> &'static str {
+    if is_narrow { " among those that this session sees" } else { "" }
 }
 
 fn table_suggestion(close: &Option<String>) -> String {

@@ -61,6 +61,7 @@ mod room;
 mod rules;
 mod runtime;
 mod scan;
+mod seen;
 mod session;
 mod statement;
 mod stream;

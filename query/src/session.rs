@@ -32,6 +32,7 @@ use crate::repeats;
 use crate::room::Roomy;
 use crate::rules;
 use crate::runtime;
+use crate::seen::Seen;
 use crate::statement;
 use crate::stream::RowStream;
 use crate::system::Moment;
@@ -60,6 +61,7 @@ pub struct Session {
     store: Store,
     /// The store is an empty one that stands in for that of the archive.
     archive_alone: bool,
+    seen: Seen,
     base: Arc<SessionState>,
     options: Arc<Options>,
     /// Where synchronous callers wait.
@@ -106,7 +108,8 @@ impl Session {
         functions::register(&mut base, Tokenizers::read(files)?)?;
         let (base, options) = (Arc::new(base), Arc::new(options.clone()));
         let blocking = Arc::new(Blocking::new(options.partitions));
-        Ok(Session { store: store.clone(), archive_alone: false, base, options, blocking })
+        let (store, seen) = (store.clone(), Seen::default());
+        Ok(Session { store, archive_alone: false, seen, base, options, blocking })
     }
 
     /// A session over an archive alone, whose store is elsewhere or gone. There are the tables that it holds and their
@@ -130,6 +133,30 @@ impl Session {
     /// The same session, which shares its memory and its files with this one, with another row limit for its answers.
     pub fn with_rows_max(&self, rows: Option<usize>) -> Self {
         self.with(|options| options.rows_max = rows)
+    }
+
+    /// The same session, which shares its memory and its files with this one, for who may see these tables of agents only: all others,
+    /// those to come as well, are for its statements as if they were not there. Of the schema `system` it has `tables`, `columns`,
+    /// `consumers`, `claims` and `episodes`, about these tables; the rest is of the whole store and not to be asked. A name that no
+    /// table has yet counts once one has it; a session that was narrowed before sees what both allow.
+    ///
+    /// ```
+    /// use forebay_query::Session;
+    /// use forebay_store::{DataType, Options, Schema, Store};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// store.create_table("judge", Schema::new().data("verdict", DataType::Utf8))?;
+    ///
+    /// let narrow = Session::new(&store)?.with_tables(["solver"]);
+    /// assert!(narrow.sql_blocking("SELECT * FROM solver").is_ok());
+    /// let refused = narrow.sql_blocking("SELECT * FROM judge").unwrap_err();
+    /// assert!(refused.to_string().starts_with("no table is named judge among those that this session sees"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_tables(&self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let seen = self.seen.narrowed(names.into_iter().map(Into::into));
+        Session { seen, ..self.clone() }
     }
 
     fn with(&self, change: impl FnOnce(&mut Options)) -> Self {
@@ -191,7 +218,7 @@ impl Session {
     /// The names of all functions that a statement can use: those of rows, of groups, of windows, and those that stand where
     /// tables stand.
     pub fn functions(&self) -> Vec<String> {
-        let state = self.state_over(&Catalogs::new(Moment::of(&self.store)));
+        let state = self.state_over(&Catalogs::new(Moment::of(&self.store, &self.seen)));
         listing::functions(&state)
     }
 
@@ -243,13 +270,13 @@ impl Session {
         if self.options.refresh {
             self.store.refresh().map_err(|source| Error::from(Cause::Store { source }))?;
         }
-        let moment = Moment::of(&self.store);
+        let mut moment = Moment::of(&self.store, &self.seen);
         let Some(archive) = &self.options.archive else { return Ok(moment) };
-        let archived = match self.archive_alone {
+        moment.archived = match self.archive_alone {
             true => archive.contents(None, u64::MAX).await?,
-            false => archive.contents(Some(self.store.id()), moment.snapshot.commit()).await?,
+            false => archive.contents(Some(self.store.id()), moment.commit()).await?,
         };
-        Ok(Moment { archived, ..moment })
+        Ok(moment)
     }
 
     fn state_over(&self, catalogs: &Catalogs) -> SessionState {

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use forebay_client::Error;
+use forebay_query::Session;
 
 use crate::token::Token;
 
@@ -72,8 +73,8 @@ impl Grant {
         self
     }
 
-    /// Only of these tables, their consumers, and the policies whose versions they carry. Queries see all tables at once, so who is
-    /// bound to some may ask none; and no [objects](Grant::objects) but those that are named.
+    /// Only of these tables, their consumers, and the policies whose versions they carry. Queries see no other
+    /// ([`Session::with_tables`]). And no [objects](Grant::objects) but those that are named.
     pub fn tables<'a>(mut self, tables: impl IntoIterator<Item = &'a str>) -> Self {
         self.tables = Some(tables.into_iter().map(str::to_owned).collect());
         self
@@ -109,7 +110,7 @@ impl Grant {
 pub(crate) struct Access(Vec<Grant>);
 
 /// Somebody who was let in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub(crate) name: String,
     scopes: Vec<Scope>,
@@ -192,6 +193,14 @@ impl Caller {
     pub(crate) fn no_policy(&self, policy: &str) -> Error {
         let tables = self.tables.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
         forbidden(format!("the token of {:?} is for {tables} only, and not for policy {policy:?}", self.name))
+    }
+
+    /// The session as it is for this caller, which sees the tables that its token is for.
+    pub(crate) fn session(&self, whole: &Session) -> Session {
+        match &self.tables {
+            None => whole.clone(),
+            Some(tables) => whole.with_tables(tables),
+        }
     }
 
     /// Whether the caller's token is for every table.

@@ -196,8 +196,8 @@ impl Builder {
         self
     }
 
-    /// Lets the holder of a token in, for what its grant says: over gRPC, and with the scope to read and all tables over HTTP and Flight
-    /// SQL. May be said for many. Default: nobody is asked for a token.
+    /// Lets the holder of a token in, for what its grant says: over gRPC, and with the scope to read over HTTP and Flight SQL.
+    /// May be said for many. Default: nobody is asked for a token.
     pub fn grant(mut self, grant: Grant) -> Self {
         self.clients.access.add(grant);
         self

@@ -27,17 +27,21 @@ pub(crate) async fn check_host(State(app): State<App>, request: Request, next: N
 /// What tells nothing of the store is told to everybody.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 
-pub(crate) async fn check_reader(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Lets in who may read, and says to what follows who that is.
+pub(crate) async fn check_reader(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let known = request.extensions().get::<ConnectInfo<Known>>().map(|ConnectInfo(known)| known);
-    let refused = match app.certified && !known.is_some_and(Known::is_certified) {
-        true => Some(uncertified()),
-        false => app.readers.check(header.unwrap_or_default()).err().map(|error| refusal(&error)),
+    let caller = match app.certified && !known.is_some_and(Known::is_certified) {
+        true => Err(uncertified()),
+        false => app.readers.caller(header.unwrap_or_default()).map_err(|error| refusal(&error)),
     };
-    match refused {
-        None => known.into_iter().for_each(Known::let_in),
-        Some(_) if OPEN.contains(&request.uri().path()) => {}
-        Some(refusal) => return refusal,
+    match caller {
+        Ok(caller) => {
+            known.into_iter().for_each(Known::let_in);
+            request.extensions_mut().insert(caller);
+        }
+        Err(_) if OPEN.contains(&request.uri().path()) => {}
+        Err(refusal) => return refusal,
     }
     next.run(request).await
 }
@@ -48,7 +52,7 @@ fn uncertified() -> Response {
     Failure::new(StatusCode::FORBIDDEN, "input", message.to_owned()).into_response()
 }
 
-fn refusal(error: &Error) -> Response {
+pub(crate) fn refusal(error: &Error) -> Response {
     let failure = |status| Failure::new(status, error.kind().as_str(), error.to_string());
     match error.cause() {
         "Forbidden" => failure(StatusCode::FORBIDDEN).into_response(),

@@ -35,6 +35,7 @@ mod flight;
 mod gathered;
 mod grpc;
 mod guard;
+mod handle;
 mod metrics;
 mod opening;
 mod queries;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_query::{QueryThreads, Session};
 use tokio::sync::Notify;
 
+use crate::handle::Handle;
+
 /// The ways by which queries come.
 pub(crate) const WAYS: [&str; 3] = ["flight", "grpc", "http"];
 
@@ -26,7 +28,7 @@ struct Inner {
 #[derive(Debug)]
 struct Running {
     way: &'static str,
-    handle: Vec<u8>,
+    handle: Option<Handle>,
     end: Arc<Notify>,
 }
 
@@ -52,21 +54,21 @@ impl Queries {
     }
 
     /// A query begins. `handle` is the name by which a client may end it; none for a query that nobody can name.
-    pub(crate) fn begin(&self, way: &'static str, handle: &[u8]) -> Query {
+    pub(crate) fn begin(&self, way: &'static str, handle: Option<Handle>) -> Query {
         let end = Arc::new(Notify::new());
         let mut inner = self.inner();
         *inner.asked.entry(way).or_default() += 1;
         inner.next += 1;
         let number = inner.next;
-        inner.running.insert(number, Running { way, handle: handle.to_owned(), end: end.clone() });
+        inner.running.insert(number, Running { way, handle, end: end.clone() });
         drop(inner);
         Query { queries: self.clone(), number, way, end }
     }
 
     /// Ends all queries of that handle. Whether there were any.
-    pub(crate) fn end(&self, handle: &[u8]) -> bool {
+    pub(crate) fn end(&self, handle: &Handle) -> bool {
         let inner = self.inner();
-        let named = inner.running.values().filter(|running| !handle.is_empty() && running.handle == handle);
+        let named = inner.running.values().filter(|running| running.handle.as_ref() == Some(handle));
         named.map(|running| running.end.notify_one()).count() > 0
     }
 
@@ -110,19 +112,21 @@ impl Drop for Query {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Caller;
 
     #[test]
     fn a_query_counts_from_its_begin_to_its_drop() {
         let queries = Queries::default();
-        let (first, second) = (queries.begin("http", b""), queries.begin("flight", b"h"));
+        let handle = |bytes: &[u8]| Handle::new(bytes, &Caller::trusted());
+        let (first, second) = (queries.begin("http", None), queries.begin("flight", Some(handle(b"h"))));
         first.failed("input");
         assert_eq!(queries.counts().running, BTreeMap::from([("flight", 1), ("grpc", 0), ("http", 1)]));
-        assert!(queries.end(b"h") && !queries.end(b"") && !queries.end(b"other"));
+        assert!(queries.end(&handle(b"h")) && !queries.end(&handle(b"")) && !queries.end(&handle(b"other")));
         drop((first, second));
         let counts = queries.counts();
         assert_eq!(counts.running, BTreeMap::from([("flight", 0), ("grpc", 0), ("http", 0)]));
         assert_eq!(counts.asked, BTreeMap::from([("flight", 1), ("http", 1)]));
         assert_eq!(counts.failed, BTreeMap::from([(("http", "input"), 1)]));
-        assert!(!queries.end(b"h"), "it runs no more");
+        assert!(!queries.end(&handle(b"h")), "it runs no more");
     }
 }

@@ -1,13 +1,13 @@
 //! Who may read over HTTP and Flight SQL.
 //!
-//! Both answer queries, which see all tables, and count of all tables. So whoever is let in needs the scope to read, and a
-//! token that is bound to no tables, as over gRPC.
+//! Whoever is let in needs the scope to read. Queries see the tables that the token is for, as over gRPC; what is counted of all
+//! tables (`/metrics`) is for tokens of all tables.
 
 use std::sync::Arc;
 
 use forebay_client::Error;
 
-use crate::access::{Access, Grant, Scope};
+use crate::access::{Access, Caller, Grant, Scope};
 use crate::token::Token;
 
 /// Who may read over HTTP and Flight SQL. Cheap to clone.
@@ -29,17 +29,17 @@ impl Readers {
         self.0.is_open()
     }
 
-    /// Refuses who shows that header and may not read.
-    pub(crate) fn check(&self, header: &str) -> Result<(), Error> {
+    /// Who shows that header; refused where they may not read.
+    pub(crate) fn caller(&self, header: &str) -> Result<Caller, Error> {
         let caller = self.0.caller(header)?;
         caller.check(&[Scope::Read])?;
-        caller.check_all_tables()
+        Ok(caller)
     }
 
     /// The header to show from now on, for who shows a token, as bearer or as the password of any user.
     pub(crate) fn admit(&self, header: &str) -> Result<String, Error> {
         let bearer = self.0.of_password(header).unwrap_or_else(|| header.to_owned());
-        self.check(&bearer)?;
+        self.caller(&bearer)?;
         Ok(if self.is_open() { "Bearer none".to_owned() } else { bearer })
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_has_the_scope_and_all_tables_and_what_is_not_asked_for_is_open() {
+    fn who_reads_has_the_scope_and_what_is_not_asked_for_is_open() {
         let mut granted = Access::default();
         granted.add(Grant::new("looker", token("l")).scopes([Scope::Read]));
         granted.add(Grant::new("boss", token("b")));
@@ -65,16 +65,16 @@ mod tests {
             ("b", None),
             ("s", None),
             ("r", Some("Forbidden")),
-            ("t", Some("Forbidden")),
+            ("t", None),
             ("x", Some("Unauthenticated")),
         ] {
-            let refused = readers.check(&format!("Bearer {word}")).err();
+            let refused = readers.caller(&format!("Bearer {word}")).err();
             assert_eq!(refused.as_ref().map(Error::cause), cause, "{word}");
         }
-        assert!(Readers::new(None, &granted, true).check("").is_ok());
+        assert!(Readers::new(None, &granted, true).caller("").is_ok());
         assert!(Readers::new(None, &granted, true).is_open());
         let token_alone = Readers::new(Some(&token("s")), &granted, true);
-        assert!(token_alone.check("Bearer s").is_ok() && token_alone.check("Bearer b").is_err());
+        assert!(token_alone.caller("Bearer s").is_ok() && token_alone.caller("Bearer b").is_err());
         // me:l, me:r, me:x
         assert_eq!(readers.admit("Basic bWU6bA==").unwrap(), "Bearer l");
         assert_eq!(readers.admit("Basic bWU6cg==").unwrap_err().cause(), "Forbidden");

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use forebay_query::{QueryThreads, Session};
 use forebay_store::Store;
 use tokio::sync::Semaphore;
 
+use crate::access::Caller;
 use crate::builder::Builder;
 use crate::doors::Doors;
 use crate::failure::Failure;
@@ -107,7 +108,11 @@ async fn ready(State(app): State<App>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<App>) -> Response {
+/// What is counted, of all tables: for who sees all of them.
+async fn metrics(State(app): State<App>, Extension(caller): Extension<Caller>) -> Response {
+    if let Err(error) = caller.check_all_tables() {
+        return guard::refusal(&error);
+    }
     let page = metrics::text(&app.store, &app.queries.counts(), &app.clients, &app.doors);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }

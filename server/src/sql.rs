@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use forebay_query::{Answer, Format};
+use forebay_query::{Answer, Format, Session};
 
+use crate::access::Caller;
 use crate::failure::Failure;
 use crate::gathered::Taken;
 use crate::routes::App;
@@ -21,13 +23,17 @@ const MEDIA: [(&str, Format, &str); 5] = [
     ("application/vnd.apache.parquet", Format::Parquet, "application/vnd.apache.parquet"),
 ];
 
-pub(crate) async fn answer(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+pub(crate) async fn answer(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Failure> {
     let (format, content_type) = acceptable(request.headers())?;
     let body = sent(&app, request).await?;
     let sql = std::str::from_utf8(&body).map_err(|error| {
         Failure::new(StatusCode::BAD_REQUEST, "input", format!("the query is not UTF-8: {error}"))
     })?;
-    let (answer, kept) = in_time(&app, sql).await?;
+    let (answer, kept) = in_time(&app, caller.session(&app.session), sql).await?;
     let rendered = app.gathered.rendered(&answer, format)?;
     drop((answer, kept));
     Ok(([(header::CONTENT_TYPE, content_type)], rendered).into_response())
@@ -46,12 +52,12 @@ async fn sent(app: &App, request: Request) -> Result<Bytes, Failure> {
 }
 
 /// Waits for a turn and runs the query, all of it within the time that a query may take.
-async fn in_time(app: &App, sql: &str) -> Result<(Answer, Taken), Failure> {
-    let query = Arc::new(app.queries.begin("http", b""));
+async fn in_time(app: &App, session: Session, sql: &str) -> Result<(Answer, Taken), Failure> {
+    let query = Arc::new(app.queries.begin("http", None));
     let run = async {
         let turn = app.turns.clone().acquire_owned().await; // the semaphore is never closed
         let keeps = (turn, query.clone());
-        let (session, sql) = (app.session.clone(), sql.to_owned());
+        let sql = sql.to_owned();
         let rows = app.threads.run(async move { session.stream(&sql).await }).await?;
         app.gathered.collect(rows.driven_by(&app.threads, keeps)).await
     };

@@ -7,7 +7,8 @@ use super::Moment;
 use super::fields::Fields;
 
 pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
-    let claims = moment.store.claims();
+    let mut claims = moment.store.claims();
+    claims.retain(|claim| moment.sees(&claim.table));
     Fields::default()
         .numbers("claim", claims.iter().map(|claim| claim.claim))
         .numbers("incarnation", claims.iter().map(|claim| claim.incarnation))

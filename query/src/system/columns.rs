@@ -19,7 +19,7 @@ struct Row<'a> {
 }
 
 pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
-    let rows: Vec<Row<'_>> = moment.snapshot.tables().iter().flat_map(rows_of).collect();
+    let rows: Vec<Row<'_>> = moment.tables().flat_map(rows_of).collect();
     Fields::default()
         .texts("table_name", rows.iter().map(|row| row.table))
         .texts("column_name", rows.iter().map(|row| &row.column))

@@ -8,7 +8,8 @@ use super::Moment;
 use super::fields::Fields;
 
 pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
-    let consumers = moment.store.consumers();
+    let mut consumers = moment.store.consumers();
+    consumers.retain(|consumer| moment.sees(&consumer.table));
     Fields::default()
         .texts("consumer", consumers.iter().map(|consumer| &consumer.name))
         .texts("kind", consumers.iter().map(|consumer| consumer.kind))

@@ -41,7 +41,7 @@ pub(super) fn view(catalogs: &Catalogs) -> PlanResult<Arc<dyn TableProvider>> {
     let mut rows: Option<LogicalPlanBuilder> = None;
     for name in catalogs.agent_tables() {
         let Some(provider) = catalogs.agent_table(&name)? else { continue };
-        let live = catalogs.moment().snapshot.table(&name).ok();
+        let live = catalogs.moment().table(&name);
         let of_table = rows_of(&name, provider, live)?;
         rows = Some(match rows {
             None => LogicalPlanBuilder::from(of_table),

@@ -15,6 +15,7 @@ use forebay_store::{HostFolder, ObjectOptions, Options, SimulatedDisk, Store};
 
 use super::{Make, Moment, TABLES};
 use crate::catalog::Catalogs;
+use crate::seen::Seen;
 
 /// Makes the rows of a table.
 pub(super) type MakeRows = fn(&Moment) -> Result<RecordBatch, ArrowError>;
@@ -24,9 +25,9 @@ static SCHEMAS: LazyLock<Result<BTreeMap<&str, SchemaRef>, String>> = LazyLock::
     let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous);
     let options = Options::default().disk(Arc::new(SimulatedDisk::seeded(0))).objects(objects);
     let nothing = Store::open("/nowhere", options).map_err(|error| error.to_string())?;
-    let moment = Moment::of(&nothing);
+    let moment = Moment::of(&nothing, &Seen::default());
     let mut schemas = BTreeMap::new();
-    for (name, make) in TABLES {
+    for (name, _, make) in TABLES {
         if let Make::Rows(make) = make {
             schemas.insert(name, make(&moment).map_err(|error| error.to_string())?.schema());
         }

@@ -18,14 +18,15 @@ struct Fate {
 }
 
 pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
-    let tables = moment.snapshot.tables();
-    let fates = tables.iter().map(fate).collect::<Result<Vec<_>, _>>()?;
-    let rows = || tables.iter().zip(&fates);
+    let tables: Vec<&TableSnapshot> = moment.tables().collect();
+    let fates = tables.iter().copied().map(fate).collect::<Result<Vec<_>, _>>()?;
+    let seen = || tables.iter().copied();
+    let rows = || seen().zip(&fates);
     Fields::default()
-        .texts("table_name", tables.iter().map(TableSnapshot::name))
-        .texts("policy", tables.iter().map(TableSnapshot::policy))
-        .numbers("current_version", tables.iter().map(TableSnapshot::current_version))
-        .numbers("written", tables.iter().map(written))
+        .texts("table_name", seen().map(TableSnapshot::name))
+        .texts("policy", seen().map(TableSnapshot::policy))
+        .numbers("current_version", seen().map(TableSnapshot::current_version))
+        .numbers("written", seen().map(written))
         .numbers("consumed", fates.iter().map(|fate| fate.consumed))
         .numbers("excluded", fates.iter().map(|fate| fate.excluded))
         .numbers("open", rows().map(|(table, fate)| written(table) - fate.consumed - fate.excluded))

@@ -96,7 +96,7 @@ impl AsOf {
 
     /// The policy of a table that the store has, and its current version.
     fn live(&self, table: &str) -> Option<(String, u64)> {
-        let shown = self.0.moment().snapshot.table(table).ok()?;
+        let shown = self.0.moment().table(table)?;
         Some((shown.policy().to_owned(), shown.current_version()))
     }
 

@@ -53,8 +53,7 @@ impl<'a> Family<'a> {
                 tables.push((Arc::from(name), provider));
             }
         }
-        let live = catalogs.moment().snapshot.tables();
-        let numbered = live.iter().map(|table| Arc::from(table.name())).collect();
+        let numbered = catalogs.moment().numbered_tables().map(Arc::from).collect();
         let names_next_agents = tables.iter().any(|(_, provider)| names_next_agents(&provider.schema()));
         Ok(Family { session, tables, numbered, names_next_agents })
     }

@@ -21,6 +21,7 @@ mod grouped;
 mod instant;
 mod late;
 mod limits;
+mod narrowed;
 mod prepared;
 mod pushdown;
 mod reading;

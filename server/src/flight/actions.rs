@@ -16,6 +16,8 @@ use tonic::Status;
 
 use super::service::Service;
 use super::{status, ticket, wire};
+use crate::access::Caller;
+use crate::handle::Handle;
 
 const CREATE: &str = "CreatePreparedStatement";
 const CLOSE: &str = "ClosePreparedStatement";
@@ -46,22 +48,26 @@ pub(crate) fn list() -> std::array::IntoIter<ActionType, 5> {
 }
 
 /// Does it; the body of the answer, where it has one.
-pub(crate) async fn act(service: &Service, action: Action) -> Result<Option<Vec<u8>>, Status> {
+pub(crate) async fn act(
+    service: &Service,
+    caller: &Caller,
+    action: Action,
+) -> Result<Option<Vec<u8>>, Status> {
     match action.r#type.as_str() {
-        CREATE => create(service, unpacked(&action.body)?).await.map(Some),
+        CREATE => create(service, caller, unpacked(&action.body)?).await.map(Some),
         CLOSE => {
             let request: ActionClosePreparedStatementRequest = unpacked(&action.body)?;
-            service.statements.close(&request.prepared_statement_handle);
+            service.statements.close(&Handle::new(&request.prepared_statement_handle, caller));
             Ok(None)
         }
         CANCEL => {
             let request = CancelFlightInfoRequest::decode(&*action.body).map_err(malformed)?;
-            cancel(service, request.info.unwrap_or_default())?;
+            cancel(service, caller, request.info.unwrap_or_default())?;
             Ok(Some(CancelFlightInfoResult::new(CancelStatus::Cancelled).encode_to_vec()))
         }
         CANCEL_QUERY => {
             let request: ActionCancelQueryRequest = unpacked(&action.body)?;
-            cancel(service, FlightInfo::decode(request.info).map_err(malformed)?)?;
+            cancel(service, caller, FlightInfo::decode(request.info).map_err(malformed)?)?;
             Ok(Some(ActionCancelQueryResult { result: QUERY_CANCELLED }.as_any().encode_to_vec()))
         }
         CLOSE_SESSION => Ok(Some(SESSION_CLOSED.to_vec())),
@@ -69,11 +75,16 @@ pub(crate) async fn act(service: &Service, action: Action) -> Result<Option<Vec<
     }
 }
 
-async fn create(service: &Service, request: ActionCreatePreparedStatementRequest) -> Result<Vec<u8>, Status> {
-    let prepared = service.prepare(request.query).await.map_err(|error| status::of(&error))?;
+async fn create(
+    service: &Service,
+    caller: &Caller,
+    request: ActionCreatePreparedStatementRequest,
+) -> Result<Vec<u8>, Status> {
+    let prepared = service.prepare(caller, request.query).await.map_err(|error| status::of(&error))?;
     let dataset_schema = ipc(&wire::schema(prepared.schema())).map_err(status::internal)?;
     let parameter_schema = ipc(&wire::schema(prepared.parameters())).map_err(status::internal)?;
-    let prepared_statement_handle = service.statements.keep(prepared, Instant::now()).into();
+    let handle = service.statements.keep(prepared, caller, Instant::now());
+    let prepared_statement_handle = handle.bytes().to_vec().into();
     let result =
         ActionCreatePreparedStatementResult { prepared_statement_handle, dataset_schema, parameter_schema };
     Ok(result.as_any().encode_to_vec())
@@ -84,16 +95,15 @@ fn ipc(schema: &Schema) -> Result<bytes::Bytes, ArrowError> {
     Ok(bytes)
 }
 
-/// Ends the query that the ticket of an info stands for.
-fn cancel(service: &Service, info: FlightInfo) -> Result<(), Status> {
+/// Ends the query of that caller that the ticket of an info stands for.
+fn cancel(service: &Service, caller: &Caller, info: FlightInfo) -> Result<(), Status> {
     let ticket = info.endpoint.first().and_then(|endpoint| endpoint.ticket.as_ref());
     let ticket = ticket.ok_or_else(|| Status::invalid_argument("the FlightInfo has no ticket"))?;
     let any = Any::decode(&*ticket.ticket).map_err(malformed)?;
+    let end = |handle: &[u8]| service.queries.end(&Handle::new(handle, caller));
     let ended = match Command::try_from(any).map_err(malformed)? {
-        Command::TicketStatementQuery(ticket) => service.queries.end(ticket::read(&ticket)?.0),
-        Command::CommandPreparedStatementQuery(query) => {
-            service.queries.end(&query.prepared_statement_handle)
-        }
+        Command::TicketStatementQuery(ticket) => end(ticket::read(&ticket)?.0),
+        Command::CommandPreparedStatementQuery(query) => end(&query.prepared_statement_handle),
         _ => false,
     };
     match ended {

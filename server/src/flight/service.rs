@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow_array::RecordBatch;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::{
     Any, Command, CommandPreparedStatementQuery, DoPutPreparedStatementResult, ProstMessageExt,
@@ -25,8 +26,10 @@ use tonic::{Request, Response, Status, Streaming};
 use super::facts::Facts;
 use super::statements::Statements;
 use super::{Pace, actions, metadata, put, status, ticket, wire};
+use crate::access::Caller;
 use crate::connections::Known;
 use crate::grpc::pace::taken_at_a_pace;
+use crate::handle::Handle;
 use crate::queries::{Answering, Queries};
 use crate::readers::Readers;
 
@@ -56,10 +59,12 @@ impl Service {
         Service { session, statements: Statements::new(), queries, readers, facts, turns, pace, threads }
     }
 
-    fn check_reader<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        self.readers.check(authorization(request.metadata())).map_err(|error| status::of_reader(&error))?;
+    /// Who asks; refused where they may not read.
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        let caller = self.readers.caller(authorization(request.metadata()));
+        let caller = caller.map_err(|error| status::of_reader(&error))?;
         let_in(request);
-        Ok(())
+        Ok(caller)
     }
 
     /// The header by which a client shows that it knows the password.
@@ -73,14 +78,14 @@ impl Service {
     }
 
     /// The columns of what a command asks for, and the command that asks for the rows.
-    async fn describe(&self, command: Command) -> Result<(SchemaRef, Any), Status> {
+    async fn describe(&self, caller: &Caller, command: Command) -> Result<(SchemaRef, Any), Status> {
         match command {
             Command::CommandStatementQuery(query) => {
-                let rows = self.asked(&query.query).await.map_err(|error| status::of(&error))?;
+                let rows = self.asked(caller, &query.query).await.map_err(|error| status::of(&error))?;
                 Ok((wire::schema(rows.schema()), ticket::new(&query.query).as_any()))
             }
             Command::CommandPreparedStatementQuery(query) => {
-                let (prepared, values) = self.prepared(&query)?;
+                let (prepared, values) = self.prepared(&of(caller, &query))?;
                 let schema = match &values {
                     None => prepared.schema().clone(),
                     // Its types may depend on the values.
@@ -95,7 +100,8 @@ impl Service {
             command => {
                 let ticket = command.clone().into_any();
                 let name = command.type_url().to_owned();
-                match metadata::answer(&self.session, &self.facts, command).await? {
+                let session = caller.session(&self.session);
+                match metadata::answer(&session, &self.facts, command).await? {
                     Some(batch) => Ok((batch.schema(), ticket)),
                     None => Err(Status::unimplemented(format!("this server has no {name}"))),
                 }
@@ -103,44 +109,37 @@ impl Service {
         }
     }
 
-    fn prepared(
-        &self,
-        query: &CommandPreparedStatementQuery,
-    ) -> Result<(Prepared, Option<arrow_array::RecordBatch>), Status> {
-        let found = self.statements.get(&query.prepared_statement_handle, Instant::now());
+    fn prepared(&self, handle: &Handle) -> Result<(Prepared, Option<RecordBatch>), Status> {
+        let found = self.statements.get(handle, Instant::now());
         found.ok_or_else(|| {
             Status::not_found("the prepared statement is not there (any more); prepare it again")
         })
     }
 
     /// The rows of a statement, planned where queries compute.
-    async fn asked(&self, sql: &str) -> Result<RowStream, Error> {
-        let (session, sql) = (self.session.clone(), sql.to_owned());
+    async fn asked(&self, caller: &Caller, sql: &str) -> Result<RowStream, Error> {
+        let (session, sql) = (caller.session(&self.session), sql.to_owned());
         self.threads.run(async move { session.stream(&sql).await }).await
     }
 
     /// The same of one that was prepared.
-    async fn asked_again(
-        &self,
-        prepared: Prepared,
-        values: Option<arrow_array::RecordBatch>,
-    ) -> Result<RowStream, Error> {
+    async fn asked_again(&self, prepared: Prepared, values: Option<RecordBatch>) -> Result<RowStream, Error> {
         self.threads.run(async move { prepared.stream(values.as_ref()).await }).await
     }
 
     /// A statement that is to be asked often.
-    pub(crate) async fn prepare(&self, sql: String) -> Result<Prepared, Error> {
-        let session = self.session.clone();
+    pub(crate) async fn prepare(&self, caller: &Caller, sql: String) -> Result<Prepared, Error> {
+        let session = caller.session(&self.session);
         self.threads.run(async move { session.prepare(&sql).await }).await
     }
 
     /// Runs a query when it is its turn.
     async fn run(
         &self,
-        handle: &[u8],
+        handle: Handle,
         start: impl Future<Output = Result<RowStream, Error>>,
     ) -> Result<wire::Messages, Status> {
-        let query = Arc::new(self.queries.begin("flight", handle));
+        let query = Arc::new(self.queries.begin("flight", Some(handle)));
         let turn = tokio::time::timeout(TURN_WAIT_MAX, self.turns.clone().acquire_owned());
         let Ok(Ok(turn)) = turn.await else {
             query.failed("capacity");
@@ -166,6 +165,11 @@ impl Service {
 /// The connection of that request may stay.
 fn let_in<T>(request: &Request<T>) {
     Known::of_tcp(request.extensions()).iter().for_each(Known::let_in);
+}
+
+/// The handle of a prepared statement, as that caller gives it.
+fn of(caller: &Caller, query: &CommandPreparedStatementQuery) -> Handle {
+    Handle::new(&query.prepared_statement_handle, caller)
 }
 
 fn authorization(metadata: &MetadataMap) -> &str {
@@ -204,35 +208,37 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.check_reader(&request)?;
+        let caller = self.caller(&request)?;
         let descriptor = request.into_inner();
-        let (schema, ticket) = self.describe(command(&descriptor.cmd)?).await?;
+        let (schema, ticket) = self.describe(&caller, command(&descriptor.cmd)?).await?;
         let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
         let info = FlightInfo::new().try_with_schema(&schema).map_err(status::internal)?;
         Ok(Response::new(info.with_descriptor(descriptor).with_endpoint(endpoint)))
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        self.check_reader(&request)?;
-        let (schema, _) = self.describe(command(&request.get_ref().cmd)?).await?;
+        let caller = self.caller(&request)?;
+        let (schema, _) = self.describe(&caller, command(&request.get_ref().cmd)?).await?;
         let schema = SchemaAsIpc::new(&schema, &Default::default()).try_into().map_err(status::internal)?;
         Ok(Response::new(schema))
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        self.check_reader(&request)?;
+        let caller = self.caller(&request)?;
         let messages = match command(&request.get_ref().ticket)? {
             Command::TicketStatementQuery(ticket) => {
                 let (number, sql) = ticket::read(&ticket)?;
-                self.run(number, self.asked(sql)).await?
+                self.run(Handle::new(number, &caller), self.asked(&caller, sql)).await?
             }
             Command::CommandPreparedStatementQuery(query) => {
-                let (prepared, values) = self.prepared(&query)?;
-                self.run(&query.prepared_statement_handle, self.asked_again(prepared, values)).await?
+                let handle = of(&caller, &query);
+                let (prepared, values) = self.prepared(&handle)?;
+                self.run(handle, self.asked_again(prepared, values)).await?
             }
             command => {
                 let name = command.type_url().to_owned();
-                let answer = metadata::answer(&self.session, &self.facts, command).await?;
+                let session = caller.session(&self.session);
+                let answer = metadata::answer(&session, &self.facts, command).await?;
                 wire::batch(
                     answer.ok_or_else(|| Status::unimplemented(format!("this server has no {name}")))?,
                 )
@@ -245,7 +251,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        self.check_reader(&request)?;
+        let caller = self.caller(&request)?;
         let mut messages = request.into_inner();
         let first = messages.message().await?;
         let descriptor = first.as_ref().and_then(|first| first.flight_descriptor.as_ref());
@@ -254,14 +260,15 @@ impl FlightService for Service {
         };
         let answer = match command(&descriptor.cmd)? {
             Command::CommandPreparedStatementQuery(query) => {
-                self.prepared(&query)?;
+                let handle = of(&caller, &query);
+                self.prepared(&handle)?;
                 let values = put::values(first.clone(), messages).await?;
-                self.statements.bind(&query.prepared_statement_handle, values, Instant::now());
+                self.statements.bind(&handle, values, Instant::now());
                 let prepared_statement_handle = Some(query.prepared_statement_handle);
                 DoPutPreparedStatementResult { prepared_statement_handle }
             }
             Command::CommandStatementUpdate(update) => {
-                let refused = self.prepare(update.query).await.err();
+                let refused = self.prepare(&caller, update.query).await.err();
                 return Err(refused.map_or_else(put::no_update, |error| status::of(&error)));
             }
             Command::CommandPreparedStatementUpdate(_) => return Err(put::no_update()),
@@ -275,8 +282,8 @@ impl FlightService for Service {
     }
 
     async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {
-        self.check_reader(&request)?;
-        let answer = actions::act(self, request.into_inner()).await?;
+        let caller = self.caller(&request)?;
+        let answer = actions::act(self, &caller, request.into_inner()).await?;
         let answer = answer.map(|body| Ok(arrow_flight::Result { body: body.into() }));
         Ok(Response::new(stream::iter(answer).boxed()))
     }
@@ -285,7 +292,7 @@ impl FlightService for Service {
         &self,
         request: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        self.check_reader(&request)?;
+        self.caller(&request)?;
         Ok(Response::new(stream::iter(actions::list().map(Ok)).boxed()))
     }
 
@@ -293,7 +300,7 @@ impl FlightService for Service {
         &self,
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        self.check_reader(&request)?;
+        self.caller(&request)?;
         Err(Status::unimplemented("nothing is listed; ask for tables with CommandGetTables"))
     }
 
@@ -301,7 +308,7 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        self.check_reader(&request)?;
+        self.caller(&request)?;
         Err(Status::unimplemented("queries are not polled; ask with GetFlightInfo"))
     }
 
@@ -309,7 +316,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        self.check_reader(&request)?;
+        self.caller(&request)?;
         Err(Status::unimplemented("nothing is exchanged; ask with DoGet"))
     }
 }

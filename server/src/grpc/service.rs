@@ -312,10 +312,9 @@ impl Protocol for Service {
 
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
         let call = self.enter(&request, &[Scope::Read])?;
-        call.caller.check_all_tables().map_err(|error| from_error(&error))?;
-        let query = Arc::new(self.queries.begin("grpc", b""));
+        let query = Arc::new(self.queries.begin("grpc", None));
         let turn = self.turns.clone().acquire_owned().await;
-        let (session, statement) = (self.queryable.clone(), request.into_inner().statement);
+        let (session, statement) = (call.caller.session(&self.queryable), request.into_inner().statement);
         match self.threads.run(async move { session.stream(&statement).await }).await {
             Ok(rows) => {
                 let rows = rows.driven_by(&self.threads, (turn, query.clone()));

@@ -48,13 +48,13 @@ pub(crate) fn with_served<F: Future>(
     })
 }
 
-async fn channel(served: &Served) -> Channel {
+pub(crate) async fn channel(served: &Served) -> Channel {
     let address = served.server.flight_address().unwrap();
     Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
 }
 
 /// All rows of an info as one batch, in the schema that the info promised.
-async fn rows(client: &mut Client, info: FlightInfo) -> Result<RecordBatch, Status> {
+pub(crate) async fn rows(client: &mut Client, info: FlightInfo) -> Result<RecordBatch, Status> {
     let ticket = info.endpoint[0].ticket.clone().unwrap();
     let promised = Arc::new(info.try_decode_schema().unwrap());
     let stream = client.do_get(ticket).await.map_err(status)?;
@@ -75,7 +75,7 @@ fn status(error: impl Into<arrow_flight::error::FlightError>) -> Status {
     }
 }
 
-fn texts(batch: &RecordBatch, column: usize) -> Vec<String> {
+pub(crate) fn texts(batch: &RecordBatch, column: usize) -> Vec<String> {
     batch.column(column).as_string::<i32>().iter().map(|text| text.unwrap_or("NULL").to_owned()).collect()
 }
 
@@ -464,7 +464,7 @@ fn whatever_bytes_a_client_sends_the_server_answers_and_stays_up() {
 fn values_that_cannot_be_read_are_refused() {
     with(Server::builder(), async |_, mut client| {
         let prepared = client.prepare("SELECT ?".to_owned(), None).await.unwrap();
-        let handle = prepared_handle(&mut client).await;
+        let handle = prepared_handle(&mut client, "SELECT ?").await;
         let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() }.as_any();
         for (header, body) in [(vec![], vec![]), (vec![0xee; 64], vec![0xff; 64]), (vec![0; 8], vec![])] {
             let put = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
@@ -479,9 +479,9 @@ fn values_that_cannot_be_read_are_refused() {
 }
 
 /// The handle of a statement that was prepared by hand.
-async fn prepared_handle(client: &mut Client) -> Vec<u8> {
+pub(crate) async fn prepared_handle(client: &mut Client, sql: &str) -> Vec<u8> {
     use arrow_flight::sql::{ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult};
-    let request = ActionCreatePreparedStatementRequest { query: "SELECT ?".to_owned(), transaction_id: None };
+    let request = ActionCreatePreparedStatementRequest { query: sql.to_owned(), transaction_id: None };
     let body = request.as_any().encode_to_vec().into();
     let action = Action { r#type: "CreatePreparedStatement".to_owned(), body };
     let mut answer = client.do_action(Request::new(action)).await.unwrap();

@@ -5,16 +5,22 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use arrow_flight::sql::{
+    ActionClosePreparedStatementRequest, CommandPreparedStatementQuery, ProstMessageExt,
+};
+use arrow_flight::{Action, CancelFlightInfoRequest, Ticket};
 use forebay_server::{Builder, Grant, Scope, Server, Token};
+use futures_util::{StreamExt, TryStreamExt};
+use prost::Message;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request};
 
 use crate::client::{Served, loopback, send};
-use crate::flight::{Client, ask, with_served};
+use crate::flight::{Client, ask, prepared_handle, rows, texts, with_served};
 
 pub(crate) type Made = rcgen::CertifiedKey<rcgen::KeyPair>;
 
@@ -43,15 +49,16 @@ enum Outcome {
 }
 use Outcome::{Answered, Forbidden, Unknown};
 
-const WHO: [(&str, Outcome); 8] = [
-    ("", Unknown),
-    ("nobody", Unknown),
-    ("old", Unknown),
-    ("rollouts", Forbidden),
-    ("tabled", Forbidden),
-    ("looker", Answered),
-    ("boss", Answered),
-    ("shared", Answered), // the server's own
+/// Whether they may ask, and look at what is counted of all tables.
+const WHO: [(&str, Outcome, Outcome); 8] = [
+    ("", Unknown, Unknown),
+    ("nobody", Unknown, Unknown),
+    ("old", Unknown, Unknown),
+    ("rollouts", Forbidden, Forbidden),
+    ("tabled", Answered, Forbidden),
+    ("looker", Answered, Answered),
+    ("boss", Answered, Answered),
+    ("shared", Answered, Answered), // the server's own
 ];
 
 fn over_http(to: SocketAddr, method: &str, path: &str, token: &str) -> Outcome {
@@ -84,9 +91,9 @@ fn a_grant_says_who_reads_over_http_and_flight_sql() {
     let builder = granting(Server::builder().flight(loopback()).token(Token::new("shared").unwrap()));
     with_served(Served::new(builder), async |served, mut client| {
         let http = served.server.address().unwrap();
-        for (name, outcome) in WHO {
+        for (name, outcome, counts) in WHO {
             assert_eq!(over_http(http, "POST", "/sql", name), outcome, "{name} asks over HTTP");
-            assert_eq!(over_http(http, "GET", "/metrics", name), outcome, "{name} looks at metrics");
+            assert_eq!(over_http(http, "GET", "/metrics", name), counts, "{name} looks at metrics");
             assert_eq!(over_http(http, "GET", "/health", name), Answered, "{name} asks for health");
             assert_eq!(over_http(http, "GET", "/ready", name), Answered, "{name} asks whether it is ready");
             client.set_token(name.to_owned());
@@ -98,6 +105,97 @@ fn a_grant_says_who_reads_over_http_and_flight_sql() {
                 assert_eq!(of_status(ask(&mut client, "SELECT 1").await), Answered, "{name} was greeted");
             }
         }
+    });
+}
+
+/// A second agent beside the solver.
+fn with_judge(served: &Served) {
+    let schema = forebay_store::Schema::new().data("verdict", forebay_store::DataType::Utf8);
+    let judge = served.store.create_table("judge", schema).unwrap();
+    judge.insert(0, "q1_0_0", [("verdict", "right".into())]).unwrap();
+}
+
+// AW-B10
+#[test]
+fn who_is_bound_to_tables_asks_of_those_alone() {
+    with_served(Served::new(granting(Server::builder().flight(loopback()))), async |served, mut client| {
+        with_judge(&served);
+        let http = served.server.address().unwrap();
+        for (name, sees) in [("looker", true), ("tabled", false)] {
+            let authorization = format!("Bearer {name}");
+            let over_http =
+                |sql: &str| send(http, "POST", "/sql", &[("Authorization", &authorization)], sql.as_bytes());
+            client.set_token(name.to_owned());
+            assert_eq!(over_http("SELECT count(*) AS n FROM solver").body, "[{\"n\":3}]\n", "{name}");
+            assert_eq!(over_http("SHOW TABLES").body.contains("judge"), sees, "{name}");
+            let tables = client.get_tables(Default::default()).await.unwrap();
+            let listed = texts(&rows(&mut client, tables).await.unwrap(), 2);
+            assert!(listed.contains(&"solver".to_owned()), "{listed:?}");
+            assert_eq!(listed.contains(&"judge".to_owned()), sees, "{name}: {listed:?}");
+            for sql in ["SELECT * FROM judge", "SELECT * FROM system.stats"] {
+                let answers = [
+                    over_http(sql).status == 200,
+                    ask(&mut client, sql).await.is_ok(),
+                    client.prepare(sql.to_owned(), None).await.is_ok(),
+                ];
+                assert_eq!(answers, [sees; 3], "{name}: {sql}");
+            }
+            if !sees {
+                let told = over_http("SELECT * FROM judge").failure(400, "input");
+                assert!(
+                    told.contains("no table is named judge among those that this session sees"),
+                    "{told}"
+                );
+                let told = ask(&mut client, "SELECT * FROM judge").await.unwrap_err();
+                assert_eq!(told.code(), Code::InvalidArgument, "{told}");
+            }
+        }
+    });
+}
+
+/// Handles count up, so another reader can guess them.
+#[test]
+fn what_one_reader_prepared_or_asked_is_no_other_s() {
+    with_served(Served::new(granting(Server::builder().flight(loopback()))), async |served, mut looker| {
+        with_judge(&served);
+        looker.set_token("looker".to_owned());
+        let handle = prepared_handle(&mut looker, "SELECT verdict FROM judge").await;
+        let query = CommandPreparedStatementQuery { prepared_statement_handle: handle.clone().into() };
+        let ticket = Ticket::new(query.as_any().encode_to_vec());
+        let endless = "SELECT value FROM generate_series(1, 1000000000000)";
+        let info = looker.execute(endless.to_owned(), None).await.unwrap();
+        let mut running = looker.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+        assert!(running.next().await.unwrap().unwrap().num_rows() > 0);
+        let request = CancelFlightInfoRequest::new(info).encode_to_vec();
+        let cancel = Action { r#type: "CancelFlightInfo".to_owned(), body: request.into() };
+        let close = ActionClosePreparedStatementRequest { prepared_statement_handle: handle.into() };
+        let close = Action {
+            r#type: "ClosePreparedStatement".to_owned(),
+            body: close.as_any().encode_to_vec().into(),
+        };
+        for name in ["tabled", "boss"] {
+            // Over another connection: the unread rows leave the answer no room on that one.
+            let mut other = Client::new(crate::flight::channel(&served).await);
+            other.set_token(name.to_owned());
+            let stolen = other.do_get(ticket.clone()).await.map(|_| ()).unwrap_err().to_string();
+            assert!(stolen.contains("is not there"), "{name}: {stolen}");
+            let cancelled =
+                other.do_action(Request::new(cancel.clone())).await.map(|_| ()).unwrap_err().to_string();
+            assert!(cancelled.contains("does not run"), "{name}: {cancelled}");
+            other.do_action(Request::new(close.clone())).await.unwrap();
+        }
+        let mut again = Client::new(crate::flight::channel(&served).await);
+        again.set_token("looker".to_owned());
+        let verdicts = again.do_get(ticket).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
+        assert_eq!(texts(&verdicts[0], 0), ["right"], "nobody has closed it");
+        assert!(running.next().await.unwrap().is_ok(), "nobody has ended it");
+        again.do_action(Request::new(cancel)).await.unwrap();
+        let ended = loop {
+            if let Err(error) = running.next().await.unwrap() {
+                break tonic::Status::from(error).code();
+            }
+        };
+        assert_eq!(ended, Code::Cancelled);
     });
 }
 

@@ -180,9 +180,10 @@ fn is_of_the_step(outcome: Result<(), Error>) -> Result<(), Error> {
 }
 
 /// Calls of who is bound to the table `solver`, and whether its token has to name objects for them: none where nothing helps.
-const BOUND: [(&str, Option<bool>, Call); 25] = [
+const BOUND: [(&str, Option<bool>, Call); 26] = [
     ("look at its table", Some(false), |client| client.table("solver").map(drop)),
     ("look at another table", None, |client| client.table("checker").map(drop)),
+    ("ask of its table", Some(false), |client| client.query("SELECT count(*) FROM solver").map(drop)),
     ("find its consumer", Some(false), |client| client.consumer("judge").map(drop)),
     ("find another consumer", None, |client| client.consumer("checks").map(drop)),
     ("ask for its groups", Some(false), |client| client.connection().open_groups("train").map(drop)),
@@ -229,6 +230,12 @@ fn who_is_bound_to_tables_reaches_those_and_the_objects_that_are_named() {
             }
         }
         assert_eq!(client.tables().unwrap(), ["solver"], "{name}");
+        for table in ["checker", "system.objects"] {
+            let hidden = client.query(&format!("SELECT * FROM {table}")).unwrap_err();
+            assert!(hidden.kind() == Kind::Input && hidden.to_string().contains(table), "{name}: {hidden}");
+        }
+        let (_, shown) = client.query("SELECT table_name FROM system.tables").unwrap();
+        assert_eq!(shown.iter().map(|rows| rows.num_rows()).sum::<usize>(), 1, "{name} is shown one table");
         let consumers: Vec<String> = client.consumers().unwrap().into_iter().map(|c| c.name).collect();
         assert_eq!(consumers, ["judge", "train"], "{name}");
         let keys: Vec<String> = client.objects().list().unwrap().into_iter().map(|shown| shown.key).collect();
