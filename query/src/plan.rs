@@ -28,10 +28,6 @@ use crate::travel;
 /// How deep a statement may be that runs and is dropped without room of its own, as most are.
 const DEPTH_ANYWHERE: usize = 50;
 
-/// What the engine calls columns of lengths of lists that it moves towards tables. In some joins of tables of the past it takes one
-/// name for two of them, and fails; there they stay where they are.
-const EXTRACTED: &str = "__datafusion_extracted";
-
 /// A plan and what it runs in.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
@@ -92,13 +88,8 @@ impl Planned {
     pub(crate) async fn start(mut self) -> Result<(SchemaRef, Batches)> {
         let limited = self.limited()?;
         let plan = match self.state.create_physical_plan(&limited).await {
-            Err(error) if error.to_string().contains(EXTRACTED) => {
-                let mut state = (*self.state).clone();
-                state.config_mut().options_mut().optimizer.enable_leaf_expression_pushdown = false;
-                self.state = Arc::new(state);
-                self.state.create_physical_plan(&limited).await?
-            }
-            planned => planned?,
+            Err(error) => self.as_it_stands(&limited).await.map_err(|_| error)?,
+            Ok(plan) => plan,
         };
         Ending::of(self.state.config_options()).check()?; // an EXPLAIN takes a rule that failed for an answer
         let (schema, depth) = (plan.schema(), self.depth);
@@ -107,6 +98,15 @@ impl Planned {
             false => run(plan, &self.state),
         };
         Ok((schema, if depth > DEPTH_ANYWHERE { Box::pin(Roomy::new(run)) } else { run }))
+    }
+
+    /// The plan with lengths of lists computed where the statement has them. The engine moves them towards the tables, under names of
+    /// its own or the one that the statement gives them; in some joins and views another column has that name, and it fails.
+    async fn as_it_stands(&mut self, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let mut state = (*self.state).clone();
+        state.config_mut().options_mut().optimizer.enable_leaf_expression_pushdown = false;
+        self.state = Arc::new(state);
+        self.state.create_physical_plan(plan).await
     }
 
     /// The row limit is planned with the query, and one row more, which tells that there are more. So a sort keeps that

@@ -292,3 +292,19 @@ fn an_instance_is_who_takes_rows_of_tasks() {
         "SELECT claims, finished_claims AS finished FROM system.instances WHERE instance = 'worker 0'";
     assert_eq!(run.rows(counts), [json!({"claims": 0, "finished": 2})]);
 }
+
+// The engine once took the name that a length was given for that of the list.
+#[test]
+fn the_length_of_a_list_may_have_its_name() {
+    let (run, _step, _claim) = Run::busy();
+    for length in ["array_length(agents)", "cardinality(agents)"] {
+        let sql = format!("SELECT rows, {length} AS agents FROM system.episodes WHERE input_id = 'q1'");
+        assert_eq!(
+            run.rows(&sql),
+            [json!({"rows": 2, "agents": 2}), json!({"rows": 2, "agents": 2})],
+            "{sql}"
+        );
+    }
+    let told = run.error("SELECT array_length(agnts) AS agents FROM system.episodes", Kind::Input);
+    assert!(told.contains("agnts"), "{told}");
+}
