@@ -120,7 +120,7 @@ mod tests {
     fn a_handle_of_nobody_finds_nothing() {
         let (statements, now) = (Statements::of(3), Instant::now());
         let mut access = Access::default();
-        ["one", "other"].map(|name| access.add(Grant::new(name, Token::new(name).unwrap())));
+        ["one", "other"].into_iter().for_each(|name| access.add(Grant::new(name, Token::new(name).unwrap())));
         let [owner, stranger] = ["Bearer one", "Bearer other"].map(|header| access.caller(header).unwrap());
         let handle = statements.keep(1, &owner, now);
         let made_up = [&b""[..], b"x", &[0; 16], &[255; 100_000], &handle.bytes()[..8]];

@@ -235,7 +235,7 @@ fn who_is_bound_to_tables_reaches_those_and_the_objects_that_are_named() {
             assert!(hidden.kind() == Kind::Input && hidden.to_string().contains(table), "{name}: {hidden}");
         }
         let (_, shown) = client.query("SELECT table_name FROM system.tables").unwrap();
-        assert_eq!(shown.iter().map(|rows| rows.num_rows()).sum::<usize>(), 1, "{name} is shown one table");
+        assert_eq!(shown.iter().fold(0, |sum, rows| sum + rows.num_rows()), 1, "{name} is shown one table");
         let consumers: Vec<String> = client.consumers().unwrap().into_iter().map(|c| c.name).collect();
         assert_eq!(consumers, ["judge", "train"], "{name}");
         let keys: Vec<String> = client.objects().list().unwrap().into_iter().map(|shown| shown.key).collect();
