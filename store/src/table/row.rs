@@ -1,13 +1,15 @@
 //! What a row is called by those who write and claim it.
 
-use std::hash::Hasher;
-
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::error::{Cause, Result};
 use crate::extent::{Lifetime, ValueOwner};
 use crate::sample_id::{SampleId, SampleKey};
 use crate::store::Store;
+
+/// What is hashed of a row: where its input begins, and how long it may be to be laid in a row.
+const KEY_INPUT: usize = 16;
+const KEY_BYTES_MAX: usize = 128;
 
 /// A row, as its writers and claimers name it. Valid for the life of the store; made by inserts and claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,14 +68,22 @@ impl Row {
         self.index
     }
 
-    /// The hash that a value's trailer carries: known before the row has a number.
+    /// The hash that a value's trailer carries: known before the row has a number. Of the version, the turn, the trajectory and the
+    /// input in a row, which most names are short enough to be laid in: a hasher that is fed takes longer to make than to use.
     pub(crate) fn key(policy_version: u64, sample: SampleKey<'_>) -> u64 {
-        let mut hasher = Xxh3::new();
-        hasher.write(&policy_version.to_le_bytes());
-        hasher.write(&sample.turn.to_le_bytes());
-        hasher.write(&sample.trajectory.to_le_bytes());
-        hasher.write(sample.input.as_bytes());
-        hasher.finish()
+        let mut bytes = [0; KEY_BYTES_MAX];
+        bytes[..8].copy_from_slice(&policy_version.to_le_bytes());
+        bytes[8..12].copy_from_slice(&sample.turn.to_le_bytes());
+        bytes[12..KEY_INPUT].copy_from_slice(&sample.trajectory.to_le_bytes());
+        let input = sample.input.as_bytes();
+        let Some(place) = bytes.get_mut(KEY_INPUT..KEY_INPUT + input.len()) else {
+            let mut hasher = Xxh3::new();
+            hasher.update(&bytes[..KEY_INPUT]);
+            hasher.update(input);
+            return hasher.digest();
+        };
+        place.copy_from_slice(input);
+        xxh3_64(&bytes[..KEY_INPUT + input.len()])
     }
 
     /// How long values of the row are expected to live.
@@ -110,5 +120,23 @@ impl Store {
             let is_meant = row.version == version && row.key == Row::key(version, sample);
             if is_meant { Ok(()) } else { Err(unknown().into()) }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Trailers on disk carry it, so it may not change.
+    #[test]
+    fn a_key_is_the_hash_of_version_turn_trajectory_and_input_however_long() {
+        for length in [0, 1, 7, 111, 112, 113, 240, 300] {
+            let input = "q".repeat(length);
+            let mut bytes =
+                [7_u64.to_le_bytes().as_slice(), &2_u32.to_le_bytes(), &9_u32.to_le_bytes()].concat();
+            bytes.extend_from_slice(input.as_bytes());
+            let sample = SampleKey { input: &input, turn: 2, trajectory: 9 };
+            assert_eq!(Row::key(7, sample), xxh3_64(&bytes), "an input of {length} bytes");
+        }
     }
 }
