@@ -1,9 +1,14 @@
 //! The store: one run, with all its tables, policies and objects.
 //!
-//! What is here is the list of what one can ask of a store; [`shared`](crate::shared) is how it is done. What an operator asks is in
-//! [`operated`].
+//! What is here is the list of what one can ask of a store; [`shared`](crate::shared) is how it is done. Beside it: what a run declares
+//! ([`declared`]), [`objects`], what an operator asks ([`operated`]), and what a store shows of itself ([`shown`]).
 
+mod declared;
+mod objects;
 mod operated;
+mod shown;
+
+pub(crate) use self::objects::exists;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,26 +16,19 @@ use std::time::Duration;
 
 use crate::batch::WriteBatch;
 use crate::checkpoint::CheckpointReport;
-use crate::claim::ClaimInfo;
 use crate::clock::{Clock, Timestamp};
-use crate::consumer::{Consumer, ConsumerHandle};
 use crate::durability::Durability;
-use crate::error::{Cause, Error, Result};
-use crate::extent::{ExtentInfo, PinInfo};
+use crate::error::{Cause, Result};
 use crate::local::LentExtent;
-use crate::log::record::{ColumnRecord, Event, PlanRecord};
-use crate::object::{self, Core, ObjectPut, ObjectReader, ObjectRef, ObjectStats, Objects, Unnamed};
+use crate::log::record::{Event, PlanRecord};
+use crate::object::Objects;
 use crate::options::Options;
-use crate::policy::{Policy, PolicyInfo};
 use crate::recovery::RecoveryReport;
-use crate::schema::{Schema, check_name};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-use crate::state::{ConsumerInfo, State, check_planned, declare, unknown};
-use crate::stats::Stats;
-use crate::step::{Step, StepInfo, StepPlan};
+use crate::state::check_planned;
+use crate::step::{Step, StepPlan};
 use crate::sync::atomic::Ordering;
-use crate::table::Table;
 
 /// A store, open in this process. Clones are handles on the same store; the last one to go closes it.
 ///
@@ -99,121 +97,6 @@ impl Store {
     /// The clock that the store was opened with.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.options.clock
-    }
-
-    /// Creates a policy that stands at `version`, held by `objects`. Creating a table without one creates a policy of
-    /// the table's name at version 0.
-    /// It is volatile; see [`Store::declare_policy`] for one whose commits have to name the trainer's state.
-    pub fn create_policy(&self, name: &str, version: u64, objects: &[ObjectRef]) -> Result<()> {
-        self.declare_policy(name, Policy::volatile().version(version).objects(objects))
-    }
-
-    /// Creates a policy as it is declared.
-    ///
-    /// # Errors
-    /// `input` when one of that name exists, or it is named by an object that is not there.
-    pub fn declare_policy(&self, name: &str, policy: Policy) -> Result<()> {
-        check_name("policy", name)?;
-        policy.state_keys.iter().try_for_each(|key| check_name("object", key))?;
-        policy.objects.iter().try_for_each(|object| self.0.puts.check(&self.0.directory, object))?;
-        self.0.submit(|state| {
-            if state.policy_named(name).is_some() {
-                return Err(Cause::Exists { what: "policy", name: name.to_owned() }.into());
-            }
-            let Policy { version, objects, state_keys } = &policy;
-            objects.iter().try_for_each(|object| self.0.puts.check_still(&self.0.directory, object))?;
-            let objects = objects.iter().map(ObjectRef::record).collect();
-            let (name, state_keys) = (name.to_owned(), state_keys.clone());
-            Ok((Event::PolicyCreated { name, version: *version, objects, state_keys }, ()))
-        })
-    }
-
-    /// Creates a table, and its policy when there is none of that name yet.
-    ///
-    /// # Errors
-    /// `input` when a table of that name exists, or the schema breaks a limit or a name rule.
-    pub fn create_table(&self, name: &str, schema: Schema) -> Result<Table> {
-        check_name("table", name)?;
-        schema.validate()?;
-        let policy = schema.policy_name().unwrap_or(name).to_owned();
-        let taken = |state: &State| state.table_named(name).is_some();
-        let exists = || Error::from(Cause::Exists { what: "table", name: name.to_owned() });
-        let known = {
-            let state = self.0.state.lock();
-            if taken(&state) {
-                return Err(exists());
-            }
-            state.policy_named(&policy).is_some()
-        };
-        if !known
-            && let Err(error) = self.create_policy(&policy, 0, &[])
-            && !matches!(error.cause(), Cause::Exists { .. })
-        {
-            return Err(error); // one that exists now was created by another thread
-        }
-        self.0.submit(|state| {
-            if taken(state) {
-                return Err(exists());
-            }
-            let columns = schema.data_columns().iter().map(ColumnRecord::new).collect();
-            let policy = state.policy_named(&policy).unwrap_or_default() as u32;
-            Ok((Event::TableCreated { name: name.to_owned(), policy, columns }, ()))
-        })?;
-        self.table(name)
-    }
-
-    /// The table of that name.
-    pub fn table(&self, name: &str) -> Result<Table> {
-        self.0.check_process()?;
-        let state = self.0.state.lock();
-        let index = state
-            .table_named(name)
-            .ok_or_else(|| unknown("table", name, state.tables.iter().map(|table| &*table.name)))?;
-        let table = &state.tables[index];
-        Ok(Table::new(self.clone(), table))
-    }
-
-    /// The names of all tables, in the order of their creation.
-    pub fn tables(&self) -> Vec<String> {
-        self.0.state.lock().tables.iter().map(|table| table.name.to_string()).collect()
-    }
-
-    /// Declares a consumer. Rows that are there already are indexed for it at once.
-    ///
-    /// # Errors
-    /// `input` when one of that name exists, a table or column is unknown, a table already has a trainer, or a group
-    /// has no members.
-    pub fn create_consumer(&self, name: &str, consumer: Consumer) -> Result<ConsumerHandle> {
-        check_name("consumer", name)?;
-        self.0.submit(|state| {
-            if state.consumer_named(name).is_some() {
-                return Err(Cause::Exists { what: "consumer", name: name.to_owned() }.into());
-            }
-            let declaration = declare(state, &consumer)?;
-            Ok((Event::ConsumerCreated { name: name.to_owned(), declaration }, ()))
-        })?;
-        self.consumer(name)
-    }
-
-    /// The consumer of that name.
-    pub fn consumer(&self, name: &str) -> Result<ConsumerHandle> {
-        self.0.check_process()?;
-        let state = self.0.state.lock();
-        let index = state.consumer_named(name).ok_or_else(|| {
-            unknown("consumer", name, state.consumers.iter().map(|consumer| &*consumer.name))
-        })?;
-        let kind = state.consumers[index].kind;
-        Ok(ConsumerHandle::new(self.clone(), index, name.to_owned(), kind))
-    }
-
-    /// The policy of that name.
-    pub fn policy(&self, name: &str) -> Result<PolicyInfo> {
-        self.0.check_process()?;
-        let state = self.0.state.lock();
-        let index = state
-            .policy_named(name)
-            .ok_or_else(|| unknown("policy", name, state.policies.iter().map(|policy| &*policy.name)))?;
-        Ok(PolicyInfo::from(&state.policies[index]))
     }
 
     /// Begins a step. At most one is open at a time.
@@ -288,143 +171,6 @@ impl Store {
         WriteBatch::new(self)
     }
 
-    /// Writes one version of an object, whole. It is part of the store once a step's commit names it.
-    ///
-    /// # Errors
-    /// `capacity` when the disk is full; `input` when the key is not a legal name, or when a step that stands names this
-    /// version of the object with other bytes, also one that was committed while these were written.
-    pub fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
-        self.0.check_writable("write objects")?;
-        let there = self.0.state.lock().committed_object(key, version).cloned();
-        match there {
-            Some(there) if there != ObjectRef::of(key, version, payload) => {
-                return Err(exists(key, version));
-            }
-            Some(there) if object::check(&self.0.directory, &there).is_ok() => return Ok(there),
-            Some(_) => {} // retired, and wanted again
-            None => self.check_unset(key, version)?,
-        }
-        let mut unnamed = self.0.puts.begin(&self.0.directory, (key, version))?;
-        unnamed.append(payload)?;
-        self.finish_put(unnamed)
-    }
-
-    /// As [`put_object`](Self::put_object), in parts: for an object that is not in memory as a whole.
-    ///
-    /// # Errors
-    /// `capacity` when the disk is full; `input` when the key is not a legal name, or the version was set.
-    pub fn begin_put(&self, key: &str, version: u64) -> Result<ObjectPut> {
-        self.0.check_writable("write objects")?;
-        let is_named = self.0.state.lock().committed_object(key, version).is_some();
-        if !is_named {
-            self.check_unset(key, version)?;
-        }
-        Ok(ObjectPut::new(self.clone(), self.0.puts.begin(&self.0.directory, (key, version))?))
-    }
-
-    /// Gives a version that was written its name, unless its file is there already under it.
-    pub(crate) fn finish_put(&self, unnamed: Unnamed) -> Result<ObjectRef> {
-        let ObjectRef { key, version, .. } = unnamed.object().clone();
-        let there = self.0.state.lock().committed_object(&key, version).cloned();
-        // A file that was synced is not replaced by one that was not.
-        if let Some(there) = there.filter(|there| there == unnamed.object())
-            && object::check(&self.0.directory, &there).is_ok()
-        {
-            return Ok(there);
-        }
-        let object = self.name_put(unnamed)?;
-        self.0.unsynced.note(object::path_of(&self.0.directory, &object));
-        Ok(object)
-    }
-
-    /// Gives a version that was written its name, unless a step has come to name the version with other bytes meanwhile.
-    fn name_put(&self, unnamed: Unnamed) -> Result<ObjectRef> {
-        let ObjectRef { key, version, .. } = unnamed.object().clone();
-        loop {
-            let settled = self.0.settle_undone(&key, version)?;
-            let state = self.0.state.lock();
-            if state.committed_object(&key, version).is_some_and(|there| there != unnamed.object()) {
-                return Err(exists(&key, version));
-            }
-            if settled || !state.was_named(&key, version) {
-                return self.0.puts.name(unnamed);
-            }
-        }
-    }
-
-    /// Refuses a version that was set, which never changes.
-    pub(crate) fn check_unset(&self, key: &str, version: u64) -> Result<()> {
-        check_name("object", key)?;
-        let path = object::path_in(&self.0.directory.objects(), key, version);
-        let is_set = match self.0.objects_if_open() {
-            Some(core) => !core.take_number(key, version, path),
-            None => object::check_ours(&*self.0.directory.disk, &path)?,
-        };
-        if is_set {
-            return Err(exists(key, version));
-        }
-        Ok(())
-    }
-
-    /// The objects that are set and got. What earlier processes have left of them is found out by the first call.
-    ///
-    /// # Errors
-    /// `state` when the store is read only (see [`object_reader`](Self::object_reader)); `input` when
-    /// [`ObjectOptions`](crate::ObjectOptions) do not fit together.
-    pub fn objects(&self) -> Result<Objects> {
-        self.0.check_writable("set and lease objects, or read them with `Store::object_reader`")?;
-        let mut opened = self.0.objects.lock();
-        let is_first = opened.is_none();
-        let core = match &*opened {
-            Some(core) => core.clone(),
-            None => opened.insert(Core::open(&self.0.directory, &self.0.options)?).clone(),
-        };
-        drop(opened);
-        let objects = Objects::new(self.clone(), core);
-        if is_first {
-            objects.bury_deleted();
-        }
-        Ok(objects)
-    }
-
-    /// The objects that are set, for whoever only reads, also beside the process that sets them: each version as a copy of its
-    /// own, or as a file that stays open. It sees what was committed when it looks, without a [`refresh`](Self::refresh): the
-    /// files of the disk tier, and the host tier where this machine's process has a folder for it and this store was opened with
-    /// the same [`HostFolder`](crate::HostFolder).
-    ///
-    /// ```
-    /// # use forebay_store::*;
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let host = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
-    /// let options = Options::default().objects(host);
-    /// let store = Store::open(dir.path().join("store"), options.clone())?;
-    /// let bytes = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[3], bytes: &[1, 2, 3] };
-    /// store.objects()?.set("solver", &[bytes])?;
-    /// // In another process:
-    /// let beside = Store::open(dir.path().join("store"), options.read_only(true))?;
-    /// let solver = beside.object_reader()?.newest("solver")?;
-    /// assert_eq!((solver.version(), solver.tensor("w")?), (1, vec![1, 2, 3]));
-    /// # Ok::<(), forebay_store::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `state` in a forked child.
-    pub fn object_reader(&self) -> Result<ObjectReader> {
-        self.0.check_process()?;
-        Ok(ObjectReader::new(self.0.directory.clone(), self.0.options.objects.host_folder.clone()))
-    }
-
-    /// What its objects have done since it was opened; `None` where nobody has asked for them yet.
-    pub fn object_stats(&self) -> Option<ObjectStats> {
-        let core = self.0.objects.lock().clone()?;
-        Some(Objects::new(self.clone(), core).stats())
-    }
-
-    /// Reads an object, every byte checked.
-    pub fn object(&self, object: &ObjectRef) -> Result<Vec<u8>> {
-        object::read(&self.0.directory, object)
-    }
-
     /// Opens a store for reading, also beside a process that writes it: it shows what had been written when it was opened,
     /// and what has come since after a [`Store::refresh`]. The same as [`Store::open`] with
     /// [`Options::read_only`](crate::Options::read_only).
@@ -459,42 +205,6 @@ impl Store {
         let state = self.0.state.lock();
         let pin = self.0.extents.pins().take(state.commits, owner.into(), Some(now));
         Snapshot::new(self.0.extents.clone(), Arc::new(pin), &state, &self.0.memory.holdings)
-    }
-
-    /// Who holds back the space of values that are no longer part of any table, the greatest first.
-    pub fn pins(&self) -> Vec<PinInfo> {
-        self.0.pins()
-    }
-
-    /// How the store was opened: each setting by the name of its method of [`Options`], times in milliseconds; `None` for
-    /// a limit that is not set. Budgets and retention are those that hold now.
-    pub fn settings(&self) -> Vec<(&'static str, Option<String>)> {
-        self.0.options.shown(&self.0.limits)
-    }
-
-    /// Every extent that may hold something to read, with what is live in it.
-    pub fn extents(&self) -> Vec<ExtentInfo> {
-        self.0.show_extents()
-    }
-
-    /// Every live claim, and the last ones that ended.
-    pub fn claims(&self) -> Vec<ClaimInfo> {
-        self.0.state.lock().show_claims()
-    }
-
-    /// Every step.
-    pub fn steps(&self) -> Vec<StepInfo> {
-        self.0.state.lock().show_steps()
-    }
-
-    /// Every policy.
-    pub fn policies(&self) -> Vec<PolicyInfo> {
-        self.0.state.lock().show_policies()
-    }
-
-    /// Every consumer, once for each of its tables.
-    pub fn consumers(&self) -> Vec<ConsumerInfo> {
-        self.0.state.lock().show_consumers()
     }
 
     /// Accepts nothing more, and ends every wait: for a part of the process that cannot go on and must not leave the
@@ -548,26 +258,6 @@ impl Store {
         self.0.checkpoint()
     }
 
-    /// Counters since the store was opened.
-    pub fn stats(&self) -> Stats {
-        let (extents, extent_bytes) = self.0.extents.totals();
-        let commits = self.0.state.lock().commits;
-        Stats {
-            commits,
-            log_bytes: self.0.log.bytes(),
-            syncs: self.0.log.syncs(),
-            durable_commits: self.0.log.durable_through(),
-            value_bytes_written: self.0.values.written_bytes(),
-            value_reads: self.0.extents.value_reads(),
-            extents: extents as u64,
-            extent_bytes,
-            memory_bytes: self.0.memory_bytes(),
-            free_extent_bytes: self.0.values.free_bytes(),
-            extents_recycled: self.0.values.recycled(),
-            duties_failed: self.0.duties_failed.load(Ordering::Relaxed),
-        }
-    }
-
     /// Does the background duties that are due, and says when to call again: cheap when there is nothing to do.
     ///
     /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on
@@ -579,7 +269,7 @@ impl Store {
     /// ([`Store::objects`]) what nobody holds is brought to the disk when their memory is nearly full. `None`: not before something is written.
     ///
     /// # Errors
-    /// The first one's of the duties that failed ([`Stats::duties_failed`]). The others were done all the same, and while the store
+    /// The first one's of the duties that failed ([`Stats::duties_failed`](crate::Stats::duties_failed)). The others were done all the same, and while the store
     /// is not [closed](Self::closed) the next call tries again: on a full disk no checkpoint can be taken, and what retention and
     /// the extents' care give back makes room for it.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
@@ -606,9 +296,4 @@ impl Store {
         let lease = self.0.state.lock().claims.next_deadline();
         Ok(lease.into_iter().chain(sync).min())
     }
-}
-
-/// A version of an object is there, with other bytes than are to be put.
-pub(crate) fn exists(key: &str, version: u64) -> Error {
-    Cause::Exists { what: "object", name: format!("{key} version {version}") }.into()
 }
