@@ -10,6 +10,7 @@ use crate::consumer::{GroupBy, GroupName};
 use crate::index::Run;
 use crate::log::record::{ColumnRecord, ObjectRecord, PlanRecord};
 use crate::object::ObjectRef;
+use crate::page::CowArc;
 use crate::state::State;
 use crate::step::{Planned, StepState};
 use crate::table::{Chunk, RareRecord, TableCounts, TableState, TallyImage};
@@ -40,7 +41,7 @@ pub(super) struct TableCapture {
     pub(super) policy: u32,
     pub(super) columns: Vec<ColumnRecord>,
     pub(super) counts: TableCounts,
-    pub(super) chunks: Vec<Arc<Chunk>>,
+    pub(super) chunks: Vec<CowArc<Chunk>>,
     pub(super) rows: u32,
     pub(super) runs: Vec<Run>,
     pub(super) partials: Vec<PartialImage>,

@@ -1,14 +1,12 @@
 //! What a checkpoint does with the queues and groups of consumers: their pages, and the index over the names of groups.
 
-use std::sync::Arc;
-
 use super::manifest::{ConsumerImage, RunImage};
 use super::pages::PagesReader;
 use super::restore::index_runs;
 use super::take::{PageStore, merge};
 use crate::consumer::{ConsumerStateImage, GroupPages, GroupRuns, PartitionImage, PartitionPages};
 use crate::error::Result;
-use crate::page::{Page, Rows, Storable, StoredAt};
+use crate::page::{CowArc, Page, Rows, Storable, StoredAt};
 use crate::state::State;
 use crate::texts::TextId;
 
@@ -35,8 +33,8 @@ impl ConsumerCapture {
     /// Where its pages are stored that are.
     pub(super) fn stored(&self) -> impl Iterator<Item = StoredAt> + '_ {
         self.pages.iter().flat_map(|partition| {
-            let blocks = partition.blocks.iter().map(|page| page.stored_at());
-            let groups = partition.groups.pages.iter().map(|page| page.stored_at());
+            let blocks = partition.blocks.iter().map(Storable::stored_at);
+            let groups = partition.groups.pages.iter().map(Storable::stored_at);
             let runs = partition.groups.runs.iter().map(|run| run.entries.stored_at());
             blocks.chain(groups).chain(runs).flatten()
         })
@@ -104,6 +102,6 @@ pub(super) fn let_go(pages: &PagesReader<'_>, state: &mut State, consumer: usize
     Ok(())
 }
 
-fn map<T: bytemuck::Pod>(pages: &PagesReader<'_>, page: &mut Arc<Page<Rows<T>>>) -> Result<()> {
+fn map<T: bytemuck::Pod>(pages: &PagesReader<'_>, page: &mut CowArc<Page<Rows<T>>>) -> Result<()> {
     super::let_go::map_rows(pages, page).map(drop)
 }

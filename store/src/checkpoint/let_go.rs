@@ -4,14 +4,12 @@
 //! opening of the store would have it. Its first change copies it into memory again. The last chunk of a table and the
 //! last page of texts are left alone: they are about to change. Readers keep what they hold.
 
-use std::sync::Arc;
-
 use super::consumers;
 use super::manifest::FileImage;
 use super::pages::PagesReader;
 use crate::error::Result;
 use crate::index::{IdIndex, Run};
-use crate::page::{Page, Rows, Storable, StoredAt};
+use crate::page::{CowArc, Page, Rows, Storable, StoredAt};
 use crate::shared::Shared;
 use crate::table::{Chunk, ColumnPage};
 use crate::texts::TextPage;
@@ -26,7 +24,7 @@ pub(super) fn let_go(shared: &Shared, files: &[FileImage]) -> Result<()> {
         for number in 0..full {
             let chunk = &mut shared.state.lock().tables[table].chunks[number];
             if let Some(mapped) = map_chunk(&pages, chunk)? {
-                *chunk = Arc::new(mapped);
+                *chunk = CowArc::new(mapped);
             }
         }
         map_runs(&pages, &mut shared.state.lock().tables[table].index)?;
@@ -63,14 +61,14 @@ pub(super) fn map_runs(pages: &PagesReader<'_>, index: &mut IdIndex) -> Result<(
 /// True when the page was put back.
 pub(super) fn map_rows<T: bytemuck::Pod>(
     pages: &PagesReader<'_>,
-    page: &mut Arc<Page<Rows<T>>>,
+    page: &mut CowArc<Page<Rows<T>>>,
 ) -> Result<bool> {
     let Some(at) = held(&**page, page.heap_bytes()) else { return Ok(false) };
     *page = Page::stored(pages.rows(at, 0)?, at);
     Ok(true)
 }
 
-fn map_column(pages: &PagesReader<'_>, page: &mut Arc<Page<ColumnPage>>) -> Result<bool> {
+fn map_column(pages: &PagesReader<'_>, page: &mut CowArc<Page<ColumnPage>>) -> Result<bool> {
     let Some(at) = held(&**page, page.heap_bytes()) else { return Ok(false) };
     let (bytes, final_after, nulls) = (pages.rows(at, 0)?, pages.rows(at, 1)?, pages.rows(at, 2)?);
     *page = Page::stored(ColumnPage { bytes, final_after, nulls }, at);

@@ -13,7 +13,7 @@ use crate::extent::{Liveness, View};
 use crate::index::{IdIndex, Run};
 use crate::log::record::ObjectRecord;
 use crate::object::ObjectRef;
-use crate::page::{Page, StoredAt};
+use crate::page::{CowArc, Page, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::state::{Effects, State};
 use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
@@ -106,7 +106,7 @@ fn objects(records: Vec<ObjectRecord>) -> Vec<ObjectRef> {
 }
 
 /// Rows are found by their number: every chunk is full but the last, which has a row at least.
-fn check_chunks(chunks: &[Arc<Chunk>]) -> Result<(), String> {
+fn check_chunks(chunks: &[CowArc<Chunk>]) -> Result<(), String> {
     let full = |chunk: &Chunk| chunk.len() == CHUNK_ROWS;
     let Some((last, before)) = chunks.split_last() else { return Ok(()) };
     let wrong = before.iter().position(|chunk| !full(chunk));
@@ -123,7 +123,7 @@ fn fill_table(
     pages: &PagesReader<'_>,
     corrupt: impl Fn(String) -> Error,
 ) -> Result<()> {
-    let there = image.chunks.iter().map(|chunk| self::chunk(pages, chunk).map(Arc::new));
+    let there = image.chunks.iter().map(|chunk| self::chunk(pages, chunk).map(CowArc::new));
     let chunks = with_gone(there.collect::<Result<Vec<_>>>()?, &image.gone).map_err(&corrupt)?;
     check_chunks(&chunks).map_err(&corrupt)?;
     let table = &mut state.tables[number];
@@ -144,8 +144,8 @@ fn fill_table(
 }
 
 /// All chunks: those that are there, and between them those that are gone.
-fn with_gone(there: Vec<Arc<Chunk>>, gone: &[(u32, u32)]) -> Result<Vec<Arc<Chunk>>, String> {
-    let (mut there, mut chunks, nothing) = (there.into_iter(), Vec::new(), Arc::new(Chunk::gone()));
+fn with_gone(there: Vec<CowArc<Chunk>>, gone: &[(u32, u32)]) -> Result<Vec<CowArc<Chunk>>, String> {
+    let (mut there, mut chunks, nothing) = (there.into_iter(), Vec::new(), CowArc::new(Chunk::gone()));
     for &(first, last) in gone {
         let before = (first as usize).checked_sub(chunks.len());
         let wrong = || format!("chunks {first} to {last} are gone, which the others leave no room for");

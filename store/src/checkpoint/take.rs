@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::capture::{Capture, TableCapture, capture};
 use super::consumers::ConsumerCapture;
@@ -15,7 +14,7 @@ use crate::directory::Directory;
 use crate::error::Result;
 use crate::index::{self, Entry, Run, entry};
 use crate::numbered::Numbered;
-use crate::page::{Content, Page, Storable, StoredAt};
+use crate::page::{Content, CowArc, Page, Storable, StoredAt};
 use crate::shared::Shared;
 use crate::state::runs_of;
 use crate::sync::Mutex;
@@ -238,7 +237,7 @@ pub(super) fn merge(
     index::merged(runs, fresh.collect(), end, alive)
 }
 
-type Placed = Vec<(Arc<dyn Storable + Send + Sync>, StoredAt)>;
+type Placed = Vec<(Box<dyn Storable + Send + Sync>, StoredAt)>;
 
 /// Brings pages to where the manifest will name them.
 pub(super) struct PageStore<'a> {
@@ -275,20 +274,20 @@ impl<'a> PageStore<'a> {
         })
     }
 
-    fn place<C: Content + Send + Sync + 'static>(&mut self, page: &Arc<Page<C>>) -> Result<StoredAt> {
+    fn place<C: Content + Send + Sync + 'static>(&mut self, page: &CowArc<Page<C>>) -> Result<StoredAt> {
         if let Some(at) = page.stored_at().filter(|at| !self.emptied.contains(&at.file)) {
             self.used.insert(at.file);
             return Ok(at);
         }
         let at = self.writer.write(&page.image())?;
         self.used.insert(at.file);
-        self.placed.push((page.clone(), at));
+        self.placed.push((Box::new(page.clone()), at));
         Ok(at)
     }
 
     pub(super) fn place_all<C: Content + Send + Sync + 'static>(
         &mut self,
-        pages: &[Arc<Page<C>>],
+        pages: &[CowArc<Page<C>>],
     ) -> Result<Vec<StoredAt>> {
         pages.iter().map(|page| self.place(page)).collect()
     }

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::group::{Group, GroupName};
 use crate::heap::HeapBytes;
 use crate::index::{Entry, IdIndex, Memo, Run, entry};
-use crate::page::{Page, Rows};
+use crate::page::{CowArc, Page, Rows};
 
 /// A group's number in its partition: numbers are given in the order of creation and never change.
 pub(crate) type GroupId = u32;
@@ -50,7 +50,7 @@ impl Trajectory {
 pub(crate) const PAGE_GROUPS: usize = 512;
 
 /// Up to [`PAGE_GROUPS`] groups.
-pub(crate) type GroupPage = Arc<Page<Rows<Group>>>;
+pub(crate) type GroupPage = CowArc<Page<Rows<Group>>>;
 
 /// The groups of one partition.
 #[derive(Debug, Default)]
@@ -195,7 +195,7 @@ impl Groups {
             return (id, false);
         }
         if self.pages.last().is_none_or(|last| last.len() >= PAGE_GROUPS) {
-            self.pages.push(Arc::default());
+            self.pages.push(CowArc::default());
         }
         if let Some(last) = self.pages.last_mut() {
             Page::edit(last).to_mut().push(Group::new(name, size));

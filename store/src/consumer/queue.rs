@@ -7,10 +7,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
 
 use crate::heap::HeapBytes;
-use crate::page::{Page, Rows};
+use crate::page::{CowArc, Page, Rows};
 
 /// A row or the number of a group: a consumer's entries are all of one kind.
 pub(crate) type Entry = u32;
@@ -46,7 +45,7 @@ pub(crate) struct Block {
 }
 
 /// The entries of a block.
-pub(crate) type BlockPage = Arc<Page<Rows<Entry>>>;
+pub(crate) type BlockPage = CowArc<Page<Rows<Entry>>>;
 
 /// Entries by priority, greatest first.
 #[derive(Clone, Debug, Default)]

@@ -18,11 +18,10 @@ pub(crate) use memo::Memo;
 pub(crate) use run::Run;
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use crate::page::{Page, Rows};
+use crate::page::{CowArc, Page, Rows};
 
 /// The 32 bits of hash above, the number below.
 pub(crate) type Entry = u64;
@@ -170,7 +169,7 @@ pub(crate) fn merged(runs: &[Run], mut fresh: Vec<Entry>, end: u32, alive: impl 
 }
 
 /// The page of a run's entries.
-pub(crate) type RunPage = Arc<Page<Rows<Entry>>>;
+pub(crate) type RunPage = CowArc<Page<Rows<Entry>>>;
 
 #[cfg(test)]
 mod tests {

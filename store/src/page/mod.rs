@@ -1,6 +1,6 @@
 //! Pages: columns of plain values that snapshots share and checkpoints store.
 //!
-//! Everything that there is much of (rows, texts, index entries) lies in pages. A page is held by an `Arc`; a snapshot
+//! Everything that there is much of (rows, texts, index entries) lies in pages. A page is held by a [`CowArc`]; a snapshot
 //! clones the reference, and [`Page::edit`] copies a page that somebody else holds before it changes it. A page that a
 //! checkpoint has stored remembers where ([`StoredAt`]), and forgets it with its next change, so the next checkpoint
 //! writes what has changed and nothing else.
@@ -14,11 +14,12 @@ mod rows;
 
 pub(crate) use rows::{Rows, Window};
 
+use rkyv::{Archive, Deserialize, Serialize};
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-
-use rkyv::{Archive, Deserialize, Serialize};
+/// How pages, and chunks of them, are shared: by whoever holds the reference, and copied by who changes them while others do.
+/// That of the standard library has weak references too, and looks for those with a locked instruction at every change.
+pub(crate) use triomphe::Arc as CowArc;
 
 use crate::sync::Mutex;
 
@@ -54,18 +55,18 @@ pub(crate) struct Page<C> {
 }
 
 impl<C: Content> Page<C> {
-    pub(crate) fn new(content: C) -> Arc<Self> {
-        Arc::new(Page { content, stored_at: Mutex::default() })
+    pub(crate) fn new(content: C) -> CowArc<Self> {
+        CowArc::new(Page { content, stored_at: Mutex::default() })
     }
 
     /// A page whose image is stored already.
-    pub(crate) fn stored(content: C, at: StoredAt) -> Arc<Self> {
-        Arc::new(Page { content, stored_at: Mutex::new(Some(at)) })
+    pub(crate) fn stored(content: C, at: StoredAt) -> CowArc<Self> {
+        CowArc::new(Page { content, stored_at: Mutex::new(Some(at)) })
     }
 
     /// The content, to be changed: a copy of it where somebody else holds the page.
-    pub(crate) fn edit(this: &mut Arc<Self>) -> &mut C {
-        let page = Arc::make_mut(this);
+    pub(crate) fn edit(this: &mut CowArc<Self>) -> &mut C {
+        let page = CowArc::make_mut(this);
         *page.stored_at.get_mut() = None;
         &mut page.content
     }
@@ -94,6 +95,21 @@ impl<C: Content> Storable for Page<C> {
 
     fn set_stored(&self, at: StoredAt) {
         *self.stored_at.lock() = Some(at);
+    }
+}
+
+/// What a checkpoint holds while it stores.
+impl<C: Content> Storable for CowArc<Page<C>> {
+    fn image(&self) -> Vec<&[u8]> {
+        (**self).image()
+    }
+
+    fn stored_at(&self) -> Option<StoredAt> {
+        (**self).stored_at()
+    }
+
+    fn set_stored(&self, at: StoredAt) {
+        (**self).set_stored(at);
     }
 }
 

@@ -24,6 +24,7 @@ use crate::extent::{Extents, View};
 use crate::local::Places;
 use crate::log::record::StoredValue;
 use crate::origin;
+use crate::page::CowArc;
 use crate::schema::{DataType, Element, META_COLUMNS, Schema};
 use crate::table::{
     CHUNK_ROWS, Chunk, ColumnPage, Progress, Purpose, RarePages, RowMeta, RowStatus, TableState, VersionSpan,
@@ -40,7 +41,7 @@ fn place(row: u32) -> usize {
 /// Where rows are read from.
 pub(crate) struct Source<'a> {
     pub(super) schema: &'a Schema,
-    pub(super) chunks: &'a [Arc<Chunk>],
+    pub(super) chunks: &'a [CowArc<Chunk>],
     pub(super) texts: &'a TextPages,
     pub(super) trainer: Option<usize>,
     pub(super) group_by: Option<GroupBy>,

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
+use crate::page::CowArc;
 use crate::state::State;
 use crate::sync::{Event, Mutex};
 use crate::table::Chunk;
@@ -14,14 +15,14 @@ use crate::table::Chunk;
 /// The chunks of one table as a snapshot holds them. Whoever waits for memory is woken when they go.
 #[derive(Debug)]
 pub(crate) struct HeldChunks {
-    chunks: Vec<Arc<Chunk>>,
+    chunks: Vec<CowArc<Chunk>>,
     freed: Arc<Event>,
 }
 
 impl Deref for HeldChunks {
-    type Target = [Arc<Chunk>];
+    type Target = [CowArc<Chunk>];
 
-    fn deref(&self) -> &[Arc<Chunk>] {
+    fn deref(&self) -> &[CowArc<Chunk>] {
         &self.chunks
     }
 }
@@ -60,7 +61,7 @@ pub(crate) struct HeldBytes {
 
 impl Holdings {
     /// Notes what the snapshot of a pin is given of a table.
-    pub(crate) fn give(&self, pin: u64, table: usize, chunks: Vec<Arc<Chunk>>) -> Arc<HeldChunks> {
+    pub(crate) fn give(&self, pin: u64, table: usize, chunks: Vec<CowArc<Chunk>>) -> Arc<HeldChunks> {
         let chunks = Arc::new(HeldChunks { chunks, freed: self.freed.clone() });
         let mut held = self.held.lock();
         held.retain(|holding| holding.chunks.strong_count() > 0);
@@ -82,7 +83,7 @@ impl Holdings {
         let (mut bytes, mut counted) = (HeldBytes::default(), HashSet::new());
         for (pin, table, chunks) in &held {
             let current = &state.tables[*table].chunks;
-            let changed = chunks.iter().zip(current).filter(|(theirs, ours)| !Arc::ptr_eq(theirs, ours));
+            let changed = chunks.iter().zip(current).filter(|(theirs, ours)| !CowArc::ptr_eq(theirs, ours));
             let mut of_pin = 0;
             for (theirs, ours) in changed {
                 let ours: HashSet<usize> = ours.heap_pages().map(|(page, _)| page).collect();

@@ -39,6 +39,7 @@ pub use versions::VersionRows;
 use crate::consumer::GroupBy;
 use crate::error::{Cause, Result};
 use crate::extent::{Extents, Pin};
+use crate::page::CowArc;
 use crate::schema::{Schema, nearest};
 use crate::state::State;
 use crate::table::{CHUNK_ROWS, Chunk, RarePages, TableState, VersionSpan};
@@ -193,7 +194,7 @@ impl TableSnapshot {
     }
 
     fn ordered_rows(&self, order: ScanOrder) -> Vec<u32> {
-        let in_chunk = |(number, chunk): (usize, &Arc<Chunk>)| {
+        let in_chunk = |(number, chunk): (usize, &CowArc<Chunk>)| {
             let (first, chunk) = (number * CHUNK_ROWS, chunk.clone());
             let there = (0..chunk.len()).filter(move |at| !chunk.is_removed(*at));
             there.map(move |at| (first + at) as u32)

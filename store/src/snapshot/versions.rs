@@ -4,9 +4,9 @@
 //! there are and reads one of them in the order of sample ids; [`Table::delete_unchanged`](crate::Table::delete_unchanged)
 //! then deletes it on the condition that the store still shows just these rows.
 
+use crate::page::CowArc;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use super::TableSnapshot;
 use crate::table::{CHUNK_ROWS, Chunk, Progress, Purpose, TableState};
@@ -61,7 +61,7 @@ impl TableSnapshot {
         if self.spans.get(row) != table.rare.spans().get(row) {
             return Some("it went on under another version");
         }
-        if Arc::ptr_eq(then, now) {
+        if CowArc::ptr_eq(then, now) {
             return None;
         }
         let (before, after) = (then.status(at), now.status(at));

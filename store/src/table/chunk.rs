@@ -8,7 +8,6 @@
 //! ([`Chunk::is_removed`]).
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use super::agent::OnlyAgent;
 use super::column::ColumnPage;
@@ -17,7 +16,7 @@ use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
 use crate::log::record::StoredValue;
 use crate::origin::EXTERNAL_VERSION;
-use crate::page::{Page, Rows, Storable};
+use crate::page::{CowArc, Page, Rows, Storable};
 use crate::texts::TextId;
 
 /// Rows in a full chunk.
@@ -30,14 +29,14 @@ pub(crate) const CHUNKS_MAX: usize = (1 << 32) / CHUNK_ROWS;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) rows: usize,
-    pub(crate) meta: Arc<Page<Rows<RowMeta>>>,
-    pub(crate) status: Arc<Page<Rows<RowStatus>>>,
+    pub(crate) meta: CowArc<Page<Rows<RowMeta>>>,
+    pub(crate) status: CowArc<Page<Rows<RowStatus>>>,
     /// By column number; columns that no row of the chunk has a cell of may be missing at the end.
-    pub(crate) columns: Vec<Arc<Page<ColumnPage>>>,
+    pub(crate) columns: Vec<CowArc<Page<ColumnPage>>>,
     /// A page a consumer: packed [`ConsumerWord`]s.
-    pub(crate) words: Vec<Arc<Page<Rows<u64>>>>,
+    pub(crate) words: Vec<CowArc<Page<Rows<u64>>>>,
     /// A bit a row; empty while none is removed.
-    pub(crate) removed: Arc<Page<Rows<u64>>>,
+    pub(crate) removed: CowArc<Page<Rows<u64>>>,
     pub(crate) summary: Summary,
     pub(crate) agent: OnlyAgent,
     pub(crate) texts: TextsNamed,
@@ -56,7 +55,7 @@ pub(crate) struct Summary {
 
 impl Chunk {
     pub(crate) fn new(consumers: usize) -> Self {
-        Chunk { words: vec![Arc::default(); consumers], ..Chunk::default() }
+        Chunk { words: vec![CowArc::default(); consumers], ..Chunk::default() }
     }
 
     /// A full chunk whose rows are all removed.
@@ -147,7 +146,7 @@ impl Chunk {
         let mut finals = 0;
         for (column, width, value) in cells {
             if self.columns.len() <= column {
-                self.columns.resize_with(column + 1, Arc::default);
+                self.columns.resize_with(column + 1, CowArc::default);
             }
             Page::edit(&mut self.columns[column]).set(at, width, value, after_ms)?;
             finals |= 1 << column;
@@ -223,11 +222,11 @@ impl Chunk {
     pub(crate) fn heap_pages(&self) -> impl Iterator<Item = (usize, usize)> {
         let address = |page: *const ()| page as usize;
         let rows = self.words.iter().chain([&self.removed]);
-        let rows = rows.map(move |page| (address(Arc::as_ptr(page).cast()), page.heap_bytes()));
+        let rows = rows.map(move |page| (address(CowArc::as_ptr(page).cast()), page.heap_bytes()));
         let columns =
-            self.columns.iter().map(move |page| (address(Arc::as_ptr(page).cast()), page.heap_bytes()));
-        let meta = (address(Arc::as_ptr(&self.meta).cast()), self.meta.heap_bytes());
-        let status = (address(Arc::as_ptr(&self.status).cast()), self.status.heap_bytes());
+            self.columns.iter().map(move |page| (address(CowArc::as_ptr(page).cast()), page.heap_bytes()));
+        let meta = (address(CowArc::as_ptr(&self.meta).cast()), self.meta.heap_bytes());
+        let status = (address(CowArc::as_ptr(&self.status).cast()), self.status.heap_bytes());
         rows.chain(columns).chain([meta, status]).filter(|(_, bytes)| *bytes > 0)
     }
 

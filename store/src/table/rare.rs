@@ -1,11 +1,11 @@
 //! What few rows of a table have: kept beside the pages, so that the others pay nothing for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use super::deleted::{DeletedIds, RunRecord, text};
 use super::{CHUNK_ROWS, Identity, RowMeta};
 use crate::heap::HeapBytes;
+use crate::page::CowArc;
 use crate::texts::TextId;
 
 /// From which token on a response was made under which policy version.
@@ -19,13 +19,13 @@ pub struct VersionSpan {
 
 /// Lists by row, in pages by chunk. Clones share every page; a change copies the page that it touches.
 #[derive(Clone, Debug)]
-pub(crate) struct RarePages<T>(Arc<BTreeMap<u32, Arc<Page<T>>>>);
+pub(crate) struct RarePages<T>(CowArc<BTreeMap<u32, CowArc<Page<T>>>>);
 
 type Page<T> = BTreeMap<u32, Vec<T>>;
 
 impl<T> Default for RarePages<T> {
     fn default() -> Self {
-        RarePages(Arc::default())
+        RarePages(CowArc::default())
     }
 }
 
@@ -36,8 +36,8 @@ impl<T: Clone> RarePages<T> {
     }
 
     pub(crate) fn push(&mut self, row: u32, item: T) {
-        let pages = Arc::make_mut(&mut self.0);
-        let page = Arc::make_mut(pages.entry(row / CHUNK_ROWS as u32).or_default());
+        let pages = CowArc::make_mut(&mut self.0);
+        let page = CowArc::make_mut(pages.entry(row / CHUNK_ROWS as u32).or_default());
         page.entry(row).or_default().push(item);
     }
 
@@ -45,9 +45,9 @@ impl<T: Clone> RarePages<T> {
         if self.get(row).is_empty() {
             return;
         }
-        let pages = Arc::make_mut(&mut self.0);
+        let pages = CowArc::make_mut(&mut self.0);
         if let Some(page) = pages.get_mut(&(row / CHUNK_ROWS as u32)) {
-            Arc::make_mut(page).remove(&row);
+            CowArc::make_mut(page).remove(&row);
         }
         pages.retain(|_, page| !page.is_empty());
     }

@@ -22,6 +22,7 @@ use crate::heap::HeapBytes;
 use crate::index::IdIndex;
 use crate::log::record::{CellRecord, StoredValue};
 use crate::maps::FastMap;
+use crate::page::CowArc;
 use crate::schema::Schema;
 use crate::snapshot::arrow_schema;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -66,7 +67,7 @@ pub(crate) struct TableState {
     /// How the trainer's groups are named.
     pub(crate) group_by: Option<GroupBy>,
     pub(crate) counts: TableCounts,
-    pub(crate) chunks: Vec<Arc<Chunk>>,
+    pub(crate) chunks: Vec<CowArc<Chunk>>,
     /// What few rows have.
     pub(crate) rare: Rare,
     rows: u32,
@@ -76,7 +77,7 @@ pub(crate) struct TableState {
     /// The rows of consumers that have a rate limiter.
     pub(crate) tallies: Tallies,
     /// What every chunk is whose rows are all removed.
-    gone: Arc<Chunk>,
+    gone: CowArc<Chunk>,
     /// All chunks before this one are gone.
     first_chunk: usize,
 }
@@ -126,7 +127,7 @@ impl TableState {
             index: IdIndex::default(),
             partials: FastMap::default(),
             tallies: Tallies::default(),
-            gone: Arc::new(Chunk::gone()),
+            gone: CowArc::new(Chunk::gone()),
             first_chunk: 0,
         }
     }
@@ -208,7 +209,7 @@ impl TableState {
     }
 
     fn chunk_mut(&mut self, row: u32) -> &mut Chunk {
-        Arc::make_mut(&mut self.chunks[row as usize / CHUNK_ROWS])
+        CowArc::make_mut(&mut self.chunks[row as usize / CHUNK_ROWS])
     }
 
     /// Bytes that a cell of a column takes in its page.
@@ -229,7 +230,7 @@ impl TableState {
     }
 
     /// Takes in chunks and an index that were stored. Rows that no run covers are indexed now.
-    pub(crate) fn restore(&mut self, chunks: Vec<Arc<Chunk>>, index: IdIndex) {
+    pub(crate) fn restore(&mut self, chunks: Vec<CowArc<Chunk>>, index: IdIndex) {
         self.rows = chunks.iter().map(|chunk| chunk.len() as u32).sum();
         (self.chunks, self.index) = (chunks, index);
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.is_gone()) {
@@ -247,7 +248,7 @@ impl TableState {
     pub(crate) fn insert(&mut self, meta: RowMeta) -> u32 {
         let row = self.rows;
         if (row as usize).is_multiple_of(CHUNK_ROWS) {
-            self.chunks.push(Arc::new(Chunk::new(self.consumers.len())));
+            self.chunks.push(CowArc::new(Chunk::new(self.consumers.len())));
         }
         self.index.insert(Identity::of(&meta).hash(), row);
         self.counts.written += u64::from(meta.purpose() == Purpose::Train);
@@ -271,7 +272,7 @@ impl TableState {
             let column = usize::from(cell.column);
             (column, columns[column].data_type.width_bytes(), cell.value)
         });
-        let chunk = Arc::make_mut(&mut self.chunks[row as usize / CHUNK_ROWS]);
+        let chunk = CowArc::make_mut(&mut self.chunks[row as usize / CHUNK_ROWS]);
         chunk.set(at(row), placed, after_ms)?;
         if !self.partials.is_empty() {
             cells.iter().for_each(|cell| _ = self.partials.remove(&(row, cell.column)));
@@ -467,7 +468,7 @@ impl TableState {
             self.trainer = Some(slot);
         }
         let there = self.chunks.iter_mut().filter(|chunk| !chunk.is_gone());
-        there.for_each(|chunk| Arc::make_mut(chunk).add_consumer());
+        there.for_each(|chunk| CowArc::make_mut(chunk).add_consumer());
         slot
     }
 }

@@ -13,13 +13,11 @@
 mod named;
 mod page;
 
-use std::sync::Arc;
-
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::index::{IdIndex, Memo};
-use crate::page::Page;
+use crate::page::{CowArc, Page};
 
 pub(crate) use named::NamedPages;
 pub(crate) use page::{PAGE_TEXTS, TextPage, TextPages};
@@ -47,7 +45,7 @@ pub(crate) struct Texts {
     /// Of [`Texts::intern`].
     lately: Memo,
     /// What stands for every page that went.
-    gone: Arc<Page<TextPage>>,
+    gone: CowArc<Page<TextPage>>,
     /// Pages of which a text was named since [`Texts::watch`].
     named: NamedPages,
 }
@@ -61,7 +59,7 @@ impl Texts {
     }
 
     /// Texts whose pages and index were stored.
-    pub(crate) fn of_pages(pages: Vec<Arc<Page<TextPage>>>, index: IdIndex) -> Self {
+    pub(crate) fn of_pages(pages: Vec<CowArc<Page<TextPage>>>, index: IdIndex) -> Self {
         let mut texts = Self::over(TextPages(pages), index);
         for number in texts.index.runs_end()..texts.count() {
             if !texts.pages.is_gone(TextId(number).page()) {
@@ -162,7 +160,7 @@ impl Texts {
     }
 
     /// Every page but the last, which grows.
-    pub(crate) fn full_pages_mut(&mut self) -> &mut [Arc<Page<TextPage>>] {
+    pub(crate) fn full_pages_mut(&mut self) -> &mut [CowArc<Page<TextPage>>] {
         let full = self.pages.0.len().saturating_sub(1);
         &mut self.pages.0[..full]
     }

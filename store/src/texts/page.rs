@@ -1,9 +1,7 @@
 //! Pages of texts.
 
-use std::sync::Arc;
-
 use super::{NamedPages, TextId};
-use crate::page::{Content, Page, Rows};
+use crate::page::{Content, CowArc, Page, Rows};
 
 /// How many texts a page holds.
 pub(crate) const PAGE_TEXTS: usize = 4096;
@@ -47,7 +45,7 @@ impl std::fmt::Debug for TextPage {
 
 /// The pages of all texts: enough to read them. Clones share the pages.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TextPages(pub(super) Vec<Arc<Page<TextPage>>>);
+pub(crate) struct TextPages(pub(super) Vec<CowArc<Page<TextPage>>>);
 
 impl TextPages {
     pub(crate) fn get(&self, text: TextId) -> &str {
@@ -55,7 +53,7 @@ impl TextPages {
         self.0.get(at / PAGE_TEXTS).map_or("", |page| page.get(at % PAGE_TEXTS))
     }
 
-    pub(crate) fn pages(&self) -> &[Arc<Page<TextPage>>] {
+    pub(crate) fn pages(&self) -> &[CowArc<Page<TextPage>>] {
         &self.0
     }
 
@@ -72,7 +70,7 @@ impl TextPages {
 
     /// The pages without those that go.
     pub(crate) fn forget(&mut self, pages: &[u32]) {
-        let gone: Arc<Page<TextPage>> = Arc::default();
+        let gone: CowArc<Page<TextPage>> = CowArc::default();
         pages.iter().for_each(|page| self.0[*page as usize] = gone.clone());
     }
 
