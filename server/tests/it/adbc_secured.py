@@ -16,7 +16,7 @@ warnings.simplefilter("ignore")
 FLIGHT, HTTP, FOLDER = f"grpc+tls://localhost:{sys.argv[1]}", f"https://localhost:{sys.argv[2]}", pathlib.Path(sys.argv[3])
 
 
-def flight(token, identity="client", authority="server"):
+def flight(token, identity="client", authority="server", table="solver"):
     options = {
         DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer {token}",
         DatabaseOptions.TLS_ROOT_CERTS.value: (FOLDER / f"{authority}.pem").read_text(),
@@ -25,7 +25,7 @@ def flight(token, identity="client", authority="server"):
         options[DatabaseOptions.MTLS_CERT_CHAIN.value] = (FOLDER / f"{identity}.pem").read_text()
         options[DatabaseOptions.MTLS_PRIVATE_KEY.value] = (FOLDER / f"{identity}.key").read_text()
     with flightsql.connect(FLIGHT, db_kwargs=options) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM solver")
+        cursor.execute(f"SELECT count(*) FROM {table}")
         return cursor.fetchone()
 
 
@@ -51,15 +51,20 @@ def fails(expected, work):
 
 
 refused = adbc_driver_manager.Error
-assert flight("looker") == (3,) and flight("boss") == (3,)
-for token in ("rollouts", "tabled", "old", "nobody"):
+for token in ("looker", "boss", "tabled"):
+    assert flight(token) == (3,)
+for token in ("rollouts", "old", "nobody"):
     fails(refused, lambda: flight(token))
+assert flight("looker", table="system.tables") == flight("tabled", table="system.tables") == (1,)
+assert flight("looker", table="system.stats") != (0,)
+fails(refused, lambda: flight("tabled", table="system.stats"))
 fails(refused, lambda: flight("looker", identity=None))
 fails(refused, lambda: flight("looker", identity="stranger"))
 fails(refused, lambda: flight("looker", authority="stranger"))
 
 assert [http(path, "looker") for path in ("/health", "/ready", "/metrics", "/sql")] == [200] * 4
 assert [http(path, "rollouts") for path in ("/health", "/metrics", "/sql")] == [200, 403, 403]
+assert [http(path, "tabled") for path in ("/health", "/metrics", "/sql")] == [200, 403, 200]
 assert [http(path, "nobody") for path in ("/health", "/metrics", "/sql")] == [200, 401, 401]
 assert [http(path, "looker", identity=None) for path in ("/health", "/metrics", "/sql")] == [200, 403, 403]
 fails(OSError, lambda: http("/health", "looker", identity="stranger"))
