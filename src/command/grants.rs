@@ -31,7 +31,12 @@ pub(super) fn read(file: &Path) -> Result<Vec<Grant>> {
 fn parse(text: &str) -> Result<Vec<Grant>> {
     let entries: BTreeMap<String, Entry> = toml::from_str(text).map_err(|error| {
         // The lines of the file, which the error would show, hold secrets.
-        anyhow::anyhow!("{}", error.message())
+        let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
+        let line = before.matches('\n').count() + 1;
+        anyhow::anyhow!(
+            "line {line}: {}; a [NAME] has `token`, `scopes` and maybe `tables`, `objects`, `expires`",
+            error.message()
+        )
     })?;
     if entries.is_empty() {
         bail!("it has no [NAME] with `token` and `scopes`, so nobody would be let in");
@@ -132,6 +137,10 @@ mod tests {
     fn what_is_wrong_is_named_and_no_token_is_shown() {
         for (text, named) in [
             ("", "[NAME]"),
+            (
+                "[a]\ntoken = \"secret-word\"\nscopes = [\"read\"]\n\n[b]\ntoken = \"secret-word\"",
+                "line 5: missing field `scopes`",
+            ),
             ("[a]\nscopes = []", "token"),
             ("[a]\ntoken = \"secret-word\"\nscopes = [\"king\"]", "king"),
             ("[a]\ntoken = \"secret word\"\nscopes = []", "[a]"),
