@@ -53,9 +53,7 @@ impl Catalogs {
     pub(crate) fn missing(&self, name: &str) -> Cause {
         let shown = name.strip_prefix("forebay.public.").or(name.strip_prefix("forebay.")).unwrap_or(name);
         let is_narrow = !self.0.seen.is_everything();
-        if is_narrow
-            && shown.strip_prefix("system.").is_some_and(|table| system::names().any(|known| known == table))
-        {
+        if is_narrow && shown.strip_prefix("system.").is_some_and(system::is_named) {
             return Cause::WholeStore { name: shown.to_owned(), seen: self.0.seen.to_string() };
         }
         let tables = self.agent_tables();

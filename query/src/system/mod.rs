@@ -118,23 +118,27 @@ const TABLES: [(&str, Of, Make); 13] = [
     ("stats", Of::Store, Make::Rows(stats::make)),
 ];
 
-/// The names of the system tables.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    TABLES.into_iter().map(|(name, ..)| name)
+/// Whether a system table is called so, shown or not.
+pub(crate) fn is_named(name: &str) -> bool {
+    TABLES.iter().any(|(table, ..)| *table == name)
 }
 
-/// The names of those that a moment shows.
-pub(crate) fn shown(moment: &Moment) -> impl Iterator<Item = &'static str> {
+/// The system tables that a moment shows.
+fn shown_tables(moment: &Moment) -> impl Iterator<Item = (&'static str, Make)> {
     let is_everything = moment.seen.is_everything();
     let shown = TABLES.into_iter().filter(move |(_, of, _)| is_everything || *of == Of::Tables);
-    shown.map(|(name, ..)| name)
+    shown.map(|(name, _, make)| (name, make))
+}
+
+/// Their names.
+pub(crate) fn shown(moment: &Moment) -> impl Iterator<Item = &'static str> {
+    shown_tables(moment).map(|(name, _)| name)
 }
 
 /// The system table of that name, if it is shown.
 pub(crate) fn table(name: &str, catalogs: &Catalogs) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-    let made = shown(catalogs.moment()).find(|shown| *shown == name);
-    let made = made.and_then(|name| TABLES.into_iter().find(|(table, ..)| *table == name));
-    let Some((name, _, make)) = made else { return Ok(None) };
+    let found = shown_tables(catalogs.moment()).find(|(table, _)| *table == name);
+    let Some((name, make)) = found else { return Ok(None) };
     match make {
         Make::View(make) => make(catalogs).map(Some),
         Make::Rows(make) => {

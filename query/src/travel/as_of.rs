@@ -48,7 +48,7 @@ impl TableFunctionImpl for AsOf {
             return plan_err!("as_of takes a table's name and a whole number: as_of('solver', step => 12)");
         };
         let table = table.strip_prefix("forebay.").unwrap_or(table);
-        if table.strip_prefix("system.").is_some_and(|name| system::names().any(|known| known == name)) {
+        if table.strip_prefix("system.").is_some_and(system::is_named) {
             return plan_err!(
                 "{table} has no past; as_of takes the table of an agent: as_of('solver', step => 12)"
             );
