@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::support::{Scratch, log_bytes, run_config, sql, start_config, weights};
 
+/// How many runs may find every group whole whenever their trainers look, which the scheduler can bring about in any single one.
+pub(crate) const ATTEMPTS: u32 = 20;
+
 const SOME_ROWS: &str = "[rollout]\nat_once = 1\n[trainer]\nearly = true";
 
 fn with(scratch: &Scratch, name: &str, text: &str) -> String {
@@ -49,8 +52,9 @@ fn early_training_gives_the_weights_of_whole_groups_and_its_own_bits_whatever_co
     assert_eq!(early["samples"], whole["samples"]);
     let error = apart(&scratch.path("early"), &scratch.path("whole"));
     assert!(error < 1e-6, "off by {error:.1e}");
-    assert!(early_batches(&early) > 0, "{early}");
     assert!(whole.get("micro_batches").is_none(), "nobody asked");
+    let attempt = |attempt| run(&scratch, &format!("early-{attempt}"), SOME_ROWS, &["--workers", "1"]);
+    assert!(has_early(&early) || (0..ATTEMPTS).any(|number| has_early(&attempt(number))), "{early}");
     let room = |bytes: usize| format!("{SOME_ROWS}\nearly_budget_bytes = {bytes}");
     let (little, one) = (room(2 * group_bytes(&scratch)), room(group_bytes(&scratch)));
     for (name, text, more) in [
@@ -76,8 +80,13 @@ fn early_training_gives_the_weights_of_whole_groups_and_its_own_bits_whatever_co
     assert_eq!(early_batches(&summary), 0);
 }
 
+/// Whether a run trained members before their groups were complete.
+pub(crate) fn has_early(summary: &Value) -> bool {
+    early_batches(summary) > 0
+}
+
 /// How many micro-batches had rows of groups that were not complete yet.
-pub(crate) fn early_batches(summary: &Value) -> u64 {
+fn early_batches(summary: &Value) -> u64 {
     let counted = &summary["micro_batches"];
     let (trained, early) = (counted["trained"].as_u64().unwrap(), counted["early"].as_u64().unwrap());
     assert!(early <= trained && trained > 0, "{summary}");
