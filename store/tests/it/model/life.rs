@@ -90,7 +90,7 @@ impl Life {
             if row.excluded == Some("stale") && row.version >= version {
                 row.excluded = None;
             }
-            let future = row.version > version && row.step.is_none() && row.excluded.is_none();
+            let future = row.newest > version && row.step.is_none() && row.excluded.is_none();
             let future = future && !row.eval && !row.peer;
             if exclude && (trained || future) {
                 row.exclude("rewound");
