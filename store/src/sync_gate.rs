@@ -29,6 +29,11 @@ impl SyncGate {
         *failed = true;
         Ok(Passing(failed))
     }
+
+    /// What a sync would have brought to stable storage has failed on its way there already: none counts from now on.
+    pub(crate) fn fail(&self) {
+        *self.failed.lock() = true;
+    }
 }
 
 impl Passing<'_> {
@@ -49,5 +54,12 @@ mod tests {
         drop(gate.enter().unwrap());
         let refused = gate.enter().err().unwrap();
         assert!(refused.to_string().contains("an earlier sync of it failed"), "{refused}");
+    }
+
+    #[test]
+    fn what_failed_on_its_way_is_not_proven_by_the_sync_that_follows() {
+        let gate = SyncGate::default();
+        gate.fail();
+        assert!(gate.enter().is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSliceMut, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,6 +107,10 @@ impl DiskFile for LocalFile {
         self.file.sync_data()
     }
 
+    fn begin_sync(&self, offset: u64, length: u64) -> io::Result<()> {
+        start_writeback(&self.file, offset, length)
+    }
+
     fn drop_cached(&self) -> io::Result<()> {
         Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?) // no length: to the end
     }
@@ -126,6 +131,21 @@ impl DiskFile for LocalFile {
 
     fn is_cached(&self, length: u64) -> bool {
         (0..length).step_by(LARGE_PAGE_BYTES as usize).all(|offset| self.has_cached(offset))
+    }
+}
+
+/// Starts the writing of the dirty pages of a range. Where the system has no such call nothing is lost: the sync does it all.
+fn start_writeback(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    let [Ok(offset), Ok(length)] = [offset, length].map(i64::try_from) else { return Ok(()) };
+    #[allow(unsafe_code, reason = "rustix has no sync_file_range")]
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the call takes numbers alone.
+    let done =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) };
+    match (done == 0).then_some(()).ok_or_else(io::Error::last_os_error) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => {
+            Ok(())
+        }
+        other => other,
     }
 }
 

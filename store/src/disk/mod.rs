@@ -79,6 +79,14 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// success says nothing about what this one should have brought there.
     fn sync(&self) -> io::Result<()>;
 
+    /// Has what was written of a range begin its way to the disk, for whoever has something else to do before he syncs. It
+    /// waits for nothing and brings nothing to stable storage; after an error a later sync proves nothing, as after one of
+    /// [`sync`](Self::sync). Default: everything waits for the sync.
+    fn begin_sync(&self, offset: u64, length: u64) -> io::Result<()> {
+        let _ = (offset, length);
+        Ok(())
+    }
+
     /// Lets go of what memory holds of the file, as far as the system can: what is on its way to the disk stays, and so
     /// does what is mapped. What is read next then comes from stable storage. For whoever does not trust what memory holds
     /// because a sync has failed. Default: nothing is let go of.

@@ -184,6 +184,17 @@ impl ExtentFile {
         Ok(())
     }
 
+    /// Has whole pages of what was written on their way to the disk, for a sync is about to come. What fails of that fails
+    /// the sync.
+    pub(super) fn begin_sync(&self, written: Range<usize>) {
+        let [start, end] = [written.start, written.end].map(|at| at as u64 / PAGE_BYTES * PAGE_BYTES);
+        let Some(file) = self.handle() else { return };
+        if let Err(error) = file.begin_sync(start, end - start) {
+            tracing::warn!(extent = self.number, %error, "values did not get to the disk");
+            self.gate.fail();
+        }
+    }
+
     /// Fills `buffer` by a call to the kernel, which never fails by a signal.
     fn read_at(&self, buffer: &mut [u8], offset: usize) -> io::Result<()> {
         let file = match self.handle() {

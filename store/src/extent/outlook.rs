@@ -64,6 +64,11 @@ impl Outlook {
         self.fills_mapped.load(Ordering::Relaxed)
     }
 
+    /// Whether a call's values are about to be synced as they are written.
+    pub(super) fn syncs_at_once(&self) -> bool {
+        self.durability == Durability::Synced
+    }
+
     /// How values go into an extent.
     pub(super) fn path_for(&self, file: &ExtentFile) -> Path {
         match self.path {

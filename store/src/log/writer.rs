@@ -211,6 +211,9 @@ impl Writer {
             let buffer = self.buffer.lock();
             (buffer.files_named > buffer.files_synced, buffer.next_sequence)
         };
+        if files_pending {
+            self.begin_sync()?;
+        }
         named(files_pending)?;
         self.buffer.lock().files_synced = before;
         let (files, name_unsynced, written) = {
@@ -228,6 +231,21 @@ impl Writer {
         self.prove(written.marked);
         // Records that came meanwhile are durable too, unless one of them names what came too late to be synced with the rest.
         Ok(if written.files_named <= before { written.next_sequence } else { before })
+    }
+
+    /// Has the records of now on their way to the disk while what they name is synced: one commit of the file system then
+    /// takes both. A record may so be on stable storage before its values are; it is above what is proven there, so whoever
+    /// opens the store after a power failure checks it.
+    fn begin_sync(&self) -> Result<()> {
+        let (file, from, end) = {
+            let mut segment = self.file.lock();
+            let from = segment.bytes;
+            self.write_buffer(&mut segment)?;
+            (segment.file.clone(), from, segment.bytes)
+        };
+        let Some(file) = file else { return Ok(()) };
+        let begun = file.begin_sync(from, end.saturating_sub(from));
+        begun.map_err(|e| Cause::io("sync the log in", self.directory.log(), e).into())
     }
 
     /// Hands the buffer to the kernel.

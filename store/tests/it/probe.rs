@@ -103,6 +103,12 @@ impl DiskFile for ProbeFile {
         self.probe.ask("sync", &self.path)?;
         self.file.sync()
     }
+    /// Not written down: it changes nothing.
+    fn begin_sync(&self, offset: u64, length: u64) -> io::Result<()> {
+        let hook = self.probe.hook.lock().unwrap().clone();
+        hook("begin sync", &self.path)?;
+        self.file.begin_sync(offset, length)
+    }
     fn map(&self, length: usize) -> io::Result<Arc<Mapping>> {
         self.file.map(length)
     }
