@@ -30,9 +30,11 @@ impl SyncGate {
         Ok(Passing(failed))
     }
 
-    /// What a sync would have brought to stable storage has failed on its way there already: none counts from now on.
-    pub(crate) fn fail(&self) {
-        *self.failed.lock() = true;
+    /// As [`enter`](Self::enter), for what may as well be left to the next sync: nothing when one is under way or has failed.
+    pub(crate) fn try_enter(&self) -> Option<Passing<'_>> {
+        let mut failed = self.failed.try_lock().filter(|failed| !**failed)?;
+        *failed = true;
+        Some(Passing(failed))
     }
 }
 
@@ -57,9 +59,16 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_on_its_way_is_not_proven_by_the_sync_that_follows() {
+    fn who_only_tries_waits_for_nobody_and_fails_the_syncs_that_follow_as_they_do() {
         let gate = SyncGate::default();
-        gate.fail();
-        assert!(gate.enter().is_err());
+        let passing = gate.enter().unwrap();
+        assert!(gate.try_enter().is_none(), "a sync is under way");
+        passing.done();
+        gate.try_enter().unwrap().done();
+        drop(gate.try_enter().unwrap());
+        assert!(
+            gate.enter().is_err() && gate.try_enter().is_none(),
+            "the one before was not done to its end"
+        );
     }
 }

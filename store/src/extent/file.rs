@@ -184,14 +184,15 @@ impl ExtentFile {
         Ok(())
     }
 
-    /// Has whole pages of what was written on their way to the disk, for a sync is about to come. What fails of that fails
-    /// the sync.
+    /// Has whole pages of what was written begin their way to the disk, for a sync is about to come. Where one is under way
+    /// they wait for the next: what failed here beside it, it could take for written.
     pub(super) fn begin_sync(&self, written: Range<usize>) {
         let [start, end] = [written.start, written.end].map(|at| at as u64 / PAGE_BYTES * PAGE_BYTES);
         let Some(file) = self.handle() else { return };
-        if let Err(error) = file.begin_sync(start, end - start) {
-            tracing::warn!(extent = self.number, %error, "values did not get to the disk");
-            self.gate.fail();
+        let Some(passing) = self.gate.try_enter() else { return };
+        match file.begin_sync(start, end - start) {
+            Ok(()) => passing.done(),
+            Err(error) => tracing::warn!(extent = self.number, %error, "values did not get to the disk"),
         }
     }
 

@@ -48,7 +48,7 @@ impl Outlook {
         self.tails_stay.store(come_again && budgets.disk_bytes_max.is_none(), Ordering::Relaxed);
         let mapped = match self.path {
             // A few bytes between two syncs would have a large page written each time.
-            ValuePath::Chosen => come_again && self.durability != Durability::Synced,
+            ValuePath::Chosen => come_again && !self.syncs_at_once(),
             path => path == ValuePath::Mapped,
         };
         self.fills_mapped.store(mapped, Ordering::Relaxed);
@@ -65,17 +65,19 @@ impl Outlook {
     }
 
     /// Whether a call's values are about to be synced as they are written.
-    pub(super) fn syncs_at_once(&self) -> bool {
+    fn syncs_at_once(&self) -> bool {
         self.durability == Durability::Synced
     }
 
     /// How values go into an extent.
     pub(super) fn path_for(&self, file: &ExtentFile) -> Path {
+        let gathered =
+            |call_bytes_min| Path::Gathered { call_bytes_min, syncs_at_once: self.syncs_at_once() };
         match self.path {
             ValuePath::Mapped => Path::Mapped,
-            ValuePath::Gathered => Path::Gathered { call_bytes_min: 0 },
+            ValuePath::Gathered => gathered(0),
             ValuePath::Chosen if self.fills_mapped() && file.is_large() => Path::Mapped,
-            ValuePath::Chosen => Path::Gathered { call_bytes_min: CALL_BYTES_MIN },
+            ValuePath::Chosen => gathered(CALL_BYTES_MIN),
         }
     }
 }

@@ -278,8 +278,7 @@ impl ValueSource {
     ) -> Result<Writer> {
         let extent = self.extent(lifetime, written, length, self.outlook.fills_mapped(), asking)?;
         let path = self.outlook.path_for(extent.file());
-        let writer = Writer::new(extent, lifetime, path, written).gathering_in(buffer);
-        Ok(writer.syncing_at_once(self.outlook.syncs_at_once()))
+        Ok(Writer::new(extent, lifetime, path, written).gathering_in(buffer))
     }
 
     /// The next extent of a chain of which `written` bytes are there, in a free file or a new one.

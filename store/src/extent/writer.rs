@@ -13,6 +13,7 @@
 //!
 //! [`DiskFile::map_to_fill`]: crate::disk::DiskFile::map_to_fill
 
+use std::io;
 use std::sync::Arc;
 
 use super::file::Extent;
@@ -46,8 +47,9 @@ const BEGIN_BYTES_MIN: usize = 16 << 10;
 pub(super) enum Path {
     /// Each through the mapping.
     Mapped,
-    /// Gathered, then in one call when they are at least so many bytes, else through the mapping.
-    Gathered { call_bytes_min: usize },
+    /// Gathered, then in one call when they are at least so many bytes, else through the mapping. Where the caller is going to
+    /// sync them, what a call hands over goes on to the disk.
+    Gathered { call_bytes_min: usize, syncs_at_once: bool },
 }
 
 /// One open extent.
@@ -65,8 +67,6 @@ pub(crate) struct Writer {
     gathered_from: usize,
     /// Something was written since the last flush.
     written: bool,
-    /// What is handed to the kernel goes on to the disk, for its caller is going to sync it.
-    syncs_at_once: bool,
 }
 
 impl Writer {
@@ -74,13 +74,7 @@ impl Writer {
     pub(super) fn new(extent: Arc<Extent>, lifetime: Lifetime, path: Path, before_bytes: u64) -> Self {
         let next = HEADER_BYTES;
         let gathered = Vec::new();
-        let (gathered_from, written, syncs_at_once) = (next, false, false);
-        Writer { extent, lifetime, path, before_bytes, next, gathered, gathered_from, written, syncs_at_once }
-    }
-
-    /// For calls that sync what they write.
-    pub(super) fn syncing_at_once(self, syncs_at_once: bool) -> Self {
-        Writer { syncs_at_once, ..self }
+        Writer { extent, lifetime, path, before_bytes, next, gathered, gathered_from: next, written: false }
     }
 
     /// Gathers in a buffer that was used before.
@@ -119,8 +113,12 @@ impl Writer {
         Ok(View::located(length as u32, number, generation, start as u32))
     }
 
+    fn syncs_at_once(&self) -> bool {
+        matches!(self.path, Path::Gathered { syncs_at_once: true, .. })
+    }
+
     fn gathered_bytes_max(&self) -> usize {
-        if self.syncs_at_once { PIECE_BYTES } else { GATHERED_BYTES_MAX }
+        if self.syncs_at_once() { PIECE_BYTES } else { GATHERED_BYTES_MAX }
     }
 
     fn trailer(&self, length: usize, crc32c: u32, owner: ValueOwner) -> [u8; TRAILER_BYTES] {
@@ -169,8 +167,8 @@ impl Writer {
         }
         let file = self.extent.file();
         let outcome = match self.path {
-            Path::Gathered { call_bytes_min } if self.gathered.len() >= call_bytes_min => {
-                file.write_at(self.gathered_from, &self.gathered)
+            Path::Gathered { call_bytes_min, .. } if self.gathered.len() >= call_bytes_min => {
+                self.hand_over()
             }
             path => {
                 if path != Path::Mapped {
@@ -180,11 +178,18 @@ impl Writer {
                 Ok(())
             }
         };
-        if self.syncs_at_once && self.gathered.len() >= BEGIN_BYTES_MIN {
-            file.begin_sync(self.gathered_from..self.gathered_from + self.gathered.len());
-        }
         self.gathered.clear();
         outcome.map_err(|e| Cause::io("write to", file.path.clone(), e).into())
+    }
+
+    /// Everything that is gathered in one call, and on to the disk if it is worth that.
+    fn hand_over(&self) -> io::Result<()> {
+        let (file, from, bytes) = (self.extent.file(), self.gathered_from, self.gathered.len());
+        file.write_at(from, &self.gathered)?;
+        if self.syncs_at_once() && bytes >= BEGIN_BYTES_MIN {
+            file.begin_sync(from..from + bytes);
+        }
+        Ok(())
     }
 
     /// Gives up what was written since the last flush. Nothing names it; the extent goes on behind it.

@@ -239,12 +239,13 @@ impl Writer {
     fn begin_sync(&self) -> Result<()> {
         let (file, from, end) = {
             let mut segment = self.file.lock();
-            let from = segment.bytes;
+            let before = (segment.number, segment.bytes);
             self.write_buffer(&mut segment)?;
+            let from = if segment.number == before.0 { before.1 } else { 0 }; // a new segment begins with its header
             (segment.file.clone(), from, segment.bytes)
         };
-        let Some(file) = file else { return Ok(()) };
-        let begun = file.begin_sync(from, end.saturating_sub(from));
+        let Some(file) = file.filter(|_| from < end) else { return Ok(()) };
+        let begun = file.begin_sync(from, end - from);
         begun.map_err(|e| Cause::io("sync the log in", self.directory.log(), e).into())
     }
 

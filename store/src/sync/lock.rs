@@ -1,6 +1,6 @@
 //! Locks with the interface of `parking_lot` over those of shuttle: what a panicking holder leaves is not poisoned.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 pub(crate) use shuttle::sync::MutexGuard;
 use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
@@ -16,6 +16,14 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(held) => Some(held),
+            Err(TryLockError::Poisoned(left)) => Some(left.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
