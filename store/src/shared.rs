@@ -186,7 +186,7 @@ impl Shared {
         let names_files = names_values || event.objects().next().is_some();
         let record = Record { time: self.options.clock.now().0, event, carried };
         let frees_memory = record.event.frees_memory();
-        let logged = self.log.append(&record, names_files);
+        let logged = self.log.append(&record, names_files, level);
         let applied = logged.and_then(|appended| {
             let effects = state.apply(record).map_err(|reason| self.close(reason))?;
             self.signals.publish(&state, &effects);
@@ -232,9 +232,17 @@ impl Shared {
     pub(crate) fn bring_all_to(&self, level: Durability) -> Result<()> {
         match level {
             Durability::Memory => Ok(()),
-            Durability::Logged => self.log.flush_all().map_err(|error| self.close_after(&error)),
+            Durability::Logged => {
+                self.log.promise(self.log.next_sequence());
+                self.flush_all()
+            }
             Durability::Synced => self.sync_all(),
         }
+    }
+
+    /// Hands everything to the kernel.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.log.flush_all().map_err(|error| self.close_after(&error))
     }
 
     /// Brings everything to stable storage.
@@ -256,10 +264,12 @@ impl Shared {
         if values { self.values.sync_written() } else { Ok(()) }
     }
 
-    /// Syncs when something has been unsynced for long enough, and says when the next sync is due.
+    /// Syncs when something has been unsynced for long enough, and says when the next sync is due. What is promised to nobody
+    /// beyond this process goes to the kernel then, and no further.
     pub(crate) fn sync_when_due(&self) -> Result<Option<Timestamp>> {
         let interval = self.options.sync_interval;
-        if interval == Duration::MAX || !self.log.is_unsynced() {
+        let wants_sync = self.wants_sync();
+        if interval == Duration::MAX || !(wants_sync || self.log.is_unflushed()) {
             return Ok(None);
         }
         let now = self.options.clock.now();
@@ -268,8 +278,23 @@ impl Shared {
             return Ok(Some(due));
         }
         self.synced_at.store(now.0, Ordering::Relaxed);
-        self.sync_all()?;
+        if wants_sync {
+            self.sync_all()?
+        } else {
+            self.flush_all()?
+        }
         Ok(None)
+    }
+
+    /// Whether what is unsynced is promised to somebody, or waited for. At `memory` nothing is but what calls of another level
+    /// wrote, and objects that go with a commit.
+    fn wants_sync(&self) -> bool {
+        match self.options.durability {
+            Durability::Memory => {
+                self.log.is_promised_unsynced() || self.retiring.waits_for_sync(self.log.durable_through())
+            }
+            Durability::Logged | Durability::Synced => self.log.is_unsynced(),
+        }
     }
 
     /// Holds back recycling while a caller reads what it has just looked up in the state.

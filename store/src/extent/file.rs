@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
 
@@ -23,6 +24,9 @@ const PUNCH_BYTES_MIN: u64 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
 /// In larger extents whole large pages are given back: one that is cut is small pages from then on.
 const LARGE_PUNCH_BYTES_MIN: usize = 8 * LARGE_PAGE_BYTES as usize;
+
+/// How often the kernel looks for what it brings to the disk by itself (`dirty_writeback_centisecs`).
+const WRITTEN_BACK_AFTER: Duration = Duration::from_secs(5);
 
 /// What stays the same over all generations of an extent.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(super) struct ExtentFile {
     reserved: AtomicU64,
     /// Its bytes lie in large pages of memory, as far as is known: then it is filled through the mapping.
     large: AtomicBool,
+    /// Since when its pages have been mapped; `None` when a sync has protected them since.
+    mapped: Mutex<Option<Instant>>,
     /// Whoever opens the store next may use the file again, so the store stays locked for as long as anybody may read it.
     directory: Arc<Directory>,
 }
@@ -100,6 +106,7 @@ impl ExtentFile {
             gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
             large: AtomicBool::new(false),
+            mapped: Mutex::new(Some(Instant::now())),
             directory: directory.clone(),
         }
     }
@@ -143,6 +150,7 @@ impl ExtentFile {
                 None if self.is_named() => self.directory.disk.open(&self.path)?.sync()?,
                 None => {}
             }
+            *self.mapped.lock() = None;
         }
         if close && !self.unsynced.load(Ordering::SeqCst) {
             *self.file.lock() = None;
@@ -167,11 +175,21 @@ impl ExtentFile {
             self.reserved.store(self.capacity() as u64, Ordering::Relaxed);
         }
         if is_used && self.is_large() {
-            self.mapping.let_go_of_pages();
+            self.let_go_of_protected();
         }
         file.write_at(0, &header.encode())?;
         self.changed();
         Ok(())
+    }
+
+    /// Lets go of pages that are protected, or may be: the kernel brings to the disk by itself what has been there for long.
+    fn let_go_of_protected(&self) {
+        let now = Instant::now();
+        let mut mapped = self.mapped.lock();
+        if mapped.is_none_or(|since| now.duration_since(since) >= WRITTEN_BACK_AFTER) {
+            self.mapping.let_go_of_pages();
+            *mapped = Some(now);
+        }
     }
 
     /// Writes by a call to the kernel, which needs no page of the mapping.

@@ -54,7 +54,7 @@ pub(crate) use compared::Compared;
 pub(crate) use contents::NewContents;
 pub(crate) use file::{Extent, Kept};
 pub(crate) use layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, ValueOwner};
-pub(crate) use liveness::Liveness;
+pub(crate) use liveness::{Liveness, Place};
 pub(crate) use pins::Pin;
 pub use reclaim::PinInfo;
 pub(crate) use registry::{Extents, MappedFile};

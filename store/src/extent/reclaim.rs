@@ -1,7 +1,7 @@
 //! From sealed to free: which generations are over, and what is done when there is no room.
 //!
 //! A generation is over when the state names nothing in it, no pin covers the records between which it was alive, nobody
-//! holds it, and the record that emptied it is proven to be on stable storage. All of it is looked at with the
+//! holds it, and no crash can lead back to a promised state that names it ([`Stable`]). All of it is looked at with the
 //! state locked, so no record can come in between; a batch that is not committed holds the extents that it wrote to.
 //! What is done with the file (a new header, or its removal) comes after, with nothing locked.
 
@@ -14,6 +14,7 @@ use crate::aside::Aside;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::local;
+use crate::log;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -39,17 +40,23 @@ pub struct PinInfo {
 }
 
 /// How far the log is safe.
-struct Stable {
-    /// Records below are on stable storage, and records on stable storage say so.
-    proven: u64,
+///
+/// Either the record that emptied a generation is proven to be on stable storage: durable alone would not do, for whoever
+/// puts back what records carry must know how far nothing is missing. Or nobody was promised anything that stands on the
+/// record that first named a value in it, nor on any after that. Then a crash of the process leads to the end of the log, where
+/// the generation is empty: the log is handed to the kernel before the file is used again. And one of the machine leads at
+/// worst to before that first record, for recovery ends the log where everything that the state names is there.
+struct Stable<'a> {
+    log: &'a log::Writer,
 }
 
-impl Stable {
-    /// Whether no crash can bring back a state that names the values of a generation that is over, nor make recovery
-    /// look for them: the record that emptied it is on stable storage, and it is proven that it is. Durable alone would not
-    /// do: whoever checks the log above what is proven would meet the record that named a value and miss the value.
+impl Stable<'_> {
     fn covers(&self, life: &Life) -> bool {
-        life.last_left < self.proven
+        self.is_proven(life) || self.log.is_unpromised(life.first_named)
+    }
+
+    fn is_proven(&self, life: &Life) -> bool {
+        life.last_left < self.log.proven_through()
     }
 }
 
@@ -63,7 +70,11 @@ struct Dead {
 impl Shared {
     /// Frees every extent that is over. Gives how many there were.
     pub(crate) fn reclaim(&self) -> Result<usize> {
-        let over = self.take_over(&self.dead_and_stable());
+        let dead = self.dead_and_stable();
+        if !dead.is_empty() {
+            self.flush_all()?; // before it is asked who reads, and before anything is used again
+        }
+        let over = self.take_over(&dead);
         let count = over.len();
         over.into_iter().try_for_each(|extent| self.values.give_free(extent))?;
         if count > 0 {
@@ -118,7 +129,9 @@ impl Shared {
         let mut over = Vec::new();
         for (place, life) in dead {
             let pinned = pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
-            if pinned || self.life_of(&state, *place) != *life {
+            // A sync may have begun since they were looked up.
+            let covered = self.stable().covers(life);
+            if pinned || !covered || self.life_of(&state, *place) != *life {
                 continue;
             }
             if let Some(extent) = self.extents.take_unheld(*place) {
@@ -136,8 +149,8 @@ impl Shared {
         state.liveness.of(place).unwrap_or(before)
     }
 
-    fn stable(&self) -> Stable {
-        Stable { proven: self.log.proven_through() }
+    fn stable(&self) -> Stable<'_> {
+        Stable { log: &self.log }
     }
 
     fn sealed_places(&self) -> Vec<Place> {

@@ -27,6 +27,8 @@ pub(crate) struct StoredValues<'a> {
     directory: &'a Directory,
     /// With the generation that each holds.
     files: HashMap<u32, (Box<dyn DiskFile>, u32)>,
+    /// Generations that files are going to hold, whatever they hold now.
+    promised: HashMap<u32, u32>,
     /// The file that was last written again.
     being_written: Option<(u32, Box<dyn DiskFile>)>,
 }
@@ -47,7 +49,7 @@ pub(crate) fn write_again(file: &dyn DiskFile, start: u64, length: u64) -> io::R
 
 impl<'a> StoredValues<'a> {
     pub(crate) fn new(directory: &'a Directory) -> Self {
-        StoredValues { directory, files: HashMap::new(), being_written: None }
+        StoredValues { directory, files: HashMap::new(), promised: HashMap::new(), being_written: None }
     }
 
     /// Whether a value is there: its bytes match the trailer behind them, and that is the trailer of such a value.
@@ -87,12 +89,22 @@ impl<'a> StoredValues<'a> {
         Ok(if crc == trailer.crc32c { Ok(()) } else { Err("its bytes do not match their checksum".into()) })
     }
 
-    /// Whether exactly `bytes` stand where the value lies, or its file has been used again since: then the value is dead,
-    /// for the record that took it off was proven to be durable before that.
-    pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> bool {
-        if self.opened(view.extent()).is_ok_and(|(_, generation)| *generation > view.generation()) {
-            return true;
+    /// In words, that the file of a value has been used again since, where that is so.
+    pub(crate) fn used_again(&mut self, view: View) -> Option<String> {
+        let (_, generation) = self.opened(view.extent()).ok().filter(|(_, g)| *g > view.generation())?;
+        Some(format!("the file of a value in extent {} holds generation {generation}", view.extent()))
+    }
+
+    /// A value is going to be put back where it lies, and the header of its file with it where that was lost.
+    pub(crate) fn will_hold(&mut self, view: View) {
+        self.promised.insert(view.extent(), view.generation());
+        if let Some((_, generation)) = self.files.get_mut(&view.extent()) {
+            *generation = view.generation();
         }
+    }
+
+    /// Whether exactly `bytes` stand where the value lies.
+    pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> bool {
         let mut found = vec![0; bytes.len()];
         let read = self.file(view).and_then(|file| file.read_at(&mut found, view.offset() as u64));
         read.is_ok() && found == bytes
@@ -173,7 +185,9 @@ impl<'a> StoredValues<'a> {
         }
         Ok(match self.files.entry(number) {
             Entry::Occupied(open) => open.into_mut(),
-            Entry::Vacant(free) => free.insert(open(self.directory, number)?),
+            Entry::Vacant(free) => {
+                free.insert(open(self.directory, number, self.promised.get(&number).copied())?)
+            }
         })
     }
 
@@ -188,11 +202,14 @@ impl<'a> StoredValues<'a> {
     }
 }
 
-fn open(directory: &Directory, number: u32) -> io::Result<(Box<dyn DiskFile>, u32)> {
+/// A file, and the generation that it holds, or is going to hold.
+fn open(directory: &Directory, number: u32, promised: Option<u32>) -> io::Result<(Box<dyn DiskFile>, u32)> {
     let file = directory.disk.open(&directory.extent_path(number))?;
     let mut header = [0; HEADER_BYTES];
     file.read_at(&mut header, 0)?;
-    let header =
-        ExtentHeader::decode(&header).map_err(|_| io::Error::other("its file has no sound header"))?;
-    Ok((file, header.generation))
+    let found = ExtentHeader::decode(&header).map(|header| header.generation);
+    match found.ok().max(promised) {
+        Some(generation) => Ok((file, generation)),
+        None => Err(io::Error::other("its file has no sound header")),
+    }
 }

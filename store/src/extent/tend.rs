@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::error::Result;
 use crate::shared::Shared;
 
@@ -41,6 +42,9 @@ impl Shared {
 
     /// Syncs before its time when more space waits for that than is free: new files cost more than a sync, and what is
     /// written meanwhile would grow the store. True when there was such space.
+    ///
+    /// At `memory` such space is what lived when something else was synced, and there is no more of it before the next sync,
+    /// whatever is written: it waits for that, and only the proof is brought.
     fn sync_to_reclaim(&self) -> Result<bool> {
         if self.options.sync_interval == Duration::MAX {
             return Ok(false);
@@ -49,13 +53,16 @@ impl Shared {
         if waiting < SYNC_BYTES_MIN.max(self.values.free_bytes()) {
             return Ok(false);
         }
-        self.sync_all()?;
-        // Records that came meanwhile say how far that was; where none came, a segment's header does.
-        if self.log.is_unsynced() {
+        if self.options.durability > Durability::Memory {
             self.sync_all()?;
-        } else {
-            self.prove_unproven()?;
+            // Records that came meanwhile say how far that was; where none came, a segment's header does.
+            if self.log.is_unsynced() {
+                self.sync_all()?;
+                return Ok(true);
+            }
         }
-        Ok(true)
+        let proven = self.log.proven_through();
+        self.log.prove_durable().map_err(|error| self.close_after(&error))?;
+        Ok(self.log.proven_through() > proven)
     }
 }

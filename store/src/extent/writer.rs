@@ -3,8 +3,8 @@
 //! There are two ways. Where the bytes of an extent lie in large pages of memory ([`DiskFile::map_to_fill`]), which is asked for
 //! where that pays ([`outlook`](super::outlook)), each value is stored through the mapping: it moves once, from the caller's
 //! memory to its place, past the cache if it is large, and its checksum is taken of what the cache holds then. A fault costs
-//! one in 2 MiB there. Extents keep their mapping from generation to generation, and let go of its pages in between: a sync
-//! protected them, and the kernel splits a large page that is protected when it is stored to.
+//! one in 2 MiB there. Extents keep their mapping from generation to generation, and let go of its pages in between where a sync
+//! has protected them: the kernel splits a large page that is protected when it is stored to.
 //!
 //! Elsewhere a store into the mapping pays for every 4 KiB. There values are gathered, with their padding and trailers,
 //! and handed to the kernel in one call when the batch is whole, but for a batch too small for the call to pay. At

@@ -9,6 +9,7 @@ use super::record::Record;
 use super::segments::remove_below;
 use crate::directory::Directory;
 use crate::disk::DiskFile;
+use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,9 @@ struct Buffer {
     files_synced: u64,
     /// How far the log was durable by what the last record says.
     marked: u64,
+    /// Of every record below this one somebody was told that it outlives the process, or a sync or a checkpoint that has
+    /// begun is about to make it stable. What only later records named may be lost with them.
+    promised: u64,
 }
 
 #[derive(Debug)]
@@ -84,7 +88,14 @@ impl Writer {
             name_unsynced: false,
         };
         // What the process before named may be unsynced; whoever opens the store keeps the list of it.
-        let buffer = Buffer { frames: Vec::new(), next_sequence, files_named: 0, files_synced: 0, marked: 0 };
+        let buffer = Buffer {
+            frames: Vec::new(),
+            next_sequence,
+            files_named: 0,
+            files_synced: 0,
+            marked: 0,
+            promised: next_sequence,
+        };
         Writer {
             boot: directory.disk.boot(),
             directory,
@@ -147,11 +158,34 @@ impl Writer {
         self.durable_through() < self.buffer.lock().next_sequence
     }
 
-    /// Takes a record into the buffer. Called with the state locked, so that the log has the order of the state's changes.
-    /// `names_files`: it names values or objects that lie outside the log.
-    pub(crate) fn append(&self, record: &Record, names_files: bool) -> Result<Appended> {
+    /// Whether there are records that the kernel was not given.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.flushed.load(Ordering::Acquire) < self.next_sequence()
+    }
+
+    /// Whether there are records that are promised to outlive more than this process, and that a sync would bring to stable
+    /// storage.
+    pub(crate) fn is_promised_unsynced(&self) -> bool {
+        self.durable_through() < self.buffer.lock().promised
+    }
+
+    /// Promises every record below this one. With the state locked for what the state as it is now is to outlast.
+    pub(crate) fn promise(&self, sequence: u64) {
         let mut buffer = self.buffer.lock();
-        let Buffer { frames, next_sequence: sequence, files_named, marked, .. } = &mut *buffer;
+        buffer.promised = buffer.promised.max(sequence);
+    }
+
+    /// Whether nothing is promised of this record, nor so of any after it. Asked with the state locked: a sync or a checkpoint
+    /// that began before has its promise here by then, and one that begins later covers all that the state is made of now.
+    pub(crate) fn is_unpromised(&self, first: u64) -> bool {
+        first >= self.buffer.lock().promised
+    }
+
+    /// Takes a record into the buffer. Called with the state locked, so that the log has the order of the state's changes.
+    /// `names_files`: it names values or objects that lie outside the log. `level`: what its acknowledgement promises.
+    pub(crate) fn append(&self, record: &Record, names_files: bool, level: Durability) -> Result<Appended> {
+        let mut buffer = self.buffer.lock();
+        let Buffer { frames, next_sequence: sequence, files_named, marked, promised, .. } = &mut *buffer;
         let start = begin_frame(frames);
         let payload_bytes = match record.encode_to(frames) {
             Ok(bytes) if bytes <= PAYLOAD_BYTES_MAX => bytes,
@@ -172,6 +206,9 @@ impl Writer {
         *sequence += 1;
         if names_files {
             *files_named = *sequence;
+        }
+        if level > Durability::Memory {
+            *promised = *sequence;
         }
         Ok(appended)
     }
@@ -208,7 +245,8 @@ impl Writer {
     /// Syncs what is there: what records name first, then the log. Gives how far the log is durable.
     fn lead(&self, named: SyncNamed<'_>) -> Result<u64> {
         let (files_pending, before) = {
-            let buffer = self.buffer.lock();
+            let mut buffer = self.buffer.lock();
+            buffer.promised = buffer.next_sequence;
             (buffer.files_named > buffer.files_synced, buffer.next_sequence)
         };
         if files_pending {

@@ -1,100 +1,140 @@
-//! Looks whether what a record names is there: values and objects, by reading their files.
+//! How far the log can be followed: whether what its records name is there, by reading the files.
+//!
+//! A value that is not there ends the log only where a state would stand on it. Its place may have been used again once
+//! nothing lived there (see the [extents](crate::extent)), and the record that named it first may still be in doubt. So the log is
+//! good up to the last record after which nothing lives in a place that misses something, whatever was missed on the way.
+//! Nothing is written here: what lies behind that record must not be put back.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::path::{Path, PathBuf};
 
 use crate::directory::Directory;
-use crate::error::{Cause, Result as StoreResult};
-use crate::extent::{self, StoredValues, View};
+use crate::extent::{self, Place, StoredValues, View};
+use crate::log::Refusal;
 use crate::log::record::{ObjectRecord, Record};
-use crate::log::{Refusal, SegmentFile};
 use crate::object::{self, ObjectRef};
 use crate::state::State;
-use crate::verify::named_values;
 
-/// Checks records against the files beside the log, and puts back values that records carry.
+/// Where the log has to end although more could be read.
+#[derive(Debug)]
+pub(super) struct End {
+    /// The first record that goes.
+    pub(super) next_sequence: u64,
+    pub(super) reason: String,
+}
+
+/// What recovery may have to write again, where what memory holds of it is in doubt.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) values: Vec<View>,
+    pub(super) objects: Vec<ObjectRef>,
+}
+
+/// Looks at records one by one, in their order.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
     directory: &'a Directory,
     values: StoredValues<'a>,
-    writable: bool,
-    put_back: u64,
-    /// Values that nobody proved to be on stable storage, where what memory holds of them is in doubt.
-    kept: Option<Vec<View>>,
+    /// Values that nobody proved to be on stable storage, with their records, where they are wanted.
+    kept: Option<Vec<(u64, View)>>,
     /// Objects that were read already: a version is named once for each policy that stands on it.
     objects: HashMap<ObjectRef, bool>,
+    /// Places that the state names and that miss something.
+    missing: HashSet<Place>,
+    /// With nothing missing the log could end before this record.
+    through: u64,
+    /// What was missing first from there on.
+    reason: Option<String>,
 }
 
 impl<'a> Check<'a> {
     /// `in_doubt`: a sync failed, so what is kept is to be written again.
-    pub(super) fn new(directory: &'a Directory, writable: bool, in_doubt: bool) -> Self {
-        let values = StoredValues::new(directory);
-        let kept = (writable && in_doubt).then(Vec::new);
-        Check { directory, values, writable, put_back: 0, kept, objects: HashMap::new() }
+    pub(super) fn new(directory: &'a Directory, in_doubt: bool) -> Self {
+        Check {
+            directory,
+            values: StoredValues::new(directory),
+            kept: in_doubt.then(Vec::new),
+            objects: HashMap::new(),
+            missing: HashSet::new(),
+            through: 0,
+            reason: None,
+        }
     }
 
-    /// How many values were missing and carried.
-    pub(super) fn put_back(&self) -> u64 {
-        self.put_back
-    }
-
-    /// Looks at one record. `doubted`: it lies above what was known to be durable.
-    pub(super) fn record(&mut self, state: &State, record: &Record, doubted: bool) -> Result<(), Refusal> {
-        let mut views = state.values_named(&record.event);
+    /// Looks at one record, which is about to be applied. `doubted`: it lies above what was known to be durable.
+    pub(super) fn record(
+        &mut self,
+        state: &State,
+        (sequence, record): (u64, &Record),
+        doubted: bool,
+    ) -> Result<(), Refusal> {
+        let views = state.values_named(&record.event);
         if !record.carried.is_empty() {
-            self.carried(views, &record.carried)?;
+            self.carried(sequence, views, &record.carried)?;
         } else if doubted {
-            views.try_for_each(|view| self.values.check(view)).map_err(Refusal::Incomplete)?;
+            views.for_each(|view| self.value(sequence, view));
         }
         if doubted {
             record.event.objects().try_for_each(|named| self.object(named))?;
         }
-        if let Some(kept) = self.kept.as_mut().filter(|_| doubted || !record.carried.is_empty()) {
-            kept.extend(state.values_named(&record.event));
-        }
         Ok(())
     }
 
-    /// Extents without a sound header in which the state names nothing: they were being made when the machine went down.
-    pub(super) fn unfinished(&self, state: &State) -> StoreResult<Vec<PathBuf>> {
-        let extents = self.directory.extents();
-        let mut found = self.values.without_header().map_err(|e| Cause::io("read", &extents, e))?;
-        if !found.is_empty() {
-            let named: HashSet<u32> = named_values(state).0.iter().map(|value| value.extent).collect();
-            found.retain(|(number, _)| !named.contains(number));
+    /// Takes note of the state after it was applied.
+    pub(super) fn applied(&mut self, state: &State, sequence: u64) {
+        if !self.missing.is_empty() {
+            self.missing.retain(|place| state.liveness.of(*place).is_some_and(|life| life.values > 0));
         }
-        Ok(found.into_iter().map(|(_, path)| path).collect())
+        if self.missing.is_empty() {
+            (self.through, self.reason) = (sequence + 1, None);
+        }
     }
 
-    /// Writes what was kept as it was read: a sync that failed may have left the kernel taking for written what the disk does
-    /// not have, and then another sync alone would bring nothing there.
-    pub(super) fn write_again(&mut self, segments: &[SegmentFile]) -> StoreResult<()> {
-        let Some(kept) = self.kept.take() else { return Ok(()) };
-        let extents = self.directory.extents();
-        let values = &mut self.values;
-        kept.into_iter()
-            .try_for_each(|view| values.write_again(view))
-            .map_err(|e| Cause::io("write again", &extents, e))?;
-        let objects = self.objects.iter().filter(|(_, is_there)| **is_there);
-        let objects = objects.map(|(object, _)| object::path_of(self.directory, object));
-        for path in objects.chain(segments.iter().map(|segment| segment.path.clone())) {
-            write_file_again(self.directory, &path).map_err(|e| Cause::io("write again", &path, e))?;
-        }
-        Ok(())
+    /// Where the log has to end for what is missing, and what is kept of it then.
+    pub(super) fn end(self) -> (Option<End>, Kept) {
+        let end = self.reason.map(|reason| End { next_sequence: self.through, reason });
+        let stays = |sequence: u64| end.as_ref().is_none_or(|end| sequence < end.next_sequence);
+        let values = self.kept.unwrap_or_default().into_iter();
+        let kept = Kept {
+            values: values.filter(|(sequence, _)| stays(*sequence)).map(|(_, view)| view).collect(),
+            objects: self.objects.into_iter().filter_map(|(o, is_there)| is_there.then_some(o)).collect(),
+        };
+        (end, kept)
     }
 
-    fn carried(&mut self, views: impl Iterator<Item = View>, mut carried: &[u8]) -> Result<(), Refusal> {
+    fn value(&mut self, sequence: u64, view: View) {
+        if self.missing.contains(&view.place()) {
+            return;
+        }
+        match self.values.check(view) {
+            Ok(()) => self.keep(sequence, view),
+            Err(reason) => self.misses(view, reason),
+        }
+    }
+
+    fn keep(&mut self, sequence: u64, view: View) {
+        self.kept.iter_mut().for_each(|kept| kept.push((sequence, view)));
+    }
+
+    fn misses(&mut self, view: View, reason: String) {
+        self.missing.insert(view.place());
+        self.reason.get_or_insert(reason);
+    }
+
+    /// A value that a record carries is there, or can be put back, unless its place was used again.
+    fn carried(
+        &mut self,
+        sequence: u64,
+        views: impl Iterator<Item = View>,
+        mut carried: &[u8],
+    ) -> Result<(), Refusal> {
         for view in views {
-            let bytes = carried.split_off(..extent::stored_bytes(view));
-            let bytes =
-                bytes.ok_or_else(|| Refusal::Impossible("it carries less than it names".to_owned()))?;
-            if self.values.holds(view, bytes) {
-                continue;
-            }
-            self.put_back += 1;
-            if self.writable {
-                self.values.put_back(view, bytes).map_err(Refusal::Incomplete)?;
+            split_carried(view, &mut carried)?;
+            match self.values.used_again(view) {
+                Some(reason) => self.misses(view, reason),
+                None => {
+                    self.values.will_hold(view);
+                    self.keep(sequence, view);
+                }
             }
         }
         if carried.is_empty() {
@@ -115,11 +155,13 @@ impl<'a> Check<'a> {
             "version {} of object {:?}, which it names, is not there whole",
             named.version, named.key
         );
+        self.reason.get_or_insert_with(|| reason.clone());
         Err(Refusal::Incomplete(reason))
     }
 }
 
-fn write_file_again(directory: &Directory, path: &Path) -> io::Result<()> {
-    let file = directory.disk.open_writable(path)?;
-    extent::write_again(&*file, 0, file.length()?)
+/// The bytes that a record carries for a value, which go first.
+pub(super) fn split_carried<'b>(view: View, carried: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
+    let bytes = carried.split_off(..extent::stored_bytes(view));
+    bytes.ok_or_else(|| Refusal::Impossible("it carries less than it names".to_owned()))
 }

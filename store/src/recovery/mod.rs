@@ -4,11 +4,12 @@
 //! was never acknowledged; anything else is `corrupt`.
 //!
 //! Another run (or nobody knows which): only what was synced is sure to be there. The log says how far that is. Below,
-//! any damage is `corrupt`, wherever in the log the proof stands. Above, record after record is taken only if it is
-//! whole and if every value and object that it names is there ([`check`]); the log is cut before the first that is not,
-//! for good, and the loss is reported. Values that records carry are put back where they are missing, then everything
-//! is synced, and where the log is cut a proof of that takes the place of what goes. Only then is anything else written,
-//! so a crash in the middle of this leads whoever opens next to the same judgement.
+//! any damage is `corrupt`, wherever in the log the proof stands. Above, the log is followed while records are whole and the
+//! objects that they name are there, and up to the last record after which every value that the state names is there
+//! ([`check`]); the log is cut behind it, for good, and the loss is reported. The log is read twice for that: nothing is
+//! written before it is known where it ends. Then values that records carry are put back where they are missing,
+//! everything is synced, and where the log is cut a proof of that takes the place of what goes ([`mend`]). Only then is
+//! anything else written, so a crash in the middle of this leads whoever opens next to the same judgement.
 //!
 //! The same run, but a sync has failed since: the kernel may have taken for written what the disk does not hold, and may
 //! drop it any time. A file in the directory says so ([`Directory::doubt`]). Then it is as after another run, and besides
@@ -16,6 +17,7 @@
 
 mod check;
 mod lost;
+mod mend;
 mod report;
 
 use std::collections::BTreeSet;
@@ -23,7 +25,8 @@ use std::path::PathBuf;
 
 pub use report::RecoveryReport;
 
-use self::check::Check;
+use self::check::{Check, End, Kept};
+use self::mend::Mend;
 use crate::checkpoint::{self, Manifest};
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
@@ -54,25 +57,28 @@ pub(crate) fn replay(
     manifest: Option<Manifest>,
 ) -> Result<Replayed> {
     let from = manifest.as_ref().map_or(0, |manifest| manifest.next_sequence);
-    let restore = |manifest: Option<Manifest>| match manifest {
+    let restore = || match manifest.clone() {
         Some(manifest) => checkpoint::restore(directory, manifest, options.claims_kept),
         None => Ok(State::new(options.claims_kept)),
     };
     if !options.read_only {
-        return recover(directory, options, from, restore(manifest)?);
+        return recover(directory, options, from, &restore);
     }
     let mut report = RecoveryReport::default();
     if !is_of_this_run(directory, &log::segments(directory)?) {
-        report = recover(directory, options, from, restore(Manifest::read(directory)?)?)?.report;
+        report = recover(directory, options, from, &restore)?.report;
     }
-    let mut state = restore(manifest)?;
+    let mut state = restore()?;
     let reading = Reading::begin(directory, &mut state, from)?;
     let end = reading.end();
     report.records = end.records;
     Ok(Replayed { state, end, report, reading: Some(reading) })
 }
 
-fn recover(directory: &Directory, options: &Options, from: u64, mut state: State) -> Result<Replayed> {
+/// The state of the last checkpoint, or that of a new store.
+type Restore<'a> = &'a dyn Fn() -> Result<State>;
+
+fn recover(directory: &Directory, options: &Options, from: u64, restore: Restore<'_>) -> Result<Replayed> {
     let in_doubt = directory.is_in_doubt();
     if in_doubt {
         drop_cached(directory)?;
@@ -80,10 +86,18 @@ fn recover(directory: &Directory, options: &Options, from: u64, mut state: State
     let segments = log::segments(directory)?;
     let checked = !is_of_this_run(directory, &segments);
     let durable = if checked { log::survey(directory, &segments)?.max(from) } else { 0 };
-    let mut check = Check::new(directory, !options.read_only, in_doubt);
+    let (cut_at, kept) = match checked {
+        true => look(directory, &segments, (from, durable), restore()?, in_doubt)?,
+        false => (None, Kept::default()),
+    };
+    let mut state = restore()?;
+    let mut mend = Mend::new(directory, !options.read_only, kept);
     let end = log::read(directory, &segments, from, |sequence, record| {
+        if let Some(end) = cut_at.as_ref().filter(|end| sequence >= end.next_sequence) {
+            return Err(Refusal::Incomplete(end.reason.clone()));
+        }
         if checked {
-            check.record(&state, &record, sequence >= durable)?;
+            mend.record(&state, &record)?;
         }
         state.apply(record).map(drop).map_err(Refusal::Impossible)
     })?;
@@ -92,11 +106,11 @@ fn recover(directory: &Directory, options: &Options, from: u64, mut state: State
         torn_bytes: end.torn_bytes,
         checked,
         durable_through: durable,
-        values_put_back: check.put_back(),
+        values_put_back: mend.put_back(),
         ..RecoveryReport::default()
     };
-    let unfinished = if checked { check.unfinished(&state)? } else { Vec::new() };
-    let end = judge(directory, options, &segments, end, &unfinished, &mut report, &mut check);
+    let unfinished = if checked { mend.unfinished(&state)? } else { Vec::new() };
+    let end = judge(directory, options, &segments, end, &unfinished, &mut report, &mut mend);
     let end = end.inspect_err(|error| {
         if !options.read_only && matches!(error.cause(), Cause::Io { .. } | Cause::DiskFull { .. }) {
             directory.doubt(error);
@@ -106,6 +120,24 @@ fn recover(directory: &Directory, options: &Options, from: u64, mut state: State
         log::remove_before_gap(directory, &segments, from)?;
     }
     Ok(Replayed { state, end, report, reading: None })
+}
+
+/// Follows the log without touching anything: where it has to end for what its records name, if it does.
+fn look(
+    directory: &Directory,
+    segments: &[SegmentFile],
+    (from, durable): (u64, u64),
+    mut state: State,
+    in_doubt: bool,
+) -> Result<(Option<End>, Kept)> {
+    let mut check = Check::new(directory, in_doubt);
+    log::read(directory, segments, from, |sequence, record| {
+        check.record(&state, (sequence, &record), sequence >= durable)?;
+        state.apply(record).map(drop).map_err(Refusal::Impossible)?;
+        check.applied(&state, sequence);
+        Ok(())
+    })?;
+    Ok(check.end())
 }
 
 /// Lets go of what memory holds of the files that a failed sync may have been about. Whatever cannot be let go of is
@@ -135,7 +167,7 @@ fn judge(
     mut end: LogEnd,
     unfinished: &[PathBuf],
     report: &mut RecoveryReport,
-    check: &mut Check<'_>,
+    mend: &mut Mend<'_>,
 ) -> Result<LogEnd> {
     if !report.checked {
         return end.damage.take().map_or(Ok(end), |damage| Err(damage.error()));
@@ -151,7 +183,7 @@ fn judge(
             false => Ok(end),
         };
     }
-    check.write_again(segments)?;
+    mend.write_again(segments)?;
     if let Some(damage) = damage {
         cut(directory, &mut end, damage, report)?;
     }

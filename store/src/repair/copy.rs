@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::backup::{Copying, copy_checkpoint, copy_file, copy_object, sync_directories};
 use crate::directory::Directory;
+use crate::durability::Durability;
 use crate::error::{Cause, Result};
 use crate::extent::{ExtentHeader, HEADER_BYTES};
 use crate::log::record::Record;
@@ -43,7 +44,7 @@ impl<'a> Copy<'a> {
     }
 
     pub(super) fn append(&self, record: &Record) -> Result<()> {
-        let appended = self.log.append(record, true)?;
+        let appended = self.log.append(record, true, Durability::Logged)?;
         *self.last.lock() = appended.sequence;
         if appended.buffered_bytes >= BUFFERED_BYTES_MAX { self.log.flush(appended.sequence) } else { Ok(()) }
     }

@@ -43,6 +43,11 @@ impl Retiring {
         self.0.lock().iter().any(|retirement| unproven.contains(&retirement.commits))
     }
 
+    /// Whether something waits for a commit that is not durable.
+    pub(crate) fn waits_for_sync(&self, durable_commits: u64) -> bool {
+        self.0.lock().iter().any(|retirement| retirement.commits > durable_commits)
+    }
+
     /// Takes out what is due.
     pub(crate) fn take_due(&self, directory: &Directory, proven_commits: u64) -> Vec<Retirement> {
         let mut waiting = self.0.lock();

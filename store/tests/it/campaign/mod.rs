@@ -25,9 +25,9 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// The kinds of lives that `FOREBAY_LIFE` names: both when it names none.
+/// The kinds of lives that `FOREBAY_LIFE` names: all when it names none.
 fn lives() -> Vec<Life> {
-    let mut lives = vec![Life::Whole, Life::Plain];
+    let mut lives = vec![Life::Whole, Life::Plain, Life::Brief];
     if let Ok(named) = std::env::var("FOREBAY_LIFE") {
         lives.retain(|life| format!("{life:?}") == named);
     }
@@ -38,8 +38,10 @@ fn lives() -> Vec<Life> {
 /// the next may say more.
 fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
     let (start, mut tally, mut seeds, mut failed) = (Instant::now(), Tally::default(), 0, Vec::new());
+    let mut used_again = 0;
     for seed in seed.. {
         let reference = Reference::new(seed, life);
+        used_again += reference.used_again;
         let dice = Dice::new(seed ^ 0x5EED);
         for point in reference.points() {
             if dice.below(100) < share {
@@ -58,6 +60,7 @@ fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
         }
     }
     eprintln!("{} points of {seeds} seeds from {seed} on in {:.1?}", tally.points, start.elapsed());
+    assert!(life != Life::Brief || used_again > seeds, "{used_again} extents were used again");
     eprintln!("by fault: {:?}\nby operation: {:?}", tally.by_fault, tally.by_operation);
     assert!(
         failed.is_empty(),
@@ -72,6 +75,7 @@ fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
 fn whatever_fails_at_whatever_point_what_was_acknowledged_is_there() {
     campaign(Life::Plain, 1, 1000, 25);
     campaign(Life::Whole, 1, 2000, 15);
+    campaign(Life::Brief, 1, 1000, 15);
 }
 
 /// Seeds at which a long campaign found something: 1049 put a carried value back over an extent that had been used again

@@ -16,6 +16,8 @@ pub(crate) struct Reference {
     /// What was there after each acknowledged call, by the commit number then.
     contents: BTreeMap<u64, Content>,
     pub(crate) history: Vec<DiskOperation>,
+    /// The most extents that were used again while it was open.
+    pub(crate) used_again: u64,
 }
 
 /// One way to fail.
@@ -88,12 +90,15 @@ impl Reference {
         let history = unseen.disk.history();
         let world = world(seed, seed);
         let mut contents = BTreeMap::from([(0, Content::default())]);
+        let mut used_again = 0;
         let (_, result) = Workload::new(&world, seed, life).run(&mut |store, _| {
-            contents.insert(store.stats().commits, Content::of(store));
+            let stats = store.stats();
+            used_again = stats.extents_recycled.max(used_again);
+            contents.insert(stats.commits, Content::of(store));
             check_sums(store);
         });
         result.unwrap_or_else(|error| panic!("seed {seed}, undisturbed: {error:?}"));
-        Reference { seed, life, contents, history }
+        Reference { seed, life, contents, history, used_again }
     }
 
     /// Every fault that fits every operation.

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use forebay_store::*;
 
-use super::workload::{Told, Workload};
+use super::workload::{Dice, LEVELS, Told, Workload};
 use crate::support::*;
 
 /// Which calls a life is made of.
@@ -17,6 +17,8 @@ pub(crate) enum Life {
     Plain,
     /// And what makes room and goes back.
     Whole,
+    /// At `memory`: rows that come and go between syncs, and extents that are used again in their wake.
+    Brief,
 }
 
 impl Life {
@@ -27,6 +29,16 @@ impl Life {
                 .checkpoint_records(30)
                 .object_versions_kept(3)
                 .retention(Retention::default().versions(4)),
+            Life::Brief => options.checkpoint_records(60).extent_bytes(4096, 4096),
+        }
+    }
+
+    /// What a store is opened at, and what calls ask for.
+    pub(super) fn level(self, dice: &Dice) -> Durability {
+        match self {
+            Life::Plain | Life::Whole => dice.one_of(&LEVELS),
+            Life::Brief if dice.below(12) == 0 => dice.one_of(&LEVELS),
+            Life::Brief => Durability::Memory,
         }
     }
 }
@@ -40,6 +52,41 @@ impl Workload<'_> {
             4 => self.compact(store, told),
             _ => self.share(store, told),
         }
+    }
+
+    /// Values that fill extents, and their end.
+    pub(super) fn come_and_go(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+        match self.dice.below(6) {
+            0..3 => self.fill(store, told),
+            3..5 => self.empty(store, told),
+            _ => self.pass_time(store, told),
+        }
+    }
+
+    fn fill(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+        let (table, version) = (store.table("solver")?, store.policy("solver")?.version);
+        for _ in 0..=self.dice.below(3) {
+            let prompt = format!("prompt {} ", self.dice.below(1000)).repeat(130);
+            let new = self.new_row(version)?;
+            let row = table.insert_row(new, [("prompt", (&*prompt).into())])?;
+            told(store, self.level);
+            self.rows.push((row, "solver"));
+        }
+        Ok(())
+    }
+
+    /// The oldest rows, or all.
+    fn empty(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+        let count = self.rows.len() / (1 + self.dice.below(2) as usize);
+        let over: Vec<(Row, &str)> = self.rows.drain(..count).collect();
+        for name in ["solver", "judge"] {
+            let rows: Vec<Row> = over.iter().filter(|(_, of)| *of == name).map(|(row, _)| *row).collect();
+            let rule = Delete::rows(rows).force();
+            if Self::unless_state(store.table(name)?.delete(&rule).map(drop))? {
+                told(store, self.level);
+            }
+        }
+        Ok(())
     }
 
     fn checkpoint(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
@@ -84,7 +131,7 @@ impl Workload<'_> {
     /// Rows whose prompts are among a few that are stored once.
     fn share(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
         let table = store.table("shared")?;
-        let level = self.dice.one_of(&super::workload::LEVELS);
+        let level = self.life.level(&self.dice);
         let mut batch = store.batch();
         batch.durability(level);
         for _ in 0..=self.dice.below(3) {

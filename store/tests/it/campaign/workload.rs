@@ -33,10 +33,10 @@ pub(crate) const LEVELS: [Durability; 3] = Durability::ALL;
 
 pub(crate) struct Workload<'a> {
     world: &'a World,
-    life: Life,
+    pub(super) life: Life,
     pub(super) dice: Dice,
     pub(super) level: Durability,
-    rows: Vec<(Row, &'static str)>,
+    pub(super) rows: Vec<(Row, &'static str)>,
     next_input: u64,
 }
 
@@ -45,6 +45,7 @@ impl<'a> Workload<'a> {
         let dice = Dice::new(seed);
         let level =
             dice.one_of(&[Durability::Memory, Durability::Logged, Durability::Logged, Durability::Synced]);
+        let level = if life == Life::Brief { life.level(&dice) } else { level };
         Workload { world, life, dice, level, rows: Vec::new(), next_input: 0 }
     }
 
@@ -83,6 +84,9 @@ impl<'a> Workload<'a> {
         if self.life == Life::Whole && self.dice.below(3) == 0 {
             return self.upkeep(store, told);
         }
+        if self.life == Life::Brief && self.dice.below(3) > 0 {
+            return self.come_and_go(store, told);
+        }
         match self.dice.below(24) {
             0..4 => self.insert(store, told),
             4..7 => self.insert_many(store, told),
@@ -103,7 +107,7 @@ impl<'a> Workload<'a> {
             store.sync()?;
             told(&store, Durability::Synced);
         }
-        self.level = self.dice.one_of(&LEVELS);
+        self.level = self.life.level(&self.dice);
         let store = slot.insert(self.open()?);
         told(store, self.level);
         Ok(())
@@ -136,7 +140,7 @@ impl<'a> Workload<'a> {
     }
 
     fn insert_many(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
-        let level = self.dice.one_of(&LEVELS);
+        let level = self.life.level(&self.dice);
         let mut batch = store.batch();
         batch.durability(level);
         let mut names = Vec::new();
@@ -178,7 +182,7 @@ impl<'a> Workload<'a> {
 
     /// Up to four rows get what they still lack for being trained on.
     fn write(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
-        let level = self.dice.one_of(&LEVELS);
+        let level = self.life.level(&self.dice);
         let mut batch = store.batch();
         batch.durability(level);
         let first = self.dice.below(self.rows.len().max(1) as u64) as usize;
@@ -291,7 +295,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn pass_time(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+    pub(super) fn pass_time(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
         self.world.clock.advance(Duration::from_millis(self.dice.below(3000)));
         store.run_once()?;
         told(store, Durability::Memory);
