@@ -233,7 +233,7 @@ impl Shared {
         match level {
             Durability::Memory => Ok(()),
             Durability::Logged => {
-                self.log.promise(self.log.next_sequence());
+                self.log.promise_all();
                 self.flush_all()
             }
             Durability::Synced => self.sync_all(),

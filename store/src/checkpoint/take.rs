@@ -100,9 +100,7 @@ impl Checkpointer {
     fn take_after(&self, shared: &Shared, last: &mut Last) -> Result<CheckpointReport> {
         let (mut captured, next_sequence) = {
             let mut state = shared.state.lock();
-            let next_sequence = shared.log.next_sequence();
-            shared.log.promise(next_sequence);
-            (capture(&mut state), next_sequence)
+            (capture(&mut state), shared.log.next_sequence())
         };
         shared.sync_all_and_carried()?;
         let directory = &*shared.directory;

@@ -129,9 +129,7 @@ impl Shared {
         let mut over = Vec::new();
         for (place, life) in dead {
             let pinned = pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
-            // A sync may have begun since they were looked up.
-            let covered = self.stable().covers(life);
-            if pinned || !covered || self.life_of(&state, *place) != *life {
+            if pinned || self.life_of(&state, *place) != *life {
                 continue;
             }
             if let Some(extent) = self.extents.take_unheld(*place) {

@@ -43,8 +43,8 @@ struct Buffer {
     files_synced: u64,
     /// How far the log was durable by what the last record says.
     marked: u64,
-    /// Of every record below this one somebody was told that it outlives the process, or a sync or a checkpoint that has
-    /// begun is about to make it stable. What only later records named may be lost with them.
+    /// Of every record below this one somebody was told that it outlives the process, or a sync that has begun is about to
+    /// make it stable. What only later records named may be lost with them.
     promised: u64,
 }
 
@@ -169,16 +169,16 @@ impl Writer {
         self.durable_through() < self.buffer.lock().promised
     }
 
-    /// Promises every record below this one. With the state locked for what the state as it is now is to outlast.
-    pub(crate) fn promise(&self, sequence: u64) {
+    /// Promises every record so far to outlive the process.
+    pub(crate) fn promise_all(&self) {
         let mut buffer = self.buffer.lock();
-        buffer.promised = buffer.promised.max(sequence);
+        buffer.promised = buffer.next_sequence;
     }
 
-    /// Whether nothing is promised of this record, nor so of any after it. Asked with the state locked: a sync or a checkpoint
-    /// that began before has its promise here by then, and one that begins later covers all that the state is made of now.
-    pub(crate) fn is_unpromised(&self, first: u64) -> bool {
-        first >= self.buffer.lock().promised
+    /// Whether nothing is promised of a record, nor so of any after it. A sync that began before has its promise here by then;
+    /// one that begins later covers every record that is appended now.
+    pub(crate) fn is_unpromised(&self, sequence: u64) -> bool {
+        sequence >= self.buffer.lock().promised
     }
 
     /// Takes a record into the buffer. Called with the state locked, so that the log has the order of the state's changes.

@@ -260,3 +260,31 @@ fn a_disk_that_refuses_closes_the_store_with_the_reason_or_leaves_it_usable() {
         assert_eq!(before["solver"].len(), 1);
     }
 }
+
+/// A store at `memory` syncs by itself what somebody was promised, and nothing else; what is over is used again without a sync.
+// FX-B10
+#[test]
+fn a_memory_store_syncs_by_itself_what_was_promised_and_nothing_else() {
+    let world = World::new();
+    let options = world.options().durability(Durability::Memory).extent_bytes(4096, 4096);
+    let (probe, store, table) = probed(&world, options.sync_interval(Duration::from_secs(1)));
+    let tend = || {
+        world.clock.advance(Duration::from_secs(2));
+        store.run_once().unwrap()
+    };
+    let long = LONG.repeat(50);
+    for round in 0..20 {
+        let ids = [0, 1].map(|i| format!("m{round}_{i}_0"));
+        ids.iter().for_each(|id| insert_at(&store, &table, Durability::Memory, id, &long).unwrap());
+        let rows = ids.map(|id| table.find(0, &id.parse().unwrap()).unwrap());
+        table.delete(&Delete::rows(rows).force()).unwrap();
+        assert_eq!(tend(), None, "nothing is left to do");
+    }
+    let asked = probe.take();
+    assert!(!asked.iter().any(|asked| asked.contains("sync")), "nobody was promised anything: {asked:?}");
+    assert!(asked.iter().any(|asked| asked.starts_with("append")), "readers see it: {asked:?}");
+    assert!(store.stats().extents_recycled > 10, "{:?}", store.stats());
+    insert_at(&store, &table, Durability::Logged, "l_0_0", LONG).unwrap();
+    tend();
+    assert_eq!(store.stats().durable_commits, store.stats().commits, "somebody was");
+}

@@ -163,6 +163,36 @@ fn a_record_whose_value_is_not_there_is_the_end_of_the_log() {
     assert_eq!(open_and_go_on(&rebooted(&torn)).0, SYNCED, "one byte of the first value");
 }
 
+/// What no state stands on any more is not missed: the log goes on to where everything is there.
+#[test]
+fn a_value_that_is_not_there_is_not_missed_behind_the_record_that_took_it_off() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    store.sync().unwrap();
+    let insert = |i: u64| table.insert(0, &format!("q_0_{i}"), [("prompt", long(i).into())]).unwrap();
+    let gone = [insert(7), insert(8)];
+    table.delete(&Delete::rows(gone).force()).unwrap();
+    insert(0);
+    std::mem::forget((store, table));
+    world.disk.restart();
+    let image = image_of(&world.disk);
+    let extent = Path::new(ROOT).join("extents/00000001.extent");
+    let lost = |values: &[u64]| {
+        let mut image = image.clone();
+        for &i in values {
+            let (text, bytes) = (long(i), image.get_mut(&extent).unwrap());
+            let at = bytes.windows(text.len()).position(|bytes| bytes == text.as_bytes()).unwrap();
+            bytes[at] ^= 1;
+        }
+        let world = rebooted(&image);
+        let store = world.open();
+        (rows(&store), store.recovery().records_lost)
+    };
+    for (values, left) in [(&[][..], (1, 0)), (&[7], (1, 0)), (&[7, 8], (1, 0)), (&[7, 0], (0, 1))] {
+        assert_eq!(lost(values), left, "rows and records lost, without the values of {values:?}");
+    }
+}
+
 #[test]
 fn the_same_run_of_the_machine_looks_at_no_value_and_cuts_nothing() {
     let (world, durable) = lived();

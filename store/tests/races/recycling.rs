@@ -1,5 +1,7 @@
 //! Extents that are used again while somebody still holds what lay in them.
 
+use std::ops::ControlFlow;
+
 use arrow_array::cast::AsArray;
 use forebay_store::*;
 use shuttle::rand::{Rng, thread_rng};
@@ -132,4 +134,83 @@ fn a_cell_that_is_read_while_its_row_goes_is_whole_or_gone() {
         seen.iter().all(|seen| seen.count() > 0),
         "an extent was used again, and a row was gone: {seen:?}"
     );
+}
+
+/// At `memory` extents are used again before they are synced: whoever syncs or takes a checkpoint beside that finds what was
+/// there then.
+// FX-B03, FX-B10
+#[test]
+fn what_is_synced_beside_extents_that_are_used_again_outlives_the_power() {
+    let (recycled, kept) = (Seen::default(), Seen::default());
+    let seen = [recycled.clone(), kept.clone()];
+    explore(300, move || {
+        let world = World::new();
+        let options = world.options().extent_bytes(4096, 8192).durability(Durability::Memory);
+        let store = Store::open(ROOT, options).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        store.sync().unwrap();
+        let cuts = thread::spawn({
+            let disk = world.disk.clone();
+            move || {
+                (0..thread_rng().gen_range(0..600)).for_each(|_| thread::yield_now());
+                disk.cut_power();
+            }
+        });
+        let goes = thread::spawn({
+            let (store, table) = (store.clone(), table.clone());
+            move || (1..5).try_for_each(|version| come_and_go(&store, &table, version))
+        });
+        let keeps = thread::spawn({
+            let (store, table) = (store.clone(), table.clone());
+            move || keep(&store, &table)
+        });
+        let told = keeps.join().unwrap();
+        let _ = goes.join().unwrap(); // the power has failed then
+        cuts.join().unwrap();
+        if store.stats().extents_recycled > 0 {
+            recycled.note();
+        }
+        std::mem::forget((store, table));
+        world.disk.restart();
+        let store = world.open();
+        let report = verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(report.is_sound(), "{:?}", report.faults);
+        let rows: Vec<String> = pick(&store, "solver", &["sample_id"]).concat();
+        let lost: Vec<&String> = told.iter().filter(|id| !rows.contains(id)).collect();
+        assert!(lost.is_empty(), "{lost:?} were synced, {rows:?} are left");
+        if !told.is_empty() {
+            kept.note();
+        }
+    });
+    assert!(
+        seen.iter().all(|seen| seen.count() > 0),
+        "an extent was used again, and something was kept: {seen:?}"
+    );
+}
+
+/// A version of rows that are gone before anybody syncs them.
+fn come_and_go(store: &Store, table: &Table, version: u64) -> Result<()> {
+    for i in 0..ROWS {
+        table.insert(version, &format!("q_0_{i}"), [("prompt", text(version, i).as_str().into())])?;
+    }
+    table.delete(&Delete::version(version).force())?;
+    store.run_once().map(drop)
+}
+
+/// Rows that are made stable as soon as they are there, in one way or the other. Gives those that were.
+fn keep(store: &Store, table: &Table) -> Vec<String> {
+    let mut told = Vec::new();
+    for i in 0..2 {
+        let id = format!("kept_0_{i}");
+        let kept = table.insert(0, &id, [("prompt", text(0, i).as_str().into())]);
+        let stable = kept.and_then(|_| match thread_rng().gen_range(0..2) {
+            0 => store.sync(),
+            _ => store.checkpoint().map(drop),
+        });
+        match stable {
+            Ok(()) => told.push(id),
+            Err(_) => break, // the power has failed
+        }
+    }
+    told
 }
