@@ -278,12 +278,8 @@ impl Shared {
             return Ok(Some(due));
         }
         self.synced_at.store(now.0, Ordering::Relaxed);
-        if wants_sync {
-            self.sync_all()?
-        } else {
-            self.flush_all()?
-        }
-        Ok(None)
+        let done = if wants_sync { self.sync_all() } else { self.flush_all() };
+        done.map(|()| None)
     }
 
     /// Whether what is unsynced is promised to somebody, or waited for. At `memory` nothing is but what calls of another level
