@@ -93,11 +93,13 @@ fn what_a_long_campaign_once_found_stays_mended() {
 }
 
 /// Points of whole lives at which a long campaign found something: the machine went down between the proof of a cut and the cut, behind
-/// a checkpoint, and what was to be cut away stayed; a file that could not be looked at was said to be an object that was set.
-const POINTS_ONCE_FAILED: [(u64, Point); 3] = [
+/// a checkpoint, and what was to be cut away stayed; a file that could not be looked at was said to be an object that was set; a first
+/// segment whose header was lost, and in which there was no record, stayed and was called damaged.
+const POINTS_ONCE_FAILED: [(u64, Point); 4] = [
     (7002, Point { at: 72, fault: DiskFault::PowerFails }),
     (7008, Point { at: 118, fault: DiskFault::SyncFailsAndForgets }),
     (7003, Point { at: 285, fault: DiskFault::IoError }),
+    (20009, Point { at: 24, fault: DiskFault::NoRoom }),
 ];
 
 #[test]
