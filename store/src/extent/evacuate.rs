@@ -4,7 +4,7 @@
 //! shared chunk at a time, and copied, all with no lock held; then one record swaps the views, each only if its cell still
 //! holds the value that was copied. A crash before the record leaves copies that nothing names; after it, the old values
 //! are dead.
-//! The old extent is recycled like any other: when the record is stable and nobody reads the old values any more.
+//! The old extent is recycled like any other: when no crash leads back to before the record and nobody reads the old values.
 
 use std::collections::{HashMap, HashSet};
 

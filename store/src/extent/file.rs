@@ -16,7 +16,7 @@ use super::layout::{ExtentHeader, HEADER_BYTES};
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync_gate::SyncGate;
 
 /// Tails shorter than this are not worth giving back: the extent would have to reserve them again.
@@ -25,8 +25,13 @@ const PAGE_BYTES: u64 = 4096;
 /// In larger extents whole large pages are given back: one that is cut is small pages from then on.
 const LARGE_PUNCH_BYTES_MIN: usize = 8 * LARGE_PAGE_BYTES as usize;
 
-/// How often the kernel looks for what it brings to the disk by itself (`dirty_writeback_centisecs`).
+/// After so long pages may be protected though nobody has synced them: the kernel looks this often for what it brings to the disk by
+/// itself (`dirty_writeback_centisecs`).
 const WRITTEN_BACK_AFTER: Duration = Duration::from_secs(5);
+
+/// More generations than a file can have before the kernel brings its header to the disk by itself: each takes a mebibyte of
+/// values by default, and it looks for what is half a minute old.
+const LOST_GENERATIONS_MAX: u32 = 1 << 16;
 
 /// What stays the same over all generations of an extent.
 #[derive(Debug)]
@@ -44,6 +49,8 @@ pub(super) struct ExtentFile {
     reserved: AtomicU64,
     /// Its bytes lie in large pages of memory, as far as is known: then it is filled through the mapping.
     large: AtomicBool,
+    /// How many generations may have been begun of which its header does not tell: the machine went down.
+    lost_generations: AtomicU32,
     /// Since when its pages have been mapped; `None` when a sync has protected them since.
     mapped: Mutex<Option<Instant>>,
     /// Whoever opens the store next may use the file again, so the store stays locked for as long as anybody may read it.
@@ -106,6 +113,7 @@ impl ExtentFile {
             gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
             large: AtomicBool::new(false),
+            lost_generations: AtomicU32::new(0),
             mapped: Mutex::new(Some(Instant::now())),
             directory: directory.clone(),
         }
@@ -180,6 +188,17 @@ impl ExtentFile {
         file.write_at(0, &header.encode())?;
         self.changed();
         Ok(())
+    }
+
+    /// The machine went down since it was written: values of generations after the one that its header names may lie in it, and
+    /// would be taken for those of a later one with that number.
+    pub(super) fn may_have_lost_generations(&self) {
+        self.lost_generations.store(LOST_GENERATIONS_MAX, Ordering::Relaxed);
+    }
+
+    /// The generation to begin after `last`.
+    pub(super) fn next_generation(&self, last: u32) -> u32 {
+        last.saturating_add(1).saturating_add(self.lost_generations.swap(0, Ordering::Relaxed))
     }
 
     /// Lets go of pages that are protected, or may be: the kernel brings to the disk by itself what has been there for long.

@@ -16,8 +16,8 @@
 //! - A generation is over only when three things hold, looked at together under the state's lock: the state names
 //!   nothing in it; no [`Pin`](pins) was taken while the state did; nobody holds its [`Extent`] (a batch that is not
 //!   committed, a [`ValueBytes`], an Arrow buffer). Who opens the store anew knows of no such holder, so an [`Extent`] keeps
-//!   the directory's lock, or a reader's slot: until the last one is gone nobody else writes the files. And the records that emptied it are as durable as the store makes
-//!   them, so no crash can bring back a state that names it.
+//!   the directory's lock, or a reader's slot: until the last one is gone nobody else writes the files. And no crash
+//!   can lead back to a promised state that names it ([`reclaim`]); recovery ends the log where no state does.
 //! - Every value is followed by a trailer that says what it is and in which generation it was written, so that a damaged
 //!   store can be checked without its log and a stale value is never taken for a live one.
 //!

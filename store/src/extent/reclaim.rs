@@ -71,7 +71,7 @@ impl Shared {
     /// Frees every extent that is over. Gives how many there were.
     pub(crate) fn reclaim(&self) -> Result<usize> {
         let dead = self.dead_and_stable();
-        if !dead.is_empty() {
+        if dead.iter().any(|(_, life)| !self.stable().is_proven(life)) {
             self.flush_all()?; // before it is asked who reads, and before anything is used again
         }
         let over = self.take_over(&dead);

@@ -298,12 +298,12 @@ impl ValueSource {
             free = self.take_free(capacity, least);
         }
         let (file, generation) = match free {
-            Some((file, last)) => (file, last + 1),
+            Some((file, last)) => used_again(file, last),
             None => {
                 room.reserve(capacity as u64, aside)?;
                 // What was waited for may be a free file.
                 match self.take_free(capacity, least) {
-                    Some((file, last)) => (file, last + 1),
+                    Some((file, last)) => used_again(file, last),
                     None => (Arc::new(self.create(capacity, mapped)?), 0),
                 }
             }
@@ -351,6 +351,12 @@ impl ValueSource {
             Cause::io("write to", file.path.clone(), error).into()
         })
     }
+}
+
+/// A file with the generation to begin.
+fn used_again(file: Arc<ExtentFile>, last: u32) -> (Arc<ExtentFile>, u32) {
+    let generation = file.next_generation(last);
+    (file, generation)
 }
 
 impl ValueWriter<'_> {

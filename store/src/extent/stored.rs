@@ -113,13 +113,8 @@ impl<'a> StoredValues<'a> {
     /// Writes a value with its trailer back to where it lies; makes its file again where that is gone too.
     ///
     /// # Errors
-    /// In words, why that cannot be done.
-    pub(crate) fn put_back(&mut self, view: View, bytes: &[u8]) -> Result<(), String> {
-        self.write(view, bytes)
-            .map_err(|e| format!("a value could not be put back into extent {}: {e}", view.extent()))
-    }
-
-    fn write(&mut self, view: View, bytes: &[u8]) -> io::Result<()> {
+    /// When the disk does not take it.
+    pub(crate) fn put_back(&mut self, view: View, bytes: &[u8]) -> io::Result<()> {
         let number = view.extent();
         self.files.remove(&number);
         let path = self.directory.extent_path(number);

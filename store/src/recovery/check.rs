@@ -22,11 +22,14 @@ pub(super) struct End {
     pub(super) reason: String,
 }
 
-/// What recovery may have to write again, where what memory holds of it is in doubt.
+/// What the records up to the end come to, beside the state.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
+    /// What may have to be written again, where what memory holds of it is in doubt.
     pub(super) values: Vec<View>,
     pub(super) objects: Vec<ObjectRef>,
+    /// The last generation of each extent that they name: nothing lives in an earlier one.
+    pub(super) generations: HashMap<u32, u32>,
 }
 
 /// Looks at records one by one, in their order.
@@ -36,6 +39,8 @@ pub(super) struct Check<'a> {
     values: StoredValues<'a>,
     /// Values that nobody proved to be on stable storage, with their records, where they are wanted.
     kept: Option<Vec<(u64, View)>>,
+    /// Generations of each extent, with the first record that names them.
+    generations: HashMap<u32, Vec<(u64, u32)>>,
     /// Objects that were read already: a version is named once for each policy that stands on it.
     objects: HashMap<ObjectRef, bool>,
     /// Places that the state names and that miss something.
@@ -53,6 +58,7 @@ impl<'a> Check<'a> {
             directory,
             values: StoredValues::new(directory),
             kept: in_doubt.then(Vec::new),
+            generations: HashMap::new(),
             objects: HashMap::new(),
             missing: HashSet::new(),
             through: 0,
@@ -67,6 +73,7 @@ impl<'a> Check<'a> {
         (sequence, record): (u64, &Record),
         doubted: bool,
     ) -> Result<(), Refusal> {
+        state.values_named(&record.event).for_each(|view| self.name(sequence, view));
         let views = state.values_named(&record.event);
         if !record.carried.is_empty() {
             self.carried(sequence, views, &record.carried)?;
@@ -94,11 +101,23 @@ impl<'a> Check<'a> {
         let end = self.reason.map(|reason| End { next_sequence: self.through, reason });
         let stays = |sequence: u64| end.as_ref().is_none_or(|end| sequence < end.next_sequence);
         let values = self.kept.unwrap_or_default().into_iter();
+        let last = |(extent, generations): (&u32, &Vec<(u64, u32)>)| {
+            let last = generations.iter().rev().find(|(sequence, _)| stays(*sequence))?;
+            Some((*extent, last.1))
+        };
         let kept = Kept {
+            generations: self.generations.iter().filter_map(last).collect(),
             values: values.filter(|(sequence, _)| stays(*sequence)).map(|(_, view)| view).collect(),
             objects: self.objects.into_iter().filter_map(|(o, is_there)| is_there.then_some(o)).collect(),
         };
         (end, kept)
+    }
+
+    fn name(&mut self, sequence: u64, view: View) {
+        let generations = self.generations.entry(view.extent()).or_default();
+        if generations.last().is_none_or(|(_, last)| *last < view.generation()) {
+            generations.push((sequence, view.generation()));
+        }
     }
 
     fn value(&mut self, sequence: u64, view: View) {

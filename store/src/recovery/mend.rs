@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::check::{Kept, split_carried};
 use crate::directory::Directory;
-use crate::error::{Cause, Result};
+use crate::error::{Cause, Error, Result};
 use crate::extent::{self, StoredValues};
 use crate::log::record::Record;
 use crate::log::{Refusal, SegmentFile};
@@ -22,11 +22,13 @@ pub(super) struct Mend<'a> {
     writable: bool,
     put_back: u64,
     kept: Kept,
+    /// Why a value could not be put back: the store cannot be opened then, and nothing is lost.
+    failed: Option<Error>,
 }
 
 impl<'a> Mend<'a> {
     pub(super) fn new(directory: &'a Directory, writable: bool, kept: Kept) -> Self {
-        Mend { directory, values: StoredValues::new(directory), writable, put_back: 0, kept }
+        Mend { directory, values: StoredValues::new(directory), writable, put_back: 0, kept, failed: None }
     }
 
     /// How many values were missing and carried.
@@ -34,7 +36,13 @@ impl<'a> Mend<'a> {
         self.put_back
     }
 
-    /// Puts back what one record carries. Where a place was used again nothing is missed: the value was dead by then.
+    /// Why a record was refused, where the disk would not take what it carries.
+    pub(super) fn failure(&mut self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Puts back what one record carries. What lay in an earlier generation than the last that the log names is dead: bytes
+    /// of the last may lie in its place, whatever the file's header says.
     pub(super) fn record(&mut self, state: &State, record: &Record) -> std::result::Result<(), Refusal> {
         let mut carried = &record.carried[..];
         if carried.is_empty() {
@@ -42,12 +50,18 @@ impl<'a> Mend<'a> {
         }
         for view in state.values_named(&record.event) {
             let bytes = split_carried(view, &mut carried)?;
-            if self.values.used_again(view).is_some() || self.values.holds(view, bytes) {
+            let last = self.kept.generations.get(&view.extent());
+            let is_over = last.is_some_and(|last| view.generation() < *last);
+            if is_over || self.values.used_again(view).is_some() || self.values.holds(view, bytes) {
                 continue;
             }
             self.put_back += 1;
-            if self.writable {
-                self.values.put_back(view, bytes).map_err(Refusal::Incomplete)?;
+            if self.writable
+                && let Err(error) = self.values.put_back(view, bytes)
+            {
+                let path = self.directory.extent_path(view.extent());
+                self.failed = Some(Cause::io("put a value back into", path, error).into());
+                return Err(Refusal::Incomplete("a value that it carries could not be put back".to_owned()));
             }
         }
         Ok(())
