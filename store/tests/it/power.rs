@@ -351,3 +351,63 @@ fn open_and_go_on_anew(world: &World) -> u64 {
     assert_eq!(rows(&store), left);
     left
 }
+
+/// The header of an extent that was used again is lost, and values of the new generation are not: what records carried for the old
+/// one is not put back over them.
+#[test]
+fn what_an_earlier_generation_carried_is_not_put_back_over_a_later_one() {
+    let world = World::new();
+    let options = || world.options().extent_bytes(8192, 8192).durability(Durability::Synced);
+    let store = Store::open(ROOT, options()).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let insert = |id: &str, letter: &str, bytes: usize| {
+        table.insert(0, id, [("prompt", (&*letter.repeat(bytes)).into())]).unwrap()
+    };
+    let small: Vec<Row> = (0..4).map(|i| insert(&format!("small_0_{i}"), "s", 300)).collect();
+    insert("full_0_0", "f", 7900);
+    table.delete(&Delete::rows(small).force()).unwrap();
+    insert("proof_0_0", "p", 20);
+    store.run_once().unwrap();
+    let extent = Path::new(ROOT).join("extents/00000001.extent");
+    let header = image_of(&world.disk)[&extent][..64].to_vec();
+    insert("again_0_0", "a", 300);
+    insert("large_0_0", "l", 5000);
+    assert!(store.stats().extents_recycled > 0);
+    std::mem::forget((store, table));
+    world.disk.restart();
+    let mut image = image_of(&world.disk);
+    assert_ne!(image[&extent][..64], header);
+    image.get_mut(&extent).unwrap()[..64].copy_from_slice(&header);
+    let world = rebooted(&image);
+    let store = world.open();
+    let found = pick(&store, "solver", &["sample_id", "prompt"]);
+    let row = |id: &str| found.iter().find(|row| row[0] == id).map(|row| row[1].clone());
+    assert_eq!(row("again_0_0"), Some("a".repeat(300)), "it was carried");
+    assert_eq!(row("large_0_0"), Some("l".repeat(5000)), "it lies where earlier ones did");
+    let report = verify(ROOT, &world.options(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    assert!(report.is_sound(), "{:?}", report.faults);
+}
+
+/// A disk that does not take back what records carry ends nothing: the next opening finds all of it.
+#[test]
+fn a_value_that_cannot_be_put_back_is_an_error_and_cuts_nothing() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let mut batch = store.batch();
+    batch.durability(Durability::Synced);
+    batch.insert(&table, NewRow::new(0, "q_0_0").unwrap(), [("prompt", long(0).into())]).unwrap();
+    batch.commit().unwrap();
+    std::mem::forget((store, table));
+    world.disk.restart();
+    let mut image = image_of(&world.disk);
+    image.remove(&Path::new(ROOT).join("extents/00000001.extent")).unwrap();
+    let world = rebooted(&image);
+    let probe = Probe::new(&world.disk);
+    probe.fail("create", "extent", std::io::ErrorKind::StorageFull);
+    let options = || world.options().disk(std::sync::Arc::new(probe.clone()));
+    let error = Store::open(ROOT, options()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Capacity, "{error:?}");
+    probe.hook(|_, _| Ok(()));
+    let store = Store::open(ROOT, options()).unwrap();
+    assert_eq!((rows(&store), store.recovery().values_put_back), (1, 1));
+}
