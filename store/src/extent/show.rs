@@ -8,7 +8,7 @@ use crate::shared::Shared;
 pub struct ExtentInfo {
     /// Its number, as in the name of its file.
     pub number: u32,
-    /// How many times the file was used before.
+    /// Greater with each use of the file, by one, or by much more after the machine went down.
     pub generation: u32,
     /// Bytes of the disk that it takes.
     pub bytes: u64,

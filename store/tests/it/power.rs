@@ -411,3 +411,33 @@ fn a_value_that_cannot_be_put_back_is_an_error_and_cuts_nothing() {
     let store = Store::open(ROOT, options()).unwrap();
     assert_eq!((rows(&store), store.recovery().values_put_back), (1, 1));
 }
+
+/// Values of generations whose header was lost may lie in a file: no later generation has the number of one of those.
+#[test]
+fn the_first_generation_after_the_machine_went_down_is_one_that_no_lost_header_can_have_named() {
+    for (reboots, least, most) in [(true, 1 << 16, u32::MAX), (false, 1, 1)] {
+        let world = World::new();
+        let options = || world.options().extent_bytes(8192, 8192).durability(Durability::Synced);
+        let store = Store::open(ROOT, options()).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        let insert =
+            |table: &Table, id: &str| table.insert(0, id, [("prompt", (&*"v".repeat(7000)).into())]).unwrap();
+        let gone = insert(&table, "gone_0_0");
+        insert(&table, "stays_0_0");
+        std::mem::forget((store, table));
+        if reboots {
+            world.disk.reboot();
+        }
+        world.disk.restart();
+        let store = Store::open(ROOT, options()).unwrap();
+        let table = store.table("solver").unwrap();
+        table.delete(&Delete::rows([gone]).force()).unwrap();
+        table.insert(0, "proof_0_0", [("prompt", "p".into())]).unwrap();
+        store.run_once().unwrap();
+        insert(&table, "again_0_0");
+        insert(&table, "more_0_0");
+        let generations: Vec<u32> = store.extents().iter().map(|extent| extent.generation).collect();
+        let greatest = *generations.iter().max().unwrap();
+        assert!((least..=most).contains(&greatest), "{generations:?}, the machine went down: {reboots}");
+    }
+}

@@ -66,3 +66,26 @@ fn a_tail_that_was_given_back_is_free_for_the_next_process_too() {
     let after = taken(&store);
     assert_eq!(after, before);
 }
+
+/// Space that is proven to be nobody's is freed on a full disk too, whatever waits for the log.
+// FX-B18
+#[test]
+fn a_full_disk_does_not_keep_from_freeing_what_is_proven() {
+    let world = World::new();
+    let options = world.options().extent_bytes(4096, 1 << 16).free_extent_bytes_max(0);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    fill(&table, 0, 150_000);
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
+    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+    table.delete(&Delete::version(0).force()).unwrap();
+    store.checkpoint().unwrap();
+    let mut batch = store.batch();
+    batch.durability(Durability::Memory).insert(&table, NewRow::new(1, "waits_0_0").unwrap(), []).unwrap();
+    batch.commit().unwrap();
+    let taken = world.disk.occupied();
+    world.disk.set_capacity(taken);
+    store.run_once().unwrap();
+    assert_eq!(store.closed(), None);
+    assert!(world.disk.occupied() + 100_000 < taken, "{} of {taken}", world.disk.occupied());
+}
