@@ -147,6 +147,7 @@ impl Run {
         let first = self.warm_up(workload, ids, writers)?;
         let begun = || -> Outcome<(u64, usize)> { Ok((self.store.stats().extents_recycled, self.files()?)) };
         let (mut time, mut batches, before) = (Duration::ZERO, Times::default(), begun()?);
+        let warmed_up = self.table.counts().written; // how much that takes is a matter of time
         let mut version = first;
         while version < first + workload.scale.recycled_versions || time < workload.scale.row_time {
             let (spent, _) = self.write(workload, ids, (version, writers), &mut batches)?;
@@ -157,7 +158,7 @@ impl Run {
         let (recycled, files) = begun()?;
         let (again, created) = ((recycled - before.0) as f64, files.saturating_sub(before.1) as f64);
         let samples = ids.len() * (version - first) as usize;
-        let digest = self.table.counts().written;
+        let digest = self.table.counts().written - warmed_up;
         Ok(Seen {
             time,
             samples,
