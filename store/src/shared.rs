@@ -36,7 +36,7 @@ use crate::sync::{Event as WakeUp, Mutex};
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
-const BUFFER_BYTES_MAX: usize = 1 << 20;
+const BUFFER_BYTES_MAX: usize = log::BUFFER_BYTES / 2;
 /// The most bytes of values that a record carries.
 const CARRIED_BYTES_MAX: usize = 4096;
 
@@ -228,6 +228,9 @@ impl Shared {
             Durability::Memory | Durability::Logged => self.log.flush(appended.sequence),
             Durability::Synced => self.log.sync(appended.sequence, &|values| self.sync_named(values)),
         };
+        if appended.buffered_bytes > log::BUFFER_BYTES {
+            self.memory_may_be_free(); // the buffer has let go of what it had grown by
+        }
         brought.map_err(|error| self.close_after(&error))
     }
 

@@ -37,4 +37,4 @@ pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
 pub(crate) use scan::{Found, Place, scan, scan_from, store_id};
 pub(crate) use segments::{SegmentFile, cut, last_boot, segments, survey};
-pub(crate) use writer::{Appended, Writer};
+pub(crate) use writer::{Appended, BUFFER_BYTES, Writer};

@@ -17,6 +17,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Makes the bytes stable that records name and that lie outside the log. True: also those in extents.
 pub(crate) type SyncNamed<'a> = &'a dyn Fn(bool) -> Result<()>;
 
+/// The bytes of memory that each of the two buffers keeps: what small records need, and less than one large batch leaves behind.
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
+
 /// The log's writing end.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -36,6 +39,8 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 struct Buffer {
     frames: Vec<u8>,
+    /// The bytes of memory of the other buffer, which changes places with this one: it is being written, or is spare.
+    other_bytes: usize,
     next_sequence: u64,
     /// One past the last record that names values or objects outside the log.
     files_named: u64,
@@ -90,6 +95,7 @@ impl Writer {
         // What the process before named may be unsynced; whoever opens the store keeps the list of it.
         let buffer = Buffer {
             frames: Vec::new(),
+            other_bytes: 0,
             next_sequence,
             files_named: 0,
             files_synced: 0,
@@ -123,8 +129,8 @@ impl Writer {
 
     /// Bytes of memory of the buffers.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let frames = self.buffer.lock().frames.capacity();
-        frames * 2 // the file's spare one is as large, for they change places
+        let buffer = self.buffer.lock();
+        buffer.frames.capacity() + buffer.other_bytes
     }
 
     /// Bytes appended since the store was opened.
@@ -296,6 +302,7 @@ impl Writer {
         let written = {
             let mut buffer = self.buffer.lock();
             std::mem::swap(&mut buffer.frames, &mut frames);
+            buffer.other_bytes = frames.capacity();
             Written {
                 next_sequence: buffer.next_sequence,
                 files_named: buffer.files_named,
@@ -311,9 +318,18 @@ impl Writer {
         }
         segment.flushed = written.next_sequence;
         self.flushed.store(written.next_sequence, Ordering::Release);
-        frames.clear();
-        segment.spare = frames;
+        segment.spare = self.emptied(frames);
         Ok(written)
+    }
+
+    /// A buffer that has been written, for what comes next.
+    fn emptied(&self, mut frames: Vec<u8>) -> Vec<u8> {
+        frames.clear();
+        if frames.capacity() > BUFFER_BYTES {
+            frames.shrink_to(BUFFER_BYTES);
+            self.buffer.lock().other_bytes = frames.capacity();
+        }
+        frames
     }
 
     fn write(&self, segment: &mut Segment, frames: &[u8]) -> Result<()> {

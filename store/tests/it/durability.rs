@@ -92,7 +92,7 @@ fn what_memory_acknowledged_goes_with_the_process_and_an_orderly_end_keeps_it() 
 fn what_memory_acknowledged_is_handed_on_when_much_of_it_waits_or_anybody_writes_the_log() {
     let world = World::new();
     let (probe, store, table) = probed(&world, world.options().segment_bytes_max(8 << 20));
-    let reason = "x".repeat(600_000);
+    let reason = "x".repeat(80_000);
     let exclude = |id: &str| {
         let row = NewRow::new(0, id).unwrap().excluded(&reason);
         let mut batch = store.batch();
@@ -102,7 +102,7 @@ fn what_memory_acknowledged_is_handed_on_when_much_of_it_waits_or_anybody_writes
     exclude("a_0_0");
     assert_eq!(probe.take(), [""; 0]);
     exclude("b_0_0");
-    assert_eq!(probe.take(), ["append 00000001.log"], "more than a mebibyte waits");
+    assert_eq!(probe.take(), ["append 00000001.log"], "more than 128 KiB wait");
     exclude("c_0_0");
     insert_at(&store, &table, Durability::Logged, "d_0_0", "x").unwrap();
     assert_eq!(probe.take(), ["append 00000001.log"], "one write for both");

@@ -236,6 +236,21 @@ fn writers_at_the_budget_readers_and_a_claimer_all_come_to_their_end() {
     assert_eq!(rewards.iter().filter(|row| row[0] == "1.0").count(), WRITERS * ROWS);
 }
 
+// A budget would count for ever what a record took while it was written, and writers wait for it.
+#[test]
+fn what_a_large_batch_took_of_the_log_s_buffers_is_let_go_when_it_is_written() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let task = store.create_consumer("task", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+    table.insert_rollouts(NewRow::new(0, "q_0_0").unwrap(), 20_000, [("prompt", "?".into())]).unwrap();
+    let took = store.stats().memory_bytes;
+    let claim = task.claim(MicroBatch::up_to(1), "me", Wait::No).unwrap().unwrap();
+    claim.finish(|_| Ok(())).unwrap();
+    let takes = store.stats().memory_bytes;
+    assert!(takes.abs_diff(took) < MIB / 4, "{took}, and {takes} after records that are small");
+}
+
 #[test]
 fn a_budget_that_no_store_fits_in_is_refused() {
     let world = World::new();

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use forebay_client::{Changes, Claim, Client, ConnectOptions, Error};
 use forebay_server::Server;
-use forebay_store::{BudgetChange, Clock, NewRow, Options, Store, SystemClock, Timestamp, Wait};
+use forebay_store::{BudgetChange, Clock, NewRow, Options, Snapshot, Store, SystemClock, Timestamp, Wait};
 use tokio::runtime::Handle;
 
 use crate::conformance::*;
 
-const HOUR: Duration = Duration::from_secs(3600);
+/// Longer than anything here takes, on any machine.
+const LONG: Duration = Duration::from_secs(300);
 
 /// The machine's clock. The next worker of the server who asks it for the time does something first, and whoever waits says whether
 /// that is on a thread that others need.
@@ -45,11 +46,12 @@ impl Clock for Watched {
     }
 }
 
-/// Rows that take so much memory that a lowered budget is below it.
-fn many_rows(client: &Client) {
+/// Rows that take more memory than a lowered budget allows, for as long as the snapshot is there: no checkpoint can let go of them.
+fn many_rows(client: &Client, store: &Store) -> Snapshot {
     let mut changes = Changes::new();
     changes.insert_rollouts("solver", NewRow::new(0, "q_0_0").unwrap(), 20_000, [("prompt", "?".into())]);
     assert_eq!(client.write(&changes).unwrap().len(), 20_000);
+    store.snapshot()
 }
 
 fn lower(store: &Store, memory_bytes_max: Option<u64>) {
@@ -60,7 +62,7 @@ fn lower(store: &Store, memory_bytes_max: Option<u64>) {
 fn watched() -> (World, Arc<Watched>, Receiver<bool>) {
     let (waits, waited) = channel();
     let clock = Arc::new(Watched { first: Mutex::default(), waits: waits.into() });
-    let options = Options::default().clock(clock.clone()).capacity_wait(HOUR);
+    let options = Options::default().clock(clock.clone()).capacity_wait(LONG);
     let mut world = World::with(Way::Embedded, options);
     let builder = Server::builder().grpc("127.0.0.1:0".parse().unwrap());
     world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
@@ -74,13 +76,13 @@ fn a_small_write_that_has_to_wait_after_all_waits_on_no_thread_that_others_need(
     let (world, clock, waited) = watched();
     let client = world.client();
     let table = solver(&client);
-    many_rows(&client);
+    let _held = many_rows(&client, &world.store);
     let store = world.store.clone();
     *clock.first.lock().unwrap() = Some(Box::new(move || lower(&store, Some(1 << 20))));
     let mut late = Changes::new();
     late.insert("solver", NewRow::new(0, "late_0_0").unwrap(), [("prompt", "?".into())]);
     let late = client.write_async(&late).unwrap();
-    assert!(!waited.recv_timeout(HOUR).unwrap(), "it waits on a thread that others need");
+    assert!(!waited.recv_timeout(LONG).unwrap(), "it waits on a thread that others need");
     assert!(clock.first.lock().unwrap().is_none(), "the budget was lowered under it");
     assert_eq!(table.counts().unwrap().written, 20_000, "others are answered meanwhile");
     lower(&world.store, None);
@@ -102,11 +104,11 @@ fn claims_that_wait_for_room_to_be_finished_in_leave_threads_to_those_who_make_i
     (0..CLAIMS).for_each(|at| _ = row(&table, 0, &format!("r{at}_0_0"), None));
     let claims: Vec<_> =
         (0..CLAIMS).map(|_| judge.claim(up_to(1), Wait::No).unwrap().expect("a row for each")).collect();
-    many_rows(&client);
+    let _held = many_rows(&client, &world.store);
     lower(&world.store, Some(1 << 20));
     std::thread::scope(|scope| {
         let waiting: Vec<_> = claims.into_iter().map(|claim| scope.spawn(move || finish(claim))).collect();
-        (0..CLAIMS / 3).for_each(|_| assert!(!waited.recv_timeout(HOUR).unwrap(), "on a thread for that"));
+        (0..CLAIMS / 3).for_each(|_| assert!(!waited.recv_timeout(LONG).unwrap(), "on a thread for that"));
         let hasty = ConnectOptions::default().call_time_max(Duration::from_secs(20));
         let other = Client::connect(&world.address(), &hasty.outage_time_max(Duration::ZERO)).unwrap();
         let answered = (0..50).try_for_each(|_| other.sync());
