@@ -16,7 +16,7 @@ use super::layout::{ExtentHeader, HEADER_BYTES};
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync_gate::SyncGate;
 
 /// Tails shorter than this are not worth giving back: the extent would have to reserve them again.
@@ -49,8 +49,11 @@ pub(super) struct ExtentFile {
     reserved: AtomicU64,
     /// Its bytes lie in large pages of memory, as far as is known: then it is filled through the mapping.
     large: AtomicBool,
-    /// How many generations may have been begun of which its header does not tell: the machine went down.
-    lost_generations: AtomicU32,
+    /// It was there when the store was opened, and has not been used again since. Generations may have been begun before of which
+    /// its header does not tell, for the machine went down; and values of theirs that lie in it would be taken for those of a
+    /// later one with that number. So many numbers are passed over, and the header that says so is made stable before anything
+    /// else: the next process passes over what may be lost after it.
+    found: AtomicBool,
     /// Since when its pages have been mapped; `None` when a sync has protected them since.
     mapped: Mutex<Option<Instant>>,
     /// Whoever opens the store next may use the file again, so the store stays locked for as long as anybody may read it.
@@ -67,7 +70,9 @@ impl ExtentFile {
         occupied: u64,
     ) -> Self {
         let reserved = occupied.min(mapping.len() as u64); // a tail may have been given back
-        Self::new(directory, number, path, mapping, None, reserved)
+        let found = Self::new(directory, number, path, mapping, None, reserved);
+        found.found.store(true, Ordering::Relaxed);
+        found
     }
 
     /// Makes a new file with all of its space reserved, `mapped` if it is to be filled through the mapping where that
@@ -113,7 +118,7 @@ impl ExtentFile {
             gate: SyncGate::default(),
             reserved: AtomicU64::new(reserved),
             large: AtomicBool::new(false),
-            lost_generations: AtomicU32::new(0),
+            found: AtomicBool::new(false),
             mapped: Mutex::new(Some(Instant::now())),
             directory: directory.clone(),
         }
@@ -187,18 +192,12 @@ impl ExtentFile {
         }
         file.write_at(0, &header.encode())?;
         self.changed();
-        Ok(())
+        if self.found.swap(false, Ordering::Relaxed) { self.sync(false) } else { Ok(()) }
     }
 
-    /// The machine went down since it was written: values of generations after the one that its header names may lie in it, and
-    /// would be taken for those of a later one with that number.
-    pub(super) fn may_have_lost_generations(&self) {
-        self.lost_generations.store(LOST_GENERATIONS_MAX, Ordering::Relaxed);
-    }
-
-    /// The generation to begin after `last`.
-    pub(super) fn next_generation(&self, last: u32) -> u32 {
-        last.saturating_add(1).saturating_add(self.lost_generations.swap(0, Ordering::Relaxed))
+    /// The number of the generation after one, while there is any.
+    pub(super) fn generation_after(&self, last: u32) -> Option<u32> {
+        last.checked_add(if self.found.load(Ordering::Relaxed) { LOST_GENERATIONS_MAX + 1 } else { 1 })
     }
 
     /// Lets go of pages that are protected, or may be: the kernel brings to the disk by itself what has been there for long.

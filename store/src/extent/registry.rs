@@ -69,11 +69,6 @@ impl Extents {
         Ok(extents)
     }
 
-    /// The machine went down since they were written.
-    pub(crate) fn may_have_lost_generations(&self) {
-        self.all().iter().for_each(|extent| extent.file().may_have_lost_generations());
-    }
-
     /// No extent yet: for who is told which there are.
     pub(crate) fn none(directory: PathBuf) -> Self {
         Extents {

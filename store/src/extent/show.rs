@@ -8,7 +8,7 @@ use crate::shared::Shared;
 pub struct ExtentInfo {
     /// Its number, as in the name of its file.
     pub number: u32,
-    /// Greater with each use of the file, by one, or by much more after the machine went down.
+    /// Greater with each use of the file: by much with the first after an opening, else by one.
     pub generation: u32,
     /// Bytes of the disk that it takes.
     pub bytes: u64,

@@ -61,7 +61,7 @@ pub(crate) struct ValueSource {
     free_bytes_max: u64,
     outlook: Outlook,
     idle: Mutex<Idle>,
-    /// Files that nobody may read, with their last generation.
+    /// Files that nobody may read, with their next generation.
     free: Mutex<Vec<(Arc<ExtentFile>, u32)>>,
     next_extent: AtomicU32,
     written_bytes: AtomicU64,
@@ -196,11 +196,11 @@ impl ValueSource {
         let (file, generation) = (extent.file().clone(), extent.generation());
         drop(extent);
         let reusable = file.capacity() >= self.bytes_first && self.extents.is_readable(file.number);
-        {
+        if let Some(next) = file.generation_after(generation).filter(|_| reusable) {
             let mut free = self.free.lock();
             let bytes: u64 = free.iter().map(|(file, _)| file.reserved()).sum();
-            if reusable && generation < u32::MAX && bytes + file.reserved() <= self.free_bytes_max {
-                free.push((file, generation));
+            if bytes + file.reserved() <= self.free_bytes_max {
+                free.push((file, next));
                 return Ok(());
             }
         }
@@ -298,12 +298,12 @@ impl ValueSource {
             free = self.take_free(capacity, least);
         }
         let (file, generation) = match free {
-            Some((file, last)) => used_again(file, last),
+            Some(free) => free,
             None => {
                 room.reserve(capacity as u64, aside)?;
                 // What was waited for may be a free file.
                 match self.take_free(capacity, least) {
-                    Some((file, last)) => used_again(file, last),
+                    Some(free) => free,
                     None => (Arc::new(self.create(capacity, mapped)?), 0),
                 }
             }
@@ -351,12 +351,6 @@ impl ValueSource {
             Cause::io("write to", file.path.clone(), error).into()
         })
     }
-}
-
-/// A file with the generation to begin.
-fn used_again(file: Arc<ExtentFile>, last: u32) -> (Arc<ExtentFile>, u32) {
-    let generation = file.next_generation(last);
-    (file, generation)
 }
 
 impl ValueWriter<'_> {
