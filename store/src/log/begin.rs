@@ -37,23 +37,25 @@ fn begins_by(disk: &dyn Disk, path: &Path, from: u64) -> bool {
 
 /// Removes the segments before a gap behind which the log begins for who needs it from record `from` on, and those before the
 /// proof of a cut that he needs nothing before of either: the machine may have gone down between the proof and the cut itself, and
-/// what was to be cut away is no part of the log, though he does not come by it. Where the machine went down (`checked`) so goes
-/// one whose header it has damaged, before anything in it was needed.
+/// what was to be cut away is no part of the log, though he does not come by it. Where the machine went down (`checked`) everything
+/// goes that he does not need, for it may have been damaged before anything in it was needed; unless somebody still reads there.
 pub(crate) fn remove_before_gap(
     directory: &Directory,
     segments: &[SegmentFile],
     from: u64,
     checked: bool,
 ) -> Result<()> {
-    let begins = |file: &SegmentFile| matches!(&file.header, HeaderFound::Sound(header) if header.first_sequence <= from);
+    let header =
+        |file: &SegmentFile| if let HeaderFound::Sound(header) = file.header { Some(header) } else { None };
+    let begins = |file: &SegmentFile| header(file).is_some_and(|header| header.first_sequence <= from);
     let Some(covers) = segments.iter().rposition(begins) else { return Ok(()) };
     let numbers: Vec<u32> = segments.iter().map(|file| file.number).collect();
-    let is_proof =
-        |file: &SegmentFile| matches!(&file.header, HeaderFound::Sound(header) if header.boot == OF_NO_RUN);
+    let is_proof = |file: &SegmentFile| header(file).is_some_and(|header| header.boot == OF_NO_RUN);
     let proof = segments[..=covers].iter().rposition(is_proof).unwrap_or(0);
-    let is_damaged = |file: &SegmentFile| checked && matches!(file.header, HeaderFound::Damaged);
-    let behind_damaged = segments[..covers].iter().rposition(is_damaged).map_or(0, |at| at + 1);
-    let first = proof.max(behind_damaged).max(run_of(&numbers, covers));
+    let first = match checked && directory.may_give_away(from) {
+        true => covers,
+        false => proof.max(run_of(&numbers, covers)),
+    };
     for file in &segments[..first] {
         directory.disk.remove(&file.path).map_err(|e| Cause::io("remove", &file.path, e))?;
     }

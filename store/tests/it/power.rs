@@ -459,3 +459,26 @@ fn the_first_generation_of_a_file_that_was_found_is_one_that_no_lost_header_can_
     assert_eq!(generation(), first + 1, "one by one while the store is open");
     assert!(probe.take().iter().all(|operation| !operation.starts_with("sync")), "and without a sync");
 }
+
+/// The first process died within its first record. The next goes on in a segment of its own, and the machine goes down, which
+/// damages what of that record had never been synced: nobody needs it.
+#[test]
+fn a_record_that_was_torn_before_it_was_acknowledged_may_be_damaged_later() {
+    let world = World::new();
+    drop(world.open());
+    let log = |number: u32| Path::new(ROOT).join(format!("log/{number:08}.log"));
+    let mut image = image_of(&world.disk);
+    image.get_mut(&log(1)).unwrap().truncate(64 + 32 + 8);
+    let world = World::on(disk_of(&image));
+    let (store, table) = solver(&world);
+    assert_eq!((store.recovery().torn_bytes, store.recovery().checked), (40, false));
+    table.insert(0, "q_0_0", [("prompt", long(0).into())]).unwrap();
+    std::mem::forget((store, table));
+    world.disk.restart();
+    world.disk.flip_byte(&log(1), 70);
+    world.disk.reboot();
+    let store = world.open();
+    assert_eq!((rows(&store), store.recovery().checked), (1, true));
+    let report = verify(ROOT, &world.options(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    assert!(report.is_sound(), "{:?}", report.faults);
+}
