@@ -225,8 +225,8 @@ impl Shared {
             Durability::Memory | Durability::Logged => self.log.flush(appended.sequence),
             Durability::Synced => self.log.sync(appended.sequence, &|values| self.sync_named(values)),
         };
-        if appended.buffered_bytes > log::BUFFER_BYTES {
-            self.memory_may_be_free(); // the buffer has let go of what it had grown by
+        if appended.buffered_bytes >= BUFFER_BYTES_MAX {
+            self.memory_may_be_free(); // the buffer may have let go of what it had grown by
         }
         brought.map_err(|error| self.close_after(&error))
     }

@@ -195,9 +195,14 @@ impl ExtentFile {
         if self.found.swap(false, Ordering::Relaxed) { self.sync(false) } else { Ok(()) }
     }
 
+    /// Whether it was there when the store was opened, and has not been used again since: then that waits for the disk.
+    pub(super) fn is_found(&self) -> bool {
+        self.found.load(Ordering::Relaxed)
+    }
+
     /// The number of the generation after one, while there is any.
     pub(super) fn generation_after(&self, last: u32) -> Option<u32> {
-        last.checked_add(if self.found.load(Ordering::Relaxed) { LOST_GENERATIONS_MAX + 1 } else { 1 })
+        last.checked_add(if self.is_found() { LOST_GENERATIONS_MAX + 1 } else { 1 })
     }
 
     /// Lets go of pages that are protected, or may be: the kernel brings to the disk by itself what has been there for long.

@@ -308,7 +308,10 @@ impl ValueSource {
                 }
             }
         };
-        self.reuse(&file, generation)?;
+        match file.is_found() {
+            true => aside.run(|| self.reuse(&file, generation))?, // it waits for the disk
+            false => self.reuse(&file, generation)?,
+        }
         tracing::debug!(extent = file.number, generation, capacity = file.capacity(), "extent begun");
         let extent = Arc::new(Extent::begun(file, generation));
         self.extents.add(extent.clone());

@@ -38,7 +38,8 @@ fn begins_by(disk: &dyn Disk, path: &Path, from: u64) -> bool {
 /// Removes the segments before a gap behind which the log begins for who needs it from record `from` on, and those before the
 /// proof of a cut that he needs nothing before of either: the machine may have gone down between the proof and the cut itself, and
 /// what was to be cut away is no part of the log, though he does not come by it. Where the machine went down (`checked`) everything
-/// goes that he does not need, for it may have been damaged before anything in it was needed; unless somebody still reads there.
+/// goes that he does not need, for it may have been damaged before anything in it was needed; where somebody still reads there, what
+/// has a damaged header and what lies before it.
 pub(crate) fn remove_before_gap(
     directory: &Directory,
     segments: &[SegmentFile],
@@ -52,9 +53,12 @@ pub(crate) fn remove_before_gap(
     let numbers: Vec<u32> = segments.iter().map(|file| file.number).collect();
     let is_proof = |file: &SegmentFile| header(file).is_some_and(|header| header.boot == OF_NO_RUN);
     let proof = segments[..=covers].iter().rposition(is_proof).unwrap_or(0);
-    let first = match checked && directory.may_give_away(from) {
+    let is_damaged = |file: &SegmentFile| checked && matches!(file.header, HeaderFound::Damaged);
+    let behind_damaged = segments[..covers].iter().rposition(is_damaged).map_or(0, |at| at + 1);
+    // Who has seen no more than what lies before `from` stands in what would go.
+    let first = match checked && directory.may_give_away(from.saturating_add(1)) {
         true => covers,
-        false => proof.max(run_of(&numbers, covers)),
+        false => proof.max(behind_damaged).max(run_of(&numbers, covers)),
     };
     for file in &segments[..first] {
         directory.disk.remove(&file.path).map_err(|e| Cause::io("remove", &file.path, e))?;

@@ -1,5 +1,7 @@
 //! Reads a log that is still being written, from where it stopped the last time.
 
+use std::io::ErrorKind;
+
 use super::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::Record;
 use super::window::{Standing, Window};
@@ -55,7 +57,11 @@ impl Follower {
             }
             // Looked for before the segment is read to its end: once the next one is there, this one does not grow.
             let next = directory.disk.exists(&directory.segment_path(self.segment + 1));
-            taken += self.read_segment(directory, records_max - taken, &mut take)?;
+            let Some(read) = self.read_segment(directory, records_max - taken, &mut take)? else {
+                (self.segment, self.offset) = (0, 0);
+                continue;
+            };
+            taken += read;
             if taken < records_max {
                 if !next {
                     break;
@@ -84,20 +90,24 @@ impl Follower {
         Ok(before.is_some())
     }
 
+    /// Gives how many records were taken; nothing where the segment is gone: all that was in it has been read, or it would be there.
     fn read_segment(
         &mut self,
         directory: &Directory,
         records_max: usize,
         take: &mut impl FnMut(Record) -> Result<(), String>,
-    ) -> Result<usize> {
+    ) -> Result<Option<usize>> {
         let path = directory.segment_path(self.segment);
         let unread = |e| Error::from(Cause::io("read", &path, e));
         let corrupt = |offset: u64, reason: String| -> Error {
             Cause::Corrupt { path: path.clone(), offset, reason }.into()
         };
-        let mut window = Window::open(&*directory.disk, &path, self.offset).map_err(unread)?;
+        let mut window = match Window::open(&*directory.disk, &path, self.offset) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(unread)?,
+        };
         if self.offset == 0 {
-            let Some(header) = window.header().map_err(unread)? else { return Ok(0) };
+            let Some(header) = window.header().map_err(unread)? else { return Ok(Some(0)) };
             self.check_header(directory, &header).map_err(|reason| corrupt(0, reason))?;
             self.offset = SEGMENT_HEADER_BYTES as u64;
         }
@@ -121,7 +131,7 @@ impl Follower {
                 Standing::Torn => break,
             }
         }
-        Ok(taken)
+        Ok(Some(taken))
     }
 
     fn check_header(&self, directory: &Directory, header: &[u8; SEGMENT_HEADER_BYTES]) -> Result<(), String> {

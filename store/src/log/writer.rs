@@ -197,6 +197,7 @@ impl Writer {
             Ok(bytes) if bytes <= PAYLOAD_BYTES_MAX => bytes,
             outcome => {
                 frames.truncate(start);
+                frames.shrink_to(BUFFER_BYTES);
                 let reason = outcome.map_or_else(
                     |reason| reason,
                     |bytes| {

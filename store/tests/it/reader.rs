@@ -128,6 +128,38 @@ fn a_damaged_log_closes_the_reader_with_its_file_and_place() {
 }
 
 #[test]
+fn a_reader_goes_on_behind_a_segment_that_it_has_read_to_its_end_and_that_is_gone() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    finished(&table, 0, "q0_0_0");
+    let beside = reader(&world);
+    drop((store, table));
+    let store = world.open(); // in a segment of its own
+    world.disk.remove(&Path::new(ROOT).join("log/00000001.log")).unwrap();
+    finished(&store.table("solver").unwrap(), 0, "q1_0_0");
+    beside.refresh().unwrap();
+    assert_eq!(scan(&beside), scan(&store));
+}
+
+// What lies before the checkpoint is nobody's, but a reader may stand at its end.
+#[test]
+fn an_opening_after_a_failed_sync_leaves_a_reader_the_segment_that_it_stands_in() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    finished(&table, 0, "q0_0_0");
+    store.checkpoint().unwrap();
+    let beside = reader(&world);
+    drop((store, table));
+    drop(world.open()); // its first record comes right after the checkpoint
+    world.disk.create(&Path::new(ROOT).join("DOUBT")).unwrap();
+    let store = world.open();
+    assert!(store.recovery().checked && world.disk.exists(&Path::new(ROOT).join("log/00000001.log")));
+    finished(&store.table("solver").unwrap(), 0, "q1_0_0");
+    beside.refresh().unwrap();
+    assert_eq!(scan(&beside), scan(&store));
+}
+
+#[test]
 fn a_check_beside_a_writer_holds_for_what_was_written() {
     let world = World::new();
     let (store, table) = solver(&world);
