@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use forebay_benches::{End, Hour, Machine, bytes, table};
 
+/// What the `forebay` command has its memory from.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str =
     "usage: cargo bench --bench hour -- [--minutes N] [--live SIZE] [--writers N] [--csv FILE] \
                      [--plot FILE.svg] [--every SECONDS] [--json] [--quick]
