@@ -24,9 +24,9 @@ pub enum DiskFault {
     NoMoreRoom,
     /// A write writes a part of its bytes and fails.
     ShortWrite,
-    /// A sync fails; what was not synced is still to be written.
+    /// A sync fails, or the beginning of one; what was not synced is still to be written.
     SyncFails,
-    /// A sync fails, and the kernel takes what it could not write for written, as Linux does: a later sync leaves it out,
+    /// A sync fails, or the beginning of one, and the kernel takes what it could not write for written, as Linux does: a later sync leaves it out,
     /// and it may be gone from the page cache when the next process looks.
     SyncFailsAndForgets,
     /// Space cannot be reserved, for another reason than a full disk.
@@ -63,7 +63,7 @@ impl DiskFault {
             DiskFault::IoError | DiskFault::IoErrors => !matches!(operation, MappedStore | Lock),
             DiskFault::NoRoom | DiskFault::NoMoreRoom => operation.takes_room(),
             DiskFault::ShortWrite => operation == Write,
-            DiskFault::SyncFails | DiskFault::SyncFailsAndForgets => operation == Sync,
+            DiskFault::SyncFails | DiskFault::SyncFailsAndForgets => matches!(operation, Sync | BeginSync),
             DiskFault::AllocateFails => operation == Allocate,
             DiskFault::NoHandles => matches!(operation, Create | Open | List | SyncDirectory),
             DiskFault::ReadOnly => operation.changes() && operation != MappedStore,

@@ -108,6 +108,15 @@ impl DiskFile for SimulatedFile {
         part.end()
     }
 
+    /// What begins its way there may arrive at any time, as all that is not synced may.
+    fn begin_sync(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        let part = self.disk.ask(self.life, DiskOperation::BeginSync, 0)?;
+        if part.forgets() {
+            self.disk.with_dice(|dice| self.inode.lock().sync_some_and_forget(dice));
+        }
+        part.end()
+    }
+
     fn drop_cached(&self) -> io::Result<()> {
         self.disk.with_dice(|dice| self.inode.lock().drop_cached(dice));
         Ok(())

@@ -12,6 +12,7 @@ pub enum DiskOperation {
     /// A store into mapped memory.
     MappedStore,
     Sync,
+    BeginSync,
     SyncDirectory,
     Allocate,
     SetLength,

@@ -97,8 +97,8 @@ fn what_a_long_campaign_once_found_stays_mended() {
 /// segment whose header was lost, and in which there was no record, stayed and was called damaged.
 const POINTS_ONCE_FAILED: [(u64, Point); 4] = [
     (7002, Point { at: 72, fault: DiskFault::PowerFails }),
-    (7008, Point { at: 118, fault: DiskFault::SyncFailsAndForgets }),
-    (7003, Point { at: 285, fault: DiskFault::IoError }),
+    (7008, Point { at: 119, fault: DiskFault::SyncFailsAndForgets }),
+    (7003, Point { at: 290, fault: DiskFault::IoError }),
     (20009, Point { at: 24, fault: DiskFault::NoRoom }),
 ];
 
