@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use forebay_store::{ClaimProgress, StepProgress, Store, TableCounts};
+use forebay_store::{ClaimProgress, Stats, StepProgress, Store, TableCounts};
 
 use crate::doors::Doors;
 use crate::grpc::Tally;
@@ -93,10 +93,38 @@ fn storage(page: &mut Page, store: &Store) {
         "Background duties that failed, and were or will be tried again.",
     );
     page.sample(&[], stats.duties_failed);
+    page.counter("forebay_syncs_total", "Syncs since the store was opened.");
+    page.sample(&[], stats.syncs);
+    page.gauge(
+        "forebay_durable_records",
+        "Records of the log that are on stable storage, with all that they name.",
+    );
+    page.sample(&[], stats.durable_commits);
+    space(page, store, stats);
+}
+
+fn space(page: &mut Page, store: &Store, stats: Stats) {
     page.gauge("forebay_extents", "Extent files.");
     page.sample(&[], stats.extents);
     page.gauge("forebay_extent_bytes", "Bytes that extent files take.");
     page.sample(&[], stats.extent_bytes);
+    page.gauge("forebay_free_extent_bytes", "Bytes of extent files that wait to be used again.");
+    page.sample(&[], stats.free_extent_bytes);
+    page.counter(
+        "forebay_extents_recycled_total",
+        "How often a file was used again since the store was opened.",
+    );
+    page.sample(&[], stats.extents_recycled);
+    page.gauge(
+        "forebay_memory_bytes",
+        "Bytes of memory that the store takes by its own count, as its budget counts them.",
+    );
+    page.sample(&[], stats.memory_bytes);
+    page.gauge("forebay_budget_bytes", "The most that the store may take, where that is limited.");
+    let budgets = store.budgets();
+    for (of, most) in [("memory", budgets.memory_bytes_max), ("disk", budgets.disk_bytes_max)] {
+        most.into_iter().for_each(|bytes| page.sample(&[("of", of)], bytes));
+    }
 }
 
 fn asked(page: &mut Page, queries: &Counts) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_server::Server;
-use forebay_store::{MicroBatch, NewRow, StepPlan, Wait};
+use forebay_store::{BudgetChange, MicroBatch, NewRow, StepPlan, Wait};
 
 use crate::client::{Served, samples_at};
 use crate::conformance::*;
@@ -29,6 +29,28 @@ fn every_row_is_accounted_for() {
     assert_eq!(of("forebay_log_bytes_total"), stats.log_bytes as f64);
     assert_eq!(of("forebay_value_bytes_total"), stats.value_bytes_written as f64);
     assert!(stats.log_bytes > 0 && stats.value_bytes_written > 0);
+}
+
+#[test]
+fn what_the_store_takes_stands_beside_what_it_may_take() {
+    let served = Served::new(Server::builder());
+    let store = &served.store;
+    let budget = |of: &str| samples(&served).get(&format!("forebay_budget_bytes{{of=\"{of}\"}}")).copied();
+    assert_eq!((budget("memory"), budget("disk")), (None, None), "nothing is limited");
+    store.change_budgets(&BudgetChange::new().memory_bytes_max(Some(1 << 30))).unwrap();
+    assert_eq!((budget("memory"), budget("disk")), (Some(f64::from(1 << 30)), None));
+    store.sync().unwrap();
+    let (page, stats) = (samples(&served), store.stats());
+    let taken = [
+        ("forebay_memory_bytes", stats.memory_bytes),
+        ("forebay_syncs_total", stats.syncs),
+        ("forebay_durable_records", stats.commits),
+        ("forebay_extent_bytes", stats.extent_bytes),
+    ];
+    for (name, expected) in taken {
+        assert_eq!(page.get(name), Some(&(expected as f64)), "{name}");
+        assert!(expected > 0, "{name}");
+    }
 }
 
 #[test]
