@@ -40,18 +40,16 @@ fn begins_by(disk: &dyn Disk, path: &Path, from: u64) -> bool {
 /// what was to be cut away is no part of the log, though he does not come by it. Where the machine went down (`checked`) everything
 /// goes that he does not need, for it may have been damaged before anything in it was needed; where somebody still reads there, what
 /// has a damaged header and what lies before it.
-pub(crate) fn remove_before_gap(
+pub(crate) fn remove_superfluous(
     directory: &Directory,
     segments: &[SegmentFile],
     from: u64,
     checked: bool,
 ) -> Result<()> {
-    let header =
-        |file: &SegmentFile| if let HeaderFound::Sound(header) = file.header { Some(header) } else { None };
-    let begins = |file: &SegmentFile| header(file).is_some_and(|header| header.first_sequence <= from);
+    let begins = |file: &SegmentFile| file.sound().is_some_and(|header| header.first_sequence <= from);
     let Some(covers) = segments.iter().rposition(begins) else { return Ok(()) };
     let numbers: Vec<u32> = segments.iter().map(|file| file.number).collect();
-    let is_proof = |file: &SegmentFile| header(file).is_some_and(|header| header.boot == OF_NO_RUN);
+    let is_proof = |file: &SegmentFile| file.sound().is_some_and(|header| header.boot == OF_NO_RUN);
     let proof = segments[..=covers].iter().rposition(is_proof).unwrap_or(0);
     let is_damaged = |file: &SegmentFile| checked && matches!(file.header, HeaderFound::Damaged);
     let behind_damaged = segments[..covers].iter().rposition(is_damaged).map_or(0, |at| at + 1);

@@ -28,7 +28,7 @@ mod segments;
 mod window;
 mod writer;
 
-pub(crate) use begin::remove_before_gap;
+pub(crate) use begin::remove_superfluous;
 pub(crate) use follow::Follower;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use frame::make_checksums_right;

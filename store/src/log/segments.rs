@@ -31,7 +31,7 @@ pub(super) enum HeaderFound {
 }
 
 impl SegmentFile {
-    fn sound(&self) -> Option<&SegmentHeader> {
+    pub(super) fn sound(&self) -> Option<&SegmentHeader> {
         match &self.header {
             HeaderFound::Sound(header) => Some(header),
             HeaderFound::Short | HeaderFound::Damaged => None,

@@ -118,7 +118,7 @@ fn recover(directory: &Directory, options: &Options, from: u64, restore: Restore
         }
     })?;
     if !options.read_only {
-        log::remove_before_gap(directory, &segments, from, checked)?;
+        log::remove_superfluous(directory, &segments, from, checked)?;
     }
     Ok(Replayed { state, end, report, reading: None })
 }

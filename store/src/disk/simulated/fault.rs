@@ -26,8 +26,8 @@ pub enum DiskFault {
     ShortWrite,
     /// A sync fails, or the beginning of one; what was not synced is still to be written.
     SyncFails,
-    /// A sync fails, or the beginning of one, and the kernel takes what it could not write for written, as Linux does: a later sync leaves it out,
-    /// and it may be gone from the page cache when the next process looks.
+    /// A sync fails, or the beginning of one, and the kernel takes what it could not write for written, as Linux does: a later
+    /// sync leaves it out, and it may be gone from the page cache when the next process looks.
     SyncFailsAndForgets,
     /// Space cannot be reserved, for another reason than a full disk.
     AllocateFails,
