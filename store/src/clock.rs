@@ -6,8 +6,8 @@
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::sync::EventListener;
 use crate::sync::atomic::{AtomicI64, Ordering};
-use crate::sync::{EventListener, Listener};
 
 /// A moment: microseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

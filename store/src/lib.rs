@@ -136,6 +136,7 @@ pub use step::{
     StepInfo, StepPlan, StepProgress,
 };
 pub use store::Store;
+pub use sync::EventListener;
 pub use table::{CHUNK_ROWS, Cell, Delete, Deleted, Purpose, Row, RowInfo, Table, TableCounts, VersionSpan};
 pub use value::Value;
 pub use verify::{Checked, FaultKind, VerifyFault, VerifyProgress, VerifyReport, VerifyStage, verify};

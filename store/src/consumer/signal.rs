@@ -12,12 +12,13 @@
 //! leaves with a claim uses its wake-up up, and announces what is left.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::throttle::Throttle;
 use crate::state::Ask;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Event, EventListener, Listener, Mutex};
+use crate::sync::{Event, EventListener, Mutex};
 
 /// How a consumer stands, for those who want to claim of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,12 +85,28 @@ impl Signal {
             return;
         }
         let rows = self.rows.load(Ordering::SeqCst);
-        let lines = self.lines.lock();
-        for (need, line) in lines.range(EARLY + 1..).take_while(|(need, _)| **need <= rows) {
-            line.event.notify(rows / need);
+        let mut told = EARLY;
+        while let Some((need, event)) = self.next_line(told).filter(|(need, _)| *need <= rows) {
+            event.notify(rows / need);
+            told = need;
         }
         let early = self.early.load(Ordering::SeqCst);
-        lines.get(&EARLY).filter(|_| early > 0).into_iter().for_each(|line| _ = line.event.notify(early));
+        if early > 0
+            && let Some(event) = self.line(EARLY)
+        {
+            event.notify(early);
+        }
+    }
+
+    /// The line of those who need the fewest rows that are more than `need`. Nobody is woken with the lock held: he needs it.
+    fn next_line(&self, need: usize) -> Option<(usize, Arc<Event>)> {
+        let lines = self.lines.lock();
+        let next = lines.range((Bound::Excluded(need), Bound::Unbounded)).next();
+        next.map(|(need, line)| (*need, line.event.clone()))
+    }
+
+    fn line(&self, need: usize) -> Option<Arc<Event>> {
+        self.lines.lock().get(&need).map(|line| line.event.clone())
     }
 
     /// Something changed that may matter to those who wait for any change.
@@ -106,7 +123,8 @@ impl Signal {
     pub(crate) fn wake_all(&self) {
         self.anything.notify(usize::MAX);
         self.throttle.wake_all();
-        self.lines.lock().values().for_each(|line| _ = line.event.notify(usize::MAX));
+        let lines: Vec<Arc<Event>> = self.lines.lock().values().map(|line| line.event.clone()).collect();
+        lines.iter().for_each(|event| _ = event.notify(usize::MAX));
     }
 
     /// A listener for any change.

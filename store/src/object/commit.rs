@@ -31,8 +31,9 @@ impl Objects {
         })?;
         let kept = self.core.options.versions_kept;
         let gone: Vec<_> = sizes.iter().flat_map(|(key, _)| catalog.retain(key, kept)).collect();
-        sizes.iter().for_each(|(key, _)| _ = catalog.key(key).changed.notify(usize::MAX));
+        let changed: Vec<_> = sizes.iter().map(|(key, _)| catalog.key(key).changed.clone()).collect();
         drop(catalog);
+        changed.iter().for_each(|changed| _ = changed.notify(usize::MAX));
         self.bury(gone);
         counters.sets.add(sizes.len() as u64);
         counters.set_bytes.add(sizes.iter().map(|(_, bytes)| bytes).sum());
@@ -49,7 +50,9 @@ impl Objects {
         let state = catalog.key(key);
         state.failures += 1;
         reason.clone_into(&mut state.failure);
-        state.changed.notify(usize::MAX);
+        let changed = state.changed.clone();
+        drop(catalog);
+        changed.notify(usize::MAX);
     }
 
     /// Removes the files of versions that are gone, but for those that a step stands on. Decided under the state's lock, under

@@ -77,8 +77,8 @@ impl Core {
 
     /// Wakes everybody who waits for an object.
     pub(crate) fn wake_all(&self) {
-        let catalog = self.catalog.lock();
-        catalog.keys.values().for_each(|state| _ = state.changed.notify(usize::MAX));
+        let keys: Vec<_> = self.catalog.lock().keys.values().map(|state| state.changed.clone()).collect();
+        keys.iter().for_each(|changed| _ = changed.notify(usize::MAX));
     }
 
     /// Removes files that were set aside, on stable storage.

@@ -72,7 +72,8 @@ impl Drop for Leased {
             return; // a forked child: the lease is its parent's
         }
         let kept = self.objects.core.options.versions_kept;
-        let gone = self.objects.core.catalog.lock().release(self.lease, kept);
+        let (gone, changed) = self.objects.core.catalog.lock().release(self.lease, kept);
+        changed.into_iter().for_each(|changed| _ = changed.notify(usize::MAX));
         self.objects.bury(gone);
     }
 }

@@ -42,9 +42,10 @@ impl Drop for Moving<'_> {
         if let Some(found) = catalog.version(key, version) {
             found.moving = false;
         }
-        catalog.key(key).changed.notify(usize::MAX);
+        let changed = catalog.key(key).changed.clone();
         let gone = catalog.retain(key, self.objects.core.options.versions_kept);
         drop(catalog);
+        changed.notify(usize::MAX);
         self.objects.bury(gone);
     }
 }

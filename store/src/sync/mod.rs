@@ -1,9 +1,10 @@
 //! What threads of the store block on and race for: locks, atomics, wake-ups.
 //!
-//! Everything in the store takes them from here. Ordinarily they are those of `parking_lot`, of the standard library and of
-//! `event_listener`, under their own names and at no cost. With the feature `shuttle` they are models whose every step is
+//! Everything in the store takes them from here. Ordinarily locks and atomics are those of `parking_lot` and of the standard
+//! library, under their own names and at no cost. With the feature `shuttle` they are models whose every step is
 //! a point at which another thread may go on, so that `tests/races` can try the orders in which the threads of a whole
-//! store may run. The feature is for those tests alone: a model panics outside of an execution.
+//! store may run. The feature is for those tests alone: a model panics outside of an execution. Wake-ups are built of them
+//! here, and are the same in both.
 //!
 //! What stays outside: the count of an `Arc`, and a `OnceLock` that is filled with what is at hand. Neither blocks, and
 //! locks are taken on both sides of every place where one decides something. The word of [`process`](crate::process) lies
@@ -13,18 +14,15 @@
 //! Every atomic is sequentially consistent there, whatever order the code asks for. So an order that is too weak is not
 //! found by these tests; see `CONTRIBUTING.md` for what looks at those.
 
-#[cfg(feature = "shuttle")]
 mod event;
 #[cfg(feature = "shuttle")]
 mod lock;
+mod parker;
 
+pub(crate) use self::event::Event;
+pub use self::event::EventListener;
 #[cfg(feature = "shuttle")]
-pub(crate) use self::{
-    event::{Event, EventListener, Listener},
-    lock::{Mutex, MutexGuard, RwLock},
-};
-#[cfg(not(feature = "shuttle"))]
-pub(crate) use event_listener::{Event, EventListener, Listener};
+pub(crate) use self::lock::{Mutex, MutexGuard, RwLock};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
 
@@ -65,13 +63,7 @@ mod tests {
         let mut files = Vec::new();
         sources(&root, &mut files);
         let outside = |path: &Path| path.starts_with(root.join("sync")) || path.ends_with("process.rs");
-        let taken = [
-            "parking_lot::",
-            "event_listener::",
-            "std::sync::atomic",
-            "std::sync::Mutex",
-            "std::sync::RwLock",
-        ];
+        let taken = ["parking_lot::", "std::sync::atomic", "std::sync::Mutex", "std::sync::RwLock"];
         for path in files.iter().filter(|path| !outside(path)) {
             let text = std::fs::read_to_string(path).unwrap();
             for name in taken {

@@ -23,7 +23,7 @@ impl Clock for Telling {
         self.0.now()
     }
 
-    fn wait(&self, listener: event_listener::EventListener, deadline: Option<Timestamp>) -> bool {
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
         _ = self.1.lock().unwrap().send(()); // the test may be over
         self.0.wait(listener, deadline)
     }
@@ -116,7 +116,7 @@ impl Clock for OnlyAside {
         self.0.now()
     }
 
-    fn wait(&self, listener: event_listener::EventListener, deadline: Option<Timestamp>) -> bool {
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
         assert!(ASIDE.get().0, "it waits on a thread that others need");
         self.0.wait(listener, deadline)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_client::{Changes, Claim, Client, ConnectOptions, Error};
 use forebay_server::Server;
-use forebay_store::{BudgetChange, Clock, NewRow, Options, Snapshot, Store, SystemClock, Timestamp, Wait};
+use forebay_store::{BudgetChange, Clock, EventListener, NewRow, Options, Snapshot, Store, SystemClock, Timestamp, Wait};
 use tokio::runtime::Handle;
 
 use crate::conformance::*;
@@ -37,7 +37,7 @@ impl Clock for Watched {
         SystemClock.now()
     }
 
-    fn wait(&self, listener: event_listener::EventListener, deadline: Option<Timestamp>) -> bool {
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
         // A runtime lets nobody block a thread of its own, and anybody block another.
         let blocks = || Handle::try_current().map(|here| here.block_on(async {}));
         let others_need_it = catch_unwind(AssertUnwindSafe(blocks)).is_err();

@@ -22,6 +22,7 @@ use super::version::Copies;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::schema::nearest;
+use crate::sync::Event;
 
 pub(super) use commit::Incoming;
 use copies::{Parked, unnoted};
@@ -182,19 +183,18 @@ impl Catalog {
         Some(self.leases_given)
     }
 
-    /// Ends a lease, and gives what goes with it.
-    pub(super) fn release(&mut self, lease: u64, kept: usize) -> Vec<Gone> {
+    /// Ends a lease, and gives what goes with it, and whom to tell once the catalog is let go: what was to be received may be
+    /// the next one's.
+    pub(super) fn release(&mut self, lease: u64, kept: usize) -> (Vec<Gone>, Option<Arc<Event>>) {
         let Some(Lease { key, version, receives, .. }) = self.leases.remove(&lease) else {
-            return Vec::new();
+            return (Vec::new(), None);
         };
         if let Some(found) = self.version(&key, version) {
             found.leases -= 1;
             found.received &= !receives;
         }
-        if receives {
-            self.key(&key).changed.notify(usize::MAX); // it may be the next one's
-        }
-        self.retain(&key, kept)
+        let changed = receives.then(|| self.key(&key).changed.clone());
+        (self.retain(&key, kept), changed)
     }
 
     /// Lets the versions of a key go that nobody holds and that are deleted, or older than the newest `kept`.

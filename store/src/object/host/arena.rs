@@ -22,7 +22,7 @@ use crate::object::memory::Memory;
 use crate::object::options::ObjectOptions;
 use crate::object::stats::ObjectStats;
 use crate::process;
-use crate::sync::{Event, Listener, Mutex};
+use crate::sync::{Event, Mutex};
 
 /// Where large extents begin: large pages do.
 pub(super) const LARGE_ALIGN_BYTES: u64 = 2 << 20;
