@@ -78,7 +78,12 @@ pub(super) fn capture(state: &mut State) -> Capture {
         next_claim: state.claims.next_number(),
         steps: state.steps.iter().map(|(number, step)| self::step(*number, step, state)).collect(),
         liveness: state.liveness.image(),
-        planned: state.steps.values().flat_map(|step| &step.planned).map(|p| p.groups.clone()).collect(),
+        planned: state
+            .steps
+            .values()
+            .flat_map(|step| &step.membership().planned)
+            .map(|p| p.groups.clone())
+            .collect(),
         tables,
     }
 }
@@ -141,22 +146,24 @@ fn step(number: u64, step: &StepState, state: &State) -> StepImage {
         version: update.version,
         objects: objects(&update.objects),
     });
-    let batches = step.batches.iter().map(|batch| BatchImage {
+    let membership = step.membership();
+    let batches = membership.batches.iter().map(|batch| BatchImage {
         claim: batch.claim,
         consumer: batch.consumer as u32,
         table: batch.table,
         sequence: batch.sequence,
     });
+    let dropped = membership.caches_dropped.iter().map(|(policy, count)| (*policy as u32, *count));
     StepImage {
         number,
         progress: step.progress as u8,
         begun_at: step.begun_at.0,
         ended_at: step.ended_at.map(|time| time.0),
-        planned: step.planned.iter().map(|entry| planned(entry, state)).collect(),
-        claims: step.claims.clone(),
+        planned: membership.planned.iter().map(|entry| planned(entry, state)).collect(),
+        claims: membership.claims.clone(),
         batches: batches.collect(),
-        first_cache_epoch: step.first_cache_epoch,
-        caches_dropped: step.caches_dropped.iter().map(|(policy, count)| (*policy as u32, *count)).collect(),
+        first_cache_epoch: membership.first_cache_epoch,
+        caches_dropped: dropped.collect(),
         rows: step.rows,
         deleted_rows: step.deleted_rows,
         updates: updates.collect(),

@@ -16,7 +16,7 @@ use crate::object::ObjectRef;
 use crate::page::{CowArc, Page, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::state::{Effects, State};
-use crate::step::{StepBatch, StepProgress, StepState, StepUpdate};
+use crate::step::{Membership, StepBatch, StepProgress, StepState, StepUpdate};
 use crate::table::{CHUNK_ROWS, CHUNKS_MAX, Chunk, ColumnPage, Rare, Summary, TableCounts};
 use crate::texts::{TextId, TextPage, Texts};
 
@@ -226,15 +226,19 @@ fn step(state: &mut State, image: StepImage) -> Result<(u64, StepState), String>
         sequence: batch.sequence,
     });
     let dropped = image.caches_dropped.into_iter().map(|(policy, count)| (policy as usize, count));
-    let step = StepState {
-        progress,
-        begun_at: Timestamp(image.begun_at),
-        ended_at: image.ended_at.map(Timestamp),
+    let membership = Membership {
         planned,
         claims: image.claims,
         batches: batches.collect(),
         first_cache_epoch: image.first_cache_epoch,
         caches_dropped: dropped.collect(),
+    };
+    let is_kept = progress != StepProgress::Committed || !membership.is_empty();
+    let step = StepState {
+        progress,
+        begun_at: Timestamp(image.begun_at),
+        ended_at: image.ended_at.map(Timestamp),
+        membership: is_kept.then(|| Box::new(membership)),
         rows: image.rows,
         deleted_rows: image.deleted_rows,
         updates: updates.collect(),

@@ -369,7 +369,7 @@ mod tests {
                 );
             }
             let open = state.open_step().map(|number| &state.steps[&number]);
-            let planned = open.into_iter().flat_map(|step| &step.planned);
+            let planned = open.into_iter().flat_map(|step| &step.membership().planned);
             for planned in planned.filter(|planned| planned.consumer == index && !planned.groups.is_empty()) {
                 let versions =
                     consumer.tables.iter().map(|t| (t.table, state.claimable_versions(index, t.table)));

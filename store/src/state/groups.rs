@@ -15,7 +15,7 @@ impl State {
     /// checkpoint.
     pub(crate) fn resume_plans(&mut self) {
         let Some(step) = self.open_step().and_then(|number| self.steps.get(&number)) else { return };
-        let planned = step.planned.iter().filter(|planned| !planned.groups.is_empty());
+        let planned = step.membership().planned.iter().filter(|planned| !planned.groups.is_empty());
         let plans: Vec<_> = planned.map(|planned| (planned.consumer, planned.groups.clone())).collect();
         for (consumer, groups) in plans {
             self.begin_plan(consumer, &groups);

@@ -66,7 +66,7 @@ impl StepState {
     fn forget_if_over(&mut self, number: u64, rewind_floor: u64) {
         let is_over = self.progress == StepProgress::Committed && number <= rewind_floor;
         if is_over && self.deleted_rows >= self.rows {
-            (self.planned, self.claims, self.batches) = (Vec::new(), Vec::new(), Vec::new());
+            self.membership = None;
         }
     }
 }

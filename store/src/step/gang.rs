@@ -244,7 +244,7 @@ impl State {
         let mut policies: Vec<usize> = tables.map(|t| self.tables[t.table as usize].policy).collect();
         policies.sort_unstable();
         policies.dedup();
-        policies.into_iter().map(|policy| step.cache_epoch(policy)).sum()
+        policies.into_iter().map(|policy| step.membership().cache_epoch(policy)).sum()
     }
 
     fn check_gang_epoch(&self, step: u64, consumer: usize, gang: &str, joined: u32) -> Result<()> {
@@ -268,7 +268,7 @@ impl State {
             Wanted::From(sequence) => (sequence, false),
         };
         let refuse = |reason: String| Err(Cause::Argument { what: "gang", reason }.into());
-        let batches = self.steps.get(&step).map_or(&[][..], |step| &step.batches);
+        let batches = self.steps.get(&step).map_or(&[][..], |step| &step.membership().batches);
         let of_consumer = batches.iter().rev().filter(|batch| batch.consumer == consumer);
         let asked: Vec<_> = of_consumer.take_while(|batch| batch.sequence >= first).collect();
         for batch in asked.iter().rev() {
@@ -290,7 +290,7 @@ impl State {
                 }
             }
         }
-        let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.planned);
+        let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.membership().planned);
         let next = planned.filter(|p| p.consumer == consumer).map(|p| p.claims).next().unwrap_or(0);
         if exactly && first != next {
             return refuse(format!("the next micro-batch is {next}, not {first}"));
@@ -333,7 +333,7 @@ impl State {
         let in_cache =
             |claim: &ClaimState| claim.progress == ClaimProgress::Accumulated || claim.is_partly_done();
         let steps = caches.iter().filter_map(|(step, _)| self.steps.get(step));
-        for number in steps.flat_map(|step| step.claims.iter().copied()) {
+        for number in steps.flat_map(|step| step.membership().claims.iter().copied()) {
             let gone = self
                 .claims
                 .get(number)

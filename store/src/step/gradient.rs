@@ -65,14 +65,14 @@ impl State {
     /// The name of the gradient of a micro-batch that a step handed out.
     pub(crate) fn gradient_id(&self, step: u64, claim: u64) -> Option<GradientId> {
         let state = self.steps.get(&step)?;
-        let batch = state.batches.iter().find(|batch| batch.claim == claim)?;
+        let batch = state.membership().batches.iter().find(|batch| batch.claim == claim)?;
         let policy = self.tables[batch.table as usize].policy;
         Some(GradientId {
             policy: self.policies[policy].name.to_string(),
             step,
             consumer: self.consumers[batch.consumer].name.to_string(),
             sequence: batch.sequence,
-            cache_epoch: state.cache_epoch(policy),
+            cache_epoch: state.membership().cache_epoch(policy),
         })
     }
 
@@ -82,13 +82,13 @@ impl State {
         let step = self.steps.get(&gradient.step).ok_or_else(unknown)?;
         let consumer = self.consumer_named(&gradient.consumer).ok_or_else(unknown)?;
         let policy = self.policy_named(&gradient.policy).ok_or_else(unknown)?;
-        let epoch = step.cache_epoch(policy);
+        let epoch = step.membership().cache_epoch(policy);
         if gradient.cache_epoch != epoch {
             return Err(Cause::CacheDropped { gradient: gradient.to_string(), epoch }.into());
         }
         let of_gradient =
             |batch: &&super::StepBatch| batch.consumer == consumer && batch.sequence == gradient.sequence;
-        let batch = step.batches.iter().find(of_gradient).ok_or_else(unknown)?;
+        let batch = step.membership().batches.iter().find(of_gradient).ok_or_else(unknown)?;
         if self.tables[batch.table as usize].policy != policy {
             return Err(unknown());
         }
@@ -113,8 +113,9 @@ impl State {
         dropped.sort_unstable();
         dropped.dedup();
         for (step, policy) in dropped {
-            if let Some(step) = self.steps.get_mut(&step) {
-                *step.caches_dropped.entry(policy).or_default() += 1;
+            let step = self.steps.get_mut(&step);
+            if let Some(membership) = step.and_then(|step| step.membership.as_mut()) {
+                *membership.caches_dropped.entry(policy).or_default() += 1;
             }
         }
     }

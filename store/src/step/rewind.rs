@@ -134,7 +134,7 @@ impl State {
         for number in undone {
             let Some(step) = self.steps.get_mut(number) else { continue };
             step.progress = StepProgress::Rewound;
-            for claim in step.claims.clone() {
+            for claim in step.membership().claims.clone() {
                 if self.claims.get(claim).is_some_and(|claim| claim.progress == ClaimProgress::Consumed) {
                     self.claims.rewind(claim);
                 }

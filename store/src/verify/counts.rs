@@ -118,7 +118,9 @@ fn check_words(
 /// A step lists claims that were granted, and its policies are not ahead of what it moved them to.
 fn check_steps(state: &State, differ: &mut impl FnMut(String)) {
     for (number, step) in &state.steps {
-        if let Some(claim) = step.claims.iter().find(|&&claim| claim >= state.claims.next_number()) {
+        if let Some(claim) =
+            step.membership().claims.iter().find(|&&claim| claim >= state.claims.next_number())
+        {
             differ(format!("step {number} lists claim {claim}, which was never granted"));
         }
         if step.progress == StepProgress::Rewound {

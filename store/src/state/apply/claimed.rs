@@ -13,15 +13,16 @@ impl State {
         let consumer = record.consumer as usize;
         let table = &mut self.tables[record.table as usize];
         self.consumers[consumer].rows_leased(table, &record.rows, record.claim);
-        if let Some(step) = self.steps.get_mut(&record.step) {
-            step.claims.push(record.claim);
-            step.batches.push(StepBatch {
+        let step = self.steps.get_mut(&record.step);
+        if let Some(membership) = step.and_then(|step| step.membership.as_mut()) {
+            membership.claims.push(record.claim);
+            membership.batches.push(StepBatch {
                 claim: record.claim,
                 consumer,
                 table: record.table,
                 sequence: record.sequence_in_step,
             });
-            step.planned.iter_mut().filter(|p| p.consumer == consumer).for_each(|planned| {
+            membership.planned.iter_mut().filter(|p| p.consumer == consumer).for_each(|planned| {
                 planned.claims += 1;
                 planned.held += record.rows.len() as u64;
             });
@@ -78,7 +79,8 @@ impl State {
         let Some(claim) = self.claims.get(number).filter(|claim| claim.progress.is_live()) else { return };
         let (consumer, table, rows, step) = (claim.consumer, claim.table, claim.rows.clone(), claim.step);
         self.claims.advance(number, to, now);
-        let planned = self.steps.get_mut(&step).into_iter().flat_map(|step| &mut step.planned);
+        let membership = self.steps.get_mut(&step).and_then(|step| step.membership.as_mut());
+        let planned = membership.into_iter().flat_map(|membership| &mut membership.planned);
         for planned in planned.filter(|planned| planned.consumer == consumer) {
             planned.held = planned.held.saturating_sub(rows.len() as u64);
         }

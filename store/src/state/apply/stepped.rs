@@ -1,6 +1,6 @@
 //! Steps that begin and end, and the policies that they move.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::{Effects, State};
@@ -8,7 +8,7 @@ use crate::claim::ClaimProgress;
 use crate::clock::Timestamp;
 use crate::log::record::*;
 use crate::object::ObjectRef;
-use crate::step::{Planned, StepProgress, StepState, StepUpdate};
+use crate::step::{Membership, Planned, StepProgress, StepState, StepUpdate};
 
 impl State {
     pub(super) fn step_begun(
@@ -25,18 +25,16 @@ impl State {
             return Err(format!("step {number} cannot begin here"));
         }
         let planned = plan.into_iter().map(|entry| self.planned(entry)).collect::<Result<_, _>>()?;
+        let before = self.steps.get(&number).map(StepState::membership);
+        let first_cache_epoch = before.map_or(0, Membership::next_cache_epoch);
         let step = StepState {
             progress: StepProgress::Open,
             begun_at: now,
             ended_at: None,
-            planned,
-            claims: Vec::new(),
-            batches: Vec::new(),
-            first_cache_epoch: self.steps.get(&number).map_or(0, StepState::next_cache_epoch),
-            caches_dropped: BTreeMap::new(),
             rows: 0,
             deleted_rows: 0,
-            updates: Vec::new(),
+            updates: Box::default(),
+            membership: Some(Box::new(Membership { planned, first_cache_epoch, ..Membership::default() })),
         };
         self.steps.insert(number, step);
         self.resume_plans();
@@ -62,7 +60,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<(), String> {
         let step = self.steps.get(&number).filter(|_| self.open_step() == Some(number));
-        let claims = step.ok_or_else(|| format!("step {number} is not open"))?.claims.clone();
+        let claims = step.ok_or_else(|| format!("step {number} is not open"))?.membership().claims.clone();
         let mut consumed = 0;
         for claim in claims {
             let Some(state) = self.claims.get(claim).filter(|c| c.progress == ClaimProgress::Accumulated)
@@ -80,7 +78,7 @@ impl State {
         }
         self.end_step(number, StepProgress::Committed, now);
         if let Some(step) = self.steps.get_mut(&number) {
-            (step.rows, step.updates) = (consumed, moved);
+            (step.rows, step.updates) = (consumed, moved.into());
         }
         Ok(())
     }
@@ -107,7 +105,7 @@ impl State {
         if let Some(step) = self.steps.get_mut(&number) {
             step.progress = progress;
             step.ended_at = Some(now);
-            for planned in &mut step.planned {
+            for planned in &step.membership().planned {
                 self.consumers[planned.consumer].end_plan();
             }
         }

@@ -15,7 +15,7 @@ impl State {
         };
         self.check_named_once(updates)?;
         self.check_state_named(updates)?;
-        let accumulated = self.accumulated_rows(&state.claims)?;
+        let accumulated = self.accumulated_rows(&state.membership().claims)?;
         for (index, &rows) in accumulated.iter().enumerate() {
             let named = updates.iter().any(|update| update.policy as usize == index);
             let (policy, version) = (self.policies[index].name.to_string(), self.policies[index].version);

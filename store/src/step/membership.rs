@@ -1,0 +1,80 @@
+//! What a step was made of: its plan, its claims and the gradient caches that it has had.
+//!
+//! It is needed while the step may be undone and while a row of it is there, and forgotten then (`forget.rs`). So it stands beside the
+//! step, which is a line of history without it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crate::consumer::GroupName;
+use crate::heap::HeapBytes;
+
+/// What one consumer takes in a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) consumer: usize,
+    /// Planned groups; empty when only rows are counted.
+    pub(crate) groups: Arc<HashSet<GroupName>>,
+    pub(crate) rows: u64,
+    /// Claims granted so far, which numbers the next one.
+    pub(crate) claims: u32,
+    /// Rows of the claims that are live.
+    pub(crate) held: u64,
+}
+
+/// A micro-batch that was handed out in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepBatch {
+    pub(crate) claim: u64,
+    pub(crate) consumer: usize,
+    pub(crate) table: u32,
+    /// Its place among the consumer's micro-batches of the step.
+    pub(crate) sequence: u32,
+}
+
+/// What a step was made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Membership {
+    pub(crate) planned: Vec<Planned>,
+    /// Every claim granted in it, live or ended.
+    pub(crate) claims: Vec<u64>,
+    /// The same in the order in which they were granted, with their places; kept when the claims are forgotten.
+    pub(crate) batches: Vec<StepBatch>,
+    /// Where the epochs of the gradient caches begin: above those of a step of this number that was given up.
+    pub(crate) first_cache_epoch: u32,
+    /// How often the gradient cache of a policy was dropped in the step; a policy that is missing has 0.
+    pub(crate) caches_dropped: BTreeMap<usize, u32>,
+}
+
+impl Membership {
+    /// What is left of one that was forgotten.
+    pub(super) const FORGOTTEN: Membership = Membership {
+        planned: Vec::new(),
+        claims: Vec::new(),
+        batches: Vec::new(),
+        first_cache_epoch: 0,
+        caches_dropped: BTreeMap::new(),
+    };
+
+    /// Whether it names nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.planned.is_empty() && self.claims.is_empty() && self.batches.is_empty()
+    }
+
+    /// Bytes of memory beside the record itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let groups = self.planned.iter().map(|planned| planned.groups.heap_bytes()).sum::<usize>();
+        let lists = self.planned.heap_bytes() + self.claims.heap_bytes() + self.batches.heap_bytes();
+        lists + groups + self.caches_dropped.heap_bytes()
+    }
+
+    /// The epoch of a policy's gradient cache.
+    pub(crate) fn cache_epoch(&self, policy: usize) -> u32 {
+        self.first_cache_epoch + self.caches_dropped.get(&policy).copied().unwrap_or(0)
+    }
+
+    /// An epoch that no cache of the step has had.
+    pub(crate) fn next_cache_epoch(&self) -> u32 {
+        self.first_cache_epoch + self.caches_dropped.values().max().copied().unwrap_or(0) + 1
+    }
+}
