@@ -58,14 +58,21 @@ impl Signals {
         if effects.touched == 0 && effects.wake.is_empty() {
             return;
         }
-        for (consumer, signal) in self.of_consumers.read().iter().enumerate() {
-            if effects.touches(consumer) {
+        let consumers = self.of_consumers.read().len();
+        for consumer in 0..consumers {
+            let (is_touched, wakes) = (effects.touches(consumer), effects.wake.contains(&consumer));
+            let wakes_all = effects.everyone.contains(&consumer);
+            if !(is_touched || wakes || wakes_all) {
+                continue;
+            }
+            let signal = self.of(consumer); // nobody is woken with the list held
+            if is_touched {
                 signal.announce();
                 signal.throttle().announce();
             }
-            if effects.everyone.contains(&consumer) {
+            if wakes_all {
                 signal.wake_all();
-            } else if effects.wake.contains(&consumer) {
+            } else if wakes {
                 signal.changed();
             }
         }
@@ -73,7 +80,8 @@ impl Signals {
 
     /// Wakes everyone.
     pub(crate) fn wake_all(&self) {
-        self.of_consumers.read().iter().for_each(|signal| signal.wake_all());
+        let signals = self.of_consumers.read().clone();
+        signals.iter().for_each(|signal| signal.wake_all());
     }
 
     /// When the next lease ends.

@@ -8,14 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
-use crate::sync::{Event, Mutex};
+use crate::sync::Mutex;
 
 /// Every pin that is held.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     held: Mutex<Held>,
-    /// Notified when one is let go.
-    pub(super) released: Event,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +72,6 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         self.pins.held.lock().pins.remove(&self.id);
-        self.pins.released.notify(usize::MAX);
     }
 }
 

@@ -82,13 +82,14 @@ impl State {
         let step = self.steps.get(&gradient.step).ok_or_else(unknown)?;
         let consumer = self.consumer_named(&gradient.consumer).ok_or_else(unknown)?;
         let policy = self.policy_named(&gradient.policy).ok_or_else(unknown)?;
-        let epoch = step.membership().cache_epoch(policy);
+        let membership = step.membership.as_ref().ok_or_else(unknown)?;
+        let epoch = membership.cache_epoch(policy);
         if gradient.cache_epoch != epoch {
             return Err(Cause::CacheDropped { gradient: gradient.to_string(), epoch }.into());
         }
         let of_gradient =
             |batch: &&super::StepBatch| batch.consumer == consumer && batch.sequence == gradient.sequence;
-        let batch = step.membership().batches.iter().find(of_gradient).ok_or_else(unknown)?;
+        let batch = membership.batches.iter().find(of_gradient).ok_or_else(unknown)?;
         if self.tables[batch.table as usize].policy != policy {
             return Err(unknown());
         }

@@ -56,9 +56,10 @@ impl Membership {
         caches_dropped: BTreeMap::new(),
     };
 
-    /// Whether it names nothing.
+    /// Whether it says nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.planned.is_empty() && self.claims.is_empty() && self.batches.is_empty()
+        let names_nothing = self.planned.is_empty() && self.claims.is_empty() && self.batches.is_empty();
+        names_nothing && self.first_cache_epoch == 0 && self.caches_dropped.is_empty()
     }
 
     /// Bytes of memory beside the record itself.

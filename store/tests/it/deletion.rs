@@ -168,6 +168,42 @@ fn retention_keeps_the_newest_versions_and_what_a_rewind_needs() {
     }
 }
 
+// What it was made of is forgotten, and so are the names of its gradients.
+#[test]
+fn a_step_whose_rows_are_gone_is_a_line_of_history() {
+    let world = World::new();
+    let options = world.options().object_versions_kept(1).retention(Retention::default().versions(1));
+    let (store, table, train) = stepped(&world, options, 0);
+    finished(&table, 0, "q_0_0");
+    let taken = |step: &Step| step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+    let plan = || StepPlan::new().rows(&train, 1);
+    let given_up = store.begin_step(plan()).unwrap();
+    let given_up_gradient = taken(&given_up).gradient_id().unwrap();
+    drop(given_up);
+    let step = store.begin_step(plan()).unwrap();
+    let claim = taken(&step);
+    let gradient = claim.gradient_id().unwrap();
+    claim.accumulated().unwrap();
+    step.commit([("solver", vec![])]).unwrap();
+    for version in 1..4 {
+        finished(&table, version, &format!("q_{version}_0"));
+        train_once(&store, &train, plan(), "solver");
+    }
+    store.run_once().unwrap();
+    let check = |store: &Store| {
+        let line = &store.steps()[0];
+        assert_eq!((line.step, line.progress, line.rows, line.planned_rows), (1, StepProgress::Committed, 1, 0));
+        assert_eq!(line.updates, [("solver".to_owned(), 1)]);
+        for gradient in [&given_up_gradient, &gradient] {
+            let error = store.accumulate(gradient).unwrap_err();
+            assert!(matches!(error.cause(), Cause::Unknown { what: "gradient", .. }), "{error}");
+        }
+    };
+    check(&store);
+    store.checkpoint().unwrap();
+    check(&world.reopen(store));
+}
+
 #[test]
 fn retention_keeps_what_was_trained_on_for_a_time() {
     let world = World::new();

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use forebay_client::{Changes, Claim, Client, ConnectOptions, Error};
 use forebay_server::Server;
-use forebay_store::{BudgetChange, Clock, EventListener, NewRow, Options, Snapshot, Store, SystemClock, Timestamp, Wait};
+use forebay_store::{
+    BudgetChange, Clock, EventListener, NewRow, Options, Snapshot, Store, SystemClock, Timestamp, Wait,
+};
 use tokio::runtime::Handle;
 
 use crate::conformance::*;
