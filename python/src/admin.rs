@@ -75,7 +75,7 @@ impl Admin {
             };
             // In memory of its own, so that an answer that is kept keeps nothing of the store.
             let rows = compact(&rows).map_err(unwritable)?;
-            read_stream(&write_stream(&rows.schema(), &[rows])?)
+            read_stream(write_stream(&rows.schema(), &[rows])?)
         })?;
         Ok(Answer::new(answer))
     }

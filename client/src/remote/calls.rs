@@ -76,7 +76,7 @@ pub(super) async fn next_piece<T>(pieces: &mut Streaming<T>, time: Duration) -> 
 }
 
 /// The cells of a stream, where values are found that it names by their place.
-pub(super) fn read_cells(stream: Vec<u8>, hold: Option<&Hold>) -> Result<Vec<Vec<CellValue>>> {
+pub(super) fn read_cells(stream: Bytes, hold: Option<&Hold>) -> Result<Vec<Vec<CellValue>>> {
     let find = |place| match hold {
         Some(hold) => neighbour::value(hold, place),
         None => Err(malformed("a place, for who asked for values")),
@@ -98,7 +98,7 @@ impl Remote {
     }
 
     /// The pieces of an answer, put together. Sent again as a whole where it breaks.
-    pub(super) fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Vec<u8>>
+    pub(super) fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Bytes>
     where
         Q: Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
@@ -111,7 +111,7 @@ impl Remote {
         &self,
         message: Q,
         call: impl Pieces<Q, F>,
-    ) -> impl Future<Output = Result<Vec<u8>>> + Send + 'static
+    ) -> impl Future<Output = Result<Bytes>> + Send + 'static
     where
         Q: Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
@@ -125,7 +125,7 @@ impl Remote {
                     let mut pieces = call(client, request).await?.into_inner();
                     let mut assembler = Assembler::default();
                     while let Some(piece) = pieces.message().await? {
-                        assembler.push(&piece.bytes);
+                        assembler.push(piece.bytes);
                     }
                     Ok(Response::new(assembler.into_bytes()))
                 }
@@ -142,7 +142,7 @@ impl Remote {
     }
 
     /// Columns or cells of a claim as they are sent, with what holds values that are in files.
-    fn stream(&self, claim: Epoch, names: &[&str], cells: bool) -> Result<(Vec<u8>, Option<Hold>)> {
+    fn stream(&self, claim: Epoch, names: &[&str], cells: bool) -> Result<(Bytes, Option<Hold>)> {
         let (hold, columns) = (self.hold(), names.iter().map(|name| (*name).to_owned()).collect());
         let ((incarnation, claim, member), placed) = (claim, hold.is_some());
         let request = proto::ColumnsRequest { incarnation, claim, member, columns, cells, placed };
@@ -260,7 +260,7 @@ impl Connection for Remote {
 
     fn query(&self, statement: &str) -> Result<Answer> {
         let request = proto::QueryRequest { statement: statement.to_owned() };
-        read_stream(&self.assemble(request, by!(query))?)
+        read_stream(self.assemble(request, by!(query))?)
     }
 
     fn query_async(&self, statement: &str) -> Result<Answering> {
@@ -281,7 +281,7 @@ impl Connection for Remote {
 
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
         let (stream, hold) = match self.along.take(claim, names) {
-            Some((stream, hold)) => (stream.into(), hold),
+            Some(sent) => sent,
             None => self.stream(claim, names, false)?,
         };
         neighbour::columns(hold.as_ref(), Assembler::of(stream).into_batch()?)

@@ -126,7 +126,7 @@ impl Waiting {
         if !self.request.cells {
             return self.along.keep(claim, Along { columns: columns.clone(), stream, hold });
         }
-        match read_cells(stream.into(), hold.as_ref()) {
+        match read_cells(stream, hold.as_ref()) {
             Ok(cells) => self.along.keep_cells(claim, columns, cells, hold.is_some()),
             Err(error) => {
                 tracing::debug!(%error, "cells that came along are no cells; they are asked for again");
@@ -221,7 +221,7 @@ impl Remote {
         let (mut give, given) = oneshot::channel();
         self.link.spawn(async move {
             let answer = tokio::select! {
-                answer = answer => answer.and_then(|stream| read_stream(&stream)),
+                answer = answer => answer.and_then(read_stream),
                 () = give.closed() => return,
             };
             let _ = give.send(answer); // nobody may be there to read it

@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_ipc::reader::StreamReader;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::malformed;
 use crate::error::{Error, Result};
@@ -15,30 +16,38 @@ use crate::error::{Error, Result};
 /// How large the pieces are in which a stream travels, in bytes.
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// Writes batches of one schema as a stream.
+/// What the messages of a small stream take beside their columns: room to begin with.
+const HEADERS_BYTES: usize = 4096;
+
+/// Writes batches of one schema as a stream. They are to be compact: room is made for all of their memory.
 ///
 /// # Errors
 /// `input` when a batch has another schema: nobody's but a program's fault.
 pub fn write_stream(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
     let write = || -> Result<Vec<u8>, ArrowError> {
-        let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+        let mut writer = StreamWriter::try_new(Vec::with_capacity(bytes + HEADERS_BYTES), schema)?;
         batches.iter().try_for_each(|batch| writer.write(batch))?;
         writer.into_inner()
     };
     write().map_err(unreadable)
 }
 
-/// Reads a whole stream.
+/// Reads a whole stream. The batches hold its bytes where those are aligned for them, and copies where they are not.
 ///
 /// # Errors
 /// `input` for bytes that are no stream.
-pub fn read_stream(bytes: &[u8]) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
-    check_lengths(bytes)?;
+pub fn read_stream(bytes: impl Into<Bytes>) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
+    let bytes = bytes.into();
+    check_lengths(&bytes)?;
     let read = || -> Result<(Arc<Schema>, Vec<RecordBatch>), ArrowError> {
-        let mut reader = StreamReader::try_new(bytes, None)?;
-        let schema = reader.schema();
-        let batches = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
-        Ok((schema, batches))
+        let (mut decoder, mut rest, mut batches) = (StreamDecoder::new(), Buffer::from(bytes), Vec::new());
+        while !rest.is_empty() {
+            batches.extend(decoder.decode(&mut rest)?);
+        }
+        decoder.finish()?;
+        let no_schema = || ArrowError::IpcError("no schema".to_owned());
+        Ok((decoder.schema().ok_or_else(no_schema)?, batches))
     };
     // The library panics on some bytes that are none of Arrow's, and a peer must not end this process. Nothing is shared
     // with what panicked.
@@ -81,22 +90,27 @@ pub fn pieces(stream: impl Into<Bytes>) -> impl Iterator<Item = Bytes> {
 
 /// Puts a stream together from its pieces.
 #[derive(Debug, Default)]
-pub struct Assembler(Vec<u8>);
+pub struct Assembler(Vec<Bytes>);
 
 impl Assembler {
     /// Of a stream that is there.
-    pub fn of(stream: Vec<u8>) -> Self {
-        Assembler(stream)
+    pub fn of(stream: impl Into<Bytes>) -> Self {
+        Assembler(vec![stream.into()])
     }
 
     /// Takes the next piece.
-    pub fn push(&mut self, piece: &[u8]) {
-        self.0.extend_from_slice(piece);
+    pub fn push(&mut self, piece: Bytes) {
+        self.0.push(piece);
     }
 
-    /// The bytes that came.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.0
+    /// The bytes that came. One piece stays where it is; of several there is a copy.
+    pub fn into_bytes(mut self) -> Bytes {
+        if self.0.len() < 2 {
+            return self.0.pop().unwrap_or_default();
+        }
+        let mut whole = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
+        self.0.iter().for_each(|piece| whole.extend_from_slice(piece));
+        whole.freeze()
     }
 
     /// All of it as one batch.
@@ -104,7 +118,7 @@ impl Assembler {
     /// # Errors
     /// `input` for bytes that are no stream.
     pub fn into_batch(self) -> Result<RecordBatch> {
-        let (schema, mut batches) = read_stream(&self.0)?;
+        let (schema, mut batches) = read_stream(self.into_bytes())?;
         match (batches.pop(), batches.is_empty()) {
             (Some(batch), true) => Ok(batch),
             (None, _) => {
@@ -143,7 +157,7 @@ mod tests {
             let stream = write_stream(&batch.schema(), std::slice::from_ref(&batch)).unwrap();
             assert_eq!(pieces(stream.clone()).count(), stream.len().div_ceil(PIECE_BYTES));
             let mut assembler = Assembler::default();
-            pieces(stream).for_each(|piece| assembler.push(&piece));
+            pieces(stream).for_each(|piece| assembler.push(piece));
             assert_eq!(assembler.into_batch().unwrap(), batch);
         }
     }
@@ -151,13 +165,13 @@ mod tests {
     #[test]
     fn a_stream_without_a_batch_is_an_empty_one_and_hostile_bytes_are_refused() {
         let none = write_stream(&batch(1).schema(), &[]).unwrap();
-        assert_eq!(Assembler(none).into_batch().unwrap().num_rows(), 0);
+        assert_eq!(Assembler::of(none).into_batch().unwrap().num_rows(), 0);
         let mut stream = write_stream(&batch(3).schema(), &[batch(3)]).unwrap();
         for at in 0..stream.len() {
             stream[at] ^= 0x55;
-            let _ = read_stream(&stream); // an error or another batch, and this goes on
+            let _ = read_stream(stream.clone()); // an error or another batch, and this goes on
             stream[at] ^= 0x55;
-            let _ = read_stream(&stream[..at]);
+            let _ = read_stream(stream[..at].to_vec());
         }
     }
 
@@ -225,7 +239,7 @@ mod tests {
                     }
                 }
             }
-            let Ok((_, batches)) = read_stream(&bytes) else { continue };
+            let Ok((_, batches)) = read_stream(bytes) else { continue };
             read += 1;
             for batch in &batches {
                 for column in batch.columns() {

@@ -42,7 +42,7 @@ fn claims_come_by_themselves_and_never_more_than_are_taken() {
         let mut held = Vec::new();
         for _ in 0..2 {
             let granted = pushed.message().await.unwrap().unwrap();
-            let (_, batches) = read_stream(&granted.columns).unwrap();
+            let (_, batches) = read_stream(granted.columns.clone()).unwrap();
             assert_eq!((batches[0].num_rows(), granted.sample_ids.len()), (1, 1));
             held.push(granted);
         }
