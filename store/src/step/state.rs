@@ -112,3 +112,14 @@ impl StepInfo {
         StepInfo { step, progress, begun_at, ended_at, rows, planned_rows, planned_groups, updates }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A run of months has millions of steps that are history.
+    #[test]
+    fn a_step_that_is_history_takes_a_line() {
+        assert!(size_of::<StepState>() <= 88, "{} bytes", size_of::<StepState>());
+    }
+}

@@ -192,7 +192,10 @@ fn a_step_whose_rows_are_gone_is_a_line_of_history() {
     store.run_once().unwrap();
     let check = |store: &Store| {
         let line = &store.steps()[0];
-        assert_eq!((line.step, line.progress, line.rows, line.planned_rows), (1, StepProgress::Committed, 1, 0));
+        assert_eq!(
+            (line.step, line.progress, line.rows, line.planned_rows),
+            (1, StepProgress::Committed, 1, 0)
+        );
         assert_eq!(line.updates, [("solver".to_owned(), 1)]);
         for gradient in [&given_up_gradient, &gradient] {
             let error = store.accumulate(gradient).unwrap_err();
