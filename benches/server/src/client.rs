@@ -12,7 +12,7 @@ use forebay_store::{MicroBatch, NewRow, Wait};
 
 use crate::crowd::raise_open_files;
 use crate::many::group;
-use crate::{bare, connect, connect_to_send, connect_to_share};
+use crate::{bare, bulk, connect, connect_to_send, connect_to_share};
 
 /// How many samples are written at once.
 pub(crate) const BATCH: usize = 64;
@@ -48,6 +48,7 @@ pub fn child(words: &[String]) -> Outcome<()> {
         "samples-slabs-ahead" => samples(&connect_to_share(address)?, count, AHEAD)?.to_vec(),
         "samples-sent" => samples(&connect_to_send(address)?, count, 1)?.to_vec(),
         "samples-sent-ahead" => samples(&connect_to_send(address)?, count, AHEAD)?.to_vec(),
+        "large-values" => bulk::values(&connect(address)?, count)?.to_vec(),
         other => return Err(format!("{other:?} is nothing that a client does").into()),
     };
     println!("{}", numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));

@@ -5,6 +5,7 @@
 //! its numbers as one line. A row and its limit are of one run.
 
 mod bare;
+mod bulk;
 mod client;
 mod crowd;
 mod http2;
@@ -72,6 +73,8 @@ impl World {
         )?;
         store.create_consumer("hear", Consumer::task(["ping"]).ready(["sent"]))?;
         store.create_consumer("answer", Consumer::task(["ping"]).ready(["heard"]))?;
+        store.create_table("images", Schema::new().data("image", DataType::Binary))?;
+        store.create_consumer("read", Consumer::task(["images"]).ready(["image"]))?;
         let builder =
             Server::builder().grpc_socket(dir.path().join("grpc.sock")).grpc("127.0.0.1:0".parse()?);
         let server = builder.bind(store.clone(), "127.0.0.1:0".parse()?)?;
@@ -97,14 +100,47 @@ fn tcp_of(server: &Server) -> String {
     format!("grpc://{}", server.grpc_address().map(|address| address.to_string()).unwrap_or_default())
 }
 
-/// Measures every row, and gives it to `print` as soon as it is known.
+/// What measures the rows of a group.
+type Measures = fn(&Scale, &mut dyn FnMut(Row)) -> Outcome<()>;
+
+/// The groups of rows, in the order in which they are measured.
+const GROUPS: [(&str, Measures); 4] = [
+    ("trips", round_trips),
+    ("handovers", handovers),
+    ("large", large_values),
+    ("samples", ingest_and_claims),
+];
+
+/// The names of the groups of rows.
+pub fn groups() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().map(|(name, _)| *name)
+}
+
+/// Measures every row, or those of one group, and gives each to `print` as soon as it is known.
 ///
 /// # Errors
 /// When a store, a socket or a process fails.
-pub fn run(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    round_trips(scale, print)?;
-    handovers(scale, print)?;
-    ingest_and_claims(scale, print)
+pub fn run(scale: &Scale, only: Option<&str>, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    let wanted = GROUPS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
+    wanted.into_iter().try_for_each(|(_, measure)| measure(scale, print))
+}
+
+/// Large values over TCP, beside a bare copy of as many bytes, in turns.
+fn large_values(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+    let count = (scale.samples / TURNS / client::BATCH).next_multiple_of(4 * bulk::TOGETHER);
+    let (mut moved, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let world = World::new()?;
+        moved.push(numbers::<2>(spawn("large-values", &world.tcp(), count)?)?);
+        bare.push([bare::tcp_copy(count * bulk::VALUE_BYTES)?]);
+    }
+    let ([written, read], [bare]) = (medians(&moved), medians(&bare));
+    let kind = "a bare TCP copy on loopback";
+    for (name, value) in [("written in frames", written), ("brought by claims", read)] {
+        let name = format!("values of 1 MiB over TCP on loopback, {name}");
+        print(Row::new(name, (value, "MB/s"), (bare, kind), Goal::RatioAtLeast(0.6)));
+    }
+    Ok(())
 }
 
 /// A way to a store for samples: its words, what its client does and where, and the least share of the embedded ingest.
@@ -266,6 +302,8 @@ mod tests {
         });
         let [written, p50, p99] = client::samples(&connect(&world.tcp()).unwrap(), scale.samples, 4).unwrap();
         assert!(written > 0.0 && p50 > 0.0 && p99 >= p50);
+        let [written, read] = bulk::values(&connect(&world.tcp()).unwrap(), 2 * bulk::TOGETHER).unwrap();
+        assert!(written > 0.0 && read > 0.0);
         assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0 && http2::copy(1 << 20).unwrap() > 0.0);
         assert!(child(&["dance".to_owned(), world.tcp(), "1".to_owned()]).is_err());
         assert_eq!(world.store.table("solver").unwrap().counts().written, scale.samples as u64);
