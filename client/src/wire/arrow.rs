@@ -39,7 +39,7 @@ pub fn write_stream(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8>>
 /// `input` for bytes that are no stream.
 pub fn read_stream(bytes: impl Into<Bytes>) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
     let bytes = bytes.into();
-    check_lengths(&bytes)?;
+    check(&bytes)?;
     let read = || -> Result<(Arc<Schema>, Vec<RecordBatch>), ArrowError> {
         let (mut decoder, mut rest, mut batches) = (StreamDecoder::new(), Buffer::from(bytes), Vec::new());
         while !rest.is_empty() {
@@ -57,8 +57,9 @@ pub fn read_stream(bytes: impl Into<Bytes>) -> Result<(Arc<Schema>, Vec<RecordBa
     }
 }
 
-/// Refuses a stream whose messages say that they are longer than it is: the library makes room for what they say.
-fn check_lengths(stream: &[u8]) -> Result<()> {
+/// Refuses a stream whose messages say that they are longer than it is, or that are packed, which none here is: the library makes
+/// room for what they say, and ends the process where there is none.
+fn check(stream: &[u8]) -> Result<()> {
     const CONTINUES: [u8; 4] = [0xFF; 4];
     let cut = || malformed("an Arrow stream that is cut off");
     let mut rest = stream;
@@ -75,6 +76,11 @@ fn check_lengths(stream: &[u8]) -> Result<()> {
         let (header, body) = after.split_at_checked(length).ok_or_else(cut)?;
         let message = arrow_ipc::root_as_message(header)
             .map_err(|error| malformed(&format!("not an Arrow message ({error})")))?;
+        let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
+        let batch = message.header_as_record_batch().or(dictionary);
+        if batch.is_some_and(|batch| batch.compression().is_some()) {
+            return Err(malformed("an Arrow stream that is packed"));
+        }
         let body_bytes = usize::try_from(message.bodyLength()).map_err(|_| cut())?;
         rest = body.get(body_bytes..).ok_or_else(cut)?;
     }
@@ -173,6 +179,20 @@ mod tests {
             stream[at] ^= 0x55;
             let _ = read_stream(stream[..at].to_vec());
         }
+    }
+
+    // One that says that it holds 200 GB would end the process.
+    #[test]
+    fn a_packed_stream_is_refused_before_it_is_unpacked() {
+        use arrow_ipc::CompressionType;
+        use arrow_ipc::writer::IpcWriteOptions;
+        let rows = batch(1000);
+        let options =
+            IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &rows.schema(), options).unwrap();
+        writer.write(&rows).unwrap();
+        let error = read_stream(writer.into_inner().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("packed"), "{error}");
     }
 
     /// Streams with all that the protocol's columns can be: views, lists of lists, tensors, bits, nulls, several batches.
