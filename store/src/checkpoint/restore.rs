@@ -46,6 +46,7 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
         state.tables[number].tallies.restore(&table.tallies).map_err(corrupt)?;
         fill_table(&mut state, number, table, &pages, corrupt)?;
     }
+    state.rewind_floor = manifest.rewind_floor;
     for step in manifest.steps {
         let (number, step) = self::step(&mut state, step).map_err(corrupt)?;
         state.steps.insert(number, step);
@@ -60,7 +61,6 @@ pub(crate) fn restore(directory: &Directory, manifest: Manifest, claims_kept: us
     state.liveness = Liveness::restore(&manifest.liveness);
     state.resume_plans();
     (state.commits, state.incarnation) = (manifest.commits, manifest.incarnation);
-    state.rewind_floor = manifest.rewind_floor;
     Ok(state)
 }
 
@@ -233,15 +233,15 @@ fn step(state: &mut State, image: StepImage) -> Result<(u64, StepState), String>
         first_cache_epoch: image.first_cache_epoch,
         caches_dropped: dropped.collect(),
     };
-    let is_kept = progress != StepProgress::Committed || !membership.is_empty();
-    let step = StepState {
+    let mut step = StepState {
         progress,
         begun_at: Timestamp(image.begun_at),
         ended_at: image.ended_at.map(Timestamp),
-        membership: is_kept.then(|| Box::new(membership)),
+        membership: Some(Box::new(membership)),
         rows: image.rows,
         deleted_rows: image.deleted_rows,
         updates: updates.collect(),
     };
+    step.forget_if_over(image.number, state.rewind_floor);
     Ok((image.number, step))
 }

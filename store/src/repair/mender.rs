@@ -221,12 +221,7 @@ impl<'a> Mender<'a> {
         let mut events = Vec::new();
         let open = self.state.open_step().filter(|open| begins || *open != step);
         if let Some(open) = open {
-            let claims = self
-                .state
-                .steps
-                .get(&open)
-                .map(|state| state.membership().claims.clone())
-                .unwrap_or_default();
+            let claims = self.state.membership(open).claims.clone();
             events.push(Event::Returned { claims, why: ReturnReason::CacheDropped });
             events.push(Event::StepAbandoned { step: open });
         }

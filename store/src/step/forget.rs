@@ -63,7 +63,8 @@ impl State {
 }
 
 impl StepState {
-    fn forget_if_over(&mut self, number: u64, rewind_floor: u64) {
+    /// Forgets what it was made of where nobody can ask for that any more.
+    pub(crate) fn forget_if_over(&mut self, number: u64, rewind_floor: u64) {
         let is_over = self.progress == StepProgress::Committed && number <= rewind_floor;
         if is_over && self.deleted_rows >= self.rows {
             self.membership = None;

@@ -268,8 +268,8 @@ impl State {
             Wanted::From(sequence) => (sequence, false),
         };
         let refuse = |reason: String| Err(Cause::Argument { what: "gang", reason }.into());
-        let batches = self.steps.get(&step).map_or(&[][..], |step| &step.membership().batches);
-        let of_consumer = batches.iter().rev().filter(|batch| batch.consumer == consumer);
+        let of_consumer =
+            self.membership(step).batches.iter().rev().filter(|batch| batch.consumer == consumer);
         let asked: Vec<_> = of_consumer.take_while(|batch| batch.sequence >= first).collect();
         for batch in asked.iter().rev() {
             let claim = self.claims.get(batch.claim);
@@ -290,8 +290,8 @@ impl State {
                 }
             }
         }
-        let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.membership().planned);
-        let next = planned.filter(|p| p.consumer == consumer).map(|p| p.claims).next().unwrap_or(0);
+        let planned = &self.membership(step).planned;
+        let next = planned.iter().filter(|p| p.consumer == consumer).map(|p| p.claims).next().unwrap_or(0);
         if exactly && first != next {
             return refuse(format!("the next micro-batch is {next}, not {first}"));
         }

@@ -64,15 +64,15 @@ fn unknown_gradient(gradient: &GradientId) -> crate::Error {
 impl State {
     /// The name of the gradient of a micro-batch that a step handed out.
     pub(crate) fn gradient_id(&self, step: u64, claim: u64) -> Option<GradientId> {
-        let state = self.steps.get(&step)?;
-        let batch = state.membership().batches.iter().find(|batch| batch.claim == claim)?;
+        let membership = self.membership(step);
+        let batch = membership.batches.iter().find(|batch| batch.claim == claim)?;
         let policy = self.tables[batch.table as usize].policy;
         Some(GradientId {
             policy: self.policies[policy].name.to_string(),
             step,
             consumer: self.consumers[batch.consumer].name.to_string(),
             sequence: batch.sequence,
-            cache_epoch: state.membership().cache_epoch(policy),
+            cache_epoch: membership.cache_epoch(policy),
         })
     }
 
@@ -114,8 +114,7 @@ impl State {
         dropped.sort_unstable();
         dropped.dedup();
         for (step, policy) in dropped {
-            let step = self.steps.get_mut(&step);
-            if let Some(membership) = step.and_then(|step| step.membership.as_mut()) {
+            if let Some(membership) = self.membership_mut(step) {
                 *membership.caches_dropped.entry(policy).or_default() += 1;
             }
         }

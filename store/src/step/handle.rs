@@ -117,7 +117,7 @@ impl Step {
     /// `closed` when the store is.
     pub fn return_lost(&self, claims: &[(u64, u64)]) -> Result<u64> {
         self.store.0.submit_if(|state| {
-            let of_step = state.steps.get(&self.number).map_or(&[][..], |step| &step.membership().claims[..]);
+            let of_step = &state.membership(self.number).claims;
             let own = claims.iter().filter(|(incarnation, _)| *incarnation == state.incarnation);
             let mut lost: Vec<u64> = own.map(|(_, number)| *number).collect();
             lost.retain(|number| {
@@ -204,11 +204,7 @@ impl Step {
 
     fn return_claims(&self, table: Option<&str>, from: &[ClaimProgress], why: ReturnReason) -> Result<()> {
         self.store.0.submit_if(|state| {
-            let claims = state
-                .steps
-                .get(&self.number)
-                .into_iter()
-                .flat_map(|step| step.membership().claims.iter().copied());
+            let claims = state.membership(self.number).claims.iter().copied();
             let matches = |number: &u64| {
                 state.claims.get(*number).is_some_and(|claim| {
                     let name = &*state.tables[claim.table as usize].name;

@@ -6,8 +6,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::StepState;
 use crate::consumer::GroupName;
 use crate::heap::HeapBytes;
+use crate::state::State;
+
+static NOTHING: Membership = Membership::NOTHING;
 
 /// What one consumer takes in a step.
 #[derive(Clone, Debug)]
@@ -33,7 +37,7 @@ pub(crate) struct StepBatch {
 }
 
 /// What a step was made of.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Membership {
     pub(crate) planned: Vec<Planned>,
     /// Every claim granted in it, live or ended.
@@ -47,20 +51,14 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// What is left of one that was forgotten.
-    pub(super) const FORGOTTEN: Membership = Membership {
+    /// Of a step that has just begun, or was forgotten.
+    pub(crate) const NOTHING: Membership = Membership {
         planned: Vec::new(),
         claims: Vec::new(),
         batches: Vec::new(),
         first_cache_epoch: 0,
         caches_dropped: BTreeMap::new(),
     };
-
-    /// Whether it says nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        let names_nothing = self.planned.is_empty() && self.claims.is_empty() && self.batches.is_empty();
-        names_nothing && self.first_cache_epoch == 0 && self.caches_dropped.is_empty()
-    }
 
     /// Bytes of memory beside the record itself.
     pub(super) fn heap_bytes(&self) -> usize {
@@ -77,5 +75,24 @@ impl Membership {
     /// An epoch that no cache of the step has had.
     pub(crate) fn next_cache_epoch(&self) -> u32 {
         self.first_cache_epoch + self.caches_dropped.values().max().copied().unwrap_or(0) + 1
+    }
+}
+
+impl State {
+    /// What a step was made of; nothing where that is forgotten, or there is no such step.
+    pub(crate) fn membership(&self, step: u64) -> &Membership {
+        self.steps.get(&step).map_or(&NOTHING, StepState::membership)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn membership_mut(&mut self, step: u64) -> Option<&mut Membership> {
+        self.steps.get_mut(&step)?.membership.as_deref_mut()
+    }
+}
+
+impl StepState {
+    /// What it was made of; nothing once that is forgotten.
+    pub(crate) fn membership(&self) -> &Membership {
+        self.membership.as_deref().unwrap_or(&NOTHING)
     }
 }

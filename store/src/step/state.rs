@@ -64,12 +64,6 @@ pub(crate) struct StepState {
 }
 
 impl StepState {
-    /// What it was made of; nothing once that is forgotten.
-    pub(crate) fn membership(&self) -> &Membership {
-        static FORGOTTEN: Membership = Membership::FORGOTTEN;
-        self.membership.as_deref().unwrap_or(&FORGOTTEN)
-    }
-
     /// Bytes of memory beside the record itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         let membership =

@@ -6,9 +6,8 @@
 //!
 //! # Why not that crate
 //! It wakes while it holds the lock of its list, and whoever is woken needs that lock first. Where waking takes longer
-//! than being woken (on a virtual machine it leaves the guest), a thread was woken only to go to sleep once more, for
-//! every lock that was held: 25 us from the last cell to the claim where a wake-up takes 4. Here nobody is woken under a
-//! lock, and callers are to hold none of theirs either. As it is built of the locks of [`sync`](crate::sync), the tests of
+//! than being woken, a thread is woken only to wait once more. Here nobody is woken under the lock, and callers are to hold
+//! none either that the woken one needs; `benches/RESULTS.md` says what it gained. As it is built of the locks of [`sync`](crate::sync), the tests of
 //! races try it itself and no model of it.
 //!
 //! # No wake-up is lost

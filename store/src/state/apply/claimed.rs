@@ -13,8 +13,7 @@ impl State {
         let consumer = record.consumer as usize;
         let table = &mut self.tables[record.table as usize];
         self.consumers[consumer].rows_leased(table, &record.rows, record.claim);
-        let step = self.steps.get_mut(&record.step);
-        if let Some(membership) = step.and_then(|step| step.membership.as_mut()) {
+        if let Some(membership) = self.membership_mut(record.step) {
             membership.claims.push(record.claim);
             membership.batches.push(StepBatch {
                 claim: record.claim,
@@ -79,8 +78,7 @@ impl State {
         let Some(claim) = self.claims.get(number).filter(|claim| claim.progress.is_live()) else { return };
         let (consumer, table, rows, step) = (claim.consumer, claim.table, claim.rows.clone(), claim.step);
         self.claims.advance(number, to, now);
-        let membership = self.steps.get_mut(&step).and_then(|step| step.membership.as_mut());
-        let planned = membership.into_iter().flat_map(|membership| &mut membership.planned);
+        let planned = self.membership_mut(step).into_iter().flat_map(|membership| &mut membership.planned);
         for planned in planned.filter(|planned| planned.consumer == consumer) {
             planned.held = planned.held.saturating_sub(rows.len() as u64);
         }

@@ -34,7 +34,7 @@ impl State {
             rows: 0,
             deleted_rows: 0,
             updates: Box::default(),
-            membership: Some(Box::new(Membership { planned, first_cache_epoch, ..Membership::default() })),
+            membership: Some(Box::new(Membership { planned, first_cache_epoch, ..Membership::NOTHING })),
         };
         self.steps.insert(number, step);
         self.resume_plans();

@@ -18,7 +18,7 @@ impl State {
         let Some(number) = step else {
             return Ok((self.select(consumer, Choice { rule, planned: false, flush: false })?, 0));
         };
-        let planned = self.steps.get(&number).into_iter().flat_map(|step| &step.membership().planned);
+        let planned = self.membership(number).planned.iter();
         let Some(planned) = planned.clone().find(|planned| planned.consumer == consumer) else {
             return Err(Shortage::Complete);
         };
@@ -63,8 +63,8 @@ impl State {
             return Readiness { rows, early: rows, step: 0 };
         }
         let step = self.open_step().unwrap_or(0);
-        let planned = self.steps.get(&step).into_iter().flat_map(|step| &step.membership().planned);
-        let planned = planned.filter(|_| step != 0).find(|planned| planned.consumer == consumer);
+        let mut planned = self.membership(step).planned.iter().filter(|_| step != 0);
+        let planned = planned.find(|planned| planned.consumer == consumer);
         let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
         let allowed = self.may_claim(consumer);
         let whole = ready >= open && allowed >= open;
