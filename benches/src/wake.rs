@@ -1,9 +1,8 @@
 //! From the last cell written to the claim in the hands of a thread that waits for it.
 //!
 //! A wake-up on the core of the thread that wakes is a switch between two threads; on another core it wakes the core first, which
-//! takes ten times as long on a virtual machine. The kernel chooses, and chooses otherwise for a thread that sleeps at once after it
-//! has woken than for one that goes on. So both sides of the comparison have their threads on two cores; what comes of it where the
-//! kernel chooses stands beside it.
+//! takes ten times as long on a virtual machine. Which of the two a measurement has is the kernel's choice. So both sides of the
+//! comparison have their threads on two cores; what comes of it where the kernel chooses stands beside it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

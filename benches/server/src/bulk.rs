@@ -11,9 +11,11 @@ use forebay_store::{MicroBatch, NewRow, Wait};
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 1 << 20;
 /// Values of a write, and of a claim.
-pub(crate) const TOGETHER: usize = 16;
+const TOGETHER: usize = 16;
 /// How many writes are under way at a time.
 const AHEAD: usize = 4;
+/// Values that are under way at a time: the fewest that show what they cost.
+pub(crate) const AT_ONCE: usize = AHEAD * TOGETHER;
 
 /// Writes so many values, then claims them: MB/s of the one and of the other.
 pub(crate) fn values(client: &Client, count: usize) -> Outcome<[f64; 2]> {

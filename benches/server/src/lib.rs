@@ -127,7 +127,7 @@ pub fn run(scale: &Scale, only: Option<&str>, print: &mut dyn FnMut(Row)) -> Out
 
 /// Large values over TCP, beside a bare copy of as many bytes, in turns.
 fn large_values(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    let count = (scale.samples / TURNS / client::BATCH).next_multiple_of(4 * bulk::TOGETHER);
+    let count = (scale.samples / TURNS / client::BATCH).max(1).next_multiple_of(bulk::AT_ONCE);
     let (mut moved, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         let world = World::new()?;
@@ -302,7 +302,7 @@ mod tests {
         });
         let [written, p50, p99] = client::samples(&connect(&world.tcp()).unwrap(), scale.samples, 4).unwrap();
         assert!(written > 0.0 && p50 > 0.0 && p99 >= p50);
-        let [written, read] = bulk::values(&connect(&world.tcp()).unwrap(), 2 * bulk::TOGETHER).unwrap();
+        let [written, read] = bulk::values(&connect(&world.tcp()).unwrap(), bulk::AT_ONCE).unwrap();
         assert!(written > 0.0 && read > 0.0);
         assert!(bare::tcp_copy(1 << 20).unwrap() > 0.0 && http2::copy(1 << 20).unwrap() > 0.0);
         assert!(child(&["dance".to_owned(), world.tcp(), "1".to_owned()]).is_err());
