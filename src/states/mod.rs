@@ -14,6 +14,8 @@
 //! have left that were killed. Whoever had set parts by then and has not committed them is another coordinator, whose commit is refused.
 
 mod part;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -114,10 +116,14 @@ impl ObjectStates {
         self.objects.begin(key, newest, &layout)
     }
 
-    /// After a commit, before anybody is told of it.
+    /// After a commit, before anybody is told of it. What another coordinator has removed by then has nothing to survive: a part's own
+    /// coordinator hears of it from its commit, and a version was committed whatever came after it.
     fn keep(&self, key: &str, version: u64) -> client::Result<u64> {
         if self.spills {
-            self.objects.spill(key, Newest::Exact(version))?;
+            match self.objects.spill(key, Newest::Exact(version)) {
+                Err(error) if !is_absent(&error) => return Err(error),
+                _spilled_or_absent => {}
+            }
         }
         Ok(version)
     }
