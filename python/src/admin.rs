@@ -255,6 +255,7 @@ fn verified<'py>(py: Python<'py>, report: &VerifyReport) -> Result<Bound<'py, Py
         ("cells", checked.cells),
         ("values", checked.values),
         ("value_bytes", checked.value_bytes),
+        ("values_carried", checked.values_carried),
         ("extents", checked.extents),
         ("objects", checked.objects),
         ("object_bytes", checked.object_bytes),

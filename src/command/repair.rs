@@ -53,6 +53,7 @@ fn to_json(report: &RepairReport) -> serde_json::Value {
         "records_unreadable": report.records_unreadable,
         "records_missing": report.records_missing,
         "rows_lost": report.rows_lost,
+        "values_put_back": report.values_put_back,
         "cells_emptied": report.cells_emptied,
         "rows_excluded": report.rows_excluded,
         "objects_lost": report.objects_lost,
@@ -72,12 +73,14 @@ fn to_text(report: &RepairReport) -> String {
     }
     text += &format!(
         "records   {} kept, {} given up, {} missing, {} places that cannot be read\n\
+         values    {} taken from the log\n\
          rows      {} lost, {} excluded as damaged, {} cells emptied\n\
          objects   {} lost\n",
         report.records_kept,
         report.records_given_up,
         report.records_missing,
         report.records_unreadable,
+        report.values_put_back,
         report.rows_lost,
         report.rows_excluded,
         report.cells_emptied,

@@ -67,6 +67,7 @@ pub(super) fn to_json(report: &VerifyReport) -> serde_json::Value {
             "segments": checked.segments, "log_bytes": checked.log_bytes, "records": checked.records,
             "torn_bytes": checked.torn_bytes, "pages": checked.pages, "page_bytes": checked.page_bytes, "tables": checked.tables, "rows": checked.rows,
             "cells": checked.cells, "values": checked.values, "value_bytes": checked.value_bytes,
+            "values_carried": checked.values_carried,
             "extents": checked.extents, "objects": checked.objects, "object_bytes": checked.object_bytes,
             "claims": checked.claims, "steps": checked.steps, "policies": checked.policies,
             "consumers": checked.consumers,
@@ -105,6 +106,12 @@ pub(super) fn to_text(report: &VerifyReport) -> String {
     }
     if checked.torn_bytes > 0 {
         text += &format!("torn     {} bytes of appends that were cut short; no fault\n", checked.torn_bytes);
+    }
+    if checked.values_carried > 0 {
+        text += &format!(
+            "carried  {} values that opening takes from the log; no fault\n",
+            checked.values_carried
+        );
     }
     for orphan in &report.orphans {
         text += &format!("unnamed  {} takes room and is no fault\n", orphan.display());

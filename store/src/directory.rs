@@ -74,22 +74,36 @@ impl Directory {
             read_identity(&*disk, &identity)?
         } else {
             let store_id = options.randomness.next_u64();
-            write_identity(&*disk, path, &identity, store_id)?;
+            make_folders(&*disk, path)?;
+            write_identity(&*disk, &identity, store_id)?;
             store_id
         };
         Ok(Directory { path: path.to_owned(), store_id, disk, maps: true, access })
     }
 
     /// Makes a directory that holds an empty store with the identity of another.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn create_as(path: &Path, options: &Options, store_id: u64) -> Result<Self> {
+        let directory = Directory::begin_as(path, options, store_id)?;
+        directory.identify()?;
+        Ok(directory)
+    }
+
+    /// The same, but for its identity: it is no store before [`identify`](Self::identify).
+    pub(crate) fn begin_as(path: &Path, options: &Options, store_id: u64) -> Result<Self> {
         let disk = options.disk.clone();
         if disk.exists(&path.join("FOREBAY")) {
             return Err(Cause::DirectoryTaken { path: path.to_owned() }.into());
         }
         check_empty(&*disk, path, &Options::default())?;
         let access = take_access(&disk, path, &Options::default())?;
-        write_identity(&*disk, path, &path.join("FOREBAY"), store_id)?;
+        make_folders(&*disk, path)?;
         Ok(Directory { path: path.to_owned(), store_id, disk, maps: true, access })
+    }
+
+    /// Says which store it is, for good.
+    pub(crate) fn identify(&self) -> Result<()> {
+        write_identity(&*self.disk, &self.path.join("FOREBAY"), self.store_id)
     }
 
     /// The directory of a store that another process has open, for who fills extents of it.
@@ -269,13 +283,17 @@ fn sync_names(disk: &dyn Disk, path: &Path) -> Result<()> {
     disk.sync_directory(path).map_err(|e| Cause::io("sync", path, e).into())
 }
 
-/// The identity is a header and nothing else.
-fn write_identity(disk: &dyn Disk, path: &Path, identity: &Path, store_id: u64) -> Result<()> {
+/// A store has an identity only once it has its folders.
+fn make_folders(disk: &dyn Disk, path: &Path) -> Result<()> {
     for name in FOLDERS {
         let directory = path.join(name);
         disk.create_directory(&directory).map_err(|e| Cause::io("create", &directory, e))?;
     }
-    sync_names(disk, path)?; // a store has an identity only once it has its folders
+    sync_names(disk, path)
+}
+
+/// The identity is a header and nothing else.
+fn write_identity(disk: &dyn Disk, identity: &Path, store_id: u64) -> Result<()> {
     let bytes = Header::new(MAGIC, 0, store_id).seal();
     disk.write_durably(identity, &[&bytes]).map_err(|e| Cause::io("write", identity, e).into())
 }

@@ -108,7 +108,7 @@ pub fn to_fault(wire: proto::VerifyFault) -> Result<VerifyFault> {
 }
 
 /// What was checked, by name.
-fn counted(checked: &mut Checked) -> [(&'static str, &mut u64); 18] {
+fn counted(checked: &mut Checked) -> [(&'static str, &mut u64); 19] {
     [
         ("segments", &mut checked.segments),
         ("log_bytes", &mut checked.log_bytes),
@@ -121,6 +121,7 @@ fn counted(checked: &mut Checked) -> [(&'static str, &mut u64); 18] {
         ("cells", &mut checked.cells),
         ("values", &mut checked.values),
         ("value_bytes", &mut checked.value_bytes),
+        ("values_carried", &mut checked.values_carried),
         ("extents", &mut checked.extents),
         ("objects", &mut checked.objects),
         ("object_bytes", &mut checked.object_bytes),

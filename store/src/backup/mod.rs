@@ -2,8 +2,10 @@
 //!
 //! The copy is made by a reader ([`crate::reader`]): its slot keeps the writer from giving away what is being copied. The
 //! log is copied up to the last record that the reader has taken in, each file of values as far as those records name
-//! values in it, and the objects that they name; those that are set and that no step names where it is asked for. All of it is synced before the identity is written, last: a backup that
-//! was cut off is no store. What was copied of one that fails or is stopped is removed again, all but empty folders, which the next
+//! values in it, and the objects that they name; those that are set and that no step names where it is asked for. All of it is synced,
+//! and the copy's log says so in a last segment of its own, for it names what is not in the copy: values that were deleted and objects
+//! of steps that were undone, which whoever opens it in another run of the machine must not miss. The identity is written last: a backup
+//! that was cut off is no store. What was copied of one that fails or is stopped is removed again, all but empty folders, which the next
 //! copy to that place takes.
 
 mod options;
@@ -25,6 +27,7 @@ use crate::directory::{Directory, FOLDERS};
 use crate::disk::{Disk, link_in_the_way};
 use crate::error::{Cause, Result};
 use crate::extent::TRAILER_BYTES;
+use crate::log;
 use crate::numbered::Numbered;
 use crate::object::{self, ObjectRef};
 use crate::reader::Reading;
@@ -65,12 +68,13 @@ impl Shared {
             self.take_in(reading)?;
         }
         let end = reading.as_ref().map(Reading::place).unwrap_or_default();
-        let (named, records) = {
-            let state = self.state.lock();
-            (Named::by(&state), state.commits)
-        };
+        let records = reading.as_ref().map_or(0, |reading| reading.end().next_sequence);
+        let named = Named::by(&self.state.lock());
         let disk = &*self.directory.disk;
         let linkless = disk.without_links(from, to).map_err(|e| Cause::io("create", to, e))?;
+        if linkless.is_none() {
+            disk.create_directory_durably(to).map_err(|e| Cause::io("create", to, e))?;
+        }
         let disk = linkless.as_deref().unwrap_or(disk);
         begin(disk, to)?;
         let begun = BackupReport { to: to.to_owned(), records, ..BackupReport::default() };
@@ -111,6 +115,7 @@ impl Shared {
         }
         let claim = to.join(CLAIM);
         disk.remove(&claim).map_err(|e| Cause::io("remove", &claim, e))?;
+        log::prove_copy(&self.directory, (disk, &to.join("log")), end.0, report.records)?;
         sync_directories(disk, to)?;
         copy_file(disk, &self.directory.path.join("FOREBAY"), &to.join("FOREBAY"), None, copying)?;
         disk.sync_directory(to).map_err(|e| Cause::io("sync", to, e))?;
@@ -279,11 +284,8 @@ fn bytes_of(disk: &dyn Disk, path: &Path) -> u64 {
 /// What is in a directory while a copy is made there: whoever makes that file has the directory to himself.
 const CLAIM: &str = "COPYING";
 
-/// Takes a directory for a copy, which is empty or not there, or has but empty folders of one that was given up, and makes its
-/// folders.
+/// Takes a directory for a copy, which is empty, or has but empty folders of one that was given up, and makes its folders.
 fn begin(disk: &dyn Disk, to: &Path) -> Result<()> {
-    let create = |path: &Path| disk.create_directory(path).map_err(|e| Cause::io("create", path, e));
-    create(to)?;
     let claim = to.join(CLAIM);
     if let Err(error) = disk.create(&claim) {
         return Err(match error.kind() {

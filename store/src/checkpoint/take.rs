@@ -17,8 +17,8 @@ use crate::numbered::Numbered;
 use crate::page::{Content, CowArc, Page, Storable, StoredAt};
 use crate::shared::Shared;
 use crate::state::runs_of;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, Rank};
 use crate::table::{CHUNK_ROWS, Chunk, Identity};
 use crate::texts::{self, TextId};
 
@@ -72,7 +72,7 @@ impl Checkpointer {
         let covered = AtomicU64::new(manifest.map_or(0, |manifest| manifest.next_sequence));
         let last = last.unwrap_or_default();
         let bytes = AtomicU64::new(last.bytes());
-        Checkpointer { last: Mutex::new(last), covered, bytes }
+        Checkpointer { last: Mutex::ranked(Rank::Checkpoint, last), covered, bytes }
     }
 
     /// Bytes of the pages files that the last checkpoint names.

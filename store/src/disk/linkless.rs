@@ -68,19 +68,32 @@ fn is_link(directory: &OwnedFd, name: &OsStr) -> bool {
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
 }
 
-/// The directory of that name, made if there is none.
-fn enter(directory: &OwnedFd, path: &Path, name: &OsStr, makes: bool) -> io::Result<OwnedFd> {
-    if makes {
+/// What becomes of a directory that is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Refused,
+    Made,
+    /// And the names of all that are walked through are brought to stable storage.
+    MadeDurably,
+}
+
+/// The directory of that name.
+fn enter(directory: &OwnedFd, path: &Path, name: &OsStr, missing: Missing) -> io::Result<OwnedFd> {
+    if missing != Missing::Refused {
         match rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    open_in(directory, path, name, DIRECTORY)
+    let entered = open_in(directory, path, name, DIRECTORY)?;
+    if missing == Missing::MadeDurably {
+        rustix::fs::fsync(directory)?;
+    }
+    Ok(entered)
 }
 
 /// Walks from an open directory, of path `from`, to what is `inside` it.
-fn walk(root: &OwnedFd, from: &Path, inside: &Path, makes: bool) -> io::Result<OwnedFd> {
+fn walk(root: &OwnedFd, from: &Path, inside: &Path, missing: Missing) -> io::Result<OwnedFd> {
     let (mut directory, mut path) = (root.try_clone()?, from.to_owned());
     for part in inside.components() {
         let Component::Normal(name) = part else {
@@ -89,23 +102,24 @@ fn walk(root: &OwnedFd, from: &Path, inside: &Path, makes: bool) -> io::Result<O
                 "a path that leads out of its directory",
             ));
         };
-        directory = enter(&directory, &path, name, makes)?;
+        directory = enter(&directory, &path, name, missing)?;
         path.push(name);
     }
     Ok(directory)
 }
 
 impl Linkless {
-    /// With the directory at `path`, made if there is none; it is reached without a link from `from` on, which is there or is `path`.
+    /// With the directory at `path`, made if there is none, its name on stable storage; it is reached without a link from `from` on,
+    /// which is there or is `path`.
     pub(super) fn open(from: &Path, path: &Path) -> io::Result<Self> {
         let outside =
             || io::Error::new(io::ErrorKind::InvalidInput, "a directory that is not beneath the other");
         let inside = path.strip_prefix(from).map_err(|_| outside())?;
         if inside.as_os_str().is_empty() {
-            LocalDisk.create_directory(path)?;
+            (&LocalDisk as &dyn Disk).create_directory_durably(path)?;
         }
         let start = OwnedFd::from(File::open(from)?);
-        Ok(Linkless { path: path.to_owned(), root: walk(&start, from, inside, true)? })
+        Ok(Linkless { path: path.to_owned(), root: walk(&start, from, inside, Missing::MadeDurably)? })
     }
 
     /// Where something lies in the directory; none elsewhere.
@@ -114,7 +128,7 @@ impl Linkless {
     }
 
     fn directory(&self, inside: &Path) -> io::Result<OwnedFd> {
-        walk(&self.root, &self.path, inside, false)
+        walk(&self.root, &self.path, inside, Missing::Refused)
     }
 
     /// The directory in which something lies, and how it is called there.
@@ -166,7 +180,7 @@ impl Disk for Linkless {
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let Some(inside) = self.inside(path) else { return LocalDisk.create_directory(path) };
-        walk(&self.root, &self.path, inside, true).map(drop)
+        walk(&self.root, &self.path, inside, Missing::Made).map(drop)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {

@@ -160,7 +160,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// This disk, with the directory at `path` reached from `from` on, and everything in it from there, through no link: a call that
-    /// meets one fails. The directory is made if there is none; `from` is there. Default: there are no links on this disk (`None`).
+    /// meets one fails. The directory is made if there is none, its name on stable storage in any case; `from` is there. Default:
+    /// there are no links on this disk, and nothing is made (`None`).
     fn without_links(&self, from: &Path, path: &Path) -> io::Result<Option<Box<dyn Disk>>> {
         let _ = (from, path);
         Ok(None)
@@ -205,12 +206,20 @@ impl dyn Disk + '_ {
         self.sync_directory(parent_of(path))
     }
 
-    /// Creates a directory and its parents, with their names on stable storage.
+    /// Creates a directory and its parents, with their names on stable storage. That of a directory that is there already is brought
+    /// there too: whoever made it may not have cared.
     pub fn create_directory_durably(&self, path: &Path) -> io::Result<()> {
         // The last ancestor of a relative path is empty: the working directory, which is there.
         let named = path.ancestors().take_while(|directory| !directory.as_os_str().is_empty());
         let made: Vec<&Path> = named.take_while(|directory| !self.exists(directory)).collect();
         self.create_directory(path)?;
+        if made.is_empty() {
+            return match self.sync_directory(parent_of(path)) {
+                // Nor is it ours to change where the directory stands.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                outcome => outcome,
+            };
+        }
         made.into_iter().rev().try_for_each(|directory| self.sync_directory(parent_of(directory)))
     }
 

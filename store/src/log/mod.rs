@@ -36,5 +36,5 @@ pub(crate) use frame::make_checksums_right;
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
 pub(crate) use scan::{Found, Place, scan, scan_from, store_id};
-pub(crate) use segments::{SegmentFile, cut, last_boot, segments, survey};
+pub(crate) use segments::{SegmentFile, cut, last_boot, prove_copy, segments, survey};
 pub(crate) use writer::{Appended, BUFFER_BYTES, Writer};

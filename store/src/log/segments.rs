@@ -7,6 +7,7 @@ use super::frame::{
     FRAME_HEADER_BYTES, OF_NO_RUN, SEGMENT_HEADER_BYTES, SegmentHeader, SoundFrame, sound_frame,
 };
 use crate::directory::{Directory, FORMAT_VERSION};
+use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::header::HeaderFault;
 use crate::numbered::Numbered;
@@ -148,14 +149,37 @@ pub(crate) fn cut(directory: &Directory, number: u32, offset: u64, next_sequence
     Ok(())
 }
 
-/// Removes the segments whose every record lies below `sequence`: a checkpoint holds what they say. The last one stays.
+/// Writes a segment of a header alone behind segment `last` of a copy of the log, of which every record below `next_sequence` is on
+/// stable storage with what the state there stands on: values that were deleted since, and objects of steps that were undone,
+/// are no part of a copy and not to be missed.
+pub(crate) fn prove_copy(
+    directory: &Directory,
+    (disk, folder): (&dyn Disk, &Path),
+    last: u32,
+    next_sequence: u64,
+) -> Result<()> {
+    let Some(number) = last.checked_add(1).filter(|_| last > 0) else { return Ok(()) };
+    let proof = SegmentHeader {
+        number,
+        store_id: directory.store_id,
+        first_sequence: next_sequence,
+        boot: directory.disk.boot(),
+        durable_through: next_sequence,
+    };
+    let path = Numbered::Segment.path(folder, number);
+    let file = disk.create(&path).map_err(|e| Cause::io("create", &path, e))?;
+    file.append(&proof.encode()).map_err(|e| Cause::io("write", &path, e))?;
+    file.sync().map_err(|e| Cause::io("sync", &path, e).into())
+}
+
+/// Removes the segments before the one that holds the last record below `sequence`: a checkpoint holds what they say, and that one
+/// is on stable storage with it. One that begins with `sequence` may not be yet, so nothing goes for its sake.
 pub(super) fn remove_below(directory: &Directory, sequence: u64) -> Result<()> {
     let files = segments(directory)?;
-    let begins = |file: &SegmentFile| file.sound().map(|header| header.first_sequence);
-    let superfluous =
-        files.windows(2).take_while(|pair| begins(&pair[1]).is_some_and(|first| first <= sequence));
-    for pair in superfluous {
-        let path = &pair[0].path; // from the first on, so that no gap is ever left
+    let begins = |file: &SegmentFile| file.sound().is_some_and(|header| header.first_sequence < sequence);
+    let Some(covers) = files.iter().rposition(begins) else { return Ok(()) };
+    // From the first on, so that no gap is ever left. One whose making was cut short holds nothing and goes with the others.
+    for SegmentFile { path, .. } in &files[..covers] {
         directory.disk.remove(path).map_err(|e| Cause::io("remove", path, e))?;
     }
     Ok(())

@@ -180,7 +180,7 @@ impl<'a> Check<'a> {
 }
 
 /// The bytes that a record carries for a value, which go first.
-pub(super) fn split_carried<'b>(view: View, carried: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
+pub(crate) fn split_carried<'b>(view: View, carried: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
     let bytes = carried.split_off(..extent::stored_bytes(view));
     bytes.ok_or_else(|| Refusal::Impossible("it carries less than it names".to_owned()))
 }

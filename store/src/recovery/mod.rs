@@ -23,6 +23,7 @@ mod report;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+pub(crate) use check::split_carried;
 pub use report::RecoveryReport;
 
 use self::check::{Check, End, Kept};
@@ -155,7 +156,7 @@ fn drop_cached(directory: &Directory) -> Result<()> {
 
 /// Whether the kernel still has everything that the log's last writer gave it, and no sync has failed since. A log without
 /// a single sound header does not say who wrote it, and one without segments may have lost them.
-fn is_of_this_run(directory: &Directory, segments: &[SegmentFile]) -> bool {
+pub(crate) fn is_of_this_run(directory: &Directory, segments: &[SegmentFile]) -> bool {
     let boot = directory.disk.boot();
     !directory.is_in_doubt() && log::last_boot(segments).is_some_and(|last| last == boot && boot != 0)
 }

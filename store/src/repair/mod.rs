@@ -6,11 +6,13 @@
 //!
 //! 1. The log is read place by place, from the checkpoint on where that is sound, and made into one that can be followed
 //!    ([`mender`]). A record that still cannot be applied is given up, and the pass begins anew without it.
-//! 2. Every value and object that the resulting state names is checked byte by byte.
+//! 2. Every value and object that the resulting state names is checked byte by byte. Values that records carry are there, whatever
+//!    became of their files.
 //! 3. The log is read once more and written anew. Objects that are damaged are named no more. At its end cells whose
 //!    values are damaged become null, their rows, where they are still to be trained on, are excluded as `damaged`, and
 //!    the store begins a new life.
-//! 4. The checkpoint and the files of values and objects that are still named are copied, the copy is made stable, and checked in full.
+//! 4. The checkpoint and the files of values and objects that are still named are copied ([`mod@objects`]). All of it is made stable, the
+//!    copy's log says that it is, and only then it gets its identity: a repair that was cut off is no store. It is checked in full.
 //!
 //! What trailers can and cannot do: the trailer of a value says length, checksum, table, column and a hash of the row's
 //! version and sample id. It proves that a view and its bytes belong together, and it finds values that no record names.
@@ -19,6 +21,7 @@
 
 mod copy;
 mod mender;
+mod objects;
 mod report;
 
 use std::collections::HashSet;
@@ -51,27 +54,39 @@ pub fn repair(path: impl AsRef<Path>, to: Option<&Path>, options: &Options) -> R
     let store_id = found.store_id.ok_or_else(|| unknown_store(&directory))?;
     let job = Repair { directory: &directory, options };
     let (refused, state) = job.settle()?;
-    let findings = verify::check_named(&*directory.disk, &directory.path, &state, store_id)?;
+    let (_, from) = job.base()?;
+    let findings = verify::check_named(&directory, &state, (store_id, from))?;
+    let commits = state.commits;
+    drop(state);
     let objects: HashSet<(String, u64)> =
         findings.objects.iter().map(|object| (object.key.clone(), object.version)).collect();
-    let (_, from) = job.base()?;
     let copy = to.map(|to| copy::Copy::begin(options, &directory, to, from)).transpose()?;
     let mut sink = |record: &Record| copy.as_ref().map_or(Ok(()), |copy| copy.append(record));
     let mut mended = job.pass(&refused, &objects, &mut sink)?;
+    if mended.state.commits != commits {
+        return Err(reads_differ(&directory));
+    }
     empty_damaged(&mut mended, &findings, &mut sink)?;
     let mut report = std::mem::take(&mut mended.report);
-    report.objects_lost = findings.objects.len() as u64;
-    for object in &findings.objects {
-        report.lose(format!("object {:?} version {}: missing or damaged", object.key, object.version));
-    }
+    tell(&findings, &mut report);
+    let files = objects::to_copy(&directory, &mended.state, &objects, &mut report);
     report.path = directory.path.clone();
     (report.faults, report.faults_not_described) = (found.faults, found.faults_not_described);
     if let (Some(copy), Some(to)) = (copy, to) {
-        copy.finish(&mended.state, &objects)?;
+        copy.finish(&mended.state, &findings.carried, &files)?;
         report.verified = Some(verify::verify(to, options, &mut |_| ControlFlow::Continue(()))?);
         report.to = Some(to.to_owned());
     }
     Ok(report)
+}
+
+/// Says what was found of values and of what policies stand on.
+fn tell(findings: &Findings, report: &mut RepairReport) {
+    report.values_put_back = findings.carried.len() as u64;
+    report.objects_lost = findings.objects.len() as u64;
+    for object in &findings.objects {
+        report.lose(format!("object {:?} version {}: missing or damaged", object.key, object.version));
+    }
 }
 
 struct Repair<'a> {
@@ -172,6 +187,13 @@ fn empty_damaged(
 fn nothing_left(directory: &Directory) -> Error {
     let reason =
         "no record can be followed without the log or the checkpoint before it, which is gone".to_owned();
+    Cause::Corrupt { path: directory.log(), offset: 0, reason }.into()
+}
+
+fn reads_differ(directory: &Directory) -> Error {
+    let reason = "the log, or the checkpoint before it, could not be read again as it was read first; copy the store to another disk \
+                  as it is, and repair it there"
+        .to_owned();
     Cause::Corrupt { path: directory.log(), offset: 0, reason }.into()
 }
 

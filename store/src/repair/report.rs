@@ -33,7 +33,10 @@ pub struct RepairReport {
     /// Rows that were excluded as `damaged` because a cell of theirs was emptied. Rows that a step had trained on, or that
     /// were excluded before, stay what they were.
     pub rows_excluded: u64,
-    /// Objects that are missing or damaged; the policies that stood on them name them no more.
+    /// Values that were not in their files and that records carried: they are in the copy's.
+    pub values_put_back: u64,
+    /// Objects that are missing or damaged. Policies that stood on them name them no more; a rewind to where one only stood then is
+    /// refused; versions that were set are gone.
     pub objects_lost: u64,
     /// Everything that was given up, one line each; at most a thousand.
     pub losses: Vec<String>,

@@ -6,8 +6,8 @@ use crate::log::record::{CellRecord, StoredValue};
 use crate::schema::StorageClass;
 
 impl State {
-    /// Cells turn final: their values live from here on, and the fragments that they grew from are dead. Called before
-    /// the table is changed.
+    /// Cells turn final: their values live from here on, and what they held before is dead: fragments that they grew from, and
+    /// what a repair empties. Called before the table is changed.
     pub(super) fn cells_turn_final(
         &mut self,
         table: u32,
@@ -19,6 +19,9 @@ impl State {
             for fragment in fragments {
                 self.let_go(table, cell.column, fragment)?;
             }
+            if let Some(StoredValue::View(view)) = self.final_cell(table, row, cell.column) {
+                self.let_go(table, cell.column, View(view))?;
+            }
             if let StoredValue::View(view) = cell.value
                 && self.lies_in_extent(table, cell.column, View(view))
             {
@@ -26,6 +29,13 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// What a cell holds that is final already; none of a row that is about to come.
+    fn final_cell(&self, table: u32, row: u32, column: u16) -> Option<StoredValue> {
+        let table = &self.tables[table as usize];
+        let is_there = row < table.row_count() && usize::from(column) < table.schema.data_columns().len();
+        if is_there { table.cell(usize::from(column), row) } else { None }
     }
 
     /// A partial cell grows by a fragment.

@@ -50,22 +50,26 @@ impl Store {
         {
             return Ok(there);
         }
-        let object = self.name_put(unnamed)?;
-        self.0.unsynced.note(object::path_of(&self.0.directory, &object));
-        Ok(object)
+        self.name_put(unnamed)
     }
 
-    /// Gives a version that was written its name, unless a step has come to name the version with other bytes meanwhile.
+    /// Gives a version that was written its name, unless a step has come to name the version meanwhile: then with other bytes it is
+    /// refused, and with these its file stays, which was synced or is about to be. The name is noted as unsynced before the state is
+    /// let go of, for a commit may rest on it from then on.
     fn name_put(&self, unnamed: Unnamed) -> Result<ObjectRef> {
         let ObjectRef { key, version, .. } = unnamed.object().clone();
         loop {
             let settled = self.0.settle_undone(&key, version)?;
             let state = self.0.state.lock();
-            if state.committed_object(&key, version).is_some_and(|there| there != unnamed.object()) {
-                return Err(exists(&key, version));
+            match state.committed_object(&key, version) {
+                Some(there) if there != unnamed.object() => return Err(exists(&key, version)),
+                Some(there) if object::check(&self.0.directory, there).is_ok() => return Ok(there.clone()),
+                _ => {}
             }
             if settled || !state.was_named(&key, version) {
-                return self.0.puts.name(unnamed);
+                let object = self.0.puts.name(unnamed)?;
+                self.0.unsynced.note(object::path_of(&self.0.directory, &object));
+                return Ok(object);
             }
         }
     }

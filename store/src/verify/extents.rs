@@ -1,7 +1,9 @@
 //! The files of values: their headers, and every value in them that a row names.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use super::carried::Carried;
 use super::fault::FaultKind;
 use super::named::NamedValue;
 use super::progress::{VerifyStage, Watched};
@@ -19,19 +21,27 @@ pub(super) struct OpenExtent {
     pub(super) length: u64,
 }
 
-/// Checks every extent. Gives the values whose bytes are not what was written.
+/// Values that are not in their files.
+#[derive(Default)]
+pub(super) struct Missed {
+    /// Their bytes are not what was written.
+    pub(super) damaged: Vec<NamedValue>,
+    /// Nor are these in their files, but they are carried.
+    pub(super) carried: Vec<NamedValue>,
+}
+
+/// Checks every extent.
 pub(super) fn check_extents(
-    disk: &dyn Disk,
-    path: &Path,
+    carried: &mut Carried<'_>,
     report: &mut VerifyReport,
-    state: &State,
     values: &[NamedValue],
     watched: &mut Watched<'_>,
-) -> Result<Vec<NamedValue>> {
-    let mut damaged = Vec::new();
-    let folder = path.join("extents");
+) -> Result<Missed> {
+    let (disk, state) = (&*carried.directory.disk, carried.state);
+    let folder = carried.directory.extents();
+    let mut missed = Missed::default();
     watched.begin(VerifyStage::Values, values.iter().map(|value| u64::from(value.length)).sum());
-    check_headers(disk, &folder, report, values)?;
+    let begun_anew = check_headers(carried, report, values)?;
     for group in values.chunk_by(|a, b| a.extent == b.extent) {
         let opened = open_extent(disk, &folder, group[0].extent);
         for value in group {
@@ -39,56 +49,75 @@ pub(super) fn check_extents(
                 Ok(extent) => check_value(extent, state, value),
                 Err(reason) => Err((FaultKind::Extent, reason.clone())),
             };
-            if let Err((kind, reason)) = checked {
+            let is_missed = checked.is_err() || begun_anew.contains(&value.extent);
+            if is_missed && carried.has(value)? {
+                report.checked.values_carried += 1;
+                missed.carried.push(*value);
+            } else if let Err((kind, reason)) = checked {
                 let what = describe(state, value);
                 let path = Numbered::Extent.path(&folder, value.extent);
                 report.fault(kind, &path, u64::from(value.offset), format!("{what}: {reason}"));
-                damaged.push(*value);
+                missed.damaged.push(*value);
             }
             report.checked.values += 1;
             report.checked.value_bytes += u64::from(value.length);
             watched.looked_at(u64::from(value.length))?;
         }
     }
-    Ok(damaged)
+    Ok(missed)
 }
 
 /// Looks at the header of every file that is there. One that no row names and that holds no header is what a crash
-/// leaves of an extent that was being made.
+/// leaves of an extent that was being made. Gives the extents whose headers are written anew with what is put back into them.
 fn check_headers(
-    disk: &dyn Disk,
-    folder: &Path,
+    carried: &mut Carried<'_>,
     report: &mut VerifyReport,
     values: &[NamedValue],
-) -> Result<()> {
-    for path in disk.list(folder).map_err(|e| Cause::io("list", folder, e))? {
+) -> Result<HashSet<u32>> {
+    let (disk, folder) = (&*carried.directory.disk, carried.directory.extents());
+    let mut begun_anew = HashSet::new();
+    for path in disk.list(&folder).map_err(|e| Cause::io("list", &folder, e))? {
         let Some(number) = Numbered::Extent.number(&path) else { continue };
         report.checked.extents += 1;
         let named = values.binary_search_by_key(&number, |value| value.extent);
-        let named = named.ok().map(|index| values[index]);
+        let named = named.ok().map(|index| values[index].generation);
         if named.is_none() {
             report.orphans.push(path.clone());
         }
-        match read_header(disk, &path) {
-            Ok(Some(header)) => {
-                let ours = header.number == number && report.store_id.is_none_or(|id| id == header.store_id);
-                if !ours {
-                    let reason = "the extent belongs to another store or carries another number";
-                    report.fault(FaultKind::Extent, &path, 0, reason);
-                }
-                if let Some(value) = named.filter(|value| value.generation != header.generation) {
-                    let (found, expected) = (header.generation, value.generation);
-                    let reason = format!("the extent holds generation {found}, rows name {expected}");
-                    report.fault(FaultKind::Extent, &path, 32, reason);
-                }
-            }
-            // Made or begun anew when the process died, and named by nothing.
-            Ok(None) | Err(_) if named.is_none() => {}
-            Ok(None) => report.fault(FaultKind::Extent, &path, 0, "the file is shorter than its header"),
-            Err(reason) => report.fault(FaultKind::Extent, &path, 0, reason),
+        let header = read_header(disk, &path);
+        if let Ok(Some(header)) = &header {
+            check_owner(report, &path, number, header);
+        }
+        // Made or begun anew when the process died, where nothing names it.
+        let Some(named) = named else { continue };
+        let Some((at, reason)) = wrong_header(&header, named) else { continue };
+        let is_used_again = header.is_ok_and(|found| found.is_some_and(|found| found.generation > named));
+        if !is_used_again && carried.has_in((number, named))? {
+            begun_anew.insert(number);
+        } else {
+            report.fault(FaultKind::Extent, &path, at, reason);
         }
     }
-    Ok(())
+    Ok(begun_anew)
+}
+
+/// Where and why a header is not that of a generation that rows name.
+fn wrong_header(header: &Result<Option<ExtentHeader>, String>, named: u32) -> Option<(u64, String)> {
+    match header {
+        Ok(Some(header)) if header.generation == named => None,
+        Ok(Some(header)) => {
+            Some((32, format!("the extent holds generation {}, rows name {named}", header.generation)))
+        }
+        Ok(None) => Some((0, "the file is shorter than its header".to_owned())),
+        Err(reason) => Some((0, reason.clone())),
+    }
+}
+
+fn check_owner(report: &mut VerifyReport, path: &Path, number: u32, header: &ExtentHeader) {
+    if header.number != number || report.store_id.is_some_and(|id| id != header.store_id) {
+        let reason = "the extent belongs to another store or carries another number";
+        report.fault(FaultKind::Extent, path, 0, reason);
+    }
 }
 
 fn read_header(disk: &dyn Disk, path: &Path) -> Result<Option<ExtentHeader>, String> {

@@ -8,12 +8,15 @@
 //!
 //! Whoever began it is told after each record, value and piece of a file how far it is ([`progress`]), and may stop it there.
 //!
+//! A value that is not in its file is no fault where opening puts it back from the record that carries it ([`carried`]).
+//!
 //! Memory: what the opened store would take, 28 bytes a value, and one record or piece of a value.
 //!
 //! What no check can see: records that are missing from the end of the log (they cannot be told from an append that was
 //! cut short and never acknowledged), bytes that nothing names (between values, behind the last one, in orphans), and a
 //! file whose checksums were made right by whoever changed it.
 
+mod carried;
 mod checkpoint;
 mod counts;
 mod extents;
@@ -28,14 +31,17 @@ mod value;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+pub(crate) use carried::each_carried;
 pub(crate) use checkpoint::begin;
 pub(crate) use extents::describe;
 pub use fault::{FaultKind, VerifyFault};
 pub(crate) use named::{NamedValue, named_values};
+pub(crate) use objects::check_object_file;
 pub(crate) use progress::Watched;
 pub use progress::{VerifyProgress, VerifyStage};
 pub use report::{Checked, VerifyReport};
 
+use self::carried::Carried;
 use crate::directory::{self, Directory};
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
@@ -77,16 +83,24 @@ pub fn verify(
 /// Values and objects of a state whose bytes are not what was written.
 pub(crate) struct Findings {
     pub(crate) values: Vec<NamedValue>,
+    /// Values that the log carries, which may be taken from there.
+    pub(crate) carried: Vec<NamedValue>,
     pub(crate) objects: Vec<ObjectRef>,
 }
 
-/// Checks what a state names, whatever log it came from.
-pub(crate) fn check_named(disk: &dyn Disk, path: &Path, state: &State, store_id: u64) -> Result<Findings> {
+/// Checks what a state names, whatever log it came from. What records from `from` on carry counts as there.
+pub(crate) fn check_named(
+    directory: &Directory,
+    state: &State,
+    (store_id, from): (u64, u64),
+) -> Result<Findings> {
     let mut report = VerifyReport { store_id: Some(store_id), ..VerifyReport::default() };
-    let (values, _) = named_values(state);
-    let values = extents::check_extents(disk, path, &mut report, state, &values, &mut Watched::by_nobody())?;
-    let objects = objects::check_objects(disk, path, &mut report, state, &mut Watched::by_nobody())?;
-    Ok(Findings { values, objects })
+    let unwatched = &mut Watched::by_nobody();
+    let carried = &mut Carried::by_repair(directory, state, from);
+    let values = extents::check_extents(carried, &mut report, &named_values(state).0, unwatched)?;
+    let (disk, path) = (&*directory.disk, &*directory.path);
+    let objects = objects::check_objects(disk, path, &mut report, state, unwatched)?;
+    Ok(Findings { values: values.damaged, carried: values.carried, objects })
 }
 
 pub(crate) fn examine(
@@ -101,7 +115,8 @@ pub(crate) fn examine(
     let state = replay::replay(directory, &mut report, state, from, watched)?;
     let (values, cells) = named_values(&state);
     report.checked.cells = cells;
-    extents::check_extents(disk, path, &mut report, &state, &values, watched)?;
+    let carried = &mut Carried::by_opening(directory, &state, from);
+    extents::check_extents(carried, &mut report, &values, watched)?;
     objects::check_objects(disk, path, &mut report, &state, watched)?;
     counts::check_counts(path, &mut report, &state);
     Ok(report)

@@ -17,6 +17,13 @@ pub(crate) struct NamedValue {
     pub(crate) column: u16,
 }
 
+impl NamedValue {
+    /// How a record names it.
+    pub(crate) fn view(&self) -> View {
+        View::located(self.length, self.extent, self.generation, self.offset)
+    }
+}
+
 /// Every value in an extent that a cell of the state names, in the order in which they lie there; and how many cells
 /// hold something. Twenty-eight bytes a value, beside the state itself.
 pub(crate) fn named_values(state: &State) -> (Vec<NamedValue>, u64) {

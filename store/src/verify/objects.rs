@@ -96,6 +96,14 @@ fn check_object(
     goes_on.map(|()| checked)
 }
 
+/// Whether a file is an object that was committed, every byte of it.
+///
+/// # Errors
+/// In words, why not.
+pub(crate) fn check_object_file(disk: &dyn Disk, path: &Path, object: &ObjectRef) -> Result<(), String> {
+    read_object(disk, path, object, &mut |_| true).map_err(|(_, reason)| reason)
+}
+
 /// # Errors
 /// Where and why the file is not what was committed, as far as it was read: `go_on` is told of every piece, and says whether to
 /// read the next.

@@ -32,6 +32,9 @@ pub struct Checked {
     pub values: u64,
     /// Their bytes.
     pub value_bytes: u64,
+    /// Those of them that a power failure took from their files and that records carry: opening the store puts them back, so they are no
+    /// fault.
+    pub values_carried: u64,
     /// Files of values.
     pub extents: u64,
     /// Objects that a policy stands on, and versions that were set and lie on the disk.
