@@ -82,6 +82,7 @@ mod store;
 mod sync;
 mod sync_gate;
 mod table;
+mod tabular;
 mod texts;
 mod unsynced;
 mod value;
@@ -132,11 +133,12 @@ pub use snapshot::{Kinds, Part, Peek, ScanColumn, ScanOrder, Snapshot, TableSnap
 pub use state::ConsumerInfo;
 pub use stats::Stats;
 pub use step::{
-    CommittedStep, Gang, GangMember, GradientId, PolicyUpdate, ReplayedBatch, Rewind, RewoundTo, Split, Step,
-    StepInfo, StepPlan, StepProgress,
+    CommittedStep, Gang, GangMember, GradientId, GradientInfo, PolicyUpdate, ReplayedBatch, Rewind,
+    RewoundTo, Split, Step, StepInfo, StepPlan, StepProgress,
 };
 pub use store::Store;
 pub use sync::EventListener;
 pub use table::{CHUNK_ROWS, Cell, Delete, Deleted, Purpose, Row, RowInfo, Table, TableCounts, VersionSpan};
+pub use tabular::BatchCells;
 pub use value::Value;
 pub use verify::{Checked, FaultKind, VerifyFault, VerifyProgress, VerifyReport, VerifyStage, verify};

@@ -25,8 +25,8 @@ use crate::log::record::Event;
 use crate::shared::Shared;
 use crate::snapshot::{HeldBytes, Holdings};
 use crate::state::{Request, State};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, Rank};
 
 /// How many bytes the state grows by at most for a byte of a record.
 const GROWTH: u64 = 4;
@@ -36,13 +36,20 @@ const COPIED_BYTES: u64 = 1 << 20;
 const REQUEST_BYTES: u64 = 256;
 
 /// What is known of the memory that a store takes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Memory {
     /// What snapshots hold.
     pub(crate) holdings: Holdings,
     last: Mutex<Option<Count>>,
     /// How many wait for memory.
     waiting: AtomicUsize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let last = Mutex::ranked(Rank::MemoryCount, None);
+        Memory { holdings: Holdings::default(), last, waiting: AtomicUsize::new(0) }
+    }
 }
 
 /// A count, and how much had been logged by then.

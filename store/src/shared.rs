@@ -4,10 +4,7 @@
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
 //! waiters are woken, and the log is written, and synced where the level asks for it, after it is let go.
 //!
-//! Order: `reading` or the lock under which a checkpoint is taken, then `state`, then inside it the log's buffer or the
-//! numbering of trajectories. The log's file, the pool of value writers and the list of wake-ups are leaves that are taken
-//! with neither `state` nor the buffer held (the buffer, by the holder of the file). The limits have one lock, a leaf, too, and
-//! so have objects that are put, which are looked up with `state` held.
+//! In which order locks are taken is written in [`Rank`](crate::sync::Rank), whose debug builds refuse another.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -32,7 +29,7 @@ use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::{Numbering, State};
 use crate::step::Retiring;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use crate::sync::{Event as WakeUp, Mutex};
+use crate::sync::{Event as WakeUp, Mutex, Rank};
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
@@ -108,12 +105,12 @@ impl Shared {
             duties_failed: AtomicU64::new(0),
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
-            state: Mutex::new(state),
+            state: Mutex::ranked(Rank::State, state),
             numbering: Numbering::default(),
             memory: Memory::default(),
             closed: OnceLock::new(),
-            reading: Mutex::new(reading),
-            objects: Mutex::new(None),
+            reading: Mutex::ranked(Rank::Reading, reading),
+            objects: Mutex::ranked(Rank::Objects, None),
             opened_commits,
             reader: "a call that reads".into(),
             space_freed: WakeUp::new(),
@@ -359,11 +356,11 @@ impl Shared {
     }
 
     /// When whoever begins to wait now looks again, so that a waiting claimer takes over from a dead one without anybody's
-    /// help: when the next lease ends. Where there is none, one may be given while he sleeps and wake nobody; it ends no
-    /// earlier than one that were given now. `None` where leases never end.
+    /// help: when the next lease ends. One may be given while he sleeps and wake nobody; it ends no earlier than one that were given
+    /// now, so he looks then at the latest. `None` where leases never end.
     pub(crate) fn next_look(&self) -> Option<Timestamp> {
         let given_now = self.options.clock.now().after(self.options.lease);
-        let next = self.next_deadline().unwrap_or(given_now);
+        let next = self.next_deadline().map_or(given_now, |next| next.min(given_now));
         (next.0 != i64::MAX).then_some(next)
     }
 

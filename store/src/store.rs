@@ -106,7 +106,7 @@ impl Store {
     /// `input` when it names a consumer twice.
     pub fn begin_step(&self, plan: StepPlan) -> Result<Step> {
         let now = self.0.options.clock.now();
-        let number = self.0.submit(|state| {
+        let (number, first_cache_epoch) = self.0.submit(|state| {
             if let Some(step) = state.open_step() {
                 let since = state.steps[&step].begun_at.shown_before(now);
                 return Err(Cause::StepOpen { step, since }.into());
@@ -119,9 +119,9 @@ impl Store {
             let plan =
                 entries.map(|(c, groups, rows)| PlanRecord { consumer: c as u32, groups, rows }).collect();
             let step = state.next_step();
-            Ok((Event::StepBegun { step, plan }, step))
+            Ok((Event::StepBegun { step, plan }, (step, state.next_first_cache_epoch(step))))
         })?;
-        Ok(Step::new(self.clone(), number))
+        Ok(Step::new(self.clone(), number, first_cache_epoch))
     }
 
     /// The step of that number, which somebody has begun and has open: for ranks of a gang that do not hold it. It is not given
@@ -130,8 +130,10 @@ impl Store {
     /// # Errors
     /// `state` when no step of that number is open.
     pub fn step(&self, number: u64) -> Result<Step> {
-        match self.0.state.lock().open_step() == Some(number) {
-            true => Ok(Step::of_another(self.clone(), number)),
+        self.check_process()?;
+        let state = self.0.state.lock();
+        match state.open_step() == Some(number) {
+            true => Ok(Step::of_another(self.clone(), number, state.membership(number).first_cache_epoch)),
             false => Err(Cause::StepClosed { step: number }.into()),
         }
     }
@@ -210,7 +212,12 @@ impl Store {
     /// Accepts nothing more, and ends every wait: for a part of the process that cannot go on and must not leave the
     /// others waiting. What was acknowledged stays; open the store again to go on.
     pub fn close(&self, reason: &str) {
+        let is_sound = self.0.check_writable("close it").is_ok();
         self.0.close(reason.to_owned());
+        // What was acknowledged at `memory` may still be in the buffer. A store that a failure closed before writes nothing more.
+        if is_sound && let Err(error) = self.0.log.flush_all() {
+            tracing::warn!(%error, "the last records of the log could not be written");
+        }
     }
 
     /// Brings everything that was acknowledged so far, at any level, to stable storage.
@@ -230,7 +237,7 @@ impl Store {
     }
 
     /// Refuses a child of the process that opened the store: another thread of the parent may have held any lock of it when it
-    /// forked. Every call asks; so does who has locks of his own before them.
+    /// forked. Every call that can fail asks; so does who has locks of his own before them.
     ///
     /// # Errors
     /// `state` in a forked child.

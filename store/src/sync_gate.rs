@@ -6,13 +6,19 @@
 
 use std::io;
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// Guards the syncs of one thing: a file, or the names in a directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SyncGate {
     /// One was not done to its end.
     failed: Mutex<bool>,
+}
+
+impl Default for SyncGate {
+    fn default() -> Self {
+        SyncGate { failed: Mutex::ranked(Rank::SyncGate, false) }
+    }
 }
 
 /// A sync under way. Dropped before it is [done](Passing::done), it has failed.

@@ -241,6 +241,7 @@ mod tests {
         }
     }
 
+    // FX-B11
     #[test]
     fn a_value_of_another_type_is_refused_by_name() {
         let cases: [(Value<'_>, DataType, &str); 10] = [

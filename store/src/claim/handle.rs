@@ -1,5 +1,7 @@
 //! What a holder has of its claim.
 
+mod size;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use crate::snapshot::{ColumnSet, gather_rows};
 use crate::state::State;
 use crate::step::{GradientId, Share};
 use crate::store::Store;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::{Cell, Row};
 
 /// A leased micro-batch: rows of one table, in sample-id order, that nobody else of this consumer can have.
@@ -25,6 +28,9 @@ use crate::table::{Cell, Row};
 /// Dropping it gives the rows back. A task ends it with [`finish`](Claim::finish), a trainer with
 /// [`accumulated`](Claim::accumulated). A holder that comes after its deadline is refused with `state`: its rows have
 /// gone to somebody else.
+///
+/// It may be shared, and ended by reference ([`finish_shared`](Claim::finish_shared) and its like) while others read it: what
+/// they read is held until they have it. The rows go back with the last of them only where nobody has ended it.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped gives its rows back"]
 pub struct Claim {
@@ -40,7 +46,8 @@ pub struct Claim {
     rows: Vec<Row>,
     samples: Vec<SampleId>,
     share: Option<Share>,
-    settled: bool,
+    /// Somebody has ended it: dropping it gives nothing back.
+    settled: AtomicBool,
 }
 
 impl Claim {
@@ -65,7 +72,7 @@ impl Claim {
                 .collect(),
             samples,
             share: None,
-            settled: false,
+            settled: AtomicBool::new(false),
         }
     }
 
@@ -218,15 +225,33 @@ impl Claim {
     }
 
     /// As [`finish`](Claim::finish), with a batch that was filled before.
-    pub fn finish_batch(mut self, batch: WriteBatch<'_>) -> Result<Vec<Row>> {
-        if self.kind == ConsumerKind::Trainer {
-            let (consumer, found) = (self.table.clone(), self.kind.as_str());
-            let hint = "report the micro-batch as accumulated and commit its step";
-            return Err(Cause::ConsumerKind { consumer, found, hint }.into());
+    pub fn finish_batch(self, batch: WriteBatch<'_>) -> Result<Vec<Row>> {
+        self.finish_shared(batch)
+    }
+
+    /// As [`finish_batch`](Claim::finish_batch), of a claim that others may be reading.
+    ///
+    /// # Errors
+    /// As [`finish`](Claim::finish).
+    pub fn finish_shared(&self, batch: WriteBatch<'_>) -> Result<Vec<Row>> {
+        self.end(|| {
+            if self.kind == ConsumerKind::Trainer {
+                let (consumer, found) = (self.table.clone(), self.kind.as_str());
+                let hint = "report the micro-batch as accumulated and commit its step";
+                return Err(Cause::ConsumerKind { consumer, found, hint }.into());
+            }
+            batch.finish(self.number)
+        })
+    }
+
+    /// Ends it. Where that fails the rows go back now, whoever still reads it.
+    fn end<T>(&self, end: impl FnOnce() -> Result<T>) -> Result<T> {
+        let ended = end();
+        if ended.is_err() {
+            self.let_go();
         }
-        let rows = batch.finish(self.number)?;
-        self.settled = true;
-        Ok(rows)
+        self.settled.store(true, Ordering::Relaxed);
+        ended
     }
 
     /// Says that the gradient of these rows is in their policy's cache; for a rank of a gang, that its part is, which
@@ -235,32 +260,34 @@ impl Claim {
     /// # Errors
     /// `state` when the lease has ended, the step is closed or the claim is a task's. The caller must then take the
     /// gradient of these rows out of its cache, that is, drop the cache.
-    pub fn accumulated(mut self) -> Result<()> {
+    pub fn accumulated(self) -> Result<()> {
+        self.accumulated_shared()
+    }
+
+    /// As [`accumulated`](Claim::accumulated), of a claim that others may be reading.
+    ///
+    /// # Errors
+    /// As [`accumulated`](Claim::accumulated).
+    pub fn accumulated_shared(&self) -> Result<()> {
         let (number, step) = (self.number, self.step);
-        if self.kind == ConsumerKind::Task {
-            let (consumer, found) = (self.table.clone(), self.kind.as_str());
-            return Err(Cause::ConsumerKind {
-                consumer,
-                found,
-                hint: "finish its claims with what they wrote",
+        self.end(|| {
+            if self.kind == ConsumerKind::Task {
+                let (consumer, found) = (self.table.clone(), self.kind.as_str());
+                let hint = "finish its claims with what they wrote";
+                return Err(Cause::ConsumerKind { consumer, found, hint }.into());
             }
-            .into());
-        }
-        let share = self.share.take();
-        let said = self.store.0.submit_if(|state| {
-            if let Some(share) = &share {
-                return Ok((state.decide_rank_done(number, step, share)?, ()));
-            }
-            if state.open_step() != Some(step) {
-                return Err(Cause::StepClosed { step }.into());
-            }
-            state.check_claim(number, &["leased"])?;
-            Ok((Some(Event::Accumulated { claim: number }), ()))
-        });
-        self.share = share;
-        said?;
-        self.settled = true;
-        Ok(())
+            self.store.0.submit_if(|state| {
+                if let Some(share) = &self.share {
+                    return Ok((state.decide_rank_done(number, step, share)?, ()));
+                }
+                if state.open_step() != Some(step) {
+                    return Err(Cause::StepClosed { step }.into());
+                }
+                state.check_claim(number, &["leased"])?;
+                state.check_granted_in(step, number)?;
+                Ok((Some(Event::Accumulated { claim: number }), ()))
+            })
+        })
     }
 
     /// Holds the rows for `time` from now on, and no shorter than they are held already. Gives the new deadline. For holders
@@ -295,9 +322,24 @@ impl Claim {
     }
 
     /// Gives the rows back, to be claimed again.
-    pub fn release(mut self) -> Result<()> {
-        self.settled = true;
+    pub fn release(self) -> Result<()> {
+        self.release_shared()
+    }
+
+    /// As [`release`](Claim::release), of a claim that others may be reading.
+    ///
+    /// # Errors
+    /// As [`release`](Claim::release).
+    pub fn release_shared(&self) -> Result<()> {
+        self.settled.store(true, Ordering::Relaxed);
         self.give_back()
+    }
+
+    /// Gives the rows back where nobody hears of a failure.
+    fn let_go(&self) {
+        if let Err(error) = self.give_back() {
+            tracing::debug!(claim = self.number, %error, "a claim was not given back; its lease or the store ends it");
+        }
     }
 
     fn give_back(&self) -> Result<()> {
@@ -316,10 +358,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if !self.settled
-            && let Err(error) = self.give_back()
-        {
-            tracing::debug!(claim = self.number, %error, "a dropped claim was not given back; its lease or the store ends it");
+        if !self.settled.load(Ordering::Relaxed) {
+            self.let_go();
         }
     }
 }

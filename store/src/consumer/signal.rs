@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::throttle::Throttle;
 use crate::state::Ask;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Event, EventListener, Mutex};
+use crate::sync::{Event, EventListener, Mutex, Rank};
 
 /// How a consumer stands, for those who want to claim of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Readiness {
 pub(crate) const EARLY: usize = 0;
 
 /// What claimers of one consumer look at and wait on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Signal {
     rows: AtomicUsize,
     early: AtomicUsize,
@@ -60,6 +60,20 @@ pub(crate) struct Signal {
 struct Line {
     event: Arc<Event>,
     length: usize,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Signal {
+            rows: AtomicUsize::new(0),
+            early: AtomicUsize::new(0),
+            step: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            lines: Mutex::ranked(Rank::Lines, BTreeMap::new()),
+            anything: Event::new(),
+            throttle: Throttle::default(),
+        }
+    }
 }
 
 impl Signal {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::signal::Signal;
 use crate::clock::Timestamp;
 use crate::state::{Effects, State};
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{Rank, RwLock};
 
 /// What claimers look at and wait on without taking the state's lock.
 #[derive(Debug)]
@@ -18,7 +18,8 @@ pub(crate) struct Signals {
 
 impl Default for Signals {
     fn default() -> Self {
-        Signals { of_consumers: RwLock::default(), next_deadline: AtomicI64::new(i64::MAX) }
+        let of_consumers = RwLock::ranked(Rank::Signals, Vec::new());
+        Signals { of_consumers, next_deadline: AtomicI64::new(i64::MAX) }
     }
 }
 
@@ -37,6 +38,9 @@ impl Signals {
 
     /// Tells how those consumers stand that a change has touched. Called with the state locked.
     pub(crate) fn publish(&self, state: &State, effects: &Effects) {
+        // Also of what touches no consumer: a claim that is extended, accumulated or finished ends at another time, or at none.
+        let deadline = state.claims.next_deadline().map_or(i64::MAX, |deadline| deadline.0);
+        self.next_deadline.store(deadline, Ordering::SeqCst);
         if effects.touched == 0 {
             return;
         }
@@ -49,8 +53,6 @@ impl Signals {
                 signal.throttle().publish(state, consumer);
             }
         }
-        let deadline = state.claims.next_deadline().map_or(i64::MAX, |deadline| deadline.0);
-        self.next_deadline.store(deadline, Ordering::SeqCst);
     }
 
     /// Wakes who has something to do after a change. Called with no lock held.
@@ -88,5 +90,55 @@ impl Signals {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let deadline = self.next_deadline.load(Ordering::SeqCst);
         (deadline != i64::MAX).then_some(Timestamp(deadline))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::*;
+
+    const LEASE: Duration = Duration::from_secs(100);
+
+    fn store() -> (Store, ConsumerHandle, ConsumerHandle) {
+        let options = Options::default().disk(Arc::new(SimulatedDisk::default())).lease(LEASE);
+        let clock = Arc::new(SimulatedClock::new(Timestamp(1_000_000)));
+        let store = Store::open("/store", options.clock(clock)).unwrap();
+        let schema = Schema::new().data("reward", DataType::Float32);
+        let table = store.create_table("solver", schema).unwrap();
+        let judge = store.create_consumer("judge", Consumer::task(["solver"])).unwrap();
+        let train = store.create_consumer("train", Consumer::trainer(["solver"])).unwrap();
+        table.insert(0, "q_0_0", []).unwrap();
+        (store, judge, train)
+    }
+
+    // Or whoever waits would look again and again at the deadline of a claim that has none any more.
+    #[test]
+    fn a_deadline_is_gone_as_soon_as_its_claim_is_finished_accumulated_or_extended() {
+        let (store, judge, train) = store();
+        let shared = &store.0;
+        let next = || shared.signals.next_deadline();
+        let of_judge = judge.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
+        let first = next().unwrap();
+        of_judge.finish(|_| Ok(())).unwrap();
+        assert_eq!(next(), None);
+        let step = store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+        let claim = step.next(&train, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+        assert_eq!(next(), Some(first));
+        let extended = claim.extend(LEASE * 36).unwrap();
+        assert_eq!(next(), Some(extended));
+        claim.accumulated().unwrap();
+        assert_eq!(next(), None);
+        assert_eq!(judge.claim(MicroBatch::of(1), "me", Wait::For(LEASE * 3)).unwrap().map(drop), None);
+    }
+
+    #[test]
+    fn who_waits_sleeps_no_longer_than_a_lease_given_now_would_last() {
+        let (store, judge, _train) = store();
+        let claim = judge.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
+        claim.extend(LEASE * 36).unwrap();
+        assert_eq!(store.0.next_look(), Some(store.clock().now().after(LEASE)));
     }
 }

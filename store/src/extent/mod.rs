@@ -22,8 +22,9 @@
 //!   store can be checked without its log and a stale value is never taken for a live one.
 //!
 //! # Locks
-//! The registry, the pins and the pools of writers and files are leaves. The registry may be taken with the state
-//! locked. A value's bytes are moved, compared and synced with none of them held.
+//! The pins and the pools of writers and files are leaves, and so is the registry, but for a neighbour's: what is taken out of
+//! that may move his slot on. The registry and the pins may be taken with the state locked, the pools not. A value's bytes are
+//! moved, compared and synced with none of them held. The whole order is that of [`Rank`](crate::sync::Rank).
 //!
 //! Layout: a 64-byte header, then values. A value starts at a multiple of 64 (lists, tensors) or of 8 (text, bytes);
 //! its trailer follows at the next multiple of 8. Sizes and offsets are drawn in `docs/format.md`.

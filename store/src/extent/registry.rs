@@ -16,8 +16,8 @@ use crate::error::{Cause, Error, Result};
 use crate::header::HeaderFault;
 use crate::numbered::Numbered;
 use crate::schema::StorageClass;
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Rank, RwLock};
 
 /// Every extent that may hold something to read, one generation of each file.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Extents {
     pub(crate) fn none(directory: PathBuf) -> Self {
         Extents {
             directory,
-            by_number: RwLock::default(),
+            by_number: RwLock::ranked(Rank::Extents, BTreeMap::new()),
             unreadable: RwLock::default(),
             pins: Arc::default(),
             value_reads: AtomicU64::new(0),

@@ -24,8 +24,8 @@ use crate::local::TakenValues;
 use crate::options::Options;
 use crate::retention::Retention;
 use crate::schema::StorageClass;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, Rank};
 use crate::sync_gate::SyncGate;
 
 /// Open extents that nobody writes to at the moment; the one used longest ago is sealed when there are more.
@@ -107,8 +107,8 @@ impl ValueSource {
             bytes_max: options.extent_bytes_max,
             free_bytes_max: options.free_extent_bytes_max,
             outlook: Outlook::new(options),
-            idle: Mutex::default(),
-            free: Mutex::default(),
+            idle: Mutex::ranked(Rank::IdleWriters, Idle::default()),
+            free: Mutex::ranked(Rank::FreeFiles, Vec::new()),
             written_bytes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             begun_unsynced: AtomicBool::new(false),

@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Result;
 use crate::extent::{Extents, Kept, MappedFile, ValueBytes, View};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// Mapped files of which nothing is held are let go when there are more than this, or when the store has removed them.
 const FILES_MAX: usize = 256;
@@ -70,8 +70,8 @@ impl ValueReader {
         let needs = Needs { said: u64::MAX, ..Needs::default() };
         Ok(Arc::new(ValueReader {
             directory: Arc::new(directory),
-            files: Mutex::default(),
-            needs: Mutex::new(needs),
+            files: Mutex::ranked(Rank::NeighbourFiles, HashMap::new()),
+            needs: Mutex::ranked(Rank::Needs, needs),
         }))
     }
 

@@ -6,9 +6,8 @@
 //!
 //! The lock here guards who leads and nothing else; it is never held while the disk is asked for anything.
 
-use std::sync::PoisonError;
-
 use crate::error::{Cause, Result};
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::standard::{Condvar, Mutex, MutexGuard};
 
@@ -32,7 +31,8 @@ struct Turn {
 
 impl GroupCommit {
     pub(super) fn new(durable: u64) -> Self {
-        let (turn, changed, syncs) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
+        let turn = Mutex::ranked(Rank::LogTurn, Turn::default());
+        let (changed, syncs) = (Condvar::new(), AtomicU64::new(0));
         GroupCommit { turn, changed, durable: AtomicU64::new(durable), syncs }
     }
 
@@ -60,7 +60,7 @@ impl GroupCommit {
                 return Err(Cause::Closed { reason }.into());
             }
             if turn.leading {
-                turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                turn = self.changed.wait(turn);
                 continue;
             }
             turn.leading = true;
@@ -86,7 +86,7 @@ impl GroupCommit {
     pub(super) fn alone(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut turn = self.turn();
         while turn.leading {
-            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            turn = self.changed.wait(turn);
         }
         if let Some(reason) = turn.failed.clone() {
             return Err(Cause::Closed { reason }.into());
@@ -98,7 +98,7 @@ impl GroupCommit {
     }
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock()
     }
 }
 

@@ -11,8 +11,8 @@ use crate::directory::Directory;
 use crate::disk::DiskFile;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, Rank};
 
 /// Makes the bytes stable that records name and that lie outside the log. True: also those in extents.
 pub(crate) type SyncNamed<'a> = &'a dyn Fn(bool) -> Result<()>;
@@ -106,8 +106,8 @@ impl Writer {
             boot: directory.disk.boot(),
             directory,
             segment_bytes_max,
-            buffer: Mutex::new(buffer),
-            file: Mutex::new(segment),
+            buffer: Mutex::ranked(Rank::LogBuffer, buffer),
+            file: Mutex::ranked(Rank::LogFile, segment),
             commit: GroupCommit::new(end.durable_through),
             proven: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

@@ -2,8 +2,9 @@
 //!
 //! # Threads and locks
 //! Any number of threads call; nothing here starts one that outlives a call. The catalog's lock guards who knows what, and is
-//! held for plain lookups and a record of the journal, never while bytes move. The arena's lock is a leaf inside of it. The
-//! state's lock is never taken with the catalog's held, nor the other way round.
+//! held for plain lookups and a record of the journal, never while bytes move. The arena's lock may be taken inside of it, and
+//! a listener's inside of that. The state's lock is never taken with the catalog's held; the other way round only where the
+//! store closes, and wakes everybody.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,7 @@ use crate::disk::Disk;
 use crate::error::{Cause, Result};
 use crate::numbered::number_of;
 use crate::options::Options;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -56,7 +57,7 @@ impl Core {
             folder = Some(taken);
         }
         let (directory, clock) = (directory.clone(), options.clock.clone());
-        let (counters, catalog) = (Counters::default(), Mutex::new(catalog));
+        let (counters, catalog) = (Counters::default(), Mutex::ranked(Rank::Catalog, catalog));
         Ok(Arc::new(Core { options: objects, directory, clock, catalog, arena, counters, folder }))
     }
 

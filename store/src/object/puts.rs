@@ -18,14 +18,20 @@ use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Cause, Error, Result};
 use crate::schema::check_name;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// What is written beside its name ends so.
 const BESIDE: &str = "tmp";
 
 /// What this process knows of the files of versions that are not committed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Puts(Mutex<Known>);
+
+impl Default for Puts {
+    fn default() -> Self {
+        Puts(Mutex::ranked(Rank::Puts, Known::default()))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Known {

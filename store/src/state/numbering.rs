@@ -15,10 +15,34 @@ use crate::sync::Mutex;
 
 /// Reserved numbers: for a table, version, input and turn, the next one to try.
 #[derive(Debug, Default)]
-pub(crate) struct Numbering(Mutex<HashMap<(u32, u64, String, u32), u32>>);
+pub(crate) struct Numbering(Mutex<Hints>);
 
-/// Hints above which those of versions left behind are dropped.
-const HINTS_MAX: usize = 1 << 16;
+#[derive(Debug)]
+struct Hints {
+    of: HashMap<(u32, u64, String, u32), u32>,
+    /// How many there are when those of versions left behind are dropped the next time.
+    prune_at: usize,
+}
+
+/// Hints that are kept whatever their versions.
+const HINTS_KEPT: usize = 1 << 16;
+
+impl Default for Hints {
+    fn default() -> Self {
+        Hints { of: HashMap::new(), prune_at: HINTS_KEPT }
+    }
+}
+
+impl Hints {
+    /// Drops those of versions left behind, each time that there are twice as many as were left by the time before: what is of the
+    /// current version stays, and is not looked through for every row.
+    fn prune(&mut self, state: &State) {
+        if self.of.len() > self.prune_at {
+            self.of.retain(|(table, version, ..), _| *version >= state.current_version(*table));
+            self.prune_at = HINTS_KEPT.max(2 * self.of.len());
+        }
+    }
+}
 
 impl Shared {
     /// The identity of a row that leaves its number to the store: that of the row which the same token made before, or
@@ -36,12 +60,10 @@ impl Shared {
 impl Numbering {
     fn next(&self, state: &State, table: u32, row: &NewRow) -> Result<SampleId> {
         let mut hints = self.0.lock();
-        if hints.len() > HINTS_MAX {
-            hints.retain(|(table, version, ..), _| *version >= state.current_version(*table));
-        }
+        hints.prune(state);
         let version = row.policy_version;
         let key = (table, version, row.sample.input().to_owned(), row.sample.turn());
-        let next = hints.entry(key).or_default();
+        let next = hints.of.entry(key).or_default();
         let taken = |number: u32| {
             let sample = row.sample.on_trajectory(number);
             state.find_row(table, version, &sample).is_some() || state.is_deleted(table, version, &sample)

@@ -312,6 +312,7 @@ impl State {
             }
         }
         let claim = self.check_claim(number, &["leased"])?;
+        self.check_granted_in(step, number)?;
         let world = claim.gang.as_ref().map_or(1, |gang| gang.world as usize);
         let is_last = claim.ranks_done.len() + 1 >= world;
         Ok(Some(if is_last {

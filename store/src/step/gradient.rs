@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::claim::ClaimProgress;
+use super::{Membership, StepBatch, StepProgress, StepState};
+use crate::claim::{ClaimProgress, ClaimState};
 use crate::error::{Cause, Result};
 use crate::log::record::Event;
 use crate::sample_id::SampleId;
@@ -32,7 +33,28 @@ impl fmt::Display for GradientId {
     }
 }
 
+/// A gradient that is in its policy's cache, or that a committed step used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GradientInfo {
+    /// Its name.
+    pub id: GradientId,
+    /// The claim of the rows that made it, which they name as long as they are there.
+    pub claim: u64,
+    /// The table of the rows.
+    pub table: String,
+    /// How far the claim has come: accumulated or consumed. `None` of a committed step's claim that the store has forgotten; of such
+    /// a claim it is not told here whether its rows had gone back, only by rows that name it or do not.
+    pub progress: Option<ClaimProgress>,
+}
+
 impl Store {
+    /// The gradients in the caches of the open step, and those of committed steps whose micro-batches are still known: in the order of
+    /// steps, and of their claims in each.
+    pub fn gradients(&self) -> Vec<GradientInfo> {
+        let state = self.0.state.lock();
+        state.steps.iter().flat_map(|(number, step)| state.gradients_of(*number, step)).collect()
+    }
+
     /// Says that a gradient is in its policy's cache, by its name instead of by its claim: for trainers that hear of it
     /// more than once. True the first time, false for every repetition, which changes nothing.
     ///
@@ -62,18 +84,44 @@ fn unknown_gradient(gradient: &GradientId) -> crate::Error {
 }
 
 impl State {
+    fn gradients_of<'s>(
+        &'s self,
+        number: u64,
+        step: &'s StepState,
+    ) -> impl Iterator<Item = GradientInfo> + 's {
+        let is_committed = step.progress == StepProgress::Committed;
+        let membership = step.membership();
+        membership.batches.iter().filter_map(move |batch| {
+            let progress = self.claims.get(batch.claim).map(|claim| claim.progress);
+            let is_used = match progress {
+                Some(progress) => matches!(progress, ClaimProgress::Accumulated | ClaimProgress::Consumed),
+                None => is_committed,
+            };
+            is_used.then(|| GradientInfo {
+                id: self.name_of(number, membership, batch),
+                claim: batch.claim,
+                table: self.tables[batch.table as usize].name.to_string(),
+                progress,
+            })
+        })
+    }
+
     /// The name of the gradient of a micro-batch that a step handed out.
     pub(crate) fn gradient_id(&self, step: u64, claim: u64) -> Option<GradientId> {
         let membership = self.membership(step);
         let batch = membership.batches.iter().find(|batch| batch.claim == claim)?;
+        Some(self.name_of(step, membership, batch))
+    }
+
+    fn name_of(&self, step: u64, membership: &Membership, batch: &StepBatch) -> GradientId {
         let policy = self.tables[batch.table as usize].policy;
-        Some(GradientId {
+        GradientId {
             policy: self.policies[policy].name.to_string(),
             step,
             consumer: self.consumers[batch.consumer].name.to_string(),
             sequence: batch.sequence,
             cache_epoch: membership.cache_epoch(policy),
-        })
+        }
     }
 
     /// The claim that turns accumulated, or `None` when it has already.
@@ -88,13 +136,13 @@ impl State {
             return Err(Cause::CacheDropped { gradient: gradient.to_string(), epoch }.into());
         }
         let of_gradient =
-            |batch: &&super::StepBatch| batch.consumer == consumer && batch.sequence == gradient.sequence;
+            |batch: &&StepBatch| batch.consumer == consumer && batch.sequence == gradient.sequence;
         let batch = membership.batches.iter().find(of_gradient).ok_or_else(unknown)?;
         if self.tables[batch.table as usize].policy != policy {
             return Err(unknown());
         }
         let progress = self.claims.get(batch.claim).map(|claim| claim.progress);
-        let forgotten = progress.is_none() && step.progress == super::StepProgress::Committed;
+        let forgotten = progress.is_none() && step.progress == StepProgress::Committed;
         if forgotten || matches!(progress, Some(ClaimProgress::Accumulated | ClaimProgress::Consumed)) {
             return Ok(None);
         }
@@ -107,8 +155,11 @@ impl State {
 
     /// The caches that held the gradients of these claims are gone: those of the next ones have other names.
     pub(crate) fn count_dropped_caches(&mut self, claims: &[u64]) {
-        let held =
-            claims.iter().filter_map(|number| self.claims.get(*number)).filter(|claim| claim.step != 0);
+        // Those that were leased only come back with them, and were in no cache.
+        let in_cache =
+            |claim: &&ClaimState| claim.progress == ClaimProgress::Accumulated || claim.is_partly_done();
+        let held = claims.iter().filter_map(|number| self.claims.get(*number));
+        let held = held.filter(|claim| claim.step != 0).filter(in_cache);
         let mut dropped: Vec<(u64, usize)> =
             held.map(|claim| (claim.step, self.tables[claim.table as usize].policy)).collect();
         dropped.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::claim::{Claim, ClaimProgress};
+use crate::claim::{Claim, ClaimProgress, ClaimState};
 use crate::consumer::{ClaimFuture, ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
@@ -20,6 +20,8 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 pub struct Step {
     store: Store,
     number: u64,
+    /// Where the epochs of its caches begin: a step of the same number that was given up before has others.
+    first_cache_epoch: u32,
     durability: Durability,
     ended: AtomicBool,
 }
@@ -37,14 +39,14 @@ pub struct CommittedStep {
 }
 
 impl Step {
-    pub(crate) fn new(store: Store, number: u64) -> Self {
+    pub(crate) fn new(store: Store, number: u64, first_cache_epoch: u32) -> Self {
         let durability = store.0.options.durability;
-        Step { store, number, durability, ended: AtomicBool::new(false) }
+        Step { store, number, first_cache_epoch, durability, ended: AtomicBool::new(false) }
     }
 
     /// A step that somebody else holds.
-    pub(crate) fn of_another(store: Store, number: u64) -> Self {
-        let step = Step::new(store, number);
+    pub(crate) fn of_another(store: Store, number: u64, first_cache_epoch: u32) -> Self {
+        let step = Step::new(store, number, first_cache_epoch);
         step.ended.store(true, Ordering::Relaxed);
         step
     }
@@ -86,6 +88,16 @@ impl Step {
         &self.store
     }
 
+    /// Whether it is open: it, and not another of the same number that was begun after it was given up.
+    fn is_open(&self, state: &State) -> bool {
+        let begun = state.membership(self.number).first_cache_epoch;
+        state.open_step() == Some(self.number) && begun == self.first_cache_epoch
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        if self.is_open(state) { Ok(()) } else { Err(Cause::StepClosed { step: self.number }.into()) }
+    }
+
     pub(super) fn owner(&self) -> String {
         format!("step {} of process {}", self.number, self.store.0.directory.disk.process())
     }
@@ -103,7 +115,26 @@ impl Step {
     /// `input` when there is no table of that name.
     pub fn drop_cache(&self, table: &str) -> Result<()> {
         self.store.table(table)?;
-        self.return_claims(Some(table), &[ClaimProgress::Accumulated], ReturnReason::CacheDropped)
+        self.store.0.submit_if(|state| {
+            if !self.is_open(state) {
+                return Ok((None, ()));
+            }
+            // A cache is a policy's: that of another table that carries its version goes with it.
+            let policy = state.table_named(table).map(|table| state.tables[table].policy);
+            let in_cache = |claim: &ClaimState| {
+                let of_policy = Some(state.tables[claim.table as usize].policy) == policy;
+                of_policy && (claim.progress == ClaimProgress::Accumulated || claim.is_partly_done())
+            };
+            Ok((self.returned(state, in_cache), ()))
+        })
+    }
+
+    /// The record by which those of the step's claims go back.
+    fn returned(&self, state: &State, which: impl Fn(&ClaimState) -> bool) -> Option<Event> {
+        let claims = state.membership(self.number).claims.iter().copied();
+        let claims: Vec<u64> =
+            claims.filter(|number| state.claims.get(*number).is_some_and(&which)).collect();
+        (!claims.is_empty()).then_some(Event::Returned { claims, why: ReturnReason::CacheDropped })
     }
 
     /// Gives back the rows of some of the step's micro-batches, named by [`Claim::epoch`], whose gradients were lost, and no others: what
@@ -117,6 +148,9 @@ impl Step {
     /// `closed` when the store is.
     pub fn return_lost(&self, claims: &[(u64, u64)]) -> Result<u64> {
         self.store.0.submit_if(|state| {
+            if !self.is_open(state) {
+                return Ok((None, 0));
+            }
             let of_step = &state.membership(self.number).claims;
             let own = claims.iter().filter(|(incarnation, _)| *incarnation == state.incarnation);
             let mut lost: Vec<u64> = own.map(|(_, number)| *number).collect();
@@ -152,6 +186,7 @@ impl Step {
         let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
         check_keys(&updates)?;
         let state = self.store.0.state.lock();
+        self.check_open(&state)?;
         state.decide_commit(self.number, &records(&state, &updates)?)?;
         for object in updates.iter().flat_map(|(_, objects)| objects) {
             let ObjectRef { key, version, .. } = object;
@@ -186,6 +221,7 @@ impl Step {
         let number = self.number;
         let records = self.updates(&updates)?;
         self.store.0.submit_at(level, |state| {
+            self.check_open(state)?;
             state.decide_commit(number, &records)?;
             let mut objects = updates.iter().flat_map(|(_, objects)| objects);
             let puts = &self.store.0.puts;
@@ -202,38 +238,28 @@ impl Step {
         Ok(CommittedStep { step: number, rows })
     }
 
-    fn return_claims(&self, table: Option<&str>, from: &[ClaimProgress], why: ReturnReason) -> Result<()> {
-        self.store.0.submit_if(|state| {
-            let claims = state.membership(self.number).claims.iter().copied();
-            let matches = |number: &u64| {
-                state.claims.get(*number).is_some_and(|claim| {
-                    let name = &*state.tables[claim.table as usize].name;
-                    let partly = why == ReturnReason::CacheDropped && claim.is_partly_done();
-                    (partly || from.contains(&claim.progress)) && table.is_none_or(|table| table == name)
-                })
-            };
-            let claims: Vec<u64> = claims.filter(matches).collect();
-            Ok(((!claims.is_empty()).then_some(Event::Returned { claims, why }), ()))
-        })
-    }
-
     /// Gives the step up: its claims are returned, and the same step number can be begun again. What dropping it does too,
     /// but for the error.
     ///
     /// # Errors
     /// `closed` when the store is.
     pub fn abandon(&self) -> Result<()> {
-        self.return_claims(
-            None,
-            &[ClaimProgress::Leased, ClaimProgress::Accumulated],
-            ReturnReason::CacheDropped,
-        )?;
-        self.store.0.submit_if(|state| {
-            let open = state.open_step() == Some(self.number);
-            Ok((open.then_some(Event::StepAbandoned { step: self.number }), ()))
-        })?;
+        while !self.give_up()? {}
         self.ended.store(true, Ordering::Relaxed); // or the drop would give up who begins the number again
         Ok(())
+    }
+
+    /// Ends it if none of its claims is held, else takes those back first: somebody may be granted one meanwhile, so it is looked again.
+    /// Whether it has ended.
+    fn give_up(&self) -> Result<bool> {
+        self.store.0.submit_if(|state| {
+            if !self.is_open(state) {
+                return Ok((None, true));
+            }
+            let returned = self.returned(state, |claim| claim.progress.is_live());
+            let is_last = returned.is_none();
+            Ok((Some(returned.unwrap_or(Event::StepAbandoned { step: self.number })), is_last))
+        })
     }
 }
 

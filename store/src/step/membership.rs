@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::StepState;
 use crate::consumer::GroupName;
+use crate::error::{Cause, Result};
 use crate::heap::HeapBytes;
 use crate::state::State;
 
@@ -40,7 +41,7 @@ pub(crate) struct StepBatch {
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     pub(crate) planned: Vec<Planned>,
-    /// Every claim granted in it, live or ended.
+    /// Every claim granted in it, live or ended, in ascending order.
     pub(crate) claims: Vec<u64>,
     /// The same in the order in which they were granted, with their places; kept when the claims are forgotten.
     pub(crate) batches: Vec<StepBatch>,
@@ -67,6 +68,11 @@ impl Membership {
         lists + groups + self.caches_dropped.heap_bytes()
     }
 
+    /// Whether a claim was granted in it.
+    pub(crate) fn has_claim(&self, number: u64) -> bool {
+        self.claims.binary_search(&number).is_ok()
+    }
+
     /// The epoch of a policy's gradient cache.
     pub(crate) fn cache_epoch(&self, policy: usize) -> u32 {
         self.first_cache_epoch + self.caches_dropped.get(&policy).copied().unwrap_or(0)
@@ -84,7 +90,20 @@ impl State {
         self.steps.get(&step).map_or(&NOTHING, StepState::membership)
     }
 
-    /// The same, to be changed.
+    /// Refuses a claim that was granted in another step of that number, which was given up.
+    pub(crate) fn check_granted_in(&self, step: u64, claim: u64) -> Result<()> {
+        match self.membership(step).has_claim(claim) {
+            true => Ok(()),
+            false => Err(Cause::StepClosed { step }.into()),
+        }
+    }
+
+    /// Where the epochs of the caches of a step of that number begin that begins now: above those of one that was given up.
+    pub(crate) fn next_first_cache_epoch(&self, step: u64) -> u32 {
+        self.steps.get(&step).map(StepState::membership).map_or(0, Membership::next_cache_epoch)
+    }
+
+    /// What a step was made of, to be changed.
     pub(crate) fn membership_mut(&mut self, step: u64) -> Option<&mut Membership> {
         self.steps.get_mut(&step)?.membership.as_deref_mut()
     }

@@ -22,7 +22,7 @@ mod state;
 
 pub(crate) use gang::Share;
 pub use gang::{Gang, GangMember, Split};
-pub use gradient::GradientId;
+pub use gradient::{GradientId, GradientInfo};
 pub use handle::{CommittedStep, PolicyUpdate, Step};
 pub(crate) use membership::{Membership, Planned, StepBatch};
 pub use plan::StepPlan;

@@ -61,6 +61,7 @@ impl Store {
     /// # Errors
     /// `input` when no step of that number stands; `state` when rows of it have been deleted since.
     pub fn replay(&self, step: u64) -> Result<Vec<ReplayedBatch>> {
+        self.check_process()?;
         let state = self.0.state.lock();
         let stands = state.steps.get(&step).filter(|step| step.progress == StepProgress::Committed);
         let expected = stands.ok_or_else(|| unknown_step(step))?.rows;

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use crate::directory::Directory;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// What goes once a commit is on stable storage.
 #[derive(Debug)]
@@ -28,9 +28,15 @@ pub(crate) enum Over {
     Version(u64),
 }
 
-/// The retirements that wait. A leaf among the locks.
-#[derive(Debug, Default)]
+/// The retirements that wait.
+#[derive(Debug)]
 pub(crate) struct Retiring(Mutex<Vec<Retirement>>);
+
+impl Default for Retiring {
+    fn default() -> Self {
+        Retiring(Mutex::ranked(Rank::Retiring, Vec::new()))
+    }
+}
 
 impl Retiring {
     pub(crate) fn add(&self, retirements: impl IntoIterator<Item = Retirement>) {

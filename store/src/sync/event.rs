@@ -292,7 +292,8 @@ mod tests {
         assert!(Pin::new(&mut listener).poll(&mut context).is_pending());
         asks.0.notify(1);
         assert!(Pin::new(&mut listener).poll(&mut context).is_ready());
-        assert!(asks.1.lock().take().is_some_and(|listener| !is_notified(listener)));
+        let asked = asks.1.lock().take();
+        assert!(asked.is_some_and(|listener| !is_notified(listener)));
     }
 
     /// The last waker is the one that counts: a task may move from one thread to another.

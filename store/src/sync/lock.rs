@@ -2,11 +2,10 @@
 
 use std::sync::{PoisonError, TryLockError};
 
-pub(crate) use shuttle::sync::MutexGuard;
-use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
+pub(super) use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// One holder at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
@@ -32,10 +31,14 @@ impl<T> Mutex<T> {
 }
 
 /// One writer or many readers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        RwLock(shuttle::sync::RwLock::new(value))
+    }
+
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,10 @@
 //! A thread that sleeps until its waker is woken.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::Wake;
 use std::time::Instant;
 
-use super::standard::{Condvar, Mutex, MutexGuard};
+use super::standard::{Condvar, Mutex};
 
 /// What a thread sleeps on. As [`std::thread::park`], with a place of its own: the thread's is for whoever called.
 #[derive(Debug, Default)]
@@ -16,24 +16,20 @@ pub(super) struct Parker {
 impl Parker {
     /// Sleeps until it is woken. False when the deadline came first.
     pub(super) fn park_until(&self, deadline: Option<Instant>) -> bool {
-        let mut woken = self.woken();
+        let mut woken = self.woken.lock();
         while !*woken {
             let Some(deadline) = deadline else {
-                woken = self.condition.wait(woken).unwrap_or_else(PoisonError::into_inner);
+                woken = self.condition.wait(woken);
                 continue;
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            woken = self.condition.wait_timeout(woken, left).unwrap_or_else(PoisonError::into_inner).0;
+            woken = self.condition.wait_timeout(woken, left);
         }
         *woken = false;
         true
-    }
-
-    fn woken(&self) -> MutexGuard<'_, bool> {
-        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -44,7 +40,7 @@ impl Wake for Parker {
 
     /// The lock is free by the time the kernel is asked: who is woken finds it so.
     fn wake_by_ref(self: &Arc<Self>) {
-        *self.woken() = true;
+        *self.woken.lock() = true;
         self.condition.notify_one();
     }
 }

@@ -40,6 +40,10 @@ pub struct Table {
 }
 
 impl Table {
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     pub(crate) fn new(store: Store, table: &TableState) -> Self {
         let TableState { id, name, schema, schema_version, .. } = table;
         let (name, schema, schema_version) = (name.clone(), schema.clone(), schema_version.clone());

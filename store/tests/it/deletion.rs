@@ -66,6 +66,7 @@ fn an_old_version_goes_with_all_that_it_holds_and_never_comes_again() {
     }
 }
 
+// FX-B10
 #[test]
 fn an_identity_that_was_deleted_is_never_free_again() {
     let world = World::new();

@@ -180,3 +180,27 @@ fn ranks_on_threads_of_their_own_agree_and_nobody_sleeps_for_ever() {
     assert_eq!(seen[0].iter().flatten().count(), ROWS);
     assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, ROWS as u64);
 }
+
+#[test]
+fn a_cache_that_lost_nothing_keeps_its_gradients_when_another_is_lost() {
+    let world = World::new();
+    let store = world.open();
+    let [first, second] = ["first", "second"].map(|name| {
+        let table = store.create_table(name, solver_schema()).unwrap();
+        (0..2).for_each(|i| _ = finished(&table, 0, &format!("q_0_{i}")));
+        store.create_consumer(&format!("train-{name}"), Consumer::trainer([name]).ready(["reward"])).unwrap()
+    });
+    let step = store.begin_step(StepPlan::new().rows(&first, 2).rows(&second, 2)).unwrap();
+    let gang = ranks(&step, &first, 2, Split::Same);
+    let take = || step.next(&second, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+    let (kept, _leased) = (take(), take());
+    let name = kept.gradient_id().unwrap();
+    kept.accumulated().unwrap();
+    let of_gang = || gang[0].next(MicroBatch::of(2), Wait::No);
+    of_gang().unwrap().unwrap().accumulated().unwrap(); // one rank of two has it
+    world.clock.advance(LEASE * 2);
+    store.run_once().unwrap();
+    assert!(matches!(of_gang().unwrap_err().cause(), Cause::CacheDropped { .. }), "its cache is lost");
+    assert!(!store.accumulate(&name).unwrap(), "this one is there as before");
+    check_counts(&store);
+}

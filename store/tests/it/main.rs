@@ -6,6 +6,7 @@
 
 mod support;
 
+mod backup_copy;
 mod campaign;
 mod cells;
 mod checkpoints;
@@ -43,12 +44,14 @@ mod over;
 mod parity;
 mod peek;
 mod power;
+mod power_names;
 mod probe;
 mod puts;
 mod reader;
 mod recovery;
 mod remembered;
 mod repair;
+mod repair_copy;
 mod retention;
 mod retired;
 mod rewind;
@@ -58,6 +61,7 @@ mod space;
 mod staleness;
 mod steps;
 mod tables;
+mod tabular;
 mod texts;
 mod threads;
 mod undone;

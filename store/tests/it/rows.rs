@@ -14,7 +14,7 @@ fn samples(store: &Store) -> Vec<String> {
     pick(store, "solver", &["sample_id"]).concat()
 }
 
-// FX-14, FX-B10
+// FX-14
 #[test]
 fn the_store_gives_out_trajectory_numbers_that_are_free() {
     let world = World::new();

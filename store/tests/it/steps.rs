@@ -348,3 +348,51 @@ fn rows_of_lost_gradients_come_back_and_no_others() {
     assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 6);
     assert_eq!(step.return_lost(&epochs).unwrap(), 0, "what is consumed stays so");
 }
+
+#[test]
+fn a_handle_of_a_step_that_was_given_up_leaves_the_next_one_of_its_number_alone() {
+    let (store, table, train) = trained(&World::new(), None);
+    finished(&table, 0, "q_0_0");
+    let plan = || StepPlan::new().rows(&train, 1);
+    let old = store.begin_step(plan()).unwrap();
+    store.step(old.number()).unwrap().abandon().unwrap(); // by another handle
+    let step = store.begin_step(plan()).unwrap();
+    assert_eq!(step.number(), old.number());
+    take(&step, &train, MicroBatch::of(1)).unwrap().accumulated().unwrap();
+    for refused in [old.commit([("solver", vec![])]).map(drop), old.check_commit([("solver", vec![])])] {
+        assert!(matches!(refused.unwrap_err().cause(), Cause::StepClosed { .. }));
+    }
+    old.drop_cache("solver").unwrap();
+    drop(old);
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 1);
+    check_counts(&store);
+}
+
+#[test]
+fn a_dropped_cache_is_that_of_every_table_of_its_policy() {
+    let world = World::new();
+    let store = world.open();
+    let tables =
+        ["solver", "checker"].map(|name| store.create_table(name, solver_schema().policy("team")).unwrap());
+    let trainer = Consumer::trainer(["solver", "checker"]).ready(["reward"]);
+    let train = store.create_consumer("train", trainer).unwrap();
+    tables.iter().for_each(|table| _ = finished(table, 0, "q_0_0"));
+    let step = store.begin_step(StepPlan::new().rows(&train, 2)).unwrap();
+    let names: Vec<GradientId> = (0..2)
+        .map(|_| {
+            let claim = take(&step, &train, MicroBatch::of(1)).unwrap();
+            let name = claim.gradient_id().unwrap();
+            claim.accumulated().unwrap();
+            name
+        })
+        .collect();
+    step.drop_cache("solver").unwrap();
+    for name in names {
+        assert!(matches!(store.accumulate(&name).unwrap_err().cause(), Cause::CacheDropped { .. }));
+    }
+    for _ in 0..2 {
+        take(&step, &train, MicroBatch::of(1)).expect("it comes again").accumulated().unwrap();
+    }
+    assert_eq!(step.commit([("team", vec![])]).unwrap().rows, 2);
+    check_counts(&store);
+}

@@ -424,3 +424,24 @@ fn a_snapshot_of_a_table_without_data_columns_still_counts_rows() {
     assert_eq!(batch.unwrap().num_rows(), 1);
     drop(Arc::new(snapshot));
 }
+
+#[test]
+fn a_table_has_sixteen_consumers_at_most_and_every_one_of_them_works() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let declare = |store: &Store, at: usize| {
+        store.create_consumer(&format!("task{at}"), Consumer::task(["solver"]).ready(["reward"]))
+    };
+    (0..16).for_each(|at| _ = declare(&store, at).unwrap());
+    let error = declare(&store, 16).unwrap_err();
+    assert!(matches!(error.cause(), Cause::TooMany { what: "consumers", limit: 16, .. }), "{error}");
+    finished(&table, 0, "q_0_0");
+    let store = world.reopen(store);
+    for at in 0..16 {
+        let task = store.consumer(&format!("task{at}")).unwrap();
+        let claim = task.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
+        claim.finish(|_| Ok(())).unwrap();
+    }
+    assert!(declare(&store, 16).is_err());
+    check_counts(&store);
+}

@@ -140,3 +140,43 @@ fn who_waits_takes_over_from_a_dead_holder_without_anybodys_help() {
         assert_eq!(ids(&lives.join().unwrap().unwrap()), ["q_0_0"]);
     });
 }
+
+/// A step that is given up while a rank claims in it. Whatever was granted has gone back, and is the next step's of that number.
+#[test]
+fn a_claim_that_is_granted_while_its_step_is_given_up_goes_back() {
+    let late = Seen::default();
+    let seen = late.clone();
+    explore(300, move || {
+        let world = World::new();
+        let (store, table, train) = trained(&world, None);
+        (0..2).for_each(|i| _ = finished(&table, 0, &format!("q_0_{i}")));
+        let plan = |train: &ConsumerHandle| StepPlan::new().rows(train, 2);
+        let step = Arc::new(store.begin_step(plan(&train)).unwrap());
+        let claims = {
+            let (step, train) = (step.clone(), train.clone());
+            thread::spawn(move || {
+                let next = || step.next(&train, MicroBatch::of(1), Wait::No);
+                [next(), next()].into_iter().filter_map(|claim| claim.ok().flatten()).collect::<Vec<_>>()
+            })
+        };
+        step.abandon().unwrap();
+        let again = store.begin_step(plan(&train)).unwrap();
+        let before: Vec<Claim> = claims.join().unwrap();
+        // What was granted in the step that is over, or by its handle in this one, is told apart.
+        for claim in before {
+            match claim.accumulated() {
+                Ok(()) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::State, "{error}");
+                    late.note();
+                }
+            }
+        }
+        while let Some(claim) = again.next(&train, MicroBatch::of(1), Wait::No).unwrap() {
+            claim.accumulated().unwrap();
+        }
+        assert_eq!(again.commit([("solver", vec![])]).unwrap().rows, 2, "all that was planned, once");
+        check_counts(&store);
+    });
+    assert!(seen.count() > 0, "no claim was late");
+}

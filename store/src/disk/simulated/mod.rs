@@ -37,7 +37,7 @@ pub use self::operation::DiskOperation;
 use self::part::Part;
 use self::room::Room;
 use super::{Disk, DiskFile, HeldLock, LockKind};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// A file system in memory; clones share it.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl SimulatedDisk {
     pub fn seeded(seed: u64) -> Self {
         let dice = Dice::new(seed);
         let boot = boot(&dice);
-        SimulatedDisk(Arc::new(Mutex::new(Inner {
+        let inner = Inner {
             names: Names::default(),
             locks: Locks::default(),
             dice,
@@ -91,7 +91,8 @@ impl SimulatedDisk {
             life: 0,
             boot,
             capacity_bytes: None,
-        })))
+        };
+        SimulatedDisk(Arc::new(Mutex::ranked(Rank::Disk, inner)))
     }
 
     /// How many operations that can fail have been asked for so far.

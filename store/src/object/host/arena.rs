@@ -22,14 +22,14 @@ use crate::object::memory::Memory;
 use crate::object::options::ObjectOptions;
 use crate::object::stats::ObjectStats;
 use crate::process;
-use crate::sync::{Event, Mutex};
+use crate::sync::{Event, Mutex, Rank};
 
 /// Where large extents begin: large pages do.
 pub(super) const LARGE_ALIGN_BYTES: u64 = 2 << 20;
 /// Where small ones begin: pages do.
 const SMALL_ALIGN_BYTES: u64 = 4 << 10;
 
-/// The segments of a store, and what is free in them. Its lock is a leaf.
+/// The segments of a store, and what is free in them. Nothing but a listener is had under its lock.
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(super) limit: u64,
@@ -69,12 +69,13 @@ fn reserved(bytes: u64) -> (u64, u64) {
 
 impl Arena {
     pub(crate) fn new(folder: Option<&Path>, options: &ObjectOptions) -> Arc<Self> {
+        let inner = Inner { folder: folder.map(Path::to_owned), next: 1, ..Inner::default() };
         Arc::new(Arena {
             limit: options.host_bytes_max,
             segment_bytes_max: options.segment_bytes,
             pageable_bytes_max: options.pageable_bytes_max,
             opened_by: process::current(),
-            inner: Mutex::new(Inner { folder: folder.map(Path::to_owned), next: 1, ..Inner::default() }),
+            inner: Mutex::ranked(Rank::Arena, inner),
             grown: Event::new(),
             #[cfg(test)]
             before_making: super::tests::Hook::default(),

@@ -1,8 +1,8 @@
 //! The arena against what it promises.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use super::arena::Arena;
 use super::extent::HostExtent;
@@ -10,6 +10,7 @@ use crate::error::Kind;
 use crate::object::options::ObjectOptions;
 use crate::object::stats::ObjectStats;
 use crate::randomness::{Randomness, SeededRandomness};
+use crate::sync::Mutex;
 
 const MIB: u64 = 1 << 20;
 
@@ -21,11 +22,11 @@ pub(super) struct Hook(Mutex<Option<Call>>);
 
 impl Hook {
     fn set(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
-        *self.0.lock().unwrap() = Some(Arc::new(hook));
+        *self.0.lock() = Some(Arc::new(hook));
     }
 
     pub(super) fn call(&self, bytes: u64) {
-        let hook = self.0.lock().unwrap().clone();
+        let hook = self.0.lock().clone();
         hook.iter().for_each(|hook| hook(bytes));
     }
 }
@@ -128,7 +129,7 @@ fn who_finds_room_waits_for_nobody_who_makes_some() {
     let may_go = Mutex::new(may_go);
     arena.before_making.set(move |bytes| {
         tell.send(bytes).unwrap();
-        let _ = may_go.lock().unwrap().recv();
+        let _ = may_go.lock().recv();
     });
     std::thread::scope(|scope| {
         let large = [16, 24].map(|size| {

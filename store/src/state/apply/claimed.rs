@@ -78,7 +78,9 @@ impl State {
         let Some(claim) = self.claims.get(number).filter(|claim| claim.progress.is_live()) else { return };
         let (consumer, table, rows, step) = (claim.consumer, claim.table, claim.rows.clone(), claim.step);
         self.claims.advance(number, to, now);
-        let planned = self.membership_mut(step).into_iter().flat_map(|membership| &mut membership.planned);
+        // One that outlived its step is not of another that has its number.
+        let membership = self.membership_mut(step).filter(|membership| membership.has_claim(number));
+        let planned = membership.into_iter().flat_map(|membership| &mut membership.planned);
         for planned in planned.filter(|planned| planned.consumer == consumer) {
             planned.held = planned.held.saturating_sub(rows.len() as u64);
         }

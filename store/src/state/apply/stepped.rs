@@ -25,8 +25,7 @@ impl State {
             return Err(format!("step {number} cannot begin here"));
         }
         let planned = plan.into_iter().map(|entry| self.planned(entry)).collect::<Result<_, _>>()?;
-        let before = self.steps.get(&number).map(StepState::membership);
-        let first_cache_epoch = before.map_or(0, Membership::next_cache_epoch);
+        let first_cache_epoch = self.next_first_cache_epoch(number);
         let step = StepState {
             progress: StepProgress::Open,
             begun_at: now,

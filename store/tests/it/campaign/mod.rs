@@ -8,6 +8,7 @@
 //! `FOREBAY_LIFE=Whole FOREBAY_SEED=7 FOREBAY_POINT=120:PowerFails cargo test -p forebay-store --test it power_point -- --ignored --nocapture`
 
 mod content;
+mod grouped;
 mod trial;
 mod upkeep;
 mod workload;
@@ -27,7 +28,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 
 /// The kinds of lives that `FOREBAY_LIFE` names: all when it names none.
 fn lives() -> Vec<Life> {
-    let mut lives = vec![Life::Whole, Life::Plain, Life::Brief];
+    let mut lives = vec![Life::Whole, Life::Plain, Life::Grouped, Life::Brief];
     if let Ok(named) = std::env::var("FOREBAY_LIFE") {
         lives.retain(|life| format!("{life:?}") == named);
     }
@@ -38,10 +39,11 @@ fn lives() -> Vec<Life> {
 /// the next may say more.
 fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
     let (start, mut tally, mut seeds, mut failed) = (Instant::now(), Tally::default(), 0, Vec::new());
-    let mut used_again = 0;
+    let (mut used_again, mut trained) = (0, 0);
     for seed in seed.. {
         let reference = Reference::new(seed, life);
         used_again += reference.used_again;
+        trained += reference.trained;
         let dice = Dice::new(seed ^ 0x5EED);
         for point in reference.points() {
             if dice.below(100) < share {
@@ -61,6 +63,7 @@ fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
     }
     eprintln!("{} points of {seeds} seeds from {seed} on in {:.1?}", tally.points, start.elapsed());
     assert!(life != Life::Brief || used_again > seeds, "{used_again} extents were used again");
+    assert!(life != Life::Grouped || trained > 0, "no group was trained");
     eprintln!("by fault: {:?}\nby operation: {:?}", tally.by_fault, tally.by_operation);
     assert!(
         failed.is_empty(),
@@ -75,6 +78,7 @@ fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
 fn whatever_fails_at_whatever_point_what_was_acknowledged_is_there() {
     campaign(Life::Plain, 1, 1000, 25);
     campaign(Life::Whole, 1, 2000, 15);
+    campaign(Life::Grouped, 1, 1000, 10);
     campaign(Life::Brief, 1, 1000, 15);
 }
 

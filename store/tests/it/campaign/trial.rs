@@ -18,6 +18,8 @@ pub(crate) struct Reference {
     pub(crate) history: Vec<DiskOperation>,
     /// The most extents that were used again while it was open.
     pub(crate) used_again: u64,
+    /// Steps in which groups were trained.
+    pub(crate) trained: u64,
 }
 
 /// One way to fail.
@@ -91,14 +93,16 @@ impl Reference {
         let world = world(seed, seed);
         let mut contents = BTreeMap::from([(0, Content::default())]);
         let mut used_again = 0;
-        let (_, result) = Workload::new(&world, seed, life).run(&mut |store, _| {
+        let mut workload = Workload::new(&world, seed, life);
+        let (_, result) = workload.run(&mut |store, _| {
             let stats = store.stats();
             used_again = stats.extents_recycled.max(used_again);
             contents.insert(stats.commits, Content::of(store));
             check_sums(store);
         });
         result.unwrap_or_else(|error| panic!("seed {seed}, undisturbed: {error:?}"));
-        Reference { seed, life, contents, history, used_again }
+        let trained = workload.trained;
+        Reference { seed, life, contents, history, used_again, trained }
     }
 
     /// Every fault that fits every operation.

@@ -17,6 +17,8 @@ pub(crate) enum Life {
     Plain,
     /// And what makes room and goes back.
     Whole,
+    /// And groups, whose rows go on under other versions, are of peers and of columns that come and go; ranks take them.
+    Grouped,
     /// At `memory`: rows that come and go between syncs, and extents that are used again in their wake.
     Brief,
 }
@@ -25,7 +27,7 @@ impl Life {
     pub(crate) fn options(self, options: Options) -> Options {
         match self {
             Life::Plain => options,
-            Life::Whole => options
+            Life::Whole | Life::Grouped => options
                 .checkpoint_records(30)
                 .object_versions_kept(3)
                 .retention(Retention::default().versions(4)),
@@ -36,7 +38,7 @@ impl Life {
     /// What a store is opened at, and what calls ask for.
     pub(super) fn level(self, dice: &Dice) -> Durability {
         match self {
-            Life::Plain | Life::Whole => dice.one_of(&LEVELS),
+            Life::Plain | Life::Whole | Life::Grouped => dice.one_of(&LEVELS),
             Life::Brief if dice.below(12) == 0 => dice.one_of(&LEVELS),
             Life::Brief => Durability::Memory,
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_store::*;
 
+use super::grouped::{Member, declare_team};
 use super::upkeep::{Life, check_sums, shared_schema};
 use crate::support::*;
 
@@ -38,6 +39,12 @@ pub(crate) struct Workload<'a> {
     pub(super) level: Durability,
     pub(super) rows: Vec<(Row, &'static str)>,
     next_input: u64,
+    /// Rows of groups, how many groups were begun, and how many columns came.
+    pub(super) members: Vec<Member>,
+    pub(super) groups: u64,
+    pub(super) columns: u64,
+    /// Steps that ranks have trained groups in.
+    pub(super) trained: u64,
 }
 
 impl<'a> Workload<'a> {
@@ -46,7 +53,8 @@ impl<'a> Workload<'a> {
         let level =
             dice.one_of(&[Durability::Memory, Durability::Logged, Durability::Logged, Durability::Synced]);
         let level = if life == Life::Brief { life.level(&dice) } else { level };
-        Workload { world, life, dice, level, rows: Vec::new(), next_input: 0 }
+        let (rows, members) = (Vec::new(), Vec::new());
+        Workload { world, life, dice, level, rows, next_input: 0, members, groups: 0, columns: 0, trained: 0 }
     }
 
     pub(crate) fn open(&self) -> Result<Store> {
@@ -81,7 +89,10 @@ impl<'a> Workload<'a> {
     }
 
     fn call(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
-        if self.life == Life::Whole && self.dice.below(3) == 0 {
+        if self.life == Life::Grouped && self.dice.below(4) > 0 {
+            return self.group(store, told);
+        }
+        if matches!(self.life, Life::Whole | Life::Grouped) && self.dice.below(3) == 0 {
             return self.upkeep(store, told);
         }
         if self.life == Life::Brief && self.dice.below(3) > 0 {
@@ -113,13 +124,13 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let length = self.dice.one_of(&[0, 5, 12, 13, 40, 200, 700, 1500]) + self.dice.below(7);
         let letters = "abcdefghijklmnopqrstuvwxyz ".as_bytes();
         (0..length).map(|_| char::from(self.dice.one_of(letters))).collect()
     }
 
-    fn tokens(&self) -> Vec<i32> {
+    pub(super) fn tokens(&self) -> Vec<i32> {
         (0..self.dice.one_of(&[0, 1, 30, 150, 300])).map(|_| self.dice.below(1 << 20) as i32).collect()
     }
 
@@ -174,7 +185,7 @@ impl<'a> Workload<'a> {
     }
 
     /// Whether a cell can still be written: one of a row that is gone cannot.
-    fn is_empty(table: &Table, row: Row, column: &str) -> Result<bool> {
+    pub(super) fn is_empty(table: &Table, row: Row, column: &str) -> Result<bool> {
         let mut empty = false;
         Self::unless_state(table.cell(row, column).map(|cell| empty = matches!(cell, Cell::Empty)))?;
         Ok(empty)
@@ -324,7 +335,10 @@ pub(crate) fn declare(store: &Store, life: Life, told: &mut dyn FnMut(&Store)) -
     told(store);
     exists(store.create_table("judge", judge).map(drop))?;
     told(store);
-    if life == Life::Whole {
+    if life == Life::Grouped {
+        declare_team(store, told)?;
+    }
+    if matches!(life, Life::Whole | Life::Grouped) {
         exists(store.create_policy("shared", 0, &[]))?;
         told(store);
         exists(store.create_table("shared", shared_schema()).map(drop))?;
