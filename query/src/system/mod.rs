@@ -5,7 +5,7 @@
 //! drivers) costs no look at the store.
 //!
 //! `tables`, `columns` and `episodes` come from the query's snapshot, so they and the tables of agents show one instant.
-//! `consumers`, `claims`, `instances`, `steps`, `policies` and `objects` are read right after it, never before: a claim or step that
+//! `consumers`, `claims`, `gradients`, `instances`, `steps`, `policies` and `objects` are read right after it, never before: a claim or step that
 //! a row names is there.
 //!
 //! A session that sees some tables of agents only has those system tables that tell table by table, with the rows of these.
@@ -16,6 +16,7 @@ mod consumers;
 mod episodes;
 mod extents;
 mod fields;
+mod gradients;
 mod instances;
 mod objects;
 mod pins;
@@ -102,11 +103,12 @@ enum Of {
     Store,
 }
 
-const TABLES: [(&str, Of, Make); 13] = [
+const TABLES: [(&str, Of, Make); 14] = [
     ("tables", Of::Tables, Make::Rows(tables::make)),
     ("columns", Of::Tables, Make::Rows(columns::make)),
     ("consumers", Of::Tables, Make::Rows(consumers::make)),
     ("claims", Of::Tables, Make::Rows(claims::make)),
+    ("gradients", Of::Tables, Make::Rows(gradients::make)),
     ("episodes", Of::Tables, Make::View(episodes::view)),
     ("instances", Of::Store, Make::Rows(instances::make)),
     ("steps", Of::Store, Make::Rows(steps::make)),

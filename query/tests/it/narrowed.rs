@@ -43,7 +43,6 @@ const NAMING: [&str; 14] = [
     "EXPLAIN SELECT * FROM NAME",
 ];
 
-// AW-B10
 #[test]
 fn a_table_that_is_not_seen_is_as_one_that_is_not_there() {
     let run = both_trained();
@@ -80,6 +79,7 @@ fn nothing_tells_of_a_table_that_is_not_seen() {
         "SELECT * FROM system.columns",
         "SELECT * FROM system.consumers",
         "SELECT * FROM system.claims",
+        "SELECT * FROM system.gradients",
         "SELECT * FROM system.episodes",
         "SELECT * FROM lineage('solver/q1_0_0')",
     ] {
@@ -102,7 +102,7 @@ fn what_tells_of_the_whole_store_is_not_for_who_sees_a_part_of_it() {
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'system' ORDER BY 1",
         )
     };
-    let by_table = ["claims", "columns", "consumers", "episodes", "tables"];
+    let by_table = ["claims", "columns", "consumers", "episodes", "gradients", "tables"];
     assert_eq!(system(&narrow)[1..], by_table);
     let (all, mut whole) = (system(&run.session), 0);
     for name in all[1..].iter().filter(|name| !by_table.contains(&name.as_str())) {

@@ -2,7 +2,8 @@
 
 use forebay_query::Session;
 use forebay_store::{
-    Dtype, HostFolder, MicroBatch, ObjectOptions, Options, Policy, StepPlan, Store, TensorBytes, Wait, Which,
+    Dtype, GradientId, HostFolder, MicroBatch, ObjectOptions, Options, Policy, StepPlan, Store, TensorBytes,
+    Wait, Which,
 };
 use serde_json::{Value as Json, json};
 
@@ -40,6 +41,41 @@ fn the_positions_are_those_of_select_star() {
     let answer = run.session.sql_blocking("SELECT * FROM solver").unwrap();
     let shown: Vec<&str> = answer.schema.fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!(named, shown);
+}
+
+// FX-16
+#[test]
+fn a_gradient_lists_the_samples_that_made_it() {
+    let (run, step, claim) = Run::busy();
+    let held = claim.gradient_id().unwrap();
+    let samples_of = |gradient: &GradientId| {
+        let sql = format!(
+            "SELECT s.sample_id FROM solver s JOIN system.gradients g USING (step, claim)
+             WHERE g.gradient = '{gradient}' AND g.table_name = 'solver' ORDER BY s.sample_id"
+        );
+        run.column(&sql)
+    };
+    assert!(samples_of(&held).is_empty(), "it is in no cache");
+    let taken: Vec<Json> = claim.sample_ids().iter().map(|id| json!(id.to_string())).collect();
+    claim.accumulated().unwrap();
+    let columns = "SELECT gradient, policy, consumer, sequence_in_step, cache_epoch, state FROM system.gradients WHERE step = 2";
+    let row = json!({"gradient": held.to_string(), "policy": "solver", "consumer": "train-solver", "sequence_in_step": 0,
+        "cache_epoch": 0, "state": "accumulated"});
+    assert_eq!(run.rows(columns), [row]);
+    drop(step);
+    assert!(run.rows(columns).is_empty(), "the cache is gone");
+    // Of every gradient that a step used, what the store says and nothing else.
+    let used: Vec<GradientId> =
+        run.store.replay(1).unwrap().iter().map(|batch| batch.gradient_id().clone()).collect();
+    let listed = run
+        .column("SELECT gradient FROM system.gradients WHERE step = 1 AND state = 'consumed' ORDER BY claim");
+    assert_eq!(listed, used.iter().map(|id| json!(id.to_string())).collect::<Vec<_>>());
+    for gradient in used.iter().filter(|gradient| gradient.policy == "solver") {
+        let samples: Vec<Json> =
+            run.store.samples_of(gradient).unwrap().iter().map(|id| json!(id.to_string())).collect();
+        assert_eq!(samples_of(gradient), samples);
+        assert!(!samples.is_empty() && samples != taken);
+    }
 }
 
 // FX-12
@@ -225,7 +261,7 @@ async fn the_columns_that_are_listed_are_those_of_the_rows() {
     let (run, _step, _claim) = Run::busy();
     let listed = run.session.tables().await.unwrap();
     let system: Vec<_> = listed.iter().filter(|table| table.schema == "system").collect();
-    assert_eq!(system.len(), 13);
+    assert_eq!(system.len(), 14);
     for table in system {
         let answer = run.session.sql(&format!("SELECT * FROM system.{}", table.name)).await.unwrap();
         assert_eq!(answer.schema.fields(), table.columns.fields(), "{}", table.name);
@@ -252,6 +288,7 @@ fn the_catalog_can_be_explored() {
         "system.consumers",
         "system.episodes",
         "system.extents",
+        "system.gradients",
         "system.instances",
         "system.objects",
         "system.pins",
@@ -277,6 +314,7 @@ fn an_empty_store_has_empty_tables() {
         "columns",
         "consumers",
         "claims",
+        "gradients",
         "episodes",
         "instances",
         "steps",
