@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use forebay_store::{ConsumerHandle, Durability, NewRow, Row, Store, Table, Value, Wait, WriteBatch};
+use arrow_array::RecordBatch;
+use forebay_store::{
+    BatchCells, ConsumerHandle, Durability, NewRow, Row, Store, Table, Value, Wait, WriteBatch,
+};
 
 use crate::error::Result;
 
@@ -99,6 +102,41 @@ impl<'v> Changes<'v> {
         cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
     ) -> &mut Self {
         self.add(table, What::Insert { row: Box::new(row), rollouts, cells: cells.into_iter().collect() })
+    }
+
+    /// Adds the rows of a record batch, of one policy version; see [`forebay_store::WriteBatch::insert_batch`].
+    ///
+    /// # Errors
+    /// `input`, as for [`BatchCells::named`]. Columns and their types are compared with the table's when the changes are made.
+    pub fn insert_batch(
+        &mut self,
+        table: impl Into<Arc<str>>,
+        policy_version: u64,
+        batch: &'v RecordBatch,
+    ) -> Result<&mut Self> {
+        let ((names, cells), table) = (BatchCells::named(batch)?, table.into());
+        for (at, name) in names.iter().enumerate() {
+            self.insert(table.clone(), NewRow::new(policy_version, name)?, cells.row(at));
+        }
+        Ok(self)
+    }
+
+    /// Turns cells of rows final, a row of the record batch each; see [`forebay_store::WriteBatch::write_batch`].
+    ///
+    /// # Errors
+    /// `input`, as for [`BatchCells::of`], or when there are not as many rows in both.
+    pub fn write_batch(
+        &mut self,
+        table: impl Into<Arc<str>>,
+        rows: &[Row],
+        batch: &'v RecordBatch,
+    ) -> Result<&mut Self> {
+        let (cells, table) = (BatchCells::of(batch)?, table.into());
+        cells.check_rows(rows)?;
+        for (at, row) in rows.iter().enumerate() {
+            self.write(table.clone(), *row, cells.row(at));
+        }
+        Ok(self)
     }
 
     /// Turns cells of a row final.

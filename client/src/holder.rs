@@ -4,7 +4,8 @@
 //! it gives everything back.
 //!
 //! # Locks
-//! `inner` is held for a look-up; the lock of a claim while something is done with that claim, which may wait for a disk.
+//! `inner`, for a look-up, and for a look at which claims are live where there are many. A claim has no lock: who reads one has
+//! a part in it, and who ends it takes it out and ends it for all who have, without waiting for any of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,9 @@ use crate::changes::Changes;
 use crate::connection::{Ask, Commit, Epoch, Granted, Plan, Role};
 use crate::error::{Error, Result};
 use crate::wire::SentCell;
+
+#[cfg(test)]
+mod tests;
 
 /// Why a store is closed that nothing else has closed.
 pub(crate) const CLOSED_BY_OWNER: &str = "it was closed by its owner";
@@ -41,7 +45,8 @@ pub struct Holder {
 
 #[derive(Debug, Default)]
 struct Inner {
-    claims: HashMap<Epoch, Held>,
+    /// Those that nobody has ended.
+    claims: HashMap<Epoch, Arc<Claim>>,
     steps: HashMap<u64, Arc<Step>>,
     /// With the step that each is of. Those of the step that was joined last: no other is open.
     members: HashMap<u64, (u64, Arc<GangMember>)>,
@@ -49,15 +54,31 @@ struct Inner {
     sweep_at: usize,
 }
 
-/// A claim, until somebody has ended it.
-type Held = Arc<Mutex<Option<Claim>>>;
-
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner) // whoever panicked left whole entries
 }
 
 fn closed(step: u64) -> Error {
     forebay_store::Error::from(Cause::StepClosed { step }).into()
+}
+
+impl Inner {
+    /// Takes out those claims that have ended by themselves, if it is time to look for them.
+    fn sweep(&mut self) -> Vec<(Epoch, Arc<Claim>)> {
+        if self.claims.len() < self.sweep_at {
+            return Vec::new();
+        }
+        let over = self.claims.extract_if(|_, claim| !claim.is_live()).collect();
+        self.sweep_at = CLAIMS_BEFORE_SWEEP.max(2 * self.claims.len());
+        over
+    }
+}
+
+/// Gives the rows of a claim back now, whoever still reads it, where nobody hears of a failure.
+fn let_go(claim: &Claim) {
+    if let Err(error) = claim.release_shared() {
+        tracing::debug!(claim = claim.epoch().1, %error, "a claim was not given back; its lease or the store ends it");
+    }
 }
 
 impl Holder {
@@ -90,7 +111,9 @@ impl Holder {
             let sweep_at = inner.sweep_at;
             std::mem::replace(&mut *inner, Inner { sweep_at, ..Inner::default() })
         };
-        drop(all); // with nothing locked: it waits for the store
+        // With nothing locked: it waits for the store.
+        all.claims.values().for_each(|claim| let_go(claim));
+        drop(all);
     }
 
     /// A step that it began.
@@ -128,7 +151,8 @@ impl Holder {
         })
     }
 
-    /// The same without blocking; [`keep`](Holder::keep) what comes of it.
+    /// The same without blocking; [`keep_unless_closed`](Holder::keep_unless_closed) what comes of
+    /// it.
     ///
     /// # Errors
     /// As for [`claim`](Holder::claim).
@@ -144,18 +168,9 @@ impl Holder {
     }
 
     /// Gives everything back at once, and refuses claims that come later.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.give_back();
-    }
-
-    /// [`keep`](Holder::keep), for whoever may be closed meanwhile.
-    pub(crate) fn keep_unless_closed(&self, claim: Claim, role: Role) -> Result<Granted> {
-        if self.closed.load(Ordering::SeqCst) {
-            drop(claim);
-            return Err(closed_by_owner());
-        }
-        Ok(self.keep(claim, role))
     }
 
     /// That it is closed, if it is: a wait that ends then may end with its step, or with the store.
@@ -163,42 +178,44 @@ impl Holder {
         if self.closed.load(Ordering::SeqCst) { closed_by_owner() } else { error }
     }
 
-    /// Keeps a claim that was made in a role, until it is ended. Says what it is.
-    pub fn keep(&self, claim: Claim, role: Role) -> Granted {
+    /// Keeps a claim that was made in a role, until it is ended. Says what it is. Of who is closed its rows go back.
+    ///
+    /// # Errors
+    /// `closed` after [`close`](Holder::close).
+    pub fn keep_unless_closed(&self, claim: Claim, role: Role) -> Result<Granted> {
         let granted = Granted::of(&claim, role.member());
         let mut inner = lock(&self.inner);
-        if inner.claims.len() >= inner.sweep_at {
-            inner.claims.retain(|_, held| lock(held).as_ref().is_some_and(Claim::is_live));
-            inner.sweep_at = CLAIMS_BEFORE_SWEEP.max(2 * inner.claims.len());
+        // With the lock: who closes this gives back what was kept before, and what comes after is refused.
+        if self.closed.load(Ordering::SeqCst) {
+            drop(inner);
+            return Err(closed_by_owner());
         }
-        inner.claims.insert(granted.epoch, Arc::new(Mutex::new(Some(claim))));
-        granted
+        let over = inner.sweep();
+        inner.claims.insert(granted.epoch, Arc::new(claim));
+        drop(inner);
+        drop(over); // with nothing locked
+        Ok(granted)
     }
 
-    fn held(&self, epoch: Epoch) -> Result<Held> {
+    fn held(&self, epoch: Epoch) -> Result<Arc<Claim>> {
         self.inner()?.claims.get(&epoch).cloned().ok_or_else(|| ended(epoch))
     }
 
-    /// Looks at a claim.
+    /// Looks at a claim, for as long as that takes: nobody waits for it.
     ///
     /// # Errors
     /// `state` when the claim is not this holder's.
     pub fn look<T>(&self, epoch: Epoch, look: impl FnOnce(&Claim) -> T) -> Result<T> {
-        self.with(epoch, |claim| Ok(look(claim)))
+        Ok(look(&*self.held(epoch)?))
     }
 
     fn with<T>(&self, epoch: Epoch, look: impl FnOnce(&Claim) -> forebay_store::Result<T>) -> Result<T> {
-        let held = self.held(epoch)?;
-        let claim = lock(&held);
-        Ok(look(claim.as_ref().ok_or_else(|| ended(epoch))?)?)
+        Ok(self.look(epoch, look)??)
     }
 
     /// Takes a claim out, to be ended.
-    fn take(&self, epoch: Epoch) -> Result<Claim> {
-        let held = self.held(epoch)?;
-        let claim = lock(&held).take();
-        self.inner()?.claims.remove(&epoch);
-        claim.ok_or_else(|| ended(epoch))
+    fn take(&self, epoch: Epoch) -> Result<Arc<Claim>> {
+        self.inner()?.claims.remove(&epoch).ok_or_else(|| ended(epoch))
     }
 
     /// Columns of a claim's rows.
@@ -250,8 +267,8 @@ impl Holder {
     pub fn finish(&self, epoch: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
         let claim = self.take(epoch)?;
         let mut batch = self.store.batch();
-        changes.fill(&self.store, &mut batch)?;
-        Ok(claim.finish_batch(batch)?)
+        changes.fill(&self.store, &mut batch).inspect_err(|_| let_go(&claim))?;
+        Ok(claim.finish_shared(batch)?)
     }
 
     /// Gives the rows of a claim back.
@@ -259,7 +276,7 @@ impl Holder {
     /// # Errors
     /// `state` when the claim is not this holder's.
     pub fn release(&self, epoch: Epoch) -> Result<()> {
-        Ok(self.take(epoch)?.release()?)
+        Ok(self.take(epoch)?.release_shared()?)
     }
 
     /// Says that the gradient of a claim's rows is in its policy's cache.
@@ -267,7 +284,7 @@ impl Holder {
     /// # Errors
     /// As [`Claim::accumulated`]; `state` when the claim is not this holder's.
     pub fn accumulated(&self, epoch: Epoch) -> Result<()> {
-        Ok(self.take(epoch)?.accumulated()?)
+        Ok(self.take(epoch)?.accumulated_shared()?)
     }
 
     /// Holds a claim for longer.

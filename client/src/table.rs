@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use forebay_store::{DataColumn, Delete, Deleted, Kind, NewRow, Row, SampleId, Schema, TableCounts, Value};
 
 use crate::cell::CellValue;
@@ -62,6 +63,20 @@ impl Table {
         let mut changes = Changes::new();
         changes.insert_rollouts(self.name.clone(), row, rollouts, cells);
         self.client.write(&changes)
+    }
+
+    /// Inserts the rows of a record batch, all or none; see [`Changes::insert_batch`].
+    pub fn insert_batch(&self, policy_version: u64, batch: &RecordBatch) -> Result<Vec<Row>> {
+        let mut changes = Changes::new();
+        changes.insert_batch(self.name.clone(), policy_version, batch)?;
+        self.client.write(&changes)
+    }
+
+    /// Turns cells of rows final, a row of the record batch each, all or none; see [`Changes::write_batch`].
+    pub fn write_batch(&self, rows: &[Row], batch: &RecordBatch) -> Result<()> {
+        let mut changes = Changes::new();
+        changes.write_batch(self.name.clone(), rows, batch)?;
+        self.client.write(&changes).map(drop)
     }
 
     /// Turns cells of a row final.

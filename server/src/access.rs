@@ -1,6 +1,6 @@
 //! Who may do what: tokens with scopes, and the tables that they are for.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use forebay_client::Error;
 use forebay_query::Session;
@@ -87,8 +87,8 @@ impl Grant {
         self
     }
 
-    /// Only until then: calls that come later are refused, also those of a client that was let in before. Default: for as long
-    /// as the server runs.
+    /// Only until then: calls that come later are refused, also those of a client that was let in before, and waits for rows end.
+    /// Default: for as long as the server runs.
     pub fn until(mut self, time: SystemTime) -> Self {
         self.until = Some(time);
         self
@@ -101,8 +101,12 @@ impl Grant {
     }
 
     fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| SystemTime::now() >= until)
+        self.until.is_some_and(is_past)
     }
+}
+
+fn is_past(time: SystemTime) -> bool {
+    SystemTime::now() >= time
 }
 
 /// Everybody who is let in.
@@ -116,12 +120,30 @@ pub(crate) struct Caller {
     scopes: Vec<Scope>,
     tables: Option<Vec<String>>,
     objects: Option<Vec<String>>,
+    until: Option<SystemTime>,
 }
 
 impl Caller {
     /// Somebody who may do everything: this process's own user, or anybody where no token is asked for.
     pub(crate) fn trusted() -> Self {
-        Caller { name: "trusted".to_owned(), scopes: vec![Scope::Admin], tables: None, objects: None }
+        Caller {
+            name: "trusted".to_owned(),
+            scopes: vec![Scope::Admin],
+            tables: None,
+            objects: None,
+            until: None,
+        }
+    }
+
+    /// Refuses a caller whose token has expired since it was let in: for calls that go on for long.
+    pub(crate) fn check_time(&self) -> Result<(), Error> {
+        if self.until.is_some_and(is_past) { Err(expired(&self.name)) } else { Ok(()) }
+    }
+
+    /// How long the caller's token is good for yet; none where it does not expire.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let until = self.until?;
+        Some(until.duration_since(SystemTime::now()).unwrap_or_default())
     }
 
     /// Refuses what the caller may not do; one of the scopes is enough.
@@ -224,6 +246,11 @@ impl Caller {
     }
 }
 
+fn expired(name: &str) -> Error {
+    let message = format!("the token of {name:?} has expired; ask whoever gives tokens out");
+    Error::new(forebay_store::Kind::Input, "Unauthenticated", message)
+}
+
 fn forbidden(message: String) -> Error {
     Error::new(forebay_store::Kind::Input, "Forbidden", message)
 }
@@ -256,11 +283,10 @@ impl Access {
             Error::new(forebay_store::Kind::Input, "Unauthenticated", message)
         })?;
         if grant.is_over() {
-            let message = format!("the token of {:?} has expired; ask whoever gives tokens out", grant.name);
-            return Err(Error::new(forebay_store::Kind::Input, "Unauthenticated", message));
+            return Err(expired(&grant.name));
         }
-        let Grant { name, scopes, tables, objects, .. } = grant.clone();
-        Ok(Caller { name, scopes, tables, objects })
+        let Grant { name, scopes, tables, objects, until, .. } = grant.clone();
+        Ok(Caller { name, scopes, tables, objects, until })
     }
 }
 
@@ -328,7 +354,7 @@ mod tests {
     #[test]
     fn a_token_ends_when_it_was_said_to() {
         let mut access = Access::default();
-        let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         access.add(Grant::new("old", token("o")).until(at(1)));
         access.add(Grant::new("new", token("n")).until(at(1 << 40)));
         let error = access.caller("Bearer o").unwrap_err();
@@ -336,6 +362,14 @@ mod tests {
             error.cause() == "Unauthenticated" && error.to_string().contains("\"old\" has expired"),
             "{error}"
         );
-        assert_eq!(access.caller("Bearer n").unwrap().name, "new");
+        let new = access.caller("Bearer n").unwrap();
+        assert!(new.name == "new" && new.time_left().is_some_and(|left| left > Duration::from_secs(1)));
+        new.check_time().unwrap();
+        let late = Caller { until: Some(at(1)), ..new };
+        assert_eq!(
+            late.check_time().unwrap_err().to_string(),
+            "the token of \"new\" has expired; ask whoever gives tokens out"
+        );
+        assert_eq!((late.time_left(), Caller::trusted().time_left()), (Some(Duration::ZERO), None));
     }
 }

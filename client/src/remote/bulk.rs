@@ -9,11 +9,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::body::Body;
-use tonic::codec::{Codec, Streaming};
+use tonic::codec::Streaming;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Method, Request as HttpRequest, Uri, Version, header};
 use tonic::{Code, Request, Response, Status};
-use tonic_prost::ProstCodec;
 
 use super::line::Line;
 use super::writing::{SHORT_BYTES, sized, write_of};
@@ -21,7 +20,7 @@ use super::{Again, Link, Remote};
 use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::frames::{Framed, Framing, bytes_for_frames};
-use crate::wire::{self, MESSAGE_BYTES_MAX, Parts, new_call, proto};
+use crate::wire::{self, BoundedDecoder, MESSAGE_BYTES_MAX, Parts, new_call, proto};
 
 const PATH: &str = "/forebay.v1.Bulk/Write";
 /// The number of `BulkPiece.frame`.
@@ -131,7 +130,7 @@ impl Line {
             return Err(status);
         }
         let (status, body) = (response.status(), response.into_body());
-        let decoder = ProstCodec::<proto::WriteReply, proto::WriteReply>::default().decoder();
+        let decoder = BoundedDecoder::<proto::WriteReply>::default();
         let mut answers = Streaming::new_response(decoder, body, status, None, Some(MESSAGE_BYTES_MAX));
         let answer = answers.message().await?.ok_or_else(|| Status::internal("a write without an answer"))?;
         answers.trailers().await?; // whether it went well stands behind it

@@ -9,13 +9,12 @@ use tonic::codec::{Codec, CompressionEncoding, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
-use tonic_prost::ProstCodec;
 
-use crate::wire::MESSAGE_BYTES_MAX;
 use crate::wire::proto::admin_client::AdminClient;
 use crate::wire::proto::objects_client::ObjectsClient;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::*;
+use crate::wire::{BoundedDecoder, MESSAGE_BYTES_MAX, Weighed};
 
 /// A connection; cheap to clone.
 #[derive(Clone, Debug)]
@@ -34,7 +33,7 @@ pub(super) struct Line {
 /// The message of a call with one answer.
 pub(super) trait Unary: Message + Send + Sync + 'static {
     /// What it is answered with.
-    type Reply: Message + Default + Send + 'static;
+    type Reply: Message + Default + Weighed + Send + 'static;
     /// The call.
     const PATH: &'static str;
 }
@@ -151,14 +150,14 @@ impl<Q: Unary> Codec for Ready<Q> {
     type Encode = Encoded<Q>;
     type Decode = Q::Reply;
     type Encoder = Self;
-    type Decoder = <ProstCodec<Q, Q::Reply> as Codec>::Decoder;
+    type Decoder = BoundedDecoder<Q::Reply>;
 
     fn encoder(&mut self) -> Self {
         Ready(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<Q, Q::Reply>::default().decoder()
+        BoundedDecoder::default()
     }
 }
 

@@ -10,6 +10,7 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema};
 use bytes::{Bytes, BytesMut};
 
+use super::arrow_message::{check_buffers, message_of};
 use super::malformed;
 use crate::error::{Error, Result};
 
@@ -57,8 +58,8 @@ pub fn read_stream(bytes: impl Into<Bytes>) -> Result<(Arc<Schema>, Vec<RecordBa
     }
 }
 
-/// Refuses a stream whose messages say that they are longer than it is, or that are packed, which none here is: the library makes
-/// room for what they say, and ends the process where there is none.
+/// Refuses a stream whose messages say that they are longer than it is, and messages for which the library would make more room than
+/// they take ([`check_message`](super::check_message)).
 fn check(stream: &[u8]) -> Result<()> {
     const CONTINUES: [u8; 4] = [0xFF; 4];
     let cut = || malformed("an Arrow stream that is cut off");
@@ -74,15 +75,10 @@ fn check(stream: &[u8]) -> Result<()> {
             return Ok(()); // the end of the stream
         }
         let (header, body) = after.split_at_checked(length).ok_or_else(cut)?;
-        let message = arrow_ipc::root_as_message(header)
-            .map_err(|error| malformed(&format!("not an Arrow message ({error})")))?;
-        let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
-        let batch = message.header_as_record_batch().or(dictionary);
-        if batch.is_some_and(|batch| batch.compression().is_some()) {
-            return Err(malformed("an Arrow stream that is packed"));
-        }
+        let message = message_of(header)?;
         let body_bytes = usize::try_from(message.bodyLength()).map_err(|_| cut())?;
         rest = body.get(body_bytes..).ok_or_else(cut)?;
+        check_buffers(&message, body_bytes)?;
     }
     Ok(())
 }

@@ -7,9 +7,11 @@
 mod admin;
 mod alike;
 mod arrow;
+mod arrow_message;
 mod cells;
 mod changes;
 mod claims;
+mod codec;
 mod consumer;
 mod frame;
 mod lent;
@@ -20,17 +22,20 @@ mod rope;
 mod schema;
 mod status;
 mod value;
+mod weight;
 
 pub use admin::{
     from_fault, from_overview, from_progress, from_report, to_fault, to_overview, to_progress, to_report,
 };
 pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
+pub use arrow_message::check_message;
 pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{
     Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace,
     values_in,
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
+pub use codec::{BoundedCodec, BoundedDecoder};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub(crate) use frame::FrameWriter;
 pub use frame::{Frame, frame_of, kept_by};
@@ -52,6 +57,7 @@ pub use value::{
     from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,
     to_spot, to_value,
 };
+pub use weight::{Shape, WEIGHT_MAX, Weighed, decode};
 
 use forebay_store::{Durability, ObjectRef};
 

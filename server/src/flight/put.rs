@@ -1,12 +1,15 @@
 //! What clients send: the values of a prepared statement. All else would write.
 
+use std::panic::AssertUnwindSafe;
+
 use arrow::compute::concat_batches;
 use arrow_array::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
+use forebay_client::wire::check_message;
 use forebay_query::{Cause, Error};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use tonic::{Status, Streaming};
 
 use super::status;
@@ -15,20 +18,29 @@ use super::status;
 const ROWS_MAX: usize = 10_000;
 /// The most that the values of one statement take, in bytes.
 const BYTES_MAX: usize = 4 << 20;
+/// The most that comes for one statement, with all that is not values: heads, padding, what dictionaries were before.
+const COME_MAX: usize = 4 * BYTES_MAX;
 
 /// The batches of a `DoPut` as one; `first` is the message that carried the command.
 pub(crate) async fn values(first: FlightData, rest: Streaming<FlightData>) -> Result<RecordBatch, Status> {
-    let messages =
-        stream::iter([Ok(first)]).chain(rest.map_err(|status| FlightError::Tonic(Box::new(status))));
+    // The library panics on some bytes that are none of Arrow's. Nothing is shared with what panicked.
+    let gathered = AssertUnwindSafe(gathered(first, rest)).catch_unwind().await;
+    gathered
+        .unwrap_or_else(|_| Err(Status::invalid_argument("the values cannot be read: they are not Arrow's")))
+}
+
+async fn gathered(first: FlightData, rest: Streaming<FlightData>) -> Result<RecordBatch, Status> {
+    let mut come = 0;
+    let messages = stream::iter([Ok(first)]).chain(rest).map(move |message| looked_at(message?, &mut come));
+    let messages = messages.try_filter(|message| std::future::ready(has_values(message)));
+    let messages = messages.map_err(|status| FlightError::Tonic(Box::new(status)));
     let mut decoded = FlightRecordBatchStream::new_from_flight_data(messages);
     let (mut batches, mut rows, mut bytes) = (Vec::new(), 0, 0);
     while let Some(batch) = decoded.try_next().await.map_err(unreadable)? {
         rows += batch.num_rows();
         bytes += batch.get_array_memory_size();
         if rows > ROWS_MAX || bytes > BYTES_MAX {
-            return Err(Status::invalid_argument(format!(
-                "too many values for one statement: {ROWS_MAX} rows of {BYTES_MAX} bytes in all are the most"
-            )));
+            return Err(too_many());
         }
         batches.push(batch);
     }
@@ -38,6 +50,29 @@ pub(crate) async fn values(first: FlightData, rest: Streaming<FlightData>) -> Re
         ));
     };
     concat_batches(&schema, &batches).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// A message, unless the library would make more room for it than it takes, or too much has come.
+fn looked_at(message: FlightData, come: &mut usize) -> Result<FlightData, Status> {
+    let FlightData { data_header, data_body, app_metadata, .. } = &message;
+    *come += size_of::<FlightData>() + data_header.len() + data_body.len() + app_metadata.len();
+    if *come > COME_MAX {
+        return Err(too_many());
+    }
+    let looked = check_message(data_header, data_body.len());
+    looked.map_err(|error| Status::invalid_argument(format!("the values cannot be read: {error}")))?;
+    Ok(message)
+}
+
+/// Whether there is more in a message than the command, or metadata.
+fn has_values(message: &FlightData) -> bool {
+    !message.data_header.is_empty() || !message.data_body.is_empty()
+}
+
+fn too_many() -> Status {
+    Status::invalid_argument(format!(
+        "too many values for one statement: {ROWS_MAX} rows of {BYTES_MAX} bytes in all are the most"
+    ))
 }
 
 fn unreadable(error: FlightError) -> Status {

@@ -16,7 +16,9 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use forebay_client::Error;
 use forebay_client::wire::proto::{BulkPiece, WriteReply, WriteRequest};
-use forebay_client::wire::{Frame, MESSAGE_BYTES_MAX, Rope, framed_bytes, from_error, kept_by, malformed};
+use forebay_client::wire::{
+    Frame, MESSAGE_BYTES_MAX, Rope, decode, framed_bytes, from_error, kept_by, malformed,
+};
 use forebay_store::Kind;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -189,8 +191,7 @@ impl Pieces {
         if !self.has_come(length).await? {
             return Err(ends_early());
         }
-        let piece = BulkPiece::decode(self.come.split_to(length));
-        piece.map(Some).map_err(|error| refused(&malformed(&error.to_string())))
+        decode(self.come.split_to(length)).map(Some).map_err(|error| refused(&error))
     }
 
     /// Waits until so many bytes have come; not so where no more come.

@@ -6,8 +6,9 @@ use forebay_client::wire::proto::{PolicyUpdate, WriteRequest};
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::{QueryThreads, Session as Queryable};
-use forebay_store::{ConsumerKind, ProcessHandle, Store};
+use forebay_store::{ConsumerKind, Kind, ProcessHandle, Store};
 use tokio::sync::Semaphore;
+use tonic::codegen::http::Extensions;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
@@ -18,8 +19,7 @@ use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
 use super::{BLOCKING_MAX, Limits, Settings};
-use crate::access::{Access, Caller, Scope};
-use crate::connections::Known;
+use crate::access::{Caller, Scope};
 use crate::copies::Copies;
 use crate::gathered::Gathered;
 use crate::queries::Queries;
@@ -41,7 +41,6 @@ pub(super) struct Service {
     pub(super) store: Store,
     pub(super) queryable: Queryable,
     pub(super) queries: Queries,
-    access: Access,
     pub(super) sessions: Sessions,
     writers: Arc<Semaphore>,
     /// For what is under way in frames.
@@ -62,7 +61,7 @@ pub(super) struct Service {
 /// A call of somebody who may make it.
 pub(super) struct Call {
     pub(super) session: Arc<Session>,
-    pub(super) caller: Caller,
+    pub(super) caller: Arc<Caller>,
     pub(super) name: u128,
 }
 
@@ -92,7 +91,7 @@ impl Service {
         tally: Tally,
         stopper: Stopper,
     ) -> Self {
-        let Settings { access, limits, copies, .. } = settings;
+        let Settings { limits, copies, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         let (room, checks) = (Room::new(&limits), Arc::new(Semaphore::new(1)));
@@ -101,7 +100,6 @@ impl Service {
             store,
             queryable,
             queries,
-            access,
             sessions,
             writers,
             room,
@@ -116,17 +114,12 @@ impl Service {
         }
     }
 
-    /// Who asks: by token, or as the user that this process runs as, over a socket that says so. The connection may stay then.
-    pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
-        let caller = match is_own_user(request) {
-            true => Caller::trusted(),
-            false => {
-                let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
-                self.access.caller(header.unwrap_or_default())?
-            }
-        };
-        request.extensions().get::<Known>().into_iter().for_each(Known::let_in);
-        Ok(caller)
+    /// Who asks, as was found out before the message was read ([`Observed`](super::observed::Observed)).
+    pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Arc<Caller>, Error> {
+        let caller = request.extensions().get::<Arc<Caller>>();
+        caller.cloned().ok_or_else(|| {
+            Error::new(Kind::State, "Bug", "nobody has looked who makes this call, so it is refused")
+        })
     }
 
     /// Lets a call in, if it may be made.
@@ -232,7 +225,12 @@ pub(super) fn is_of_this_machine<T>(request: &Request<T>) -> bool {
 
 /// Whether a request comes from a process of this machine and of this process's own user.
 pub(super) fn is_own_user<T>(request: &Request<T>) -> bool {
-    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    is_of_own_user(request.extensions())
+}
+
+/// The same of what is known of a request.
+pub(super) fn is_of_own_user(extensions: &Extensions) -> bool {
+    let peer = extensions.get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
     peer.is_some_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 

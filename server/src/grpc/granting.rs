@@ -1,21 +1,26 @@
 //! Rows that are granted: to whoever asks, and to whoever has subscribed.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_client::wire::proto::{self, ClaimReply, ClaimRequest};
 use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
-use forebay_client::{Ask, Epoch, Error, Granted, Holder, Role};
+use forebay_client::{Ask, Epoch, Error, Granted, Role};
 use futures_util::{Future, Stream, stream};
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 
 use super::call::{Call, Service, blocking};
-use super::sessions::Session;
-use super::streams;
+use super::sessions::{Session, check_owner};
+use super::streams::{self, Wanted, check_columns};
+use super::waits::Waiting;
 use crate::gathered::Gathered;
 
-/// How often a subscription that has as many claims as it may looks whether leases have ended.
+/// How often a subscription that has as many claims as it may looks whether leases have ended, and a wait whether its token has: the
+/// clock may be set.
 const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The largest columns that come along with a claim, in bytes.
 const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
@@ -23,37 +28,19 @@ const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 impl Service {
     /// Waits for rows, for as long as the client does.
     pub(super) async fn granted(&self, call: &Call, request: &ClaimRequest) -> Result<ClaimReply, Status> {
-        let fail = |error: Error| from_error(&error);
         let session = &call.session;
         if request.give_up {
             self.give_up(call);
             return Ok(ClaimReply::default());
         }
+        check_owner(request.owner.as_deref().unwrap_or_default())
+            .and_then(|()| check_columns(&request.columns))
+            .map_err(|error| from_error(&error))?;
         let wait = session.waits.begin(call.name); // before the look whether it was given up
         if let Some(noted) = session.replies.noted::<Noted>(call.name) {
             return again(session, request, noted, &self.answers).await;
         }
-        let role = match (request.step, request.member) {
-            (_, Some(member)) => Role::Member(member),
-            (Some(step), None) => Role::Step(step),
-            (None, None) => Role::Task,
-        };
-        let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
-        let owner = request.owner.as_deref();
-        let ask = Ask { consumer: &request.consumer, rule, role, owner, columns: &[] };
-        let mut rows = std::pin::pin!(session.holder.claim_async(&ask).map_err(fail)?);
-        let time = request.wait_ms.map_or(Duration::MAX, Duration::from_millis);
-        let found = poll_fn(|context| {
-            let _one = session.finding();
-            rows.as_mut().poll(context).map(|claim| found(session, call.name, role, claim))
-        });
-        let found = tokio::select! {
-            biased; // rows that are there are had without a wait
-            found = found => Some(found?),
-            () = tokio::time::sleep(time) => None,
-            () = wait.given_up() => None,
-        };
-        match found {
+        match waited(call, request, &wait).await? {
             Some(Found::Granted(granted)) => {
                 session.waits.give_up(call.name);
                 Ok(reply(session, request, granted, &self.answers).await)
@@ -95,16 +82,8 @@ impl Service {
     ) -> impl Stream<Item = Result<proto::Granted, Status>> + Send {
         stream::unfold(Some((self, call, ask, Vec::new())), move |state| async move {
             let (service, mut call, ask, mut unsettled) = state?;
-            loop {
-                let mut settled = std::pin::pin!(call.session.settled.notified());
-                settled.as_mut().enable(); // listen first, then look
-                let live = |epoch: &Epoch| call.session.holder.look(*epoch, forebay_store::Claim::is_live);
-                unsettled.retain(|epoch| live(epoch).unwrap_or(false));
-                if unsettled.len() < outstanding {
-                    break;
-                }
-                // A lease that ends tells nobody here, so it is looked for.
-                let _ = tokio::time::timeout(EXPIRY_LOOK_EVERY, settled).await;
+            if let Err(status) = until_fewer(&call, &mut unsettled, outstanding).await {
+                return Some((Err(status), None));
             }
             call.name = wire::new_call();
             match service.granted(&call, &ask).await {
@@ -116,6 +95,70 @@ impl Service {
                 Err(status) => Some((Err(status), None)),
             }
         })
+    }
+}
+
+/// Refuses who was let in before and may not go on: the session has ended, or the token has expired.
+fn check_still(call: &Call) -> Result<(), Status> {
+    call.session.check_there().and_then(|()| call.caller.check_time()).map_err(|error| from_error(&error))
+}
+
+/// Until the caller may not go on, and why.
+async fn refused(call: &Call) -> Status {
+    loop {
+        if let Err(status) = check_still(call) {
+            return status;
+        }
+        match call.caller.time_left() {
+            Some(left) => _ = timeout(left.min(EXPIRY_LOOK_EVERY), call.session.over()).await,
+            None => call.session.over().await,
+        }
+    }
+}
+
+/// Waits until fewer than `outstanding` of these claims are unsettled, for as long as the caller may.
+async fn until_fewer(call: &Call, unsettled: &mut Vec<Epoch>, outstanding: usize) -> Result<(), Status> {
+    let session = &call.session;
+    loop {
+        let mut settled = pin!(session.settled.notified());
+        settled.as_mut().enable(); // listen first, then look
+        check_still(call)?;
+        unsettled.retain(|epoch| session.holder.look(*epoch, forebay_store::Claim::is_live).unwrap_or(false));
+        if unsettled.len() < outstanding {
+            return Ok(());
+        }
+        tokio::select! {
+            () = settled => {}
+            () = session.over() => {}
+            // A lease or a token that ends tells nobody here, so it is looked for.
+            () = sleep(EXPIRY_LOOK_EVERY) => {}
+        }
+    }
+}
+
+/// Waits for rows. None where the time is over, or the wait was given up.
+async fn waited(call: &Call, request: &ClaimRequest, wait: &Waiting<'_>) -> Result<Option<Found>, Status> {
+    let fail = |error: Error| from_error(&error);
+    let role = match (request.step, request.member) {
+        (_, Some(member)) => Role::Member(member),
+        (Some(step), None) => Role::Step(step),
+        (None, None) => Role::Task,
+    };
+    let rule = wire::to_micro_batch(request.rule.as_ref()).map_err(fail)?;
+    let owner = request.owner.as_deref();
+    let ask = Ask { consumer: &request.consumer, rule, role, owner, columns: &[] };
+    let mut rows = pin!(call.session.holder.claim_async(&ask).map_err(fail)?);
+    let time = request.wait_ms.map_or(Duration::MAX, Duration::from_millis);
+    let found = poll_fn(|context| {
+        let _one = call.session.finding();
+        rows.as_mut().poll(context).map(|claim| found(call, role, claim))
+    });
+    tokio::select! {
+        biased; // rows that are there are had without a wait
+        found = found => found.map(Some),
+        status = refused(call) => Err(status),
+        () = sleep(time) => Ok(None),
+        () = wait.given_up() => Ok(None),
     }
 }
 
@@ -136,18 +179,18 @@ enum Found {
 /// The caller sees to it that nobody looks between the claim and this: of two copies of a call the one would have the rows, and the
 /// other find that none are left and say so.
 fn found(
-    session: &Session,
-    name: u128,
+    call: &Call,
     role: Role,
     claim: forebay_store::Result<Option<forebay_store::Claim>>,
 ) -> Result<Found, Status> {
-    let fail = |error: Error| from_error(&error);
+    let (session, fail) = (&call.session, |error: Error| from_error(&error));
+    check_still(call)?; // rows that come too late go back
     let Some(claim) = claim.map_err(|error| fail(error.into()))? else {
-        return Ok(session.replies.noted::<Noted>(name).map_or(Found::Complete, Found::Before));
+        return Ok(session.replies.noted::<Noted>(call.name).map_or(Found::Complete, Found::Before));
     };
-    let granted = session.holder.keep(claim, role);
+    let granted = session.keep(claim, role).map_err(fail)?;
     // Kept first: who gives the wait up then finds the claim, or is found here.
-    match session.replies.note::<Noted>(name, Some(granted.epoch)) {
+    match session.replies.note::<Noted>(call.name, Some(granted.epoch)) {
         None => Ok(Found::Granted(granted)),
         Some(noted) => {
             session.holder.release(granted.epoch).map_err(fail)?;
@@ -177,23 +220,20 @@ async fn reply(
 ) -> ClaimReply {
     let (epoch, mut granted) = (granted.epoch, wire::from_granted(granted));
     if !request.columns.is_empty() {
-        let (session, names) = (session.clone(), request.columns.clone());
-        let (placed, cells) = (request.placed && session.loans.is_some(), request.cells);
-        let room = room.clone();
-        let along = blocking(move || along(&session.holder, epoch, &names, cells, placed, &room)).await;
-        granted.columns = along.unwrap_or_default().into(); // what is wrong with them, the next call says
+        let (session, room) = (session.clone(), room.clone());
+        let placed = request.placed && session.loans.is_some();
+        let wanted = Wanted { names: request.columns.clone(), cells: request.cells, placed };
+        let along = blocking(move || along(&session, epoch, &wanted, &room)).await;
+        granted.columns = along.unwrap_or_default(); // what is wrong with them, the next call says
     }
     ClaimReply { granted: Some(granted), complete: false }
 }
 
-fn along(
-    holder: &Holder,
-    epoch: Epoch,
-    names: &[String],
-    cells: bool,
-    placed: bool,
-    room: &Gathered,
-) -> Result<Vec<u8>, Error> {
-    let stream = streams::of_claim(holder, epoch, names, cells, placed, room)?.stream;
-    Ok(if stream.len() <= ALONG_BYTES_MAX { stream } else { Vec::new() })
+/// Columns that come along with a claim, with their memory until the reply is made; nothing where they are too large.
+fn along(session: &Session, epoch: Epoch, wanted: &Wanted, room: &Gathered) -> Result<Bytes, Error> {
+    let whole = streams::of_claim(&session.holder, epoch, wanted, ALONG_BYTES_MAX as u64, room)?;
+    Ok(if whole.stream.len() <= ALONG_BYTES_MAX { whole.into_bytes() } else { Bytes::new() })
 }
+
+#[cfg(test)]
+mod tests;

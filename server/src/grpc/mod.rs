@@ -30,6 +30,7 @@ mod sessions;
 mod slab_door;
 mod slabs;
 pub(crate) mod streams;
+mod taken;
 mod tally;
 mod waits;
 mod work;
@@ -38,6 +39,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -167,6 +169,7 @@ pub(crate) fn start(
     if listeners.unix.as_ref().is_none_or(|sockets| sockets.slabs.is_none()) {
         settings.limits.slab_bytes_max = 0; // there is no way to hand them out
     }
+    let access = Arc::new(std::mem::take(&mut settings.access));
     let Answering { session: queryable, threads, queries } = answering;
     let service =
         call::Service::new(settings, store, queryable, threads, queries, tally.clone(), stopper.clone());
@@ -177,8 +180,8 @@ pub(crate) fn start(
         if let Some(UnixSockets { calls, slabs }) = listeners.unix {
             let door = slabs.map(|slabs| slab_door::open(slabs, service.sessions.clone())).transpose()?;
             let incoming = connections.of(tokio::net::UnixListener::from_std(calls.listener)?);
-            let served =
-                router(None, service.clone())?.serve_with_incoming_shutdown(incoming, stopper.told());
+            let served = router(None, service.clone(), access.clone())?
+                .serve_with_incoming_shutdown(incoming, stopper.told());
             serving.push(tokio::spawn(async move {
                 let ended = served.await;
                 drop(door);
@@ -188,7 +191,7 @@ pub(crate) fn start(
         }
         if let Some(listener) = listeners.tcp {
             let incoming = connections.of(tokio::net::TcpListener::from_std(listener)?);
-            let router = router(tls.as_ref(), service.clone())?;
+            let router = router(tls.as_ref(), service.clone(), access)?;
             serving.push(tokio::spawn(router.serve_with_incoming_shutdown(incoming, stopper.told())));
         }
     }
@@ -196,7 +199,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("forebay-grpc".to_owned()).spawn(serve)
 }
 
-fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
+fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io::Result<Router> {
     let (limits, tally) = (service.limits.clone(), service.tally.clone());
     let objects = ObjectsServer::new(ObjectService(service.clone()))
         .accept_compressed(CompressionEncoding::Zstd)
@@ -208,16 +211,17 @@ fn router(tls: Option<&Tls>, service: call::Service) -> io::Result<Router> {
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let admin = Observed::new(admin, tally.clone(), limits.piece_time_max);
-    let bulk = Observed::new(BulkService(service.clone()), tally.clone(), limits.piece_time_max);
+    let admin = Observed::new(admin, access.clone(), tally.clone(), limits.piece_time_max);
+    let bulk =
+        Observed::new(BulkService(service.clone()), access.clone(), tally.clone(), limits.piece_time_max);
     let service = StoreServer::new(service)
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
-    let objects = Observed::new(objects, tally.clone(), limits.piece_time_max);
-    let service = Observed::new(service, tally, limits.piece_time_max);
+    let objects = Observed::new(objects, access.clone(), tally.clone(), limits.piece_time_max);
+    let service = Observed::new(service, access, tally, limits.piece_time_max);
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(limits.alive_time_max))
         .http2_keepalive_timeout(Some(limits.alive_time_max))

@@ -20,10 +20,10 @@ use super::call::{
     process_of,
 };
 use super::quick;
-use super::sessions::{Local, Session};
+use super::sessions::{Local, Session, check_owner};
 use super::slabs::SLAB_BYTES;
 use super::streams::{self, Answers};
-use crate::access::Scope;
+use crate::access::{Caller, Scope};
 use crate::asked::failure;
 
 fn rows_of(rows: &[Row]) -> Vec<bytes::Bytes> {
@@ -45,6 +45,18 @@ fn changed<T>(
     let named: Vec<_> = changes.rows().collect();
     holder.store().check_rows(&named)?;
     make(&changes)
+}
+
+fn to_declaration(declaration: Option<declare_request::Declaration>) -> Result<Declaration, Error> {
+    use declare_request::Declaration as Wire;
+    Ok(match declaration.ok_or_else(|| malformed("a declaration of nothing"))? {
+        Wire::Policy(policy) => Declaration::Policy(wire::to_policy(policy)),
+        Wire::Table(schema) => Declaration::Table(wire::to_schema(schema)?),
+        Wire::Consumer(consumer) => Declaration::Consumer(Box::new(wire::to_consumer(consumer)?)),
+        Wire::AddColumn(column) => Declaration::AddColumn(wire::to_column(column)?),
+        Wire::RenameColumn(RenameColumn { column, name }) => Declaration::RenameColumn { column, name },
+        Wire::RetireColumn(column) => Declaration::RetireColumn { column },
+    })
 }
 
 fn to_updates(updates: Vec<PolicyUpdate>) -> Vec<(String, Vec<forebay_store::ObjectRef>)> {
@@ -87,6 +99,25 @@ impl Service {
         }
     }
 
+    /// Refuses a declaration that reaches beyond the tables that the caller's token is for.
+    fn check_declaration(&self, caller: &Caller, name: &str, declaration: &Declaration) -> Result<(), Error> {
+        match declaration {
+            Declaration::Policy(_) => caller.check_all_tables(),
+            Declaration::Consumer(consumer) => {
+                consumer.tables.iter().try_for_each(|table| caller.check_table(table))
+            }
+            Declaration::Table(schema) => {
+                caller.check_table(name)?;
+                // Whose versions a table carries, that policy its holders reach.
+                let other = schema.policy_name().filter(|policy| *policy != name);
+                other.map_or(Ok(()), |policy| self.check_policy(caller, policy))
+            }
+            Declaration::AddColumn(_)
+            | Declaration::RenameColumn { .. }
+            | Declaration::RetireColumn { .. } => caller.check_table(name),
+        }
+    }
+
     /// How a neighbour finds the store's files.
     fn neighbourhood(&self) -> Neighbourhood {
         let directory =
@@ -109,6 +140,7 @@ impl Protocol for Service {
         let open = async {
             let caller = self.caller(&request)?;
             let OpenRequest { owner, resume, neighbour, slabs } = request.get_ref();
+            check_owner(owner)?;
             let is_neighbour = *neighbour && is_own_user(&request);
             let slabs = *slabs && is_of_this_machine(&request) && self.limits.slab_bytes_max > 0;
             let process = (is_neighbour || slabs).then(|| process_of(&request)).flatten();
@@ -142,28 +174,12 @@ impl Protocol for Service {
     }
 
     async fn declare(&self, request: Request<DeclareRequest>) -> Reply<DeclareReply> {
-        use declare_request::Declaration as Wire;
         let call = self.enter(&request, WRITE)?;
         let DeclareRequest { name, declaration } = request.into_inner();
-        let caller = call.caller.clone();
+        let (service, caller) = (self.clone(), call.caller.clone());
         self.once(call, move |holder| {
-            let declaration = match declaration.ok_or_else(|| malformed("a declaration of nothing"))? {
-                Wire::Policy(policy) => Declaration::Policy(wire::to_policy(policy)),
-                Wire::Table(schema) => Declaration::Table(wire::to_schema(schema)?),
-                Wire::Consumer(consumer) => Declaration::Consumer(Box::new(wire::to_consumer(consumer)?)),
-                Wire::AddColumn(column) => Declaration::AddColumn(wire::to_column(column)?),
-                Wire::RenameColumn(RenameColumn { column, name }) => {
-                    Declaration::RenameColumn { column, name }
-                }
-                Wire::RetireColumn(column) => Declaration::RetireColumn { column },
-            };
-            match &declaration {
-                Declaration::Policy(_) => caller.check_all_tables()?,
-                Declaration::Consumer(consumer) => {
-                    consumer.tables.iter().try_for_each(|table| caller.check_table(table))?;
-                }
-                _ => caller.check_table(&name)?,
-            }
+            let declaration = to_declaration(declaration)?;
+            service.check_declaration(&caller, &name, &declaration)?;
             declare(holder.store(), &name, declaration)?;
             Ok(DeclareReply {})
         })
@@ -336,7 +352,9 @@ impl Protocol for Service {
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Reply<Self::SubscribeStream> {
         let call = self.enter(&request, WORK)?;
         let SubscribeRequest { consumer, rule, outstanding, columns, placed } = request.into_inner();
-        self.check_consumer(&call.caller, &consumer).map_err(|error| from_error(&error))?;
+        self.check_consumer(&call.caller, &consumer)
+            .and_then(|()| streams::check_columns(&columns))
+            .map_err(|error| from_error(&error))?;
         let ask = ClaimRequest { consumer, rule, columns, placed, ..ClaimRequest::default() };
         let pushed = self.clone().pushed(call, ask, outstanding.max(1) as usize);
         Ok(Response::new(pushed.take_until(self.stopper.told()).boxed()))
@@ -344,12 +362,13 @@ impl Protocol for Service {
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {
         let call = self.enter(&request, WORK)?;
-        let ColumnsRequest { incarnation, claim, columns, cells, placed, member } = request.into_inner();
-        let placed = placed && call.session.loans.is_some();
+        let ColumnsRequest { incarnation, claim, columns: names, cells, placed, member } =
+            request.into_inner();
+        let wanted = streams::Wanted { names, cells, placed: placed && call.session.loans.is_some() };
         let room = self.answers.clone();
         let stream = blocking(move || {
             let epoch = (incarnation, claim, member);
-            streams::of_claim(&call.session.holder, epoch, &columns, cells, placed, &room)
+            streams::of_claim(&call.session.holder, epoch, &wanted, u64::MAX, &room)
         });
         self.answer(stream.await?.pieces())
     }
@@ -370,7 +389,7 @@ impl Protocol for Service {
                 changes.changes.is_empty() && !quick::waits_for_disk(&self.store, &changes.durability)
             }
             Some(How::Release(_) | How::Accumulated(_)) => !quick::waits_for_disk(&self.store, ""),
-            Some(How::ExtendMs(_)) | None => false, // beside others who read the claim, for whom it waits
+            Some(How::ExtendMs(_)) | None => false, // it first ends leases that are over, of which there may be many
         };
         let inserted = match &how {
             Some(How::Finish(changes)) if !changes.changes.is_empty() => {

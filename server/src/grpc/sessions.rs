@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use forebay_client::wire::Lent;
 use forebay_client::wire::proto::Changes;
-use forebay_client::{Error, Holder, KeptObjects};
-use forebay_store::{Kind, ProcessHandle, Store};
-use tokio::sync::{Notify, RwLock, Semaphore};
+use forebay_client::{Error, Granted, Holder, KeptObjects, Role};
+use forebay_store::{Claim, Kind, ProcessHandle, Store};
+use tokio::sync::{Notify, RwLock, Semaphore, watch};
 
 use super::Limits;
 use super::loans::Loans;
@@ -32,6 +32,9 @@ pub(super) use ending::sweep;
 
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
+
+/// The longest name of a holder of claims, in bytes: it is kept for as long as its session or its claim is, and is shown to people.
+const OWNER_BYTES_MAX: usize = 256;
 
 /// How many waits for objects one client may have under way.
 pub(super) const OBJECT_WAITS_MAX: usize = 1024;
@@ -66,6 +69,8 @@ pub(super) struct Session {
     /// Whose token began it: nobody else goes on with it.
     caller: String,
     presence: Mutex<Presence>,
+    /// Whether it was taken off: nobody finds it any more.
+    is_over: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -108,6 +113,23 @@ pub(super) struct Present(Arc<Session>);
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner) // whoever panicked left whole entries
+}
+
+fn lost() -> Error {
+    let message = "the session is not there (any more), and what it held was given back; begin another";
+    Error::new(Kind::State, "SessionLost", message)
+}
+
+/// Refuses the name of a holder of claims that is too long to be kept.
+pub(super) fn check_owner(owner: &str) -> Result<(), Error> {
+    if owner.len() <= OWNER_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the owner's name has {} bytes, and {OWNER_BYTES_MAX} are the most; give a shorter one",
+        owner.len()
+    );
+    Err(Error::new(Kind::Input, "TooLarge", message))
 }
 
 impl Sessions {
@@ -174,6 +196,7 @@ impl Sessions {
             slabs: local.slabs.then(|| Slabs::new(&self.slabs)),
             caller: caller.to_owned(),
             presence: Mutex::new(Presence { streams: 0, gone_since: Instant::now() }),
+            is_over: watch::Sender::new(false),
         };
         let session = Arc::new(session);
         open.insert(id, session.clone());
@@ -185,21 +208,20 @@ impl Sessions {
     pub(super) fn find(&self, caller: &str, id: &[u8]) -> Result<Arc<Session>, Error> {
         let id: Option<SessionId> = id.try_into().ok();
         let found = id.and_then(|id| lock(&self.open).get(&id).cloned());
-        found.filter(|session| session.caller == caller).ok_or_else(|| {
-            let message =
-                "the session is not there (any more), and what it held was given back; begin another";
-            Error::new(Kind::State, "SessionLost", message)
-        })
+        found.filter(|session| session.caller == caller).ok_or_else(lost)
     }
 
     /// Takes a session off; what it holds is the caller's to give back.
     fn close(&self, id: &[u8]) -> Option<Arc<Session>> {
-        lock(&self.open).remove(&SessionId::try_from(id).ok()?)
+        let id = SessionId::try_from(id).ok()?;
+        let closed = lock(&self.open).remove(&id);
+        closed.inspect(|session| session.say_over())
     }
 
     /// Ends all sessions: the server does.
     pub(super) fn close_all(&self) {
         let all: Vec<Arc<Session>> = lock(&self.open).drain().map(|(_, session)| session).collect();
+        all.iter().for_each(|session| session.say_over());
         all.iter().for_each(|session| session.give_back()); // with nothing locked
         self.tally.sessions_ended(Ended::Stopped, all.len());
     }
@@ -215,7 +237,10 @@ impl Sessions {
         };
         let gone: Vec<SessionId> =
             open.iter().filter(|(_, of)| has_ended(of) || late(of)).map(|(id, _)| *id).collect();
-        gone.iter().filter_map(|id| open.remove(id)).collect()
+        let over: Vec<Arc<Session>> = gone.iter().filter_map(|id| open.remove(id)).collect();
+        drop(open);
+        over.iter().for_each(|session| session.say_over());
+        over
     }
 
     #[cfg(test)]
@@ -230,10 +255,31 @@ impl Session {
         self.finding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives everything back that its client has: objects, claims, steps, places in gangs, extents.
+    /// Tells those who wait in its name that it was taken off.
+    fn say_over(&self) {
+        self.is_over.send_replace(true);
+    }
+
+    /// Refuses who goes on in the name of a session that was taken off.
+    pub(super) fn check_there(&self) -> Result<(), Error> {
+        if *self.is_over.borrow() { Err(lost()) } else { Ok(()) }
+    }
+
+    /// Until it is taken off.
+    pub(super) async fn over(&self) {
+        let _ = self.is_over.subscribe().wait_for(|is_over| *is_over).await; // never closed: this has the other end
+    }
+
+    /// Keeps a claim that its client waited for. Where it has ended meanwhile, the rows go back.
+    pub(super) fn keep(&self, claim: Claim, role: Role) -> Result<Granted, Error> {
+        self.holder.keep_unless_closed(claim, role).map_err(|_| lost())
+    }
+
+    /// Gives everything back that its client has: objects, claims, steps, places in gangs, extents. Claims that come later go back,
+    /// too.
     fn give_back(&self) {
         self.objects.give_back();
-        self.holder.give_back();
+        self.holder.close();
         self.loans.iter().for_each(Loans::take_back);
         self.slabs.iter().for_each(Slabs::let_go);
     }

@@ -1,10 +1,12 @@
 //! Answers that come in pieces.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
+use bytes::Bytes;
 use forebay_client::wire::proto::ArrowPiece;
 use forebay_client::wire::{PIECE_BYTES, SentCell};
 use forebay_client::{Epoch, Error, Holder, wire};
@@ -28,6 +30,9 @@ pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(5);
 /// How many columns may be asked for at once: those that a table may have, with all that the engine keeps.
 const COLUMNS_MAX: usize = 256;
 
+/// What a row counts for in a column whose values are sent by their places, in bytes.
+const PLACED_BYTES: u64 = 64;
+
 /// The pieces of a stream that is there.
 pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
     stream::iter(wire::pieces(whole).map(|bytes| Ok(ArrowPiece { bytes }))).boxed()
@@ -36,22 +41,27 @@ pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
 /// A stream that is there, with the memory that it has until it was taken.
 pub(super) struct Whole {
     pub(super) stream: Vec<u8>,
-    taken: Taken,
+    /// What was thought that it takes, and what it takes beyond that.
+    taken: [Taken; 2],
 }
 
 impl Whole {
     /// The cells of columns, if there is room for them.
     pub(super) fn of_cells(columns: &[Vec<SentCell>], room: &Gathered) -> Result<Self, Error> {
         // Before they are copied: a few rows may be asked for again and again.
-        let taken = room_for(wire::bytes_of_cells(columns), room)?;
-        Ok(Whole { stream: whole(&wire::from_cells(columns)?)?, taken })
+        Self::sized(wire::bytes_of_cells(columns), room, || whole(&wire::from_cells(columns)?))
     }
 
-    /// Rows, where there is room for them.
-    fn of_rows(batch: &RecordBatch, room: &Gathered) -> Result<Self, Error> {
-        let stream = written(batch)?;
-        let taken = room_for(stream.len() as u64, room)?;
-        Ok(Whole { stream, taken })
+    /// A stream of about so many bytes, made once there is room for it.
+    fn sized(
+        bytes: u64,
+        room: &Gathered,
+        make: impl FnOnce() -> Result<Vec<u8>, Error>,
+    ) -> Result<Self, Error> {
+        let thought = room_for(bytes, room)?;
+        let stream = make()?;
+        let beyond = room_for((stream.len() as u64).saturating_sub(bytes), room)?;
+        Ok(Whole { stream, taken: [thought, beyond] })
     }
 
     pub(super) fn pieces(self) -> Answers<ArrowPiece> {
@@ -61,6 +71,17 @@ impl Whole {
             Ok(ArrowPiece { bytes })
         });
         stream::iter(pieces).boxed()
+    }
+
+    /// All of it for a message, which has the memory until it was made into bytes.
+    pub(super) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.stream
     }
 }
 
@@ -132,30 +153,61 @@ pub(super) fn presence<T: Send + 'static>(
     stream::iter([Ok(first)]).chain(beats).take_until(stop).boxed()
 }
 
-/// Columns of a claim as they travel: as Arrow shows them or cell by cell, with their values or with the places of those.
-pub(super) fn of_claim(
-    holder: &Holder,
-    claim: Epoch,
-    names: &[String],
-    cells: bool,
-    placed: bool,
-    room: &Gathered,
-) -> Result<Whole, Error> {
+/// Columns of a claim that are asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) names: Vec<String>,
+    /// Cell by cell, or as Arrow shows them.
+    pub(super) cells: bool,
+    /// With the places of values, or with those.
+    pub(super) placed: bool,
+}
+
+/// Refuses more columns than a table has, and one that is named again: a small question about large values would have a huge answer.
+pub(super) fn check_columns(names: &[String]) -> Result<(), Error> {
     if names.len() > COLUMNS_MAX {
         let message =
             format!("{} columns were asked for, and {COLUMNS_MAX} are the most at once", names.len());
         return Err(Error::new(Kind::Input, "TooLarge", message));
     }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    match (cells, placed) {
-        (true, _) => Whole::of_cells(&holder.sent_cells(claim, &names, placed)?, room),
-        (false, true) => {
-            let stream = whole(holder.places(claim, &names)?.batch())?;
-            let taken = room_for(stream.len() as u64, room)?;
-            Ok(Whole { stream, taken })
-        }
-        (false, false) => Whole::of_rows(&holder.columns(claim, &names)?, room),
+    let mut named = HashSet::new();
+    let Some(twice) = names.iter().find(|name| !named.insert(name.as_str())) else { return Ok(()) };
+    let message = format!("column {twice:?} was asked for twice; name each column once");
+    Err(Error::new(Kind::Input, "ColumnTwice", message))
+}
+
+/// Columns of a claim as they travel, where they take no more bytes than that. Nothing of them is read before there is room for it.
+pub(super) fn of_claim(
+    holder: &Holder,
+    claim: Epoch,
+    wanted: &Wanted,
+    bytes_max: u64,
+    room: &Gathered,
+) -> Result<Whole, Error> {
+    check_columns(&wanted.names)?;
+    let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
+    if wanted.cells {
+        let cells = holder.sent_cells(claim, &names, wanted.placed)?; // bytes stay where they lie
+        check_bytes(wire::bytes_of_cells(&cells), bytes_max)?;
+        return Whole::of_cells(&cells, room);
     }
+    let bytes = match wanted.placed {
+        true => holder.look(claim, |claim| PLACED_BYTES * (claim.len() * names.len()) as u64)?,
+        false => holder.look(claim, |claim| claim.bytes_of(names.iter().copied()))??,
+    };
+    check_bytes(bytes, bytes_max)?;
+    Whole::sized(bytes, room, || match wanted.placed {
+        true => whole(holder.places(claim, &names)?.batch()),
+        false => written(&holder.columns(claim, &names)?),
+    })
+}
+
+fn check_bytes(bytes: u64, most: u64) -> Result<(), Error> {
+    if bytes <= most {
+        return Ok(());
+    }
+    let message = format!("the columns take {bytes} bytes, and {most} are the most here; ask for fewer");
+    Err(Error::new(Kind::Input, "TooLarge", message))
 }
 
 /// Rows as they travel: nothing of an extent beside the values.

@@ -478,6 +478,63 @@ fn values_that_cannot_be_read_are_refused() {
     });
 }
 
+/// A batch as its messages of Flight: the schema, and the rows.
+async fn messages(options: arrow_ipc::writer::IpcWriteOptions) -> [FlightData; 2] {
+    let numbers = Arc::new(arrow_array::Int64Array::from_iter_values(0..1000));
+    let batch = RecordBatch::try_from_iter([("a", numbers as _)]).unwrap();
+    let encoder = arrow_flight::encode::FlightDataEncoderBuilder::new().with_options(options);
+    let messages = encoder.build(futures_util::stream::iter([Ok(batch)])).try_collect::<Vec<_>>().await;
+    messages.unwrap().try_into().unwrap()
+}
+
+/// Gives these as the values of a prepared `SELECT ?`, behind a message that names it and has no other.
+async fn put(client: &mut Client, messages: impl IntoIterator<Item = FlightData>) -> Result<(), Status> {
+    let handle = prepared_handle(client, "SELECT ?").await;
+    let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() }.as_any();
+    let first = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
+    let all: Vec<FlightData> = [first].into_iter().chain(messages).collect();
+    let answer = client.inner().clone().do_put(futures_util::stream::iter(all)).await?;
+    answer.into_inner().message().await.map(drop)
+}
+
+fn refused_for(result: Result<(), Status>, words: &str) {
+    let status = result.unwrap_err();
+    assert!(status.code() == Code::InvalidArgument && status.message().contains(words), "{status:?}");
+}
+
+// The library would make room for what a packed buffer says that it holds, and end the process where there is none.
+#[test]
+fn values_that_are_packed_are_refused_before_they_are_unpacked() {
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::writer::IpcWriteOptions;
+    with(Server::builder(), async |_, mut client| {
+        let packed =
+            IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+        let [schema, mut rows] = messages(packed).await;
+        let mut body = rows.data_body.to_vec();
+        body[..8].copy_from_slice(&(1_i64 << 46).to_le_bytes());
+        rows.data_body = body.into();
+        refused_for(put(&mut client, [schema, rows]).await, "packed");
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
+fn values_beyond_their_message_are_refused_and_messages_with_metadata_alone_are_none() {
+    with(Server::builder(), async |_, mut client| {
+        let [schema, rows] = messages(Default::default()).await;
+        let metadata = |bytes| FlightData::new().with_app_metadata(vec![7; bytes]);
+        let sound = [metadata(10), schema.clone(), metadata(10), rows.clone(), metadata(10)];
+        put(&mut client, sound).await.unwrap();
+        let mut cut = rows.clone();
+        cut.data_body.truncate(rows.data_body.len() / 2);
+        refused_for(put(&mut client, [schema.clone(), cut]).await, "of a body of");
+        let endless = (0..20).map(|_| metadata(1 << 20));
+        refused_for(put(&mut client, [schema].into_iter().chain(endless)).await, "too many values");
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
+
 /// The handle of a statement that was prepared by hand.
 pub(crate) async fn prepared_handle(client: &mut Client, sql: &str) -> Vec<u8> {
     use arrow_flight::sql::{ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult};

@@ -85,7 +85,6 @@ fn of_status<T>(outcome: Result<T, tonic::Status>) -> Outcome {
     }
 }
 
-// AW-B10
 #[test]
 fn a_grant_says_who_reads_over_http_and_flight_sql() {
     let builder = granting(Server::builder().flight(loopback()).token(Token::new("shared").unwrap()));
@@ -115,7 +114,6 @@ fn with_judge(served: &Served) {
     judge.insert(0, "q1_0_0", [("verdict", "right".into())]).unwrap();
 }
 
-// AW-B10
 #[test]
 fn who_is_bound_to_tables_asks_of_those_alone() {
     with_served(Served::new(granting(Server::builder().flight(loopback()))), async |served, mut client| {

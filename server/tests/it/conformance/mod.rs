@@ -11,6 +11,7 @@ pub(crate) mod objects;
 mod refusals;
 mod rows;
 mod steps;
+mod tabular;
 mod waits;
 
 use std::sync::Arc;

@@ -279,6 +279,30 @@ fn a_row_of_another_table_is_not_reached_under_the_name_of_one_s_own() {
     assert!(row.excluded.is_none(), "{row:?}");
 }
 
+// AW-B10: a table that is declared carries the version of a policy, and who has the table reaches that.
+#[test]
+fn who_is_bound_to_tables_reaches_no_policy_by_declaring_a_table_that_carries_it() {
+    let all = [Scope::Read, Scope::Write, Scope::Train];
+    let grants =
+        [Grant::new("tabled", token("tabled-token")).scopes(all).tables(["solver", "mine", "yours", "ours"])];
+    let (_world, address, local) = served(grants);
+    local.create_table("hidden", Schema::new().policy("secret")).unwrap();
+    let client = connect(&address, "tabled-token").unwrap();
+    for policy in ["secret", "checker", "nobody"] {
+        let error = client.create_table("mine", Schema::new().policy(policy)).unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::Input, "Forbidden"), "{policy}: {error}");
+        assert!(error.to_string().contains(&format!("{policy:?}")), "{error}");
+        assert_eq!(client.policy(policy).unwrap_err().cause(), "Forbidden", "{policy}");
+        is_of_the_step(commit(&client, policy, vec![])).unwrap_err();
+    }
+    for (table, policy) in [("mine", Some("mine")), ("yours", Some("mine")), ("ours", None)] {
+        let schema = policy.into_iter().fold(Schema::new(), Schema::policy);
+        client.create_table(table, schema).unwrap();
+        assert_eq!(client.policy(policy.unwrap_or(table)).unwrap().version, 0, "{table}");
+    }
+    client.create_table("hidden", Schema::new().policy("secret")).unwrap_err();
+}
+
 #[test]
 fn who_shows_no_token_or_a_wrong_one_is_not_let_in() {
     let (_world, address) = granted();

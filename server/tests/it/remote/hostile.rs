@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_client::wire;
 use forebay_client::wire::proto::*;
-use forebay_client::{Changes, Client};
+use forebay_client::{Ask, Changes, Client, Role};
 use forebay_server::Server;
 use forebay_store::{Kind, NewRow, Row, Value, Wait};
 use tonic::Code;
@@ -164,4 +164,61 @@ fn one_connection_more_than_may_be_is_closed_and_the_others_are_not() {
     let judge = judge(&other);
     row(&table, 0, "q_0_0", None);
     assert!(judge.claim(up_to(1), Wait::No).unwrap().is_some());
+}
+
+// Columns of a claim are refused that would be gathered again and again, or more of them than a table has, before anybody waits.
+#[test]
+fn a_column_that_is_asked_for_twice_is_refused_and_so_are_too_many_before_a_wait_begins() {
+    let world = World::new(Way::Tcp);
+    let client = world.client();
+    let (table, judge) = (solver(&client), judge(&client));
+    row(&table, 0, "q_0_0", Some(1.0));
+    let twice = ["response", "prompt", "response"];
+    let claim = judge.claim(up_to(1), Wait::No).unwrap().unwrap();
+    for error in [
+        claim.columns(twice).unwrap_err(),
+        claim.cells(twice).unwrap_err(),
+        judge.claim_with(up_to(1), LONG, &twice).unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.cause()), (Kind::Input, "ColumnTwice"), "{error}");
+        assert!(error.to_string().contains("\"response\""), "{error}");
+    }
+    assert_eq!(claim.columns(["response", "prompt"]).unwrap().num_columns(), 2);
+    let many: Vec<String> = (0..257).map(|at| format!("c{at}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let error = judge.claim_with(up_to(1), LONG, &many).unwrap_err(); // nothing is there to be claimed
+    assert_eq!((error.kind(), error.cause()), (Kind::Input, "TooLarge"), "{error}");
+    assert!(error.to_string().contains("257") && error.to_string().contains("256"), "{error}");
+    let raw = Raw::connect(&world);
+    let subscribe = SubscribeRequest {
+        consumer: "judge".to_owned(),
+        rule: Some(wire::from_micro_batch(&up_to(1))),
+        columns: many.iter().map(|name| (*name).to_owned()).collect(),
+        ..SubscribeRequest::default()
+    };
+    let (mut client, request) = (raw.client.clone(), raw.request(subscribe, &raw.session, &[1; 16]));
+    let refused = raw.runtime.block_on(async move { client.subscribe(request).await }).unwrap_err();
+    assert_eq!(wire::failure_of(&refused).unwrap().cause(), "TooLarge", "{refused}");
+}
+
+#[test]
+fn the_name_of_an_owner_is_kept_so_it_is_short() {
+    let world = World::new(Way::Tcp);
+    let options = |bytes: usize| {
+        forebay_client::ConnectOptions::default().owner(&"o".repeat(bytes)).outage_time_max(Duration::ZERO)
+    };
+    let client = Client::connect(&world.address(), &options(256)).unwrap();
+    let (table, judge) = (solver(&client), judge(&client));
+    row(&table, 0, "q_0_0", None);
+    let long = "o".repeat(257);
+    let ask = |owner| Ask { consumer: "judge", rule: up_to(1), role: Role::Task, owner, columns: &[] };
+    for error in [
+        Client::connect(&world.address(), &options(257)).unwrap_err(),
+        client.connection().claim(&ask(Some(&long)), LONG).unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.cause()), (Kind::Input, "TooLarge"), "{error}");
+        assert!(error.to_string().contains("257") && error.to_string().contains("256"), "{error}");
+    }
+    assert!(judge.claim(up_to(1), Wait::No).unwrap().is_some(), "who was refused has taken nothing");
+    assert_eq!(world.store.claims().len(), 1);
 }

@@ -5,6 +5,7 @@ mod admin;
 mod along;
 mod broken;
 mod bulk;
+mod early;
 mod fuzzed;
 mod hostile;
 mod limits;
