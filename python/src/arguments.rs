@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyMapping};
 
 use crate::consumer::ConsumerName;
 use crate::options::wrong;
@@ -25,10 +25,13 @@ macro_rules! arguments {
 arguments! {
     address: String = "a text such as \"unix:///run/fb.sock\" or \"grpc://host:7070\"";
     agent: Option<String> = "a text or None";
+    all: bool = "True or False";
     column: String = "the name of a column";
     columns: Option<Vec<String>> = "a list of names of columns, or None";
     early: Option<usize> = "a whole number of groups, or None";
     exact: bool = "True or False";
+    exclude: bool = "True or False";
+    excluded: Option<String> = "a text, the reason, or None";
     exact_or_none as "exact": Option<bool> = "True or False";
     force: bool = "True or False";
     gang: String = "a text, the name of the ranks' gang";
@@ -36,12 +39,15 @@ arguments! {
     key: String = "the key of a group";
     keys: Vec<String> = "a list of keys of objects";
     kind: String = "\"task\" or \"trainer\"";
+    late: bool = "True or False";
     lazy: Option<Vec<String>> = "a list of names of columns, or None";
     members: u32 = "a whole number, 0 or more";
     name: String = "a text";
     newest: bool = "True or False";
+    next_attempt: bool = "True or False";
     number: u64 = "the number of a step";
     object_key as "key": String = "a text, the key of an object";
+    origin: Option<String> = "a text, PEER/ROUND, or None";
     owner: Option<String> = "a text or None";
     parents: Option<Vec<Option<String>>> = "a list with one sample id or None a row, or None";
     policy: Option<String> = "the name of a policy, or None";
@@ -62,10 +68,13 @@ arguments! {
     tables: Vec<String> = "a list of names of tables";
     tier: String = "\"host\" or \"disk\"";
     to: PathBuf = "a directory";
+    to_step as "step": u64 = "the number of a step, or 0 for none";
     tokens: Option<(String, u64)> = "(column, number of tokens), or None";
     trajectory: u32 = "a whole number, 0 or more";
     version: u64 = "a whole number, 0 or more";
+    version_or_none as "version": Option<u64> = "a whole number, 0 or more, or None";
     versions_kept: Option<u64> = "a whole number, 1 or more, or None";
+    versions_up_to: Option<u64> = "a whole number, 0 or more, or None";
     waiting as "timeout": Option<f64> = "a number of seconds, 0 or more, or None";
     weights: Option<String> = "a text or None";
     world: Option<u32> = "a whole number, 1 or more";
@@ -77,6 +86,11 @@ pub(crate) fn rows(given: &Bound<'_, PyAny>) -> PyResult<Py<Rows>> {
         .cast::<Rows>()
         .map_err(|_| wrong("rows", "what insert() or find() gave, or a micro-batch's rows", given))?;
     Ok(rows.clone().unbind())
+}
+
+/// The same, or none.
+pub(crate) fn rows_or_none(given: &Bound<'_, PyAny>) -> PyResult<Option<Py<Rows>>> {
+    if given.is_none() { Ok(None) } else { rows(given).map(Some) }
 }
 
 /// What is told how far something is.
@@ -92,13 +106,19 @@ pub(crate) fn consumer<'py>(given: &Bound<'py, PyAny>) -> PyResult<ConsumerName<
     given.extract().map_err(|_| wrong("consumer", "a consumer or the name of one", given).into())
 }
 
-/// A dict, as the argument of that name.
-pub(crate) fn dict<'a, 'py>(
+/// A dict, or any other mapping as one, as the argument of that name.
+pub(crate) fn dict<'py>(
     name: &str,
     expected: &str,
-    given: &'a Bound<'py, PyAny>,
-) -> PyResult<&'a Bound<'py, PyDict>> {
-    given.cast::<PyDict>().map_err(|_| wrong(name, expected, given).into())
+    given: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    if let Ok(dict) = given.cast::<PyDict>() {
+        return Ok(dict.clone());
+    }
+    let mapping = given.cast::<PyMapping>().map_err(|_| PyErr::from(wrong(name, expected, given)))?;
+    let dict = PyDict::new(given.py());
+    dict.update(mapping)?;
+    Ok(dict)
 }
 
 /// The name of a column in `[]`, which is no argument that has one.

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use forebay::query::{Archive, ArchiveRule, Options};
 use forebay::server::Asked;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyMapping};
 
+use crate::arguments;
 use crate::failure::{Result, input};
 use crate::options::{number, seconds, wrong};
 
@@ -66,9 +67,10 @@ pub(crate) fn asking(given: Option<&Bound<'_, PyDict>>) -> Result<Asking> {
 /// A file, or files by name.
 fn tokenizers(value: &Bound<'_, PyAny>) -> Result<Vec<(String, PathBuf)>> {
     let expected = || wrong("tokenizer", "the path of a tokenizer.json, or such paths by name", value);
-    let Ok(named) = value.cast::<PyDict>() else {
+    if !value.is_instance_of::<PyMapping>() {
         return Ok(vec![(ONLY.to_owned(), value.extract().map_err(|_| expected())?)]);
-    };
+    }
+    let named = arguments::dict("tokenizer", "files by name", value)?;
     let each = named
         .iter()
         .map(|(name, file)| -> PyResult<(String, PathBuf)> { Ok((name.extract()?, file.extract()?)) });

@@ -14,7 +14,8 @@ use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
 use crate::input::{columns, names};
 use crate::metrics::Share;
-use crate::output::{Fetched, copied_bytes};
+use crate::options;
+use crate::output::{Fetched, copied_bytes, kind};
 use crate::packages;
 use crate::pending::in_thread;
 use crate::rows::Rows;
@@ -150,6 +151,15 @@ impl Batch {
         }
         let schema = open.schema_now(&self.table)?;
         Ok(self.schema.get_or_init(|| schema))
+    }
+
+    /// What the rows of a column of lists or tensors are, for a part of a micro-batch that has none to show it.
+    fn kind(&self, py: Python<'_>, column: &str) -> Result<Option<(&'static str, Vec<u32>)>> {
+        self.with_claim(py, |open, _| {
+            let schema = self.schema(open)?;
+            let index = schema.index_of(column).ok(); // none for what every table has
+            Ok(index.and_then(|index| kind(&schema.data_columns()[index].data_type)))
+        })
     }
 
     /// Says that the gradient of the rows is in the cache.
@@ -328,9 +338,11 @@ impl Batch {
         pad: f64,
         layout: &str,
     ) -> Result<Bound<'py, PyAny>> {
-        let values = slf.get().__getitem__(slf.py(), column.clone())?;
-        let tensor = slf.py().import("forebay._torch")?.getattr("tensor")?;
-        Ok(tensor.call1((column, values, device, pad, layout))?)
+        let (py, batch) = (slf.py(), slf.get());
+        let values = batch.__getitem__(py, column.clone())?;
+        let kind = if batch.rows.is_empty() { batch.kind(py, &column)? } else { None };
+        let tensor = py.import("forebay._torch")?.getattr("tensor")?;
+        Ok(tensor.call1((column, values, device, pad, layout, kind))?)
     }
 
     /// Completes a task: the columns that it writes, one value a row, and the end of the claim are one record. After an
@@ -375,6 +387,14 @@ impl Batch {
                 slf.get().accumulate(slf.py()).inspect_err(|_| _ = listed.call0())
             }
         }
+    }
+
+    /// Holds the rows for so many seconds from now on, and no shorter than they are held already. Gives the end of that, in seconds since
+    /// 1970.
+    fn extend(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> Result<f64> {
+        let time = options::seconds("seconds", seconds)?;
+        let until = self.with_claim(py, |_, claim| Ok(claim.extend(time)?))?;
+        Ok(until.0 as f64 / 1e6)
     }
 
     /// Gives the rows back, to be claimed again.

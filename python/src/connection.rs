@@ -6,6 +6,7 @@ use forebay::client::ConnectOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::arguments;
 use crate::failure::{Result, input};
 use crate::options::{flag, seconds, wrong};
 
@@ -55,7 +56,7 @@ fn text(name: &str, value: &Bound<'_, PyAny>) -> Result<String> {
 /// The certificates of `tls`.
 fn tls(options: ConnectOptions, given: &Bound<'_, PyAny>) -> Result<ConnectOptions> {
     let expected = "a dict with authority, and certificate and key where the server asks for them";
-    let given = given.cast::<PyDict>().map_err(|_| wrong("tls", expected, given))?;
+    let given = arguments::dict("tls", expected, given)?;
     for name in given.keys() {
         if !TLS_NAMES.contains(&&*name.extract::<String>()?) {
             return Err(wrong("a name in tls", "authority, certificate or key", &name));

@@ -16,7 +16,7 @@
 //! - *Errors*: the classes of `forebay.errors`, one for each thing that a caller can do next.
 //!
 //! # Layout
-//! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions` (SQL), `table` with `schema` and `rows`,
+//! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions` (SQL), `table` with `schema`, `rows` and `begun` (new rows),
 //! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
 //! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
@@ -31,6 +31,7 @@ mod arguments;
 mod arrow;
 mod asking;
 mod batch;
+mod begun;
 mod bell;
 mod cells;
 mod connection;

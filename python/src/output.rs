@@ -29,8 +29,8 @@ use crate::view::View;
 pub(crate) enum Fetched {
     /// Values where they lie.
     Cells(DataType, Vec<CellValue>),
-    /// Values that were gathered.
-    Array(ArrayRef),
+    /// Values that were gathered; of tensors with their sides.
+    Array(ArrayRef, Option<Vec<u32>>),
 }
 
 impl Fetched {
@@ -42,7 +42,13 @@ impl Fetched {
             Some(data_type) if lies_ready(data_type) => {
                 Fetched::Cells(data_type.clone(), claim.cells([name])?.pop().unwrap_or_default())
             }
-            _ => Fetched::Array(claim.columns([name])?.column(0).clone()),
+            _ => {
+                let sides = match data_type {
+                    Some(DataType::Tensor(_, sides)) => Some(sides.clone()),
+                    _ => None,
+                };
+                Fetched::Array(claim.columns([name])?.column(0).clone(), sides)
+            }
         })
     }
 
@@ -50,7 +56,7 @@ impl Fetched {
     pub(crate) fn copied_bytes(&self) -> usize {
         match self {
             Fetched::Cells(..) => 0,
-            Fetched::Array(array) => copied_bytes(array),
+            Fetched::Array(array, _) => copied_bytes(array),
         }
     }
 
@@ -58,7 +64,7 @@ impl Fetched {
     pub(crate) fn show<'py>(self, py: Python<'py>, name: &str) -> Result<Bound<'py, PyAny>> {
         match self {
             Fetched::Cells(data_type, cells) => show_cells(py, &data_type, cells),
-            Fetched::Array(array) => show_array(py, name, &array),
+            Fetched::Array(array, sides) => show_array(py, name, &array, sides.as_deref()),
         }
     }
 }
@@ -70,6 +76,18 @@ pub(crate) fn lies_ready(data_type: &DataType) -> bool {
         DataType::List(element) | DataType::Tensor(element, _) => *element != Element::BFloat16,
         _ => false,
     }
+}
+
+/// What the rows of a column of lists or tensors are: numpy's name of their numbers, and the sides, 0 for those of a list. Nothing for
+/// other columns.
+pub(crate) fn kind(data_type: &DataType) -> Option<(&'static str, Vec<u32>)> {
+    let (element, sides) = match data_type {
+        DataType::List(element) => (*element, vec![0]),
+        DataType::Tensor(element, sides) => (*element, sides.clone()),
+        _ => return None,
+    };
+    let shown = if element == Element::BFloat16 { Element::Float32 } else { element };
+    TYPES.iter().find(|(known, _)| *known == Some(shown)).map(|(_, name)| (*name, sides))
 }
 
 /// Bytes of values that were copied to make an array. Texts and bytes in a record batch lie where they lay.
@@ -201,7 +219,12 @@ pub(crate) fn show_cells<'py>(
     Ok(list.into_any())
 }
 
-fn show_array<'py>(py: Python<'py>, name: &str, array: &ArrayRef) -> Result<Bound<'py, PyAny>> {
+fn show_array<'py>(
+    py: Python<'py>,
+    name: &str,
+    array: &ArrayRef,
+    sides: Option<&[u32]>,
+) -> Result<Bound<'py, PyAny>> {
     let texts =
         |texts: Vec<Option<&str>>| -> Result<Bound<'py, PyAny>> { Ok(PyList::new(py, texts)?.into_any()) };
     match array.data_type() {
@@ -213,11 +236,11 @@ fn show_array<'py>(py: Python<'py>, name: &str, array: &ArrayRef) -> Result<Boun
         }
         ArrowType::List(_) => {
             let lists = array.as_list::<i32>();
-            show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))))
+            show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))), None)
         }
         ArrowType::FixedSizeList(..) => {
             let lists = array.as_fixed_size_list();
-            show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))))
+            show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))), sides)
         }
         other => match element_of(other) {
             Some(element) => Numpy::get(py)?.column(py, Some(element), values_of(array), array.nulls()),
@@ -226,10 +249,11 @@ fn show_array<'py>(py: Python<'py>, name: &str, array: &ArrayRef) -> Result<Boun
     }
 }
 
-/// A list with one array a row, over what was gathered.
+/// A list with one array a row, over what was gathered; of tensors in their shape.
 fn show_lists<'py>(
     py: Python<'py>,
     rows: impl Iterator<Item = Option<ArrayRef>>,
+    sides: Option<&[u32]>,
 ) -> Result<Bound<'py, PyAny>> {
     let (numpy, list) = (Numpy::get(py)?, PyList::empty(py));
     for row in rows {
@@ -238,7 +262,11 @@ fn show_lists<'py>(
             Some(row) => {
                 let element =
                     element_of(row.data_type()).ok_or_else(|| unseen("of lists", row.data_type()))?;
-                list.append(numpy.column(py, Some(element), values_of(&row), None)?)?;
+                let flat = numpy.column(py, Some(element), values_of(&row), None)?;
+                list.append(match sides {
+                    Some(sides) => flat.call_method1("reshape", (sides,))?,
+                    None => flat,
+                })?;
             }
         }
     }

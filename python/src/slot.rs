@@ -4,10 +4,11 @@
 use std::fmt;
 
 use parking_lot::{Mutex, MutexGuard};
+use pyo3::Python;
 
 /// Holds something of a store until it is used up, given back, or the store is closed.
 #[derive(Debug)]
-pub(crate) struct Slot<T>(Mutex<Option<T>>);
+pub(crate) struct Slot<T: Send>(Mutex<Option<T>>);
 
 /// Something that ends with its store.
 pub(crate) trait EndsWithStore: Send + Sync + fmt::Debug {
@@ -15,7 +16,7 @@ pub(crate) trait EndsWithStore: Send + Sync + fmt::Debug {
     fn end(&self);
 }
 
-impl<T> Slot<T> {
+impl<T: Send> Slot<T> {
     pub(crate) fn new(held: T) -> Self {
         Slot(Mutex::new(Some(held)))
     }
@@ -28,6 +29,17 @@ impl<T> Slot<T> {
     /// Whether something is held.
     pub(crate) fn is_full(&self) -> bool {
         self.0.lock().is_some()
+    }
+}
+
+impl<T: Send> Drop for Slot<T> {
+    fn drop(&mut self) {
+        // Python drops the objects of claims and steps with the interpreter's lock held. Giving back what they still hold takes locks of
+        // the store, or asks a server and waits for its answer, for which nobody waits with that lock.
+        let held = self.0.get_mut().take();
+        if held.is_some() {
+            _ = Python::try_attach(|py| py.detach(|| drop(held)));
+        }
     }
 }
 

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use forebay::client::{Role, Step as ClientStep};
 use forebay::store::{Gang, ObjectRef, Split};
+use parking_lot::Mutex;
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -34,7 +37,8 @@ pub(crate) struct Step {
     /// The consumers that it takes rows for; none where another process has begun it, and knows.
     planned: Option<BTreeSet<String>>,
     tally: Arc<Tally>,
-    log: Option<Py<PyAny>>,
+    /// Who is told of the commit. It may refer to the step itself, so the collector of cycles sees it, and may take it.
+    log: Mutex<Option<Py<PyAny>>>,
 }
 
 impl Step {
@@ -47,7 +51,8 @@ impl Step {
     ) -> Result<Self> {
         let number = step.number();
         let tally = Arc::new(Tally::begin(open, planned.as_ref())?);
-        Ok(Step { handle: handle.clone(), step: open.hold(step), number, planned, tally, log })
+        let (handle, step, log) = (handle.clone(), open.hold(step), Mutex::new(log));
+        Ok(Step { handle, step, number, planned, tally, log })
     }
 
     fn record<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
@@ -63,7 +68,7 @@ impl Step {
 
     /// Tells whoever logs what the step was like. It is committed: what goes wrong here must not look as if it were not.
     fn tell(&self, py: Python<'_>) {
-        let Some(log) = &self.log else { return };
+        let Some(log) = self.log.lock().as_ref().map(|log| log.clone_ref(py)) else { return };
         let told = self.record(py).and_then(|record| Ok(log.call1(py, (record, self.number))?));
         if let Err(failure) = told {
             PyErr::from(failure).write_unraisable(py, Some(log.bind(py)));
@@ -224,6 +229,16 @@ impl Step {
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> bool {
         self.abandon(py);
         false
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Whoever has it holds the interpreter's lock, as the collector does, so nobody else has it now.
+        self.log.try_lock().map_or(Ok(()), |log| visit.call(&*log))
+    }
+
+    fn __clear__(&self) {
+        let log = self.log.lock().take();
+        drop(log); // with the place free again: what it refers to may be the step
     }
 
     fn __repr__(&self) -> String {

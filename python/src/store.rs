@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay::store::Policy;
+use forebay::store::{Policy, Rewind};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -88,9 +88,8 @@ impl Store {
     ) -> Result<Table> {
         let columns = arguments::dict("columns", "a dict of types by the names of columns", columns)?;
         let roles_of = |given: &Bound<'_, PyAny>| -> Result<BTreeMap<String, String>> {
-            given
-                .extract()
-                .map_err(|_| wrong("roles", "a dict of roles by the names of columns, or None", given))
+            let expected = "a dict of roles by the names of columns, or None";
+            arguments::dict("roles", expected, given)?.extract().map_err(|_| wrong("roles", expected, given))
         };
         let remarks = Remarks {
             roles: roles.map(roles_of).transpose()?.unwrap_or_default().into_iter().collect(),
@@ -98,7 +97,7 @@ impl Store {
             lazy: lazy.unwrap_or_default(),
             policy,
         };
-        let schema = schema(columns, remarks)?;
+        let schema = schema(&columns, remarks)?;
         self.0.run(py, |open| Ok(open.client.create_table(&name, schema).map(drop)?))?;
         Ok(Table::new(&self.0, &name))
     }
@@ -228,6 +227,23 @@ impl Store {
         #[pyo3(from_py_with = arguments::number)] number: u64,
     ) -> Result<Step> {
         self.0.run(py, |open| Step::new(&self.0, open, open.client.open_step(number), None, None))
+    }
+
+    /// Undoes every step after one: policies stand where they stood then.
+    #[pyo3(signature = (step, *, exclude=false))]
+    fn rewind<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::to_step)] step: u64,
+        #[pyo3(from_py_with = arguments::exclude)] exclude: bool,
+    ) -> Result<Bound<'py, PyDict>> {
+        let rows = if exclude { Rewind::Exclude } else { Rewind::TrainAgain };
+        let rewound = self.0.run(py, |open| Ok(open.client.rewind(step, rows)?))?;
+        let shown = PyDict::new(py);
+        shown.set_item("step", rewound.step)?;
+        shown.set_item("steps_undone", rewound.steps_undone)?;
+        shown.set_item("rows", rewound.rows)?;
+        Ok(shown)
     }
 
     /// Answers a question in SQL, as of the moment of the call.

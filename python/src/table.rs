@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use forebay::client::{Changes, Table as ClientTable};
-use forebay::store::{DataColumn, Delete, NewRow, Purpose, Row, SampleId, Schema, Wait};
+use forebay::store::{DataColumn, Delete, Purpose, Row, SampleId, Schema, Wait};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments;
+use crate::begun::Begun;
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
 use crate::input::{Column, cells, columns, gathered, names, single};
@@ -15,6 +16,10 @@ use crate::options;
 use crate::pending::in_thread;
 use crate::rows::Rows;
 use crate::schema::data_type;
+
+/// What a deletion is told that names its rows in no way, or in several.
+const DELETE_ONE_WAY: &str =
+    "say in one way which rows to delete: rows, version=, versions_up_to= or all=True";
 
 /// The rows of one agent.
 #[pyclass(frozen, module = "forebay")]
@@ -110,7 +115,8 @@ impl Table {
 
     /// Begins rows of a policy version, with what is known of them already.
     #[pyo3(signature = (batch=None, /, *, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
-        idempotency_tokens=None, durability=None, timeout=None, **columns))]
+        idempotency_tokens=None, next_attempt=false, late=false, excluded=None, origin=None, durability=None, timeout=None,
+        **columns))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn insert(
         &self,
@@ -123,32 +129,28 @@ impl Table {
         #[pyo3(from_py_with = arguments::parents)] parents: Option<Vec<Option<String>>>,
         #[pyo3(from_py_with = arguments::weights)] weights: Option<String>,
         #[pyo3(from_py_with = arguments::idempotency_tokens)] idempotency_tokens: Option<Vec<u128>>,
+        #[pyo3(from_py_with = arguments::next_attempt)] next_attempt: bool,
+        #[pyo3(from_py_with = arguments::late)] late: bool,
+        #[pyo3(from_py_with = arguments::excluded)] excluded: Option<String>,
+        #[pyo3(from_py_with = arguments::origin)] origin: Option<String>,
         durability: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         columns: Option<&Bound<'_, PyDict>>,
     ) -> Result<Rows> {
-        if sample_ids.is_instance_of::<PyString>() {
-            return Err(input("sample_ids is one text; give a list with one id a row"));
-        }
-        let listed: PyResult<Vec<String>> =
-            sample_ids.try_iter().and_then(|ids| ids.map(|id| id?.extract()).collect());
-        let samples = listed
-            .map_err(|_| options::wrong("sample_ids", "a list of sample ids, one a row", sample_ids))?;
-        let count = samples.len();
-        check_count("parents", parents.as_ref().map(Vec::len), count)?;
-        check_count("idempotency_tokens", idempotency_tokens.as_ref().map(Vec::len), count)?;
-        let purpose = purpose.as_deref().map(purpose_named).transpose()?;
-        let row = |(at, sample): (usize, &String)| {
-            let mut row = NewRow::new(policy_version, sample)?;
-            row = purpose.map_or(row.clone(), |purpose| row.purpose(purpose));
-            row = agent.as_deref().map_or(row.clone(), |agent| row.agent(agent));
-            row = weights.as_deref().map_or(row.clone(), |weights| row.weights(weights));
-            let parent = parents.as_ref().and_then(|parents| parents[at].as_deref());
-            row = parent.map_or(row.clone(), |parent| row.parent(parent));
-            Ok(idempotency_tokens.as_ref().map_or(row.clone(), |tokens| row.token(tokens[at])))
+        let begun = Begun {
+            policy_version,
+            purpose,
+            agent,
+            parents,
+            weights,
+            idempotency_tokens,
+            next_attempt,
+            late,
+            excluded,
+            origin,
         };
-        let rows: Vec<NewRow> = samples.iter().enumerate().map(row).collect::<Result<_>>()?;
-        let columns = self.converted(py, gathered(batch, columns)?.as_ref(), count)?;
+        let rows = begun.rows(sample_ids)?;
+        let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
         let terms = Terms::of(durability, timeout)?;
         let rows = self.handle.run(py, |open| {
             let mut changes = terms.changes();
@@ -281,15 +283,25 @@ impl Table {
         crate::cells::show(py, &data_type, cells)
     }
 
-    /// Deletes rows and frees what they hold, all of them or none. Gives how many there were.
-    #[pyo3(signature = (rows, *, force=false))]
+    /// Deletes rows and frees what they hold, all of them or none: those that are given, those of versions, or every one there is. Gives
+    /// how many there were.
+    #[pyo3(signature = (rows=None, *, version=None, versions_up_to=None, all=false, force=false))]
     fn delete(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        #[pyo3(from_py_with = arguments::rows_or_none)] rows: Option<Py<Rows>>,
+        #[pyo3(from_py_with = arguments::version_or_none)] version: Option<u64>,
+        #[pyo3(from_py_with = arguments::versions_up_to)] versions_up_to: Option<u64>,
+        #[pyo3(from_py_with = arguments::all)] all: bool,
         #[pyo3(from_py_with = arguments::force)] force: bool,
     ) -> Result<u64> {
-        let rule = Delete::rows(rows.get().of(&self.name)?);
+        let rule = match (rows, version, versions_up_to, all) {
+            (Some(rows), None, None, false) => Delete::rows(rows.get().of(&self.name)?),
+            (None, Some(version), None, false) => Delete::version(version),
+            (None, None, Some(version), false) => Delete::versions_up_to(version),
+            (None, None, None, true) => Delete::all_confirmed(),
+            _ => return Err(input(DELETE_ONE_WAY)),
+        };
         let rule = if force { rule.force() } else { rule };
         self.run(py, |_, table| Ok(table.delete(&rule)?.rows))
     }
@@ -343,13 +355,6 @@ pub(crate) fn write_rows<'v>(
     columns: &'v [Column],
 ) {
     rows.iter().enumerate().for_each(|(at, row)| _ = changes.write(table.clone(), *row, cells(columns, at)));
-}
-
-fn check_count(what: &str, given: Option<usize>, rows: usize) -> Result<()> {
-    match given.filter(|given| *given != rows) {
-        Some(given) => Err(input(format!("{what} has {given} entries for {rows} rows"))),
-        None => Ok(()),
-    }
 }
 
 /// A purpose by its word.

@@ -2,8 +2,9 @@
 
 use forebay::store::ObjectRef;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyMapping, PyTuple};
 
+use crate::arguments;
 use crate::failure::{Result, input};
 use crate::handle::Open;
 use crate::options;
@@ -37,11 +38,11 @@ impl Update {
             Ok(both) if both.len() == 2 => (Some(both.get_item(0)?), Some(both.get_item(1)?)),
             Ok(_) => return Err(wrong()),
             Err(_) if value.is_none() => (None, None),
-            Err(_) if value.is_instance_of::<PyDict>() => (None, Some(value.clone())),
+            Err(_) if value.is_instance_of::<PyMapping>() => (None, Some(value.clone())),
             Err(_) => (Some(value.clone()), None),
         };
         let version = version.map(|version| version.extract().map_err(|_| wrong())).transpose()?;
-        let named = objects.map(|objects| objects.cast_into::<PyDict>().map_err(|_| wrong())).transpose()?;
+        let named = objects.map(|objects| arguments::dict(&policy, EXPECTED, &objects)).transpose()?;
         let objects = named.into_iter().flatten().map(|(key, content)| Content::of(&policy, &key, &content));
         Ok(Update { version, objects: objects.collect::<Result<_>>()?, policy })
     }

@@ -1,4 +1,7 @@
-"""Arguments of another kind: each is refused by its name, as an error of this package."""
+"""Arguments of another kind: each is refused by its name, as an error of this package. Mappings are taken of any kind."""
+
+import collections
+import types
 
 import pytest
 
@@ -34,6 +37,8 @@ def test_what_a_store_is_told(store, solver):
         (lambda: store.step(rows=[2]), "rows is a dict", "[2]"),
         (lambda: store.step(rows={"train": -1}), "rows is a number", "-1"),
         (lambda: store.open_step("1"), "number is", "'1'"),
+        (lambda: store.rewind("1"), "step is the number", "'1'"),
+        (lambda: store.rewind(0, exclude="yes"), "exclude is True or False", "'yes'"),
         (lambda: store.sql(None), "statement is a text in SQL", "None"),
         (lambda: forebay.connect(7070), "address is", "7070"),
     ]:
@@ -61,6 +66,14 @@ def test_what_a_table_is_told(store, solver):
         (lambda: solver.find(policy_version=0, sample_ids="q_0_0"), "sample_ids is a list", "'q_0_0'"),
         (lambda: solver.cells(rows, None), "column is the name", "None"),
         (lambda: solver.delete(rows, force="yes"), "force is True or False", "'yes'"),
+        (lambda: solver.delete("q_0_0"), "rows is what insert() or find() gave", "'q_0_0'"),
+        (lambda: solver.delete(version="0"), "version is a whole number", "'0'"),
+        (lambda: solver.delete(versions_up_to=-1), "versions_up_to is a whole number", "-1"),
+        (lambda: solver.delete(all="yes"), "all is True or False", "'yes'"),
+        (lambda: insert(next_attempt="yes"), "next_attempt is True or False", "'yes'"),
+        (lambda: insert(late="yes"), "late is True or False", "'yes'"),
+        (lambda: insert(excluded=True), "excluded is a text", "True"),
+        (lambda: insert(origin=("berlin", 1)), "origin is a text", "('berlin', 1)"),
     ]:
         refused(call, *said)
 
@@ -93,6 +106,8 @@ def test_what_consumers_and_steps_are_told(store, solver, train, read):
     with read.claim(size=1, timeout=30.0) as batch:
         refused(lambda: batch[0], "the name of a column", "0")
         refused(lambda: batch.arrow("reward"), "columns is a list", "'reward'")
+        refused(lambda: batch.extend("1h"), "seconds is a number of seconds", "'1h'")
+        refused(lambda: batch.extend(-1), "seconds is a number of seconds", "-1")
 
 
 def test_what_an_operator_s_calls_are_told(store, solver):
@@ -173,3 +188,24 @@ def test_the_version_is_that_of_the_package():
     import importlib.metadata
 
     assert forebay.__version__ == importlib.metadata.version("forebay")
+
+
+@pytest.mark.parametrize("mapping", [types.MappingProxyType, collections.UserDict, collections.OrderedDict])
+def test_a_mapping_need_not_be_a_dict(store, mapping):
+    columns, roles = {"tokens": "list<int32>", "reward": "float32"}, {"tokens": "input_ids", "reward": "reward"}
+    table = store.create_table("t", mapping(columns), roles=mapping(roles))
+    assert table.columns == columns
+    train = store.create_consumer("train", tables=["t"], kind="trainer", ready=["reward"], group=("input_id", 2))
+    for updates in ({"t": mapping({"t.weights": b"new"})}, mapping({"t": (2, mapping({"t.weights": b"newer"}))})):
+        version = store.policy_version("t")
+        table.insert(policy_version=version, sample_ids=ids(f"q{version}"), reward=[1.0, 2.0])
+        plan = {"groups": mapping({train: [f"q{version}"]})} if version else {"rows": mapping({"train": 2})}
+        with store.step(**plan) as step:
+            [batch.accumulated() for batch in step.micro_batches(train, size=2, timeout=30)]
+            step.commit(updates)
+    assert store.policy_state("t") == {"t.weights": b"newer"}
+
+
+def test_certificates_may_be_in_any_mapping():
+    wrong = types.MappingProxyType({"authorty": ""})
+    refused(lambda: forebay.connect("grpcs://host:1", tls=wrong), "a name in tls is")

@@ -313,3 +313,31 @@ def test_writers_that_wait_leave_room_for_who_ends_their_wait(store, solver):
         return sorted(claim.sample_ids[0] for claim in claims)
 
     assert asyncio.run(main()) == sorted(f"q{n}_0_0" for n in range(count))
+
+
+def test_a_forked_child_awaits_calls_on_threads_of_its_own(server, tmp_path):
+    with forebay.connect(server.address) as store:
+        solver = store.create_table("solver", {"reward": "float32"})
+
+        async def insert(table, sample: str):
+            await table.insert_async(policy_version=0, sample_ids=[sample], reward=[1.0])
+
+        async def main():
+            await insert(solver, "q_0_0")
+            await store.sync_async()
+
+        async def in_child():
+            with forebay.connect(server.address) as mine:
+                await asyncio.wait_for(insert(mine.table("solver"), "q_0_1"), 20)
+                await asyncio.wait_for(mine.sync_async(), 20)
+
+        asyncio.run(main())  # from now on there are threads that the child does not have
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.run(in_child())
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert solver.counts()["written"] == 2

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -340,3 +341,49 @@ def test_the_quick_start_trains_over_a_socket_with_ranks_that_are_processes(tmp_
     [server.stop() for server in servers]
     assert result.returncode == 0, result.stderr
     assert "the same gradient" in result.stdout and "ranks are processes" in result.stdout, result.stdout
+
+
+@pytest.fixture
+def one_thread_at_a_time():
+    """Threads let go of the interpreter's lock where they say so, and not because another one wants it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("what", ["batch", "step", "micro-batches"])
+def test_what_is_dropped_asks_the_server_without_the_interpreter_s_lock(server, solver, read, train, one_thread_at_a_time, what):
+    """The server stands still, and goes on only when another thread has run meanwhile."""
+    begin(solver, "q1")
+    mine = forebay.connect(server.address, call_timeout=5, outage_timeout=0)
+    held = {}
+    if what == "batch":
+        held["batch"] = mine.consumer("read").claim(size=2, timeout=30)
+    else:
+        held["step"] = mine.step(rows={"train": 2})
+        held["batches"] = held["step"].micro_batches("train", size=2, timeout=30)
+        if what == "micro-batches":
+            next(held["batches"])
+            del held["step"]
+    stopped = threading.Event()
+
+    def go_on():
+        stopped.wait()
+        server.process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    server.process.send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    stopped.set()
+    held.clear()
+    took = time.monotonic() - begun
+    thread.join()
+    assert took < 5, "nobody else ran before the call was over"
+    if what == "batch":
+        assert len(read.claim(size=2, timeout=30)) == 2
+    else:
+        with mine.step(rows={"train": 2}) as step:
+            assert step.number == 1
+    mine.close()

@@ -1,6 +1,8 @@
 """agent-lightning's store over this one: the same script of calls gives what its own gives, and is there after a restart."""
 
 import asyncio
+import logging
+import math
 
 import pytest
 
@@ -194,3 +196,70 @@ def test_tables_of_somebody_else_are_refused(path):
         store.create_table("lightning", {"x": "int32"})
         with pytest.raises(forebay.InputError, match="lightning"):
             LightningStore(store)
+
+
+NUMBERS = {"agentlightning.reward.0.value": math.nan, "loss": math.inf, "norms": [1.0, -math.inf]}
+
+
+async def traced(store) -> tuple:
+    """A rollout, and its only span with numbers that are not finite."""
+    rollout = await store.start_rollout(input="diverged")
+    await store.add_span(span(rollout, 1, **NUMBERS))
+    return rollout, (await store.query_spans(rollout.rollout_id))[0]
+
+
+def test_numbers_that_are_not_finite_are_there_after_a_restart(path):
+    store = kept(path)
+    rollout, _ = asyncio.run(traced(store))
+    store.store.close()
+    store = kept(path)
+    (found,) = asyncio.run(store.query_spans(rollout.rollout_id))
+    reward, loss, norms = (found.attributes[name] for name in NUMBERS)
+    assert math.isnan(reward) and loss == math.inf and list(norms) == [1.0, -math.inf]
+    (reward,) = [row["reward"] for row in store.store.sql("select reward from lightning_spans").to_pylist()]
+    assert math.isnan(reward)
+    store.store.close()
+
+
+def damage(path, is_newer: bool) -> str:
+    """Writes the only span as a row that cannot be read, in place of the row that can be or beside it; gives its sample id."""
+    with forebay.open(path) as store:
+        spans = store.table("lightning_spans")
+        (row,) = store.sql("select sample_id, key, item from lightning_spans").to_pylist()
+        item = row["item"].replace("NaN", "null").replace("-Infinity", "null").replace("Infinity", "null")
+        if not is_newer:
+            spans.delete(spans.find(policy_version=0, sample_ids=[row["sample_id"]]))
+        spans.insert(policy_version=0, sample_ids=["spans_0_?"], key=[row["key"]], item=[item])
+        shown = store.sql("select sample_id from lightning_spans order by trajectory_id desc limit 1").to_pylist()
+        return shown[0]["sample_id"]
+
+
+@pytest.mark.parametrize("is_newer", [False, True], ids=["alone", "newer"])
+def test_a_row_that_cannot_be_read_is_named_and_left_out(path, caplog, is_newer):
+    store = kept(path)
+    rollout, given = asyncio.run(traced(store))
+    store.store.close()
+    sample = damage(path, is_newer)
+    with caplog.at_level(logging.WARNING, logger="forebay.lightning"):
+        store = kept(path)
+    assert [sample in record.getMessage() and "lightning_spans" in record.getMessage() for record in caplog.records] == [True]
+    spans = asyncio.run(store.query_spans(rollout.rollout_id))
+    assert [found.span_id for found in spans] == ([given.span_id] if is_newer else [])
+    assert [found.input for found in asyncio.run(store.query_rollouts())] == ["diverged"]
+    store.store.close()
+
+
+def test_a_row_that_cannot_be_read_goes_when_its_item_is_written_anew(path, caplog):
+    store = kept(path)
+    rollout, given = asyncio.run(traced(store))
+    store.store.close()
+    damage(path, is_newer=False)
+    store = kept(path)
+    asyncio.run(store.add_span(given))
+    assert store.store.sql("select count(*) as rows from lightning_spans").to_pylist() == [{"rows": 1}]
+    store.store.close()
+    caplog.clear()
+    store = kept(path)
+    assert [found.span_id for found in asyncio.run(store.query_spans(rollout.rollout_id))] == [given.span_id]
+    assert not caplog.records
+    store.store.close()

@@ -87,6 +87,8 @@ def test_values_of_every_other_type_come_back_as_themselves(store):
         ("bfloat16", [0.5, -2.0], lambda got: got.tolist() == [0.5, -2.0]),
         ("list<uint8>", [[True, False], np.array([True])], lambda got: [r.tolist() for r in got] == [[1, 0], [1]]),
         ("tensor<int16, [2, 2]>", [[[1, 2], [3, 4]], [5, 6, 7, 8]], lambda got: got[1].tolist() == [[5, 6], [7, 8]]),
+        ("tensor<int16, [2, 2]>", [((1, 2), [3, 4]), np.array([[5, 6], [7, 8]])], lambda got: got[0].tolist() == [[1, 2], [3, 4]]),
+        ("tensor<bfloat16, [2, 2]>", [[[1, 2], [3, 4]], [5, 6, 7, 8]], lambda got: got[1].tolist() == [[5, 6], [7, 8]]),
         ("tensor<float32, [2, 3]>", np.ones((2, 2, 3)), lambda got: got[0].shape == (2, 3) and got[0].sum() == 6),
         ("float32", [1, None], lambda got: got.mask.tolist() == [False, True] and got[0] == 1.0),
         ("list<int32>", [None, [1]], lambda got: got[0] is None and got[1].tolist() == [1]),
@@ -146,6 +148,19 @@ def test_types_may_be_named_as_pyarrow_has_them(store):
         ("list<int32>", [[1], 7], "7"),
         ("tensor<int32, [2, 3]>", np.ones((2, 3, 2), np.int32), "[3, 2]"),
         ("tensor<int32, [2]>", [[1, 2], [1, 2, 3]], "3 x int32"),
+        ("tensor<int32, [2, 3]>", [[[1, 2], [3, 4], [5, 6]]] * 2, "[3, 2]"),
+        ("tensor<int32, [2, 3]>", [[[1, 2, 3], [4, 5]]] * 2, "[2, 2]"),
+        ("tensor<int32, [2, 3]>", [[[1, 2, 3, 4, 5, 6]]] * 2, "[1, 6]"),
+        ("tensor<int32, [2, 3]>", [[[[1], [2], [3]], [[4], [5], [6]]]] * 2, "[2, 3, 1]"),
+        ("tensor<int32, [2, 3]>", [[[1, 2, 3], 4]] * 2, "[2]"),
+        ("tensor<int32, [2, 3, 1]>", [[[1, 2, 3], [4, 5, 6]]] * 2, "[2, 3]"),
+        ("tensor<int32, [2, 3]>", [[[1, 2, 3], [4, 5, "x"]]] * 2, "'x'"),
+        ("list<float32>", np.ma.array([[1, 2], [3, 4]], mask=[[0, 0], [0, 1]], dtype=np.float32), "masked"),
+        ("list<float64>", [np.ma.array([1.0, 2.0], mask=[1, 0]), [1.0]], "masked"),
+        ("list<float32>", [np.ma.array([1.0, 2.0], ">f4", mask=[1, 0]), [1.0]], "None"),
+        ("list<float32>", [[1.0, np.ma.masked], [1.0]], "masked"),
+        ("tensor<float32, [2]>", np.ma.array([[1, 2], [3, 4]], mask=[[0, 0], [0, 1]]), "masked"),
+        ("binary", [np.ma.array([1, 2], np.uint8, mask=[0, 1]), b""], "masked"),
         ("float32", np.ones((2, 2)), "[2, 2]"),
         ("utf8", ["a", 5], "5"),
         ("binary", [b"a", "text"], "'text'"),
@@ -336,3 +351,111 @@ def test_a_batch_is_written_from_an_event_loop_too(store, solver):
 
     rows = asyncio.run(both())
     assert solver.cells(rows, "answer") == ["a", "b"] and solver.cells(rows, "reward") == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "values"),
+    [
+        ("float32", np.ma.array([1.5, 7.0], np.float32, mask=[0, 1])),
+        ("float32", np.ma.array([1.5, 7.0], mask=[0, 1])),
+        ("float32", np.ma.array([1.5, 7.0], ">f4", mask=[0, 1])),
+        ("float32", np.ma.array([9, 1.5, 9, 7.0], mask=[0, 0, 1, 1])[1::2]),
+        ("float32", [1.5, np.ma.masked]),
+        ("int64", np.ma.array([3, 7], mask=[0, 1])),
+        ("bool", np.ma.array([True, True], mask=[0, 1])),
+        ("utf8", np.ma.array(["a", "b"], object, mask=[0, 1])),
+        ("binary", [b"a", np.ma.masked]),
+    ],
+)
+def test_what_is_masked_is_null_where_a_row_has_one_value(store, type_name, values):
+    table = store.create_table("t", {"x": type_name})
+    rows = table.insert(policy_version=0, sample_ids=ids("q"), x=values)
+    first, second = table.cells(rows, "x")
+    assert first == values[0] and second is None
+    assert store.sql("select count(*) as rows from t where x is null and x_status").to_pylist() == [{"rows": 1}]
+
+
+def test_a_column_with_nulls_is_written_as_it_was_read(store):
+    table = store.create_table("t", {"x": "float32", "copy": "float32", "list": "list<float32>"})
+    read = store.create_consumer("read", tables=["t"], kind="task")
+    rows = table.insert(policy_version=0, sample_ids=ids("q", 3), x=[0.5, None, 1.5])
+    with read.claim(size=3, timeout=0) as claim:
+        x = claim["x"]
+        claim.finish(copy=x, list=np.ma.array(np.ones((3, 2)), mask=False))
+    assert table.cells(rows, "copy") == [0.5, None, 1.5]
+    assert [row.tolist() for row in table.cells(rows, "list")] == [[1, 1]] * 3
+
+
+def test_a_masked_array_does_not_grow_a_cell(solver):
+    row = solver.insert(policy_version=0, sample_ids=["q1_0_0"])
+    with pytest.raises(forebay.InputError, match="masked"):
+        solver.append(row, "response", np.ma.array([1, 2], mask=[0, 1]))
+
+
+def test_a_next_attempt_takes_the_place_of_the_one_before(store, solver):
+    solver.insert(policy_version=0, sample_ids=["q1_0_0"])
+    solver.insert(policy_version=0, sample_ids=["q1_0_0"], next_attempt=True)
+    assert solver.counts() == {"written": 2, "consumed": 0, "open": 1, "excluded": {"superseded": 1}}
+    with pytest.raises(forebay.InputError, match="q2_0_0"):
+        solver.insert(policy_version=0, sample_ids=["q2_0_0"], next_attempt=True)
+
+
+def test_a_row_may_be_left_out_from_the_start(store, solver):
+    solver.insert(policy_version=0, sample_ids=ids("q1"), excluded="no answer")
+    assert solver.counts() == {"written": 2, "consumed": 0, "open": 0, "excluded": {"no answer": 2}}
+
+
+def test_a_row_that_comes_too_late_is_kept_where_it_says_so(store, solver):
+    store.create_consumer("train", tables=["solver"], kind="trainer", ready=["reward"], staleness=0)
+    solver.insert(policy_version=0, sample_ids=["q1_0_0"], reward=[1.0])
+    with store.step(rows={"train": 1}) as step:
+        [batch.accumulated() for batch in step.micro_batches("train", size=1, timeout=30)]
+        step.commit({"solver": 1})
+    with pytest.raises(forebay.StateError, match="version"):
+        solver.insert(policy_version=0, sample_ids=["q2_0_0"], reward=[1.0])
+    solver.insert(policy_version=0, sample_ids=["q2_0_0"], reward=[1.0], late=True)
+    assert solver.counts()["excluded"] == {"stale": 1}
+
+
+def test_a_row_of_a_peer_says_so(store, solver):
+    own = store.create_consumer("own", tables=["solver"], kind="trainer", ready=["reward"])
+    solver.insert(policy_version=0, sample_ids=["q1_0_0"], reward=[1.0], origin="berlin-3/17")
+    shown = store.sql("select origin_peer, origin_round, excluded_reason from solver").to_pylist()
+    assert shown == [{"origin_peer": "berlin-3", "origin_round": 17, "excluded_reason": "external"}] and own.open_groups() == []
+    for origin in ("berlin-3", "/17", "berlin-3/now"):
+        with pytest.raises(forebay.InputError, match=origin):
+            solver.insert(policy_version=0, sample_ids=["q2_0_0"], origin=origin)
+
+
+def test_a_column_whose_name_an_argument_has_is_given_in_a_batch(store):
+    table = store.create_table("t", {"origin": "utf8", "late": "bool"})
+    rows = table.insert(pa.table({"origin": ["a"], "late": [True]}), policy_version=0, sample_ids=["q_0_0"])
+    assert table.cells(rows, "origin") == ["a"] and table.cells(rows, "late") == [True]
+
+
+def test_rows_are_deleted_by_their_versions(store):
+    table = store.create_table("t", {"x": "int32"})
+    for version in range(5):
+        table.insert(policy_version=version, sample_ids=ids(f"q{version}"), x=[1, 2])
+    for named in ({"version": 3}, {"versions_up_to": 1}):
+        with pytest.raises(forebay.StateError, match="or by force"):
+            table.delete(**named)
+    assert table.delete(version=3, force=True) == 2
+    assert table.delete(versions_up_to=1, force=True) == 4
+    assert store.sql("select distinct policy_version from t order by 1").to_pylist() == [
+        {"policy_version": 2},
+        {"policy_version": 4},
+    ]
+    with pytest.raises(forebay.StateError, match="version"):
+        table.insert(policy_version=3, sample_ids=["late_0_0"])
+
+
+def test_all_rows_are_deleted_at_once_and_held_ones_by_force(solver, read):
+    solver.insert(policy_version=0, sample_ids=ids("q1"), response=[[1], [2]])
+    held = read.claim(size=1, timeout=0)
+    with pytest.raises(forebay.StateError):
+        solver.delete(all=True)
+    assert len(held) == 1 and solver.delete(all=True, force=True) == 2
+    for given in ({}, {"version": 1, "all": True}, {"version": 1, "versions_up_to": 2}):
+        with pytest.raises(forebay.InputError, match="versions_up_to="):
+            solver.delete(**given)

@@ -1,6 +1,8 @@
 """The loop of a trainer: micro-batches, the commit, and every way of not getting there."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -225,3 +227,36 @@ def test_padding_needs_no_torch_to_be_right():
         _padded("x", rows, 0.5)
     with pytest.raises(forebay.InputError, match="300"):
         _padded("x", [row.astype(np.int8) for row in rows], 300)
+
+
+def test_a_step_whose_log_refers_to_it_is_collected(store, solver, train):
+    class Trainer:
+        def __init__(self):
+            self.step = store.step(rows={train: 1}, log=self.log)
+
+        def log(self, record, step):
+            pass
+
+    trainer = weakref.ref(Trainer())
+    gc.collect()
+    assert trainer() is None
+    with store.step(rows={train: 1}) as step:
+        assert step.number == 1, "the one before was given up"
+
+
+@pytest.mark.parametrize("exclude", [False, True])
+def test_a_rewind_undoes_every_step_after_one(store, solver, train, exclude):
+    begin(solver, "q1")
+    take(store, train)
+    begin(solver, "q2", version=1)
+    take(store, train)
+    assert store.rewind(1, exclude=exclude) == {"step": 1, "steps_undone": 1, "rows": 2}
+    assert store.policy_version("solver") == 1
+    counts = {"written": 4, "consumed": 2, "open": 0 if exclude else 2, "excluded": {"rewound": 2} if exclude else {}}
+    assert solver.counts() == counts
+    if not exclude:
+        assert take(store, train) == [ids("q2")]
+    with pytest.raises(forebay.InputError, match="7"):
+        store.rewind(7)
+    with store.step(rows={train: 1}), pytest.raises(forebay.StateError, match="open"):
+        store.rewind(0)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import pyarrow as pa
 import pytest
@@ -136,8 +137,10 @@ def test_sql_reads_tokens_with_the_tokenizers_that_the_store_was_opened_with(pat
     file.write_text(json.dumps(TOKENIZER))
     with forebay.open(path, tokenizer=file) as store:
         assert store.sql("select detokenise([1, 0]) as text").to_pylist() == [{"text": "yes no"}]
-    with forebay.open(path, tokenizer={"one": file, "two": str(file)}) as store:
-        assert store.sql("select detokenise([1], 'two') as text").to_pylist() == [{"text": "yes"}]
+    two = {"one": file, "two": str(file)}
+    for tokenizer in (two, types.MappingProxyType(two)):
+        with forebay.open(path, tokenizer=tokenizer) as store:
+            assert store.sql("select detokenise([1], 'two') as text").to_pylist() == [{"text": "yes"}]
     with forebay.open(path) as store, pytest.raises(forebay.InputError, match="`tokenizer=` of `forebay.open`"):
         store.sql("select detokenise([1])")
     for wrong, named in [(5, "tokenizer.json"), ({"one": 5}, "tokenizer.json")]:

@@ -153,3 +153,15 @@ def test_a_rate_limiter_holds_inserts_back_with_a_typed_error(store, solver):
     with pytest.raises(forebay.RetryError, match="slow"):
         for number in range(9):
             solver.insert(policy_version=0, sample_ids=[f"q{number}_0_0"], timeout=0)
+
+
+def test_a_task_may_hold_its_rows_longer_than_a_lease(store, rows, reward):
+    with reward.claim(size=4, timeout=0) as claim:
+        before = store.sql("select extract(epoch from deadline) as at from system.claims").to_pylist()[0]["at"]
+        until = claim.extend(3600)
+        after = store.sql("select extract(epoch from deadline) as at from system.claims").to_pylist()[0]["at"]
+        assert after == pytest.approx(until) and until > before + 3000
+        assert claim.extend(1) == until, "it is held no shorter than it is already"
+        claim.finish(reward=[0.0] * 4)
+    with pytest.raises(forebay.StateError, match="claim again"):
+        claim.extend(1)

@@ -104,3 +104,53 @@ def test_tensors_are_the_caller_s_own(store, solver, train):
             (tensor.values if layout == "packed" else tensor.values() if layout == "nested" else tensor).zero_()
         batch.torch("reward").zero_()
         assert batch["response"][0].tolist() == [1, 2, 3] and batch["reward"].tolist() == [1.0, 0.0]
+
+
+def part_without_rows(store, type_: str):
+    """The part of the rank that gets nothing of a micro-batch of one row."""
+    table = store.create_table("t", {"x": type_, "note": "utf8"})
+    train = store.create_consumer("train", tables=["t"], kind="trainer", ready=["x"])
+    value = [[[1, 2, 3], [4, 5, 6]]] if type_.startswith("tensor") else [[1, 2]] if type_.startswith("list") else [1]
+    table.insert(policy_version=0, sample_ids=["q_0_0"], x=value, note=["a"])
+    step = store.step(rows={train: 1})
+    share = {"world": 2, "split": "balanced", "timeout": 60}
+    parts = [next(step.micro_batches(train, size=1, rank=rank, **share)) for rank in range(2)]
+    (empty,) = [part for part in parts if not len(part)]
+    return step, parts, empty
+
+
+@pytest.mark.parametrize(
+    ("type_", "dtype", "shape"),
+    [
+        ("list<int64>", torch.int64, (0, 0)),
+        ("list<uint8>", torch.uint8, (0, 0)),
+        ("list<bfloat16>", torch.float32, (0, 0)),
+        ("list<float64>", torch.float64, (0, 0)),
+        ("tensor<int16, [2, 3]>", torch.int16, (0, 2, 3)),
+        ("tensor<bfloat16, [2, 3]>", torch.float32, (0, 2, 3)),
+        ("int32", torch.int32, (0,)),
+        ("float64", torch.float64, (0,)),
+    ],
+)
+def test_a_part_without_rows_has_the_type_of_its_column(store, type_, dtype, shape):
+    step, parts, empty = part_without_rows(store, type_)
+    padded = empty.torch("x")
+    assert padded.dtype == dtype and tuple(padded.shape) == shape
+    full = next(part for part in parts if len(part)).torch("x")
+    assert full.dtype == dtype and full.shape[2:] == padded.shape[2:]
+    if type_.startswith("list"):
+        packed = empty.torch("x", layout="packed")
+        assert packed.values.dtype == dtype and packed.values.tolist() == [] and packed.cu_seqlens.tolist() == [0]
+        assert packed.cu_seqlens.dtype == torch.int32 and packed.position_ids.tolist() == [] and packed.max_seqlen == 0
+        nested = empty.torch("x", layout="nested")
+        assert nested.is_nested and nested.layout == torch.jagged and nested.dtype == dtype
+        assert nested.size(0) == 0 and not list(nested.unbind()) and nested.float().to_padded_tensor(0.0).shape == (0, 0)
+    step.abandon()
+
+
+def test_a_part_without_rows_is_refused_as_one_with_rows_is(store):
+    step, _, empty = part_without_rows(store, "list<int32>")
+    for options, named in [({"column": "note"}, "note"), ({"column": "x", "layout": "loose"}, "loose")]:
+        with pytest.raises(forebay.InputError, match=named):
+            empty.torch(**options)
+    step.abandon()

@@ -1,7 +1,7 @@
-"""TransferQueue's calls over a store: the same script of calls gives what the original gives, and outlives the process."""
+"""TransferQueue's calls over a store: what they give, and that it outlives the process."""
 
 import asyncio
-import importlib.util
+import datetime
 import json
 import pathlib
 import pickle
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 import forebay
@@ -28,25 +29,15 @@ def settings(path):
     return {"backend": {"Forebay": {"path": str(path)}}}
 
 
+def rows(given):
+    return [row.tolist() for row in given["x"].unbind()]
+
+
 @pytest.fixture
 def queue(path):
     tq.init(settings(path))
     yield tq
     tq.close()
-
-
-def answers(module: str) -> list:
-    result = subprocess.run([sys.executable, str(SCRIPT), module], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-2000:]
-    return json.loads(result.stdout.partition("\nANSWERS ")[2].splitlines()[0])
-
-
-@pytest.mark.skipif(importlib.util.find_spec("transfer_queue") is None, reason="needs TransferQueue and ray")
-def test_a_script_of_calls_gives_what_transfer_queue_gives():
-    theirs, ours = answers("transfer_queue"), answers("forebay.transfer_queue")
-    assert len(ours) == len(theirs) > 40
-    for number, (our, their) in enumerate(zip(ours, theirs)):
-        assert our == their, number
 
 
 def test_the_queue_is_there_again_after_a_restart(path):
@@ -190,6 +181,181 @@ def test_a_checkpoint_brings_the_queue_back(queue, tmp_path):
     assert queue.get_client().get_consumption_status("t", "train")[1].tolist() == [1, 0]
 
 
+def test_keys_without_a_common_field_give_an_error_and_no_empty_batch(queue):
+    queue.kv_put("a", "train", fields={"x": torch.tensor([1])})
+    queue.kv_put("b", "train", fields={"y": torch.tensor([1])}, tag={"n": 1})
+    queue.kv_put("c", "train", tag={"n": 2})
+    for keys in (["a", "b"], ["a", "c"], "c"):
+        with pytest.raises(ValueError, match="Some fields are not ready"):
+            queue.kv_batch_get(keys, "train")
+        meta = queue.get_client().kv_retrieve_meta(keys, "train")
+        assert not meta.is_ready and meta.field_names == [] and meta.size == len(keys)
+    with pytest.raises(ValueError, match="Some fields are not ready"):
+        queue.kv_batch_get(["a", "b"], "train", "x")
+
+
+def test_a_forced_fetch_gives_the_whole_partition_and_says_what_is_ready(queue):
+    client = queue.get_client()
+    for key, name in ("ax", "by", "cx"):
+        queue.kv_put(key, "train", fields={name: torch.tensor([1])})
+    assert client.get_meta(["x"], 1, "train", task_name="t").size == 1
+    for size in (1, 2, 10):
+        meta = client.get_meta(["x", "nowhere"], size, "train", mode="force_fetch")
+        assert client.kv_retrieve_keys(meta.global_indexes, "train") == ["a", "b", "c"]
+        assert meta.production_status.tolist() == [1, 0, 1] and not meta.is_ready and meta.field_names == ["x"]
+    assert client.get_meta(["x", "y"], 3, "train", mode="force_fetch").production_status.tolist() == [0, 0, 0]
+    assert client.get_meta(["nowhere"], 3, "train", mode="force_fetch").production_status.tolist() == [0, 0, 0]
+    queue.kv_put("b", "train", fields={"x": torch.tensor([2])})
+    meta = client.get_meta(["x"], 3, "train", mode="force_fetch")
+    assert meta.is_ready and rows(client.get_data(meta)) == [[1], [2], [1]]
+    assert client.get_meta(["x"], 3, "elsewhere", mode="force_fetch").size == 0
+
+
+def test_in_polling_mode_a_fetch_gives_an_empty_batch_instead_of_waiting(path):
+    tq.init({**settings(path), "controller": {"polling_mode": True, "timeout": 2}})
+    try:
+        client = tq.get_client()
+        assert client.get_meta(["x"], 1, "train", task_name="t").size == 0
+        tq.kv_put("a", "train", fields={"x": torch.tensor([1])})
+        empty = client.get_meta(["x"], 2, "train", task_name="t")
+        assert empty.size == 0 and not empty.is_ready and empty.field_names == []
+        assert client.get_consumption_status("t", "train")[1].tolist() == [0]
+        assert client.get_meta(["x"], 1, "train", task_name="t").size == 1
+    finally:
+        tq.close()
+
+
+def test_keys_of_samples_are_given_for_each_or_not_at_all(queue):
+    client = queue.get_client()
+    queue.kv_batch_put(["a", "b"], "train", fields=batch(x=torch.ones(2, 1)))
+    first, second = client.kv_retrieve_meta(["a", "b"], "train").global_indexes
+    assert client.kv_retrieve_keys(first, "train") == ["a"]
+    assert client.kv_retrieve_keys([second, first, second], "train") == ["b", "a", "b"]
+    [without] = client.put(batch(x=torch.ones(1, 1)), partition_id="train").global_indexes
+    for numbers, partition in (([first, without], "train"), (without, "train"), ([999], "train"), ([first], "val")):
+        with pytest.raises(RuntimeError, match="have no key"):
+            client.kv_retrieve_keys(numbers, partition)
+    for wrong, error in ((["a"], TypeError), ((first, second), TypeError), ([], ValueError)):
+        with pytest.raises(error, match="global_indexes"):
+            client.kv_retrieve_keys(wrong, "train")
+
+
+def test_a_batch_says_of_each_sample_what_it_is(queue):
+    fields = batch(dense=torch.zeros(2, 2), ragged=ragged(3, 1), score=torch.ones(2), text=tensordict.NonTensorStack("u", "v"))
+    queue.kv_batch_put(["a", "b"], "train", fields=fields, tags=[{"n": 1}, {"n": 2}])
+    client = queue.get_client()
+    meta = client.kv_retrieve_meta(["b", "a"], "train")
+    assert len(meta.samples) == 2 and [sample.global_index for sample in meta.samples] == meta.global_indexes == [1, 0]
+    first = meta.samples[0]
+    assert (first.partition_id, first.production_status, first.custom_meta) == ("train", 1, {"n": 2})
+    assert meta.samples[-1].global_index == 0
+    shapes = [{name: said["shape"] for name, said in sample.fields.items()} for sample in meta.samples]
+    assert shapes == [{"dense": (2,), "ragged": (length,), "score": (1,), "text": None} for length in (1, 3)]
+    types = {name: (said["dtype"], said["is_non_tensor"]) for name, said in first.fields.items()}
+    assert types["ragged"] == (torch.int64, False) and types["text"] == (None, True)
+    with pytest.raises(TypeError):
+        first.custom_meta["n"] = 3
+    with pytest.raises(TypeError):
+        first.fields["ragged"]["shape"] = ()
+    with pytest.raises(IndexError):
+        meta.samples[2]
+    assert meta.select_samples([1]).samples[0].fields["ragged"]["shape"] == (3,)
+    assert meta.get_shapes("ragged") == tq.BatchMeta.concat(meta.chunk(2)).get_shapes("ragged") == [(1,), (3,)]
+    later = client.put(batch(late=torch.zeros(2, 5)), meta)
+    assert later is meta and meta.samples[0].fields["late"]["shape"] == (5,)
+
+
+TAGS = {
+    "plain": {"a": None, "b": True, "c": 1.5, "d": "x", "e": [1, [2]], "f": {"g": {"h": 1}}},
+    "numbers of numpy": {"score": np.float32(0.9), "n": np.int64(3), "is": np.bool_(True), "double": np.float64(0.1)},
+    "tuples": {"shape": (1, (2, "x")), "in": [{"t": (3,)}]},
+    "keys that are no names": {1: "a", "by": {2: 3, (1, 2): 4, None: 5}},
+    "bytes": {"b": b"\x00\xff"},
+    "sets": {"s": {1, 2}, "f": frozenset({(1, 2)})},
+    "what a tag is marked by": {"forebay:kind": ["tuple", [1]]},
+    "no number": {"low": float("-inf")},
+}
+
+
+@pytest.mark.parametrize("kind", TAGS)
+def test_a_tag_comes_back_as_it_was(path, tmp_path, kind):
+    tag = TAGS[kind]
+    seen = lambda: tq.kv_list("train")["train"]["a"]
+    tq.init(settings(path))
+    try:
+        tq.kv_put("a", "train", tag=tag)
+        as_put = repr(seen())
+        assert seen() == tag
+        tq.save_checkpoint(tmp_path / "copy")
+        tq.close()
+        tq.init(settings(path))
+        assert seen() == tag and repr(seen()) == as_put
+        tq.kv_put("a", "train", tag={"more": 1})
+        assert seen() == {**tag, "more": 1}
+        tq.load_checkpoint(tmp_path / "copy")
+        assert seen() == tag
+    finally:
+        tq.close()
+
+
+def test_arrays_and_tensors_of_a_tag_come_back_with_their_types(path):
+    given = {
+        "array": np.arange(6, dtype="float16").reshape(2, 3),
+        "texts": np.array(["a", "bc"]),
+        "none": np.zeros((0, 3)),
+        "tensor": torch.tensor([[1.5], [2.5]], dtype=torch.bfloat16),
+        "truth": torch.tensor(True),
+    }
+    tq.init(settings(path))
+    tq.kv_put("a", "train", tag=given)
+    tq.close()
+    tq.init(settings(path))
+    try:
+        got = tq.kv_list("train")["train"]["a"]
+        for name, value in given.items():
+            assert type(got[name]) is type(value) and (got[name].dtype, got[name].shape) == (value.dtype, value.shape)
+            assert got[name].tolist() == value.tolist()
+    finally:
+        tq.close()
+
+
+def test_what_would_not_come_back_in_a_tag_is_refused_with_its_place(queue):
+    queue.kv_put("a", "train", tag={"n": 1})
+    for wrong, place in (
+        ({"o": object()}, r"tag\['o'\] is a builtins.object"),
+        ({"a": [{"when": datetime.date(2020, 1, 1)}]}, r"tag\['a'\]\[0\]\['when'\] is a datetime.date"),
+        ({"z": np.complex64(1)}, "complex64"),
+        ({"o": np.array([object()])}, "ndarray of object"),
+        ({"m": np.ma.array([1, 2], mask=[0, 1])}, "MaskedArray"),
+        ({object(): 1}, "a key of tag"),
+    ):
+        with pytest.raises(TypeError, match=place):
+            queue.kv_put("a", "train", fields={"x": torch.tensor([1])}, tag=wrong)
+    assert queue.kv_list() == {"train": {"a": {"n": 1}}}
+    assert queue.get_client().kv_retrieve_meta("a", "train").field_names == []
+
+
+def test_a_tag_that_was_given_is_not_changed_from_outside(queue):
+    steps = [1]
+    queue.kv_put("a", "train", tag={"steps": steps})
+    steps.append(2)
+    queue.kv_list()["train"]["a"]["steps"].append(3)
+    queue.get_client().kv_retrieve_meta("a", "train").custom_meta[0]["steps"].append(4)
+    assert queue.kv_list() == {"train": {"a": {"steps": [1]}}}
+
+
+def test_custom_meta_takes_the_place_of_the_tags(queue):
+    queue.kv_put("a", "train", tag={"n": 1, "m": 2})
+    client = queue.get_client()
+    meta = client.kv_retrieve_meta("a", "train")
+    meta.update_custom_meta([{"n": 3}])
+    client.set_custom_meta(meta)
+    assert queue.kv_list() == {"train": {"a": {"n": 3, "m": 2}}}
+    meta.clear_custom_meta()
+    client.set_custom_meta(meta)
+    assert queue.kv_list() == {"train": {"a": {}}}
+
+
 @pytest.mark.parametrize("sampler", ["GRPOGroupNSampler", type("RankAwareSampler", (), {})])
 def test_samplers_are_refused_with_their_name(sampler):
     with pytest.raises(forebay.InputError, match="Sampler"):
@@ -216,7 +382,12 @@ def test_meta_objects_are_cut_joined_and_pickled():
     assert [part.global_indexes for part in batches.chunk_by_partition()] == [[4, 6], [5]]
     assert batches[1].custom_meta == [{"n": 5}] and batches.select_fields(["y", "z"]).field_names == ["y"]
     assert tq.BatchMeta.concat(batches.chunk(3)).global_indexes == [4, 5, 6]
-    assert batches[:2].union(batches[1:]).global_indexes == [4, 5, 6]
+    later = tq.BatchMeta([4, 5, 6], ["p", "q", "p"], {"y": {}, "z": {}}, [1, 0, 1], None, [{"n": 6}, {}, {}])
+    united = batches.union(later)
+    assert united.field_names == ["x", "y", "z"] and united.production_status.tolist() == [1, 0, 1]
+    assert united.custom_meta == [{"n": 6}, {"n": 5}, {}]
+    with pytest.raises(ValueError, match="global_indexes do not match"):
+        batches[:2].union(batches[1:])
     batches.reorder([2, 1, 0])
     assert pickle.loads(pickle.dumps(batches)).global_indexes == [6, 5, 4] and batches.is_ready
     assert tq.BatchMeta().size == 0 and not tq.BatchMeta.empty().is_ready

@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer, fed by a store: it learns what it would learn from the same rollouts in memory."""
 
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ trl = pytest.importorskip("trl")
 transformers = pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")
 
+import forebay.trl  # noqa: E402
 from forebay.trl import RolloutSource  # noqa: E402
 
 VOCABULARY, GROUP, GROUPS, STEPS = 16, 4, 2, 3
@@ -55,9 +57,9 @@ def rollouts(version: int) -> dict[str, list]:
     }
 
 
-def trainer(path, **functions):
+def trainer(path, steps=STEPS, **functions):
     arguments = trl.GRPOConfig(
-        output_dir=str(path), per_device_train_batch_size=GROUP * GROUPS, num_generations=GROUP, max_steps=STEPS,
+        output_dir=str(path), per_device_train_batch_size=GROUP * GROUPS, num_generations=GROUP, max_steps=steps,
         learning_rate=0.05, use_cpu=True, report_to=[], save_strategy="no", bf16=False, seed=3, disable_tqdm=True,
     )  # fmt: skip
     placeholders = datasets.Dataset.from_dict({"prompt": [f"w{n}" for n in range(2, 2 + GROUPS * STEPS)]})
@@ -158,3 +160,88 @@ def test_rollouts_that_do_not_come_raise(store, solver, train, tmp_path):
     with RolloutSource(store, train, size=GROUP, timeout=0.01) as source:
         with pytest.raises(forebay.WaitTimeout, match='"train"'):
             trainer(tmp_path, rollout_func=source.rollouts, reward_funcs=source.rewards).train()
+
+
+def test_a_training_that_failed_is_begun_again_with_its_rows(store, solver, train, tmp_path):
+    insert(solver, 0)
+    failures = iter([ZeroDivisionError()])
+    trained = []
+
+    def rewards(reward, sample_ids, **_):
+        if failure := next(failures, None):
+            raise failure
+        trained.extend(sample_ids)
+        return reward
+
+    with RolloutSource(store, train, size=GROUP, timeout=10) as source:
+        functions = {"rollout_func": source.rollouts, "reward_funcs": rewards, "callbacks": [source.callback]}
+        with pytest.raises(ZeroDivisionError):
+            trainer(tmp_path, steps=1, **functions).train()
+        trainer(tmp_path, steps=1, **functions).train()
+    assert len(set(trained)) == solver.counts()["consumed"] == GROUP * GROUPS
+    assert store.policy_version("solver") == 1
+
+
+PROMPTS = ["w2"] * (GROUP * GROUPS)
+
+
+def asking():
+    """What a source looks at of the trainer that asks it for completions."""
+    return types.SimpleNamespace(model=types.SimpleNamespace(training=True), num_generations=GROUP)
+
+
+@pytest.mark.parametrize("error", [forebay.WaitTimeout, KeyboardInterrupt])
+def test_rows_that_a_trainer_did_not_get_are_not_consumed(store, solver, train, monkeypatch, error):
+    """It takes one group, and what it waits for then does not come, or it is interrupted."""
+    insert(solver, 0)
+    with RolloutSource(store, train, size=GROUP, timeout=10) as source:
+        if error is KeyboardInterrupt:
+            plain = forebay.trl._plain
+
+            def interrupted(value):
+                monkeypatch.setattr(forebay.trl, "_plain", plain)
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(forebay.trl, "_plain", interrupted)
+            prompts = PROMPTS
+        else:
+            source.timeout = 0.01
+            prompts = PROMPTS * 2
+        with pytest.raises(error):
+            source.rollouts(prompts, asking())
+        source.timeout = 10
+        given = source.rollouts(PROMPTS, asking())
+        assert len(set(given["sample_ids"])) == GROUP * GROUPS
+        assert solver.counts()["consumed"] == 0 and store.policy_version("solver") == 0
+        source.commit()
+    assert solver.counts()["consumed"] == GROUP * GROUPS and store.policy_version("solver") == 1
+
+
+def test_a_commit_that_could_not_be_made_may_be_made_again(store, solver, train):
+    insert(solver, 0)
+    failures = iter([forebay.RetryError("later")])
+
+    def updates(_):
+        if failure := next(failures, None):
+            raise failure
+        return {"solver": None}
+
+    with RolloutSource(store, train, size=GROUP, timeout=10, updates=updates) as source:
+        source.rollouts(PROMPTS, asking())
+        with pytest.raises(forebay.RetryError, match="later"):
+            source.commit()
+        source.commit()
+        source.commit()
+    assert solver.counts()["consumed"] == GROUP * GROUPS and store.policy_version("solver") == 1
+
+
+def test_a_step_moves_the_policies_of_its_own_tables_alone(store, solver):
+    critic = store.create_table("critic", COLUMNS)
+    ready = ["response", "logprobs", "reward"]
+    both = store.create_consumer("both", tables=["solver", "critic"], kind="trainer", ready=ready, group=("input_id", GROUP))
+    with RolloutSource(store, both, size=GROUP, timeout=10) as source:
+        for table in (solver, critic):
+            insert(table, 0)
+            source.rollouts(PROMPTS, asking())
+            source.commit()
+    assert [store.policy_version(name) for name in ("solver", "critic")] == [1, 1]

@@ -1,14 +1,19 @@
-"""A script of TransferQueue's calls, run by `test_transfer_queue.py` against the original and against forebay's.
+"""A script of TransferQueue's calls, run by `test_transfer_queue_original.py` against the original and against forebay's.
 
     python transfer_queue_script.py MODULE         # prints what the calls gave, as JSON
 """
 
 import importlib
 import json
+import os
 import sys
 
+import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
+
+
+POLLING = {"controller": {"polling_mode": True}}
 
 
 class Notes:
@@ -25,6 +30,13 @@ class Notes:
             self(call())
         except Exception as error:
             self.lines.append(f"{type(error).__name__}: {error}")
+
+    def refused(self, call) -> None:
+        """Only the class of the error is the same."""
+        try:
+            self(call())
+        except Exception as error:
+            self.lines.append(next(of.__name__ for of in (TypeError, ValueError, RuntimeError) if isinstance(error, of)))
 
     def index(self, number: int) -> str:
         return self.indexes.setdefault(int(number), f"index {len(self.indexes)}")
@@ -138,6 +150,76 @@ def batches_of_tasks(tq, note) -> None:
     note([client.get_consumption_status("t", "unknown"), client.reset_consumption("unknown")])
 
 
+def samples_that_are_not_ready(tq, note) -> None:
+    client = tq.get_client()
+    for key, name in ("ax", "by", "cx"):
+        tq.kv_put(key, "parts", fields={name: torch.tensor([1])})
+    tq.kv_put("d", "parts", tag={"n": 1})
+    for keys in (["a", "b"], ["a", "d"], "d"):
+        note.raised(lambda: tq.kv_batch_get(keys, "parts"))
+        note(client.kv_retrieve_meta(keys, "parts"))
+    note.raised(lambda: tq.kv_batch_get(["a", "b"], "parts", "x"))
+    note.raised(lambda: tq.kv_batch_get(["a", "c"], "parts", "nowhere"))
+    for fields in (["x"], ["x", "y"], ["x", "nowhere"], ["nowhere"], []):
+        for size in (1, 3, 10):
+            note(client.get_meta(fields, size, "parts", mode="force_fetch"))
+    # In polling mode, so without waiting.
+    note(client.get_meta(["x"], 3, "parts", task_name="t"))
+    note(client.get_meta(["x"], 1, "nowhere", task_name="t"))
+    note(client.get_consumption_status("t", "parts"))
+    note(client.get_meta(["x"], 2, "parts", task_name="t"))
+
+
+def keys_of_samples(tq, note) -> None:
+    client = tq.get_client()
+    [first, second] = client.kv_retrieve_meta(["a", "b"], "parts").global_indexes
+    for numbers in (first, [second, first], [], [str(first)], (first,)):
+        note.refused(lambda: client.kv_retrieve_keys(numbers, "parts"))
+    note.refused(lambda: client.kv_retrieve_keys([first], "nowhere"))
+
+
+def samples_one_by_one(tq, note) -> None:
+    client = tq.get_client()
+    fields = batch(dense=torch.zeros(2, 2), ragged=ragged(3, 1), score=torch.ones(2), text=NonTensorStack("u", "v"))
+    tq.kv_batch_put(["a", "b"], "views", fields=fields, tags=[{"n": 1}, {"n": 2}])
+    meta = client.kv_retrieve_meta(["b", "a"], "views")
+
+    def said(meta):
+        for sample in meta.samples:
+            about = [[name, str(of["dtype"]), of["shape"], of["is_non_tensor"]] for name, of in sorted(sample.fields.items())]
+            note([note.index(sample.global_index), sample.partition_id, sample.production_status, dict(sample.custom_meta), about])
+
+    said(meta)
+    said(meta.select_samples([1]))
+    said(type(meta).concat(meta.chunk(2)))
+    said(meta.select_fields(["text"]).union(meta.select_fields(["score"])))
+    client.put(batch(late=torch.zeros(2, 5)), meta)
+    said(meta)
+    note.refused(lambda: meta.union(meta[:1]))
+
+
+def tags_of_all_kinds(tq, note) -> None:
+    client = tq.get_client()
+    kinds = {
+        "numpy": {"score": np.float32(0.9), "n": np.int64(3), "is": np.bool_(True), "of": np.arange(3)},
+        "tensor": {"t": torch.tensor([1.5])},
+        "keys": {1: "a", "by": {2: 3}},
+        "bytes": {"b": b"\x00\xff"},
+        "plain": {"n": None, "f": 1.5, "l": [1, {"d": True}]},
+    }
+    for key, tag in kinds.items():
+        note(repr(tq.kv_put(key, "tags", tag=tag).tags))
+        note(repr(tq.kv_list("tags")["tags"][key]))
+    meta = client.kv_retrieve_meta("plain", "tags")
+    meta.update_custom_meta([{"f": 2.5}])
+    client.set_custom_meta(meta)
+    note(tq.kv_list("tags")["tags"]["plain"])
+    meta.clear_custom_meta()
+    meta.update_custom_meta([{"only": 1}])
+    client.set_custom_meta(meta)
+    note(tq.kv_list("tags")["tags"]["plain"])
+
+
 def wrong_calls(tq, note) -> None:
     """At the end: the original begins a sample before it refuses its tags."""
     note.raised(lambda: tq.kv_put("k", "train"))
@@ -147,9 +229,13 @@ def wrong_calls(tq, note) -> None:
 
 def script(tq) -> list:
     note = Notes()
+    samples_that_are_not_ready(tq, note)  # before the first is cleared: the original gives its index again
+    keys_of_samples(tq, note)
+    samples_one_by_one(tq, note)
     keys_and_tags(tq, note)
     the_client(tq, note)
     batches_of_tasks(tq, note)
+    tags_of_all_kinds(tq, note)
     wrong_calls(tq, note)
     return json.loads(json.dumps(note.lines))
 
@@ -157,12 +243,13 @@ def script(tq) -> list:
 def main() -> None:
     tq = importlib.import_module(sys.argv[1])
     if sys.argv[1] == "transfer_queue":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
-        tq.init({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}})
+        tq.init({**POLLING, "backend": {"SimpleStorage": {"num_data_storage_units": 1}}})
     else:
-        tq.init()
+        tq.init(POLLING)
     print("\nANSWERS " + json.dumps(script(tq)))
     tq.close()
 

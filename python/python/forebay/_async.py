@@ -2,12 +2,14 @@
 
 A wait has a number and looks once. The store's own wake-up then rings the bell of the loop (a socket that the loop watches)
 with that number, and the wait looks again; what it claims goes to the task without another pause, so that a task which is
-cancelled has claimed nothing. Calls that are no waits for rows but may block (for room, for a sync) run on a few threads.
+cancelled has claimed nothing. Calls that are no waits for rows but may block (for room, for a sync) run on a few threads. A forked
+child begins with threads of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +21,20 @@ WRITERS, COMMITTERS = 4, 2
 """How many threads there are at most for calls of each kind. Writers may wait for room that only a commit can make, so commits
 have threads of their own."""
 
-_writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="forebay-write")
-_committers = ThreadPoolExecutor(COMMITTERS, thread_name_prefix="forebay-commit")
+_writers: ThreadPoolExecutor
+_committers: ThreadPoolExecutor
+
+
+def _begin_threads() -> None:
+    """Makes the pools, which begin a thread when there is work for it. A forked child has the pools of its parent without their threads:
+    calls that it gives to them would wait for ever."""
+    global _writers, _committers
+    _writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="forebay-write")
+    _committers = ThreadPoolExecutor(COMMITTERS, thread_name_prefix="forebay-commit")
+
+
+_begin_threads()
+os.register_at_fork(after_in_child=_begin_threads)
 
 
 class _Waits:

@@ -9,7 +9,7 @@ import pandas
 import pyarrow
 
 from .objects import Objects
-from .reports import Budgets, Compacted, Copied, Depth, Overview, Progress, Retention, Verified
+from .reports import Budgets, Compacted, Copied, Depth, Overview, Progress, Retention, Rewound, Verified
 
 Moved: TypeAlias = int | Mapping[str, bytes | int] | tuple[int, Mapping[str, bytes | int]] | None
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
@@ -29,7 +29,8 @@ Purpose: TypeAlias = Literal["train", "eval", "warmup"]
 Column: TypeAlias = Any
 """The values of a column, one a row: a list or tuple, an array with one row a first index (numpy, ``array.array``, anything
 with the buffer protocol), an Arrow array, a torch tensor, a pandas series. ``None`` in a list is a value known to be absent.
-Numbers convert to the type of the column where nothing is lost; floats are rounded."""
+An element that is masked in an array of numpy is one, too, where the column has one value a row; within a list or a tensor there is none.
+Numbers convert to the type of the column where nothing is lost; floats are rounded. A tensor is given in its shape, or flat."""
 
 Batchlike: TypeAlias = Any
 """A record batch or table of Arrow: pyarrow's, or whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__``. Null is a value known to
@@ -231,6 +232,16 @@ class Store:
     def open_step(self, number: int) -> Step:
         """A step that another process has begun, to take part in it: as a rank of a gang, with
         ``micro_batches(..., rank=, world=)``. It is committed or given up where it was begun."""
+    def rewind(self, step: int, *, exclude: bool = False) -> Rewound:
+        """Undoes every step after that one (0: all of them): the trainer went back to an older state of its own, and the store goes with
+        it. Policies stand where they stood then, on the objects that they stood on. A server wants a token with the scope ``admin`` for it.
+
+        exclude: what those steps trained on, and rows of versions that come again, are left out as ``rewound``. Default: they are trained on
+            again, in their order.
+
+        Raises InputError for a step that was never committed or was undone; StateError when a step is open, or when objects that the
+        policies stood on then are no longer kept (``object_versions_kept``).
+        """
     def sql(self, statement: str) -> Answer:
         """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked.
         Tokenizers, an archive and limits are given to ``forebay.open``; a server has its own (``forebay serve``)."""
@@ -339,6 +350,10 @@ class Table:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        next_attempt: bool = False,
+        late: bool = False,
+        excluded: str | None = None,
+        origin: str | None = None,
         durability: Durability | None = None,
         timeout: float | None = None,
         **columns: Column,
@@ -350,6 +365,13 @@ class Table:
         parents: the rows that these continue, as ``TABLE/SAMPLE_ID``.
         weights: the fingerprint of the weights that the rollout runs on.
         idempotency_tokens: numbers that make the insert safe to repeat: the row that is there is given.
+        next_attempt: the rows are the next attempts of those with these ids, which are left out as ``superseded``.
+        late: the rollouts began before their version was left behind: where they would be refused otherwise they are kept, and left out as
+            ``stale``.
+        excluded: the rows are left out from the start, with this reason: their places are taken, and nobody waits for them.
+        origin: the peer and the round of it that the rows come from, as ``PEER/ROUND``. Trainers take such rows only where their
+            ``origins`` say so.
+        columns: those that are named as one of these are given in a batch.
         timeout: how long to wait for room, in seconds. Default: the store's ``capacity_wait``.
         """
     def insert_async(
@@ -364,6 +386,10 @@ class Table:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        next_attempt: bool = False,
+        late: bool = False,
+        excluded: str | None = None,
+        origin: str | None = None,
         durability: Durability | None = None,
         timeout: float | None = None,
         **columns: Column,
@@ -404,9 +430,24 @@ class Table:
     def cells(self, rows: Rows, column: str) -> list[Any]:
         """A column of rows, whoever holds them: one value a row, as in ``Batch``, numbers as Python's; ``None`` where a cell is
         null or not final."""
-    def delete(self, rows: Rows, *, force: bool = False) -> int:
-        """Deletes rows and frees what they hold, all of them or none; gives how many there were. With ``force``, also rows
-        that somebody holds or that a rewind may need."""
+    def delete(
+        self,
+        rows: Rows | None = None,
+        *,
+        version: int | None = None,
+        versions_up_to: int | None = None,
+        all: bool = False,
+        force: bool = False,
+    ) -> int:
+        """Deletes rows and frees what they hold, all of them or none; gives how many there were. Which ones is said in one way.
+
+        rows: these.
+        version, versions_up_to: every row of that version, or of it and all before it. Nothing can be inserted under these again.
+        all: every row of the table.
+        force: also rows that somebody holds or that a rewind may need, or of the current version.
+
+        A server wants a token with the scope ``admin`` for all but rows without ``force``.
+        """
     def counts(self) -> dict[str, Any]:
         """How many rows there are: ``written``, ``consumed``, ``open``, and ``excluded`` by reason."""
     def add_column(self, name: str, type: Type, *, lazy: bool = False) -> None: ...
@@ -524,7 +565,8 @@ class Batch:
         layout: Literal["padded", "nested", "packed"] = "padded",
     ) -> Any:
         """A column as a torch tensor. Lists: filled up on the right with ``pad``; as a nested tensor; or packed, with
-        ``values``, ``cu_seqlens``, ``position_ids`` and ``max_seqlen``."""
+        ``values``, ``cu_seqlens``, ``position_ids`` and ``max_seqlen``. A rank's part without rows gives a tensor without rows, of the
+        column's type."""
     def finish(self, **columns: Column) -> None:
         """Completes a task: the columns that it writes and the end of the claim are one record."""
     def finish_async(self, **columns: Column) -> Coroutine[Any, Any, None]:
@@ -537,6 +579,9 @@ class Batch:
             The micro-batch is listed there, so that a state that is stored from the cache says whose gradients are in it; where this
             raises it is not.
         """
+    def extend(self, seconds: float) -> float:
+        """Holds the rows for so long from now on, and no shorter than they are held already: for a task that takes longer than a ``lease``.
+        Gives the end of that, in seconds since 1970, by the clock of the store. Raises StateError when the lease has ended."""
     def release(self) -> None:
         """Gives the rows back, to be claimed again."""
     def __enter__(self) -> Self: ...

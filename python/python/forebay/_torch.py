@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._arrays import numpy
@@ -21,8 +22,12 @@ class Packed(NamedTuple):
     """The length of the longest row."""
 
 
-def tensor(column: str, values: Any, device: Any, pad: float, layout: str) -> Any:
-    """The values of a column of a micro-batch as tensors on a device."""
+def tensor(column: str, values: Any, device: Any, pad: float, layout: str, kind: tuple[str, Sequence[int]] | None) -> Any:
+    """The values of a column of a micro-batch as tensors on a device.
+
+    kind: where there is no row that shows it (a rank's part may be empty), what numbers a row of lists or tensors has, by numpy's name,
+        and a tensor's sides, or 0 for a list's.
+    """
     import torch
 
     np = numpy()
@@ -31,13 +36,13 @@ def tensor(column: str, values: Any, device: Any, pad: float, layout: str) -> An
             raise InputError(f"column {column!r} has cells without a value; a tensor cannot leave them out")
         return torch.from_numpy(values.copy()).to(device)
     rows = [_row(column, value) for value in values]
+    none = _none(column, kind) if not rows else None
     if layout == "padded":
-        return torch.from_numpy(_padded(column, rows, pad)).to(device)
-    flat = np.concatenate([row.reshape(-1) for row in rows]) if rows else np.empty(0, np.float32)
+        return torch.from_numpy(_padded(column, rows, pad) if none is None else none).to(device)
+    flat = np.concatenate([row.reshape(-1) for row in rows]) if none is None else none.reshape(-1)
     lengths = np.array([row.size for row in rows], np.int64)
     if layout == "nested":
-        parts = torch.split(torch.from_numpy(flat).to(device), lengths.tolist())
-        return torch.nested.nested_tensor(list(parts), layout=torch.jagged)
+        return _nested(torch.from_numpy(flat).to(device), lengths.tolist())
     if layout == "packed":
         ends = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(flat.size, dtype=np.int64) - np.repeat(ends[:-1], lengths)
@@ -48,6 +53,22 @@ def tensor(column: str, values: Any, device: Any, pad: float, layout: str) -> An
             int(lengths.max(initial=0)),
         )
     raise InputError(f"{layout!r} is no layout of tensors; it is 'padded', 'nested' or 'packed'")
+
+
+def _nested(flat: Any, lengths: list[int]) -> Any:
+    import torch
+
+    if not lengths:  # torch makes no nested tensor of no parts, but one of no rows
+        return torch.nested.nested_tensor_from_jagged(flat, torch.zeros(1, dtype=torch.int64, device=flat.device))
+    return torch.nested.nested_tensor(list(torch.split(flat, lengths)), layout=torch.jagged)
+
+
+def _none(column: str, kind: tuple[str, Sequence[int]] | None) -> Any:
+    """No rows of a column."""
+    if kind is None:
+        raise InputError(f"column {column!r} holds what torch makes no tensor of: neither numbers nor bools")
+    dtype, sides = kind
+    return numpy().empty((0, *sides), dtype)
 
 
 def _row(column: str, value: Any) -> Any:
@@ -61,8 +82,6 @@ def _row(column: str, value: Any) -> Any:
 def _padded(column: str, rows: list[Any], pad: float) -> Any:
     """The rows below each other, filled up on the right to the length of the longest."""
     np = numpy()
-    if not rows:
-        return np.empty((0, 0), np.float32)
     if rows[0].ndim > 1:
         return np.stack(rows)  # tensors have one shape
     dtype = rows[0].dtype

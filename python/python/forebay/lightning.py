@@ -22,6 +22,7 @@ the order of their last changes, and a rollout's next span comes after the last 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -30,12 +31,15 @@ from agentlightning.store.base import is_finished, is_running
 from agentlightning.store.collection.memory import InMemoryLightningCollections, ListBasedCollection
 from agentlightning.store.memory import InMemoryLightningStore, estimate_model_size
 from agentlightning.types import Rollout, Span
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from ._forebay import Rows, Store, Table
 from .errors import InputError
 
 __all__ = ["LightningStore"]
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -66,7 +70,7 @@ class _Journal(Generic[T]):
         there = {key: item for key, item in changed.items() if item is not None}
         if there:
             columns = [
-                {"key": key, "item": item.model_dump_json(), **self.columns(item)} for key, item in there.items()
+                {"key": key, "item": _as_json(item), **self.columns(item)} for key, item in there.items()
             ]
             by_name: dict[str, Any] = {name: [row[name] for row in columns] for name in columns[0]}
             samples = [f"{self.collection}_0_?"] * len(there)
@@ -80,16 +84,32 @@ class _Journal(Generic[T]):
         self.rows.update(new)
 
     def read(self, store: Store, item_type: type[T]) -> list[T]:
-        """The items as they were written, in the order in which they were."""
+        """The items as they were written, in the order in which they were. A row that cannot be read is left out, and stays until an item
+        of its key is written."""
         where = f"from {self.table.name} where input_id = '{self.collection}'"
-        newest: dict[str, tuple[str, str]] = {}
+        items: dict[str, T] = {}
+        samples: dict[str, list[str]] = {}
         for row in store.sql(f"select sample_id, key, item {where} order by trajectory_id").to_pylist():
-            if (old := newest.pop(row["key"], None)) is not None:
-                self.table.delete(self.table.find(policy_version=0, sample_ids=[old[0]]), force=True)
-            newest[row["key"]] = (row["sample_id"], row["item"])
-        for key, (sample, _) in newest.items():
-            self.rows[key] = self.table.find(policy_version=0, sample_ids=[sample])
-        return [item_type.model_validate_json(item) for _, item in newest.values()]
+            item = self._read(row, item_type)
+            if item is None:
+                samples.setdefault(row["key"], []).append(row["sample_id"])
+                continue
+            items.pop(row["key"], None)  # the newer one counts, and stands where it was written
+            items[row["key"]] = item
+            if old := samples.pop(row["key"], None):
+                self.table.delete(self.table.find(policy_version=0, sample_ids=old), force=True)
+            samples[row["key"]] = [row["sample_id"]]
+        for key, of_key in samples.items():
+            self.rows[key] = self.table.find(policy_version=0, sample_ids=of_key)
+        return list(items.values())
+
+    def _read(self, row: dict[str, str], item_type: type[T]) -> T | None:
+        try:
+            return item_type.model_validate_json(row["item"])
+        except ValidationError as error:
+            what = f"row {row['sample_id']} of table {self.table.name} is no {item_type.__name__} that can be read"
+            _LOG.warning("%s, and is left out: %s", what, error)
+            return None
 
 
 class _Collection(ListBasedCollection[Any]):
@@ -137,6 +157,11 @@ class _Collection(ListBasedCollection[Any]):
 
     def _key(self, item: Any) -> str:
         return json.dumps(self._extract_primary_key_values(item))
+
+
+def _as_json(item: BaseModel) -> str:
+    """An item as it is read back, numbers that are not finite among it: what pydantic writes by itself has null in their place."""
+    return to_json(item.model_dump(), inf_nan_mode="constants").decode()
 
 
 def _no_columns(_: Any) -> dict[str, Any]:

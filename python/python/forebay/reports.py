@@ -1,4 +1,4 @@
-"""What the calls of ``store.admin`` give, for who wants to say its type."""
+"""What the calls of ``store.admin``, and ``store.rewind``, give, for who wants to say its type."""
 
 import os
 from collections.abc import Callable
@@ -80,6 +80,14 @@ class Verified(TypedDict):
     faults: list[Fault]
     checked: dict[str, int]
     orphans: list[os.PathLike[str]]
+
+
+class Rewound(TypedDict):
+    """The step that the run stands after now (0: none), how many steps were undone, and how many rows they had consumed."""
+
+    step: int
+    steps_undone: int
+    rows: int
 
 
 Progress: TypeAlias = Callable[[str, int, int], object]

@@ -12,7 +12,8 @@ known. The trainer waits for whole groups and takes the completions that are the
 many it wants, a group each (``num_generations`` times the same).
 
 A step of the store is one batch of generations of the trainer. It is committed, and the policy moved on by one version, when the
-trainer asks for the next one or has ended: until then an exception, or the end of the process, gives its rows back. With
+trainer asks for the next one or has ended: until then an exception, or the end of the process, gives its rows back. A training that
+failed has committed nothing of its last batch, and the next one of the same source begins with these rows again. With
 ``num_iterations`` or ``steps_per_generation`` above 1 the trainer's own steps are more, and the versions are counted by batches.
 """
 
@@ -80,44 +81,61 @@ class RolloutSource:
                 f"{trainer.num_generations}; give num_generations={self.size} and a batch of whole groups"
             )
         self.commit()
-        self._trainer = trainer
-        self._step = self.store.step(rows={self.consumer: len(prompts)}, log=self.log)
+        self._trainer, self._tables = trainer, set()
+        step = self._step = self.store.step(rows={self.consumer: len(prompts)}, log=self.log)
+        try:
+            taken = self._take(step)
+        except BaseException:
+            self.abandon()  # the trainer gets none of it, so nothing of it is ever to be committed
+            raise
+        return taken if "logprobs" in taken else {**taken, "logprobs": None}
+
+    def _take(self, step: Step) -> dict[str, Any]:
         taken: dict[str, Any] = {name: [] for name in (*self.fields, "sample_ids")}
-        for batch in self._step.micro_batches(self.consumer, self.size, timeout=self.timeout):
+        for batch in step.micro_batches(self.consumer, self.size, timeout=self.timeout):
             self._tables.add(batch.table)
             for name, column in self.fields.items():
                 taken[name] += [_plain(value) for value in batch[column]]
             taken["sample_ids"] += batch.sample_ids
             batch.accumulated()  # without a lease: the trainer may take its time, and its end gives the rows back
-        return taken if "logprobs" in taken else {**taken, "logprobs": None}
+        return taken
 
     def rewards(self, completions: list[Any], reward: list[float | None], **_: Any) -> list[float | None]:
         """The rewards that the rows have: ``GRPOTrainer``'s ``reward_funcs``."""
         return reward
 
     def commit(self) -> None:
-        """Commits what the trainer was given last. It calls this by itself."""
-        step, self._step = self._step, None
-        if step is None:
+        """Commits what the trainer was given last. It calls this by itself. Where it raises the step is open as before, and this may be
+        called again."""
+        if self._step is None:
             return
         updates = self.updates(self._trainer) if self.updates else dict.fromkeys(sorted(self._tables))
-        step.commit(updates)
+        self._step.commit(updates)
+        self._step = None
+
+    def abandon(self) -> None:
+        """Gives back what the trainer was given last, if it was not committed."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.abandon()
 
     def __enter__(self) -> RolloutSource:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Gives back what was not committed."""
-        step, self._step = self._step, None
-        if step is not None:
-            step.abandon()
+        self.abandon()
 
 
 class _CommitAtTheEnd(TrainerCallback):
-    """The trainer asks for no batch after its last."""
+    """The trainer asks for no batch after its last. One that fails does not come to its end, and what it was given is still open when
+    the next one begins."""
 
     def __init__(self, source: RolloutSource) -> None:
         self.source = source
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.source.abandon()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.source.commit()

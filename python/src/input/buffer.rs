@@ -1,4 +1,8 @@
 //! Arrays: whatever has the buffer protocol and holds numbers.
+//!
+//! The buffer of a masked array of numpy has the numbers that lie under its mask, too, and says nothing of that: see [`masked`].
+//!
+//! [`masked`]: super::masked
 
 use forebay::store::{DataType, Element, Value};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
@@ -6,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
 
+use super::masked::mask_of;
 use super::numbers::{Kind, converted};
 use super::{Buffer, Cell, Column};
 use crate::failure::{Result, input};
@@ -16,6 +21,8 @@ pub(super) struct Numbers {
     bytes: PyBackedBytes,
     kind: Kind,
     shape: Vec<usize>,
+    /// A byte for each of them, 0 for what is a value, where one is none.
+    mask: Option<PyBackedBytes>,
 }
 
 /// Whether a value has the buffer protocol.
@@ -57,7 +64,7 @@ impl Numbers {
         }
         let copy = PyMemoryView::from(value)?.call_method0("tobytes")?;
         let bytes = PyBackedBytes::from(copy.cast_into::<PyBytes>().map_err(PyErr::from)?);
-        Ok(Some(Numbers { bytes, kind, shape }))
+        Ok(Some(Numbers { bytes, kind, shape, mask: mask_of(value)? }))
     }
 
     /// How long the first side is.
@@ -65,7 +72,7 @@ impl Numbers {
         self.shape[0]
     }
 
-    /// One number a row.
+    /// One number a row; null where it is masked.
     pub(super) fn scalars(self, name: String) -> Result<Column> {
         if self.shape.len() != 1 {
             return Err(input(format!(
@@ -75,7 +82,9 @@ impl Numbers {
         }
         let mut column = Column::new(name, Element::UInt8);
         let values = self.bytes.chunks_exact(self.kind.width_bytes());
-        column.cells = values.map(|bytes| Cell::Plain(self.kind.read(bytes))).collect();
+        let is_null = |at: usize| self.mask.as_ref().is_some_and(|mask| mask.get(at) != Some(&0));
+        let value = |(at, bytes)| if is_null(at) { Value::Null } else { self.kind.read(bytes) };
+        column.cells = values.enumerate().map(value).map(Cell::Plain).collect();
         Ok(column)
     }
 
@@ -108,6 +117,12 @@ impl Numbers {
     }
 
     fn converted(self, name: &str, data_type: &DataType, element: Element) -> Result<Buffer> {
+        if self.mask.is_some() {
+            return Err(input(format!(
+                "column {name:?} holds {data_type}, and the array has masked elements: a value is null as a whole or not at all; \
+                 give array.filled(...), and the mask in a column of its own, or None for the whole row"
+            )));
+        }
         if self.kind == Kind::Number(element) {
             return Ok(Buffer::Python(self.bytes));
         }

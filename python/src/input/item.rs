@@ -3,16 +3,18 @@
 use forebay::store::{DataType, Element, Value};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyMemoryView, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyMemoryView};
 
 use super::buffer::Numbers;
-use super::{Buffer, Cell, Column, numbers};
-use crate::failure::{Failure, Result};
+use super::masked::{is_masked, mask_of};
+use super::nested::{Misfit, is_sequence, push_flat, push_tensor};
+use super::{Buffer, Cell, Column};
+use crate::failure::{Failure, Result, input};
 use crate::options::wrong;
 
-/// Adds the value of the next row to its column. `None` is a value that is known to be absent.
+/// Adds the value of the next row to its column. `None` is a value that is known to be absent, and so is a masked element of an array.
 pub(super) fn push(column: &mut Column, data_type: &DataType, value: &Bound<'_, PyAny>) -> Result<()> {
-    if value.is_none() {
+    if value.is_none() || is_masked(value)? {
         column.cells.push(Cell::Plain(Value::Null));
         return Ok(());
     }
@@ -40,8 +42,8 @@ fn refused(column: &Column, data_type: &DataType, value: &Bound<'_, PyAny>) -> F
     wrong(&format!("a value of column {:?}", column.name), &data_type.to_string(), value)
 }
 
-/// A number or bool: Python's own, or what converts to one without a loss, as numpy's do.
-fn number(value: &Bound<'_, PyAny>) -> Option<Value<'static>> {
+/// A number or bool: Python's own, or what converts to one without a loss, as numpy's do. A masked one is none, though it converts.
+pub(super) fn number(value: &Bound<'_, PyAny>) -> Option<Value<'static>> {
     if value.is_instance_of::<PyBool>() {
         return value.extract().ok().map(Value::Bool);
     }
@@ -50,6 +52,9 @@ fn number(value: &Bound<'_, PyAny>) -> Option<Value<'static>> {
     }
     if value.is_instance_of::<PyFloat>() {
         return value.extract().ok().map(Value::Float);
+    }
+    if !mask_of(value).is_ok_and(|mask| mask.is_none()) {
+        return None;
     }
     let bool = value.extract().ok().map(Value::Bool); // numpy's
     bool.or_else(|| integer(value)).or_else(|| value.extract().ok().map(Value::Float))
@@ -64,6 +69,9 @@ fn integer(value: &Bound<'_, PyAny>) -> Option<Value<'static>> {
 fn bytes(value: &Bound<'_, PyAny>) -> Result<Option<PyBackedBytes>> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(Some(bytes.clone().into()));
+    }
+    if mask_of(value)?.is_some() {
+        return Ok(None);
     }
     let Ok(view) = PyMemoryView::from(value) else { return Ok(None) };
     let copy = view.call_method0("tobytes")?.cast_into::<PyBytes>().map_err(PyErr::from)?;
@@ -81,8 +89,18 @@ fn push_list(
     }
     if is_sequence(value) {
         let mut list = Vec::with_capacity(value.len()? * element.width_bytes());
-        let nested = matches!(data_type, DataType::Tensor(..));
-        flatten(&mut list, element, nested, value).ok_or_else(|| refused(column, data_type, value))?;
+        let pushed = match data_type {
+            DataType::Tensor(_, sides) => push_tensor(&mut list, element, sides, value),
+            _ => push_flat(&mut list, element, value),
+        };
+        pushed.map_err(|misfit| match misfit {
+            Misfit::Element => refused(column, data_type, value),
+            Misfit::Shape(found) => input(format!(
+                "column {:?} holds {data_type}, and lists of the shape {found:?} were given for a row; give lists within \
+                 lists of its sides, or its numbers in one list",
+                column.name
+            )),
+        })?;
         column.push_numbers(Buffer::Own(list));
         return Ok(());
     }
@@ -95,21 +113,4 @@ fn push_list(
         None if is_sequence(&arranged) => push_list(column, data_type, element, &arranged),
         None => Err(refused(column, data_type, value)),
     }
-}
-
-fn is_sequence(value: &Bound<'_, PyAny>) -> bool {
-    value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>()
-}
-
-/// Appends the numbers of a list; of lists in lists where those may be `nested`. `None` when one does not fit.
-fn flatten(list: &mut Vec<u8>, element: Element, nested: bool, values: &Bound<'_, PyAny>) -> Option<()> {
-    for value in values.try_iter().ok()? {
-        let value = value.ok()?;
-        if nested && is_sequence(&value) {
-            flatten(list, element, nested, &value)?;
-        } else {
-            numbers::push(list, number(&value)?, element).ok()?;
-        }
-    }
-    Some(())
 }

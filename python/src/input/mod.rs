@@ -7,10 +7,13 @@
 //!
 //! A column of many rows may be: a list or tuple with one value a row; an array with one row a first index (anything with the
 //! buffer protocol: numpy, `array.array`, `memoryview`); an Arrow array; or whatever numpy makes an array of (torch tensors,
-//! pandas series). [`numbers`] turns numbers of one type into those of another, [`buffer`] reads arrays, [`item`] single values.
+//! pandas series). [`numbers`] turns numbers of one type into those of another, [`buffer`] reads arrays, [`masked`] what of them is no
+//! value, [`item`] single values, [`nested`] tensors in lists.
 
 mod buffer;
 mod item;
+mod masked;
+mod nested;
 mod numbers;
 mod tabular;
 

@@ -21,7 +21,8 @@ there again after a restart. Without one it lies in a temporary folder and ends 
 Values lie in the table ``transfer_queue``: a row a put and key, tensors of one type a field in a column of lists under the field's
 own name, so SQL and consumers see them; what fits into no column (objects, a field of changing type, more than 48 fields)
 is pickled into ``other``. Reading it back runs ``pickle.loads``, as TransferQueue does: open stores, and give tokens that write to
-them, to people that you trust.
+them, to people that you trust. Tags are JSON, and take what comes back from it as it was: numbers, texts, bytes, lists, tuples, sets
+and dicts of them, and scalars, arrays and tensors of numbers.
 
 Not here: samplers and the streaming data loader, metrics by HTTP. Batches are taken in the order
 of their indexes, as by ``SequentialSampler``. ``init`` says so where a configuration asks for one of them.
@@ -57,7 +58,9 @@ __all__ = [
 class _Queue:
     """The store that is open, and its client."""
 
-    def __init__(self, path: str | None, address: str | None, token: str | None, timeout: float) -> None:
+    def __init__(
+        self, path: str | None, address: str | None, token: str | None, timeout: float, is_polling: bool
+    ) -> None:
         self.scratch: pathlib.Path | None = None
         if path and address:
             raise InputError(f"the queue is said to lie in {path!r} and behind {address!r}; give a path or an address")
@@ -69,7 +72,7 @@ class _Queue:
             self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-transfer-queue-"))
             self.store = forebay.open(self.scratch / "store", durability="memory")
         try:
-            self.client = TransferQueueClient(Partitions(self.store, timeout), timeout)
+            self.client = TransferQueueClient(Partitions(self.store, timeout), timeout, is_polling)
         except BaseException as error:
             self.close()
             if isinstance(error, InputError) and error.cause == "Forbidden":
@@ -89,8 +92,9 @@ def init(conf: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
     """Opens the queue. Where it is open already nothing changes. Gives ``conf`` back.
 
     conf: ``backend.Forebay.path``, the directory of the store, or ``backend.Forebay.address`` (and ``token``) of the server that has
-        it; ``controller.timeout``, how many seconds a fetch waits for its batch (default: 300). What is not said there is taken
-        from FOREBAY_PATH, FOREBAY_ADDRESS and FOREBAY_TOKEN.
+        it; ``controller.timeout``, how many seconds a fetch waits for its batch (default: 300), or ``controller.polling_mode``: it
+        gives an empty one at once. Each process says that for itself. Which queue, where it is not said there, is taken from
+        FOREBAY_PATH, FOREBAY_ADDRESS and FOREBAY_TOKEN.
     """
     global _queue
     if _queue is not None:
@@ -106,7 +110,8 @@ def init(conf: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
     if not path and not address:
         path, address = os.environ.get("FOREBAY_PATH"), os.environ.get("FOREBAY_ADDRESS")
     token = said.get("token") or os.environ.get("FOREBAY_TOKEN")
-    _queue = _Queue(path, address, token, float(controller.get("timeout", 300)))
+    is_polling = bool(controller.get("polling_mode", False))
+    _queue = _Queue(path, address, token, float(controller.get("timeout", 300)), is_polling)
     return conf
 
 

@@ -13,6 +13,7 @@ from .._forebay import Store
 from ..errors import StateError
 from ._log import Overtaken
 from ._partitions import Partitions
+from ._tags import encoded
 
 
 def save(store: Store, directory: pathlib.Path, metadata: dict[str, Any] | None) -> None:
@@ -23,8 +24,9 @@ def save(store: Store, directory: pathlib.Path, metadata: dict[str, Any] | None)
             "`store.admin.backup()` of a connection with the scope admin"
         )
     new, old = directory.with_name(f"{directory.name}.tmp"), directory.with_name(f"{directory.name}.old")
-    for left in (new, old):
-        shutil.rmtree(left, ignore_errors=True)
+    shutil.rmtree(new, ignore_errors=True)
+    if directory.exists():
+        shutil.rmtree(old, ignore_errors=True)  # else it is the only copy that there is: a save ended between the two renames
     new.mkdir(parents=True)
     store.backup(new / "store")
     (new / "metadata.json").write_text(json.dumps({"storage_saved": True, "user_metadata": metadata or {}}, indent=2))
@@ -59,7 +61,7 @@ def _copy(saved: Partitions, partitions: Partitions) -> None:
         begun = partitions.begin(partition, [sample.key for sample in samples])
         for sample, new in zip(samples, begun):
             fields = {name: saved.values([sample], name) for name in sample.fields}
-            partitions.write([new], fields, [sample.tag], generation)
+            partitions.write([new], fields, [encoded(sample.tag)], generation)
         for (name, task), numbers in saved.consumed.items():
             taken = [new for sample, new in zip(samples, begun) if sample.number in numbers]
             if name == partition and taken:

@@ -14,7 +14,8 @@ from tensordict import TensorDict
 from ..errors import InputError
 from ._meta import BatchMeta, KVBatchMeta
 from ._partitions import Partitions, Sample
-from ._values import packed, rows_of
+from ._tags import copied
+from ._values import packed, rows_of, schema_of
 
 
 def _in_a_turn(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,8 +31,8 @@ def _in_a_turn(call: Callable[..., Any]) -> Callable[..., Any]:
 class TransferQueueClient:
     """TransferQueue's client; each method also as ``async_NAME``, which runs on a thread."""
 
-    def __init__(self, partitions: Partitions, timeout: float) -> None:
-        self._partitions, self._timeout = partitions, timeout
+    def __init__(self, partitions: Partitions, timeout: float, is_polling: bool = False) -> None:
+        self._partitions, self._timeout, self._is_polling = partitions, timeout, is_polling
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(type(self), name.removeprefix("async_"), None) if name.startswith("async_") else None
@@ -55,21 +56,24 @@ class TransferQueueClient:
         task_name: str | None = None,
         sampling_config: dict[str, Any] | None = None,
     ) -> BatchMeta:
-        """A batch of samples: new ones (``insert``), all that have the fields (``force_fetch``), or ready ones that the task
-        has not had, in the order of their indexes (``fetch``; TimeoutError when there are not enough in time)."""
+        """A batch of samples: new ones (``insert``), all of the partition, ready or not (``force_fetch``, whatever the size), or ready ones
+        that the task has not had, in the order of their indexes (``fetch``; TimeoutError when there are not enough in time, and in
+        polling mode an empty batch at once)."""
         if sampling_config:
             raise InputError(f"batches are taken in order here; there is no sampler for {sampling_config!r}")
         partitions = self._partitions
         if mode == "insert":
             samples = partitions.begin(partition_id, [None] * batch_size)
             partitions.put(samples, {}, None)
-            return _meta(samples, data_fields, produced=0)
+            return _meta(samples, data_fields, produced=[0] * batch_size)
         if mode == "force_fetch":
-            return _meta(self._ready(partition_id, data_fields), data_fields)
+            return _all(partitions.all(partition_id), data_fields)
         if mode != "fetch" or task_name is None:
             raise InputError(f'mode is "fetch" (with task_name), "force_fetch" or "insert", not {mode!r}')
         end = time.monotonic() + self._timeout
         while len(samples := self._fresh(partition_id, data_fields, task_name)) < batch_size:
+            if self._is_polling:
+                return BatchMeta.empty()
             if not partitions.lock.wait(end - time.monotonic()):
                 raise TimeoutError(
                     f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
@@ -78,17 +82,15 @@ class TransferQueueClient:
         partitions.consume(partition_id, task_name, samples[:batch_size])
         return _meta(samples[:batch_size], data_fields)
 
-    def _ready(self, partition: str, fields: list[str]) -> list[Sample]:
-        samples = sorted(self._partitions.samples.get(partition, {}).values(), key=lambda sample: sample.number)
-        return [sample for sample in samples if all(name in sample.fields for name in fields)]
-
     def _fresh(self, partition: str, fields: list[str], task: str) -> list[Sample]:
         consumed = self._partitions.consumed.get((partition, task), set())
-        return [sample for sample in self._ready(partition, fields) if sample.number not in consumed]
+        there = self._partitions.all(partition)
+        return [sample for sample in there if sample.number not in consumed and _is_ready(sample, fields)]
 
     @_in_a_turn
     def set_custom_meta(self, metadata: BatchMeta) -> None:
-        self._partitions.put(self._samples(metadata), {}, metadata.custom_meta)
+        """Puts these tags in place of those that there are."""
+        self._partitions.put(self._samples(metadata), {}, metadata.custom_meta, is_whole=True)
 
     # Data
 
@@ -99,9 +101,11 @@ class TransferQueueClient:
         partition_id: str | None = None,
         data_parser: Callable[[Any], Any] | None = None,
     ) -> BatchMeta:
+        """Gives what there is then; metadata that was given says so, too."""
         if metadata is None and partition_id is None:
             raise ValueError("partition_id must be provided if metadata is not given")
-        return self._put(_parsed(data, data_parser), data.batch_size[0], metadata, partition_id)
+        made = self._put(_parsed(data, data_parser), data.batch_size[0], metadata, partition_id)
+        return made if metadata is None else metadata._become(made)
 
     @_in_a_turn
     def _put(self, fields: Any, count: int, metadata: BatchMeta | None, partition_id: str | None) -> BatchMeta:
@@ -165,11 +169,11 @@ class TransferQueueClient:
 
     @_in_a_turn
     def get_production_status(self, data_fields: list[str], partition_id: str) -> tuple[Any, Any]:
-        samples = sorted(self._partitions.samples.get(partition_id, {}).items())
-        status = [[name in sample.fields for name in data_fields] for _, sample in samples]
+        samples = self._partitions.all(partition_id)
+        status = [[name in sample.fields for name in data_fields] for sample in samples]
         if not samples:
             return None, None
-        return torch.tensor([number for number, _ in samples]), torch.tensor(status, dtype=torch.int8)
+        return torch.tensor([sample.number for sample in samples]), torch.tensor(status, dtype=torch.int8)
 
     def check_consumption_status(self, task_name: str, partition_id: str) -> bool:
         status = self.get_consumption_status(task_name, partition_id)[1]
@@ -195,17 +199,26 @@ class TransferQueueClient:
             partitions.put(partitions.begin(partition_id, list(new)), {}, None)
             there = partitions.keys[partition_id]
         samples = [there[key] for key in keys if key in there]
-        return _meta(samples, _common(samples))
+        common = _common(samples)
+        return _meta(samples, common, produced=[int(bool(common))] * len(samples))
 
     @_in_a_turn
-    def kv_retrieve_keys(self, global_indexes: list[int], partition_id: str) -> list[str]:
-        samples = self._partitions.of(partition_id, global_indexes)
-        return [sample.key for sample in samples if sample.key is not None]
+    def kv_retrieve_keys(self, global_indexes: list[int] | int, partition_id: str) -> list[str]:
+        """RuntimeError where one has no key."""
+        numbers = [global_indexes] if isinstance(global_indexes, int) else global_indexes
+        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+            raise TypeError(f"global_indexes is an int or a list of them, not {global_indexes!r}")
+        if not numbers:
+            raise ValueError("global_indexes is empty; name a sample at least")
+        keys = {sample.number: sample.key for sample in self._partitions.of(partition_id, numbers)}
+        if missing := [number for number in numbers if keys.get(number) is None]:
+            raise RuntimeError(f"the samples {missing} of partition {partition_id!r} have no key, or are not there")
+        return [keys[number] for number in numbers]
 
     @_in_a_turn
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, Any]]:
         return {
-            partition: {key: dict(sample.tag) for key, sample in there.items()}
+            partition: {key: copied(sample.tag) for key, sample in there.items()}
             for partition, there in self._partitions.keys.items()
             if partition_id in (None, partition) and there
         }
@@ -246,20 +259,29 @@ def _common(samples: list[Sample]) -> list[str]:
     return [name for name in samples[0].fields if all(name in sample.fields for sample in samples)]
 
 
+def _is_ready(sample: Sample, fields: list[str]) -> bool:
+    return all(name in sample.fields for name in fields)
+
+
+def _all(samples: list[Sample], fields: list[str]) -> BatchMeta:
+    """Samples, ready or not. Fields that none of them has are no part of it, as in TransferQueue."""
+    known = [name for name in fields if any(name in sample.fields for sample in samples)]
+    return _meta(samples, known, produced=[int(bool(known) and _is_ready(sample, known)) for sample in samples])
+
+
 def _meta(
-    samples: list[Sample], fields: list[str], like: BatchMeta | None = None, produced: int = 1
+    samples: list[Sample], fields: list[str], like: BatchMeta | None = None, produced: list[int] | None = None
 ) -> BatchMeta:
+    """produced: whether each sample is ready; all are where it is not said."""
     schema = {}
     for name in dict.fromkeys(fields):
-        there = [sample.fields[name].fields[name] for sample in samples if name in sample.fields]
-        types = {None if described is None else described[0] for described in there}
-        dtype = types.pop() if len(types) == 1 else None
-        schema[name] = {"is_non_tensor": dtype is None, "dtype": dtype}
+        there = {at: sample.fields[name].fields[name] for at, sample in enumerate(samples) if name in sample.fields}
+        schema[name] = schema_of(there, len(samples))
     return BatchMeta(
         [sample.number for sample in samples],
         [sample.partition for sample in samples],
         schema,
-        [produced] * len(samples),
+        [1] * len(samples) if produced is None else produced,
         like.extra_info if like else None,
-        [sample.tag for sample in samples],
+        [copied(sample.tag) for sample in samples],
     )

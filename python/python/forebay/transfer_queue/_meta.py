@@ -7,7 +7,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from .._arrays import numpy
+from ._samples import SampleViews, cut, joined, shapes_of
+from ._values import describe, rows_of, schema_of
 
 
 def _sizes(count: int, chunks: int) -> list[slice]:
@@ -73,7 +77,7 @@ class KVBatchMeta:
 
     def reorder(self, indexes: list[int]) -> None:
         if len(indexes) != self.size:
-            raise ValueError(f"Attempted to reorder with indexes length {len(indexes)}, the batch size is {self.size}.")
+            raise ValueError(f"Attempted to reorder with indexes length {len(indexes)}, which does not match {self.size}, the batch size")
         if len(set(indexes)) != len(indexes):
             raise ValueError("Contain duplicate indexes.")
         self.keys, self.tags = [self.keys[at] for at in indexes], [self.tags[at] for at in indexes]
@@ -119,6 +123,14 @@ class BatchMeta:
                 raise ValueError(f"Length mismatch: {self.size} global_indexes and {count} {name}")
         if len(self.production_status) != self.size:
             raise ValueError(f"production_status length {len(self.production_status)} != batch_size {self.size}")
+        for name, schema in self.field_schema.items():
+            shapes = schema.get("per_sample_shapes")
+            if shapes is not None and len(shapes) != self.size:
+                raise ValueError(f"Field '{name}' per_sample_shapes length {len(shapes)} != batch_size {self.size}")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.production_status = self.production_status.copy()  # ray's arrays can only be read
 
     @property
     def size(self) -> int:
@@ -135,12 +147,59 @@ class BatchMeta:
     def is_ready(self) -> bool:
         return self.size > 0 and bool((self.production_status == 1).all())
 
+    @property
+    def samples(self) -> SampleViews:
+        """Each sample by itself, to read."""
+        return SampleViews(self)
+
+    def get_dtypes(self, field_name: str) -> list[Any]:
+        return [self._schema(field_name).get("dtype")] * self.size
+
+    def get_shapes(self, field_name: str) -> list[Any]:
+        return shapes_of(self._schema(field_name), self.size)
+
+    def _schema(self, field_name: str) -> dict[str, Any]:
+        if field_name not in self.field_schema:
+            raise KeyError(f"Field '{field_name}' not found in field_schema")
+        return self.field_schema[field_name]
+
+    def get_extra_info(self, key: str, default: Any = None) -> Any:
+        return self.extra_info.get(key, default)
+
+    def set_extra_info(self, key: str, value: Any) -> None:
+        self.extra_info[key] = value
+
+    def get_all_extra_info(self) -> dict[str, Any]:
+        return copy.deepcopy(self.extra_info)
+
+    def update_extra_info(self, info_dict: dict[str, Any]) -> None:
+        self.extra_info.update(info_dict)
+
+    def remove_extra_info(self, key: str) -> Any:
+        return self.extra_info.pop(key, None)
+
+    def clear_extra_info(self) -> None:
+        self.extra_info.clear()
+
+    def has_extra_info(self, key: str) -> bool:
+        return key in self.extra_info
+
+    def get_all_custom_meta(self) -> list[dict[str, Any]]:
+        return copy.deepcopy(self.custom_meta)
+
+    def clear_custom_meta(self) -> None:
+        self.custom_meta = [{} for _ in range(self.size)]
+
+    def _become(self, other: BatchMeta) -> BatchMeta:
+        self.__dict__.update(other.__dict__)
+        return self
+
     def _with(self, places: Sequence[int] | None = None, schema: Callable[[str], bool] = lambda _: True) -> BatchMeta:
         at = range(self.size) if places is None else places
         return BatchMeta(
             [self.global_indexes[place] for place in at],
             [self.partition_ids[place] for place in at],
-            {name: described for name, described in self.field_schema.items() if schema(name)},
+            {name: cut(described, at) for name, described in self.field_schema.items() if schema(name)},
             [self.production_status[place] for place in at],
             self.extra_info,
             [self.custom_meta[place] for place in at],
@@ -150,6 +209,8 @@ class BatchMeta:
         return self._with()
 
     def __getitem__(self, item: int | slice) -> BatchMeta:
+        if not isinstance(item, slice) and not hasattr(item, "__index__"):
+            raise TypeError(f"Indexing with {type(item)} is not supported.")
         places = range(self.size)[item]
         return self._with([places] if isinstance(places, int) else places)
 
@@ -157,12 +218,14 @@ class BatchMeta:
         return self._with(schema=set(field_names).__contains__)
 
     def select_samples(self, sample_indices: list[int]) -> BatchMeta:
+        if any(at < 0 or at >= self.size for at in sample_indices):
+            raise ValueError(f"Sample indices must be in range [0, {self.size})")
         return self._with(sample_indices)
 
     def reorder(self, indices: list[int]) -> None:
         if sorted(indices) != list(range(self.size)):
             raise ValueError(f"indices must be an order of 0 to {self.size - 1}")
-        self.__dict__.update(self._with(indices).__dict__)
+        self._become(self._with(indices))
 
     def chunk(self, chunks: int) -> list[BatchMeta]:
         return [self[part] for part in _sizes(self.size, chunks)]
@@ -174,23 +237,39 @@ class BatchMeta:
         return [self._with(at) for at in places.values()]
 
     def add_fields(self, tensor_dict: Any, set_all_ready: bool = True) -> BatchMeta:
-        for name in tensor_dict.keys():
-            self.field_schema.setdefault(name, {})
-        if set_all_ready:
+        count = tensor_dict.batch_size[0]
+        if count not in (0, self.size):
+            raise ValueError(f"add_fields batch size mismatch: self.size={self.size} vs tensor_dict={count}")
+        for name, rows in rows_of(tensor_dict).items() if count else ():
+            described = {at: describe(row) if isinstance(row, torch.Tensor) else None for at, row in enumerate(rows)}
+            self.field_schema[name] = schema_of(described, count)
+        if set_all_ready and count:
             self.production_status[:] = 1
         return self
 
-    def update_custom_meta(self, custom_meta: list[dict[str, Any]]) -> None:
+    def update_custom_meta(self, custom_meta: list[dict[str, Any]] | None) -> None:
+        if custom_meta is None:
+            return
         if len(custom_meta) != self.size:
             raise ValueError(f"custom_meta length {len(custom_meta)} != batch_size {self.size}")
         for tag, more in zip(self.custom_meta, custom_meta):
             tag.update(more)
 
     def union(self, other: BatchMeta) -> BatchMeta:
-        """These samples, and those of the other that are not among them."""
-        mine = set(zip(self.partition_ids, self.global_indexes))
-        theirs = enumerate(zip(other.partition_ids, other.global_indexes))
-        return BatchMeta.concat([self, other.select_samples([at for at, name in theirs if name not in mine])])
+        """These samples with the fields of both, which are of the same samples; what the other says goes before."""
+        if not other or not self:
+            return (self or other or BatchMeta()).copy()
+        for of in ("global_indexes", "partition_ids"):
+            if getattr(self, of) != getattr(other, of):
+                raise ValueError(f"BatchMeta.union: {of} do not match: {getattr(self, of)} and {getattr(other, of)}")
+        return BatchMeta(
+            self.global_indexes,
+            self.partition_ids,
+            {**self.field_schema, **other.field_schema},
+            self.production_status & other.production_status,
+            {**self.extra_info, **other.extra_info},
+            [{**tag, **theirs} for tag, theirs in zip(self.custom_meta, other.custom_meta)],
+        )
 
     @classmethod
     def concat(cls, data: list[BatchMeta], validate: bool = True) -> BatchMeta:
@@ -202,7 +281,7 @@ class BatchMeta:
         return cls(
             [index for part in data for index in part.global_indexes],
             [partition for part in data for partition in part.partition_ids],
-            data[0].field_schema,
+            {name: joined(name, [(part.field_schema.get(name, {}), part.size) for part in data]) for name in data[0].field_schema},
             [status for part in data for status in part.production_status],
             _united([part.extra_info for part in data], "BatchMeta.concat"),
             [tag for part in data for tag in part.custom_meta],

@@ -26,6 +26,7 @@ from .._forebay import Store, Table
 from ..errors import CapacityError, InputError, StateError
 from ._consumption import Consumption
 from ._log import Log, refuse_forbidden
+from ._tags import decoded, encoded
 from ._turn import Turn
 from ._values import Description, column_type, describe, flat, tensor_of
 
@@ -39,6 +40,7 @@ _ARGUMENTS = {
     "timeout",
 }  # fmt: skip
 FIELD_COLUMNS_MAX = 48
+Tag = dict[Any, Any]
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Sample:
     partition: str
     number: int
     key: str | None
-    tag: dict[str, Any] = field(default_factory=dict)
+    tag: Tag = field(default_factory=dict)
     fields: dict[str, Put] = field(default_factory=dict)
     newest: Put | None = None
 
@@ -84,6 +86,10 @@ class Partitions:
         return self._consumption.numbers
 
     # What is there
+
+    def all(self, partition: str) -> list[Sample]:
+        """In the order of their indexes."""
+        return sorted(self.samples.get(partition, {}).values(), key=lambda sample: sample.number)
 
     def of(self, partition: str, numbers: Iterable[int]) -> list[Sample]:
         there = self.samples.get(partition, {})
@@ -113,29 +119,32 @@ class Partitions:
             self._numbers += 1
         return samples
 
-    def put(self, samples: list[Sample], fields: dict[str, list[Any]], tags: list[dict[str, Any]] | None) -> None:
-        """Writes fields and tags of samples, of all or of none. Tags are merged into those that there are."""
+    def put(
+        self, samples: list[Sample], fields: dict[str, list[Any]], tags: list[Tag] | None, *, is_whole: bool = False
+    ) -> None:
+        """Writes fields and tags of samples, of all or of none. Tags are merged into those that there are, but where they are whole."""
         if not samples:
             return
-        merged = [{**sample.tag, **(tags[at] if tags else {})} for at, sample in enumerate(samples)]
+        before = [{} if is_whole and tags else sample.tag for sample in samples]
+        texts = [encoded({**tag, **(tags[at] if tags else {})}) for at, tag in enumerate(before)]
         with self.changing():
-            rows, described = self.write(samples, fields, merged, self.generation)
+            rows, described = self.write(samples, fields, texts, self.generation)
             for at, sample in enumerate(samples):
-                sample.tag = merged[at]
+                sample.tag = decoded(texts[at])
                 self._add(sample, rows[at], described[at])
         self._sweep()
 
     def write(
-        self, samples: list[Sample], fields: dict[str, list[Any]], tags: list[dict[str, Any]], generation: int
+        self, samples: list[Sample], fields: dict[str, list[Any]], tags: list[str], generation: int
     ) -> tuple[list[str], list[dict[str, Description | None]]]:
-        """The rows of a put, and what the fields are in each."""
+        """The rows of a put, and what the fields are in each. tags: as they are written down."""
         columns, described, others = self._columns(fields, len(samples))
         rows = self._puts.append(
             len(samples),
             partition_id=[sample.partition for sample in samples],
             sample_key=[sample.key for sample in samples],
             number=[sample.number for sample in samples],
-            tag=[json.dumps(tag) for tag in tags],
+            tag=tags,
             fields=[json.dumps(row) for row in described],
             other=[pickle.dumps(row) if row else None for row in others],
             queue_state=[self._state(generation)] * len(samples),
@@ -272,7 +281,7 @@ class Partitions:
                 continue
             partition = row["partition_id"]
             sample = self.samples.get(partition, {}).get(number) or Sample(partition, number, row["sample_key"])
-            sample.tag = json.loads(row["tag"])
+            sample.tag = decoded(row["tag"])
             self._add(sample, row["sample_id"], json.loads(row["fields"]))
         self._consumption.read(self.samples)
 

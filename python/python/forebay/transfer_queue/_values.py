@@ -50,6 +50,25 @@ def describe(tensor: torch.Tensor) -> Description:
     return str(tensor.dtype), list(tensor.shape)
 
 
+def schema_of(there: Mapping[int, Description | None], count: int) -> dict[str, Any]:
+    """What a batch says of a field: its type, and its shape or that of each sample.
+
+    there: the values of the field that there are, by their place among ``count`` samples; None for what is no tensor.
+    """
+    types = {described and described[0] for described in there.values()}
+    dtype = types.pop() if len(types) == 1 else None
+    if dtype is None:
+        return {"dtype": None, "shape": None, "is_nested": False, "is_non_tensor": bool(there)}
+    # TransferQueue says of a number that it has one dimension.
+    shapes = {at: tuple(described[1]) or (1,) for at, described in there.items() if described is not None}
+    is_nested = len(set(shapes.values())) > 1
+    shape = None if is_nested else next(iter(shapes.values()))
+    schema = {"dtype": _TYPES[dtype], "shape": shape, "is_nested": is_nested, "is_non_tensor": False}
+    if is_nested:
+        schema["per_sample_shapes"] = [shapes.get(at) for at in range(count)]
+    return schema
+
+
 def flat(tensor: torch.Tensor) -> Any:
     """A tensor's numbers, in one dimension."""
     tensor = tensor.detach().cpu().contiguous()
