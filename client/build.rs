@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for message in files.file.iter().flat_map(|file| &file.message_type) {
         messages.push((message.name().to_owned(), message, false));
         for entry in &message.nested_type {
-            if !entry.options.as_ref().is_some_and(|options| options.map_entry()) {
+            if entry.options.as_ref().and_then(|options| options.map_entry) != Some(true) {
                 return Err(format!("{} in {} is not foreseen", entry.name(), message.name()).into());
             }
             messages.push((format!("{}.{}", message.name(), entry.name()), entry, true));
