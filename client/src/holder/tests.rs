@@ -71,11 +71,6 @@ fn a_claim_that_is_read_is_finished_accumulated_and_given_back_with_all_else() {
     let mut changes = Changes::new();
     changes.write("solver", task.rows[0], [("reward", 1.0.into())]);
     end_under_a_reader(&holder, task.epoch, || holder.finish(task.epoch, &changes).map(drop)).unwrap();
-    let step = holder.begin_step(&Plan::new().rows("train", 1)).unwrap();
-    let part = holder.claim(&ask("train", Role::Step(step)), Wait::No).unwrap().unwrap();
-    end_under_a_reader(&holder, part.epoch, || holder.accumulated(part.epoch)).unwrap();
-    let commit = Commit { updates: vec![("solver".to_owned(), Vec::new())], ..Commit::default() };
-    assert_eq!(holder.commit_step(step, &commit).unwrap().rows, 1, "it was accumulated");
     let last = claim_at_once(&holder).unwrap();
     let back = || {
         holder.give_back();
@@ -84,6 +79,11 @@ fn a_claim_that_is_read_is_finished_accumulated_and_given_back_with_all_else() {
     };
     end_under_a_reader(&holder, last.epoch, back).unwrap();
     assert!(claim_at_once(&holder).is_none());
+    let step = holder.begin_step(&Plan::new().rows("train", 1)).unwrap();
+    let part = holder.claim(&ask("train", Role::Step(step)), Wait::No).unwrap().unwrap();
+    end_under_a_reader(&holder, part.epoch, || holder.accumulated(part.epoch)).unwrap();
+    let commit = Commit { updates: vec![("solver".to_owned(), Vec::new())], ..Commit::default() };
+    assert_eq!(holder.commit_step(step, &commit).unwrap().rows, 1, "it was accumulated");
 }
 
 #[test]
