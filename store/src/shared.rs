@@ -4,7 +4,7 @@
 //! Any number of threads call; the store starts none. One lock guards the state. Value bytes move before it is taken;
 //! waiters are woken, and the log is written, and synced where the level asks for it, after it is let go.
 //!
-//! In which order locks are taken is written in [`Rank`](crate::sync::Rank), whose debug builds refuse another.
+//! In which order locks are taken is written in [`Rank`], whose debug builds refuse another.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
