@@ -261,8 +261,8 @@ def test_a_batch_says_of_each_sample_what_it_is(queue):
         meta.samples[2]
     assert meta.select_samples([1]).samples[0].fields["ragged"]["shape"] == (3,)
     assert meta.get_shapes("ragged") == tq.BatchMeta.concat(meta.chunk(2)).get_shapes("ragged") == [(1,), (3,)]
-    later = client.put(batch(late=torch.zeros(2, 5)), meta)
-    assert later is meta and meta.samples[0].fields["late"]["shape"] == (5,)
+    later = client.put(batch(added=torch.zeros(2, 5)), meta)
+    assert later is meta and meta.samples[0].fields["added"]["shape"] == (5,)
 
 
 TAGS = {
