@@ -105,7 +105,7 @@ def keys_and_tags(tq, note) -> None:
     note([tq.kv_list("train"), tq.kv_list("unknown")])
     note(tq.kv_put("a", "train", fields={"prompts": torch.tensor([70, 80, 90])}))
     note(tq.kv_batch_get(["a", "b"], "train", "prompts"))
-    note(tq.kv_batch_put(["b"], "train", fields=batch(late=torch.tensor([True]))))
+    note(tq.kv_batch_put(["b"], "train", fields=batch(added=torch.tensor([True]))))
 
 
 def the_client(tq, note) -> None:
@@ -193,7 +193,7 @@ def samples_one_by_one(tq, note) -> None:
     said(meta.select_samples([1]))
     said(type(meta).concat(meta.chunk(2)))
     said(meta.select_fields(["text"]).union(meta.select_fields(["score"])))
-    client.put(batch(late=torch.zeros(2, 5)), meta)
+    client.put(batch(added=torch.zeros(2, 5)), meta)
     said(meta)
     note.refused(lambda: meta.union(meta[:1]))
 
