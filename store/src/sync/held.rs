@@ -5,12 +5,38 @@
 //! what is taken under it waits. In other builds, and with the models of shuttle, whose threads share one of the machine's, nothing
 //! is kept and nothing costs anything.
 
+use std::ops::{Deref, DerefMut};
+
 use super::rank::Rank;
 
 #[cfg(all(debug_assertions, not(feature = "shuttle")))]
 pub(super) use checked::{Held, Order};
 #[cfg(not(all(debug_assertions, not(feature = "shuttle"))))]
 pub(super) use unchecked::{Held, Order};
+
+/// What a lock guards, for whoever holds it.
+#[must_use = "the lock is held for as long as this is kept"]
+pub(crate) struct Guarded<G> {
+    // Given back first.
+    pub(super) inner: G,
+    pub(super) held: Held,
+}
+
+impl<G: Deref> Deref for Guarded<G> {
+    type Target = G::Target;
+
+    #[inline]
+    fn deref(&self) -> &G::Target {
+        &self.inner
+    }
+}
+
+impl<G: DerefMut> DerefMut for Guarded<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.inner
+    }
+}
 
 #[cfg(all(debug_assertions, not(feature = "shuttle")))]
 mod checked {

@@ -1,9 +1,8 @@
 //! Locks that know their place among the others.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 
-use super::held::{Held, Order};
+use super::held::{Guarded, Order};
 use super::rank::Rank;
 
 #[cfg(feature = "shuttle")]
@@ -18,12 +17,7 @@ pub(crate) struct Mutex<T> {
 }
 
 /// Whoever has it holds the lock.
-#[must_use = "the lock is held for as long as this is kept"]
-pub(crate) struct MutexGuard<'a, T> {
-    // Given back first.
-    inner: inner::MutexGuard<'a, T>,
-    _held: Held,
-}
+pub(crate) type MutexGuard<'a, T> = Guarded<inner::MutexGuard<'a, T>>;
 
 impl<T> Mutex<T> {
     /// A leaf: nothing is taken with it held.
@@ -39,13 +33,13 @@ impl<T> Mutex<T> {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.order.take();
-        MutexGuard { inner: self.inner.lock(), _held: held }
+        Guarded { inner: self.inner.lock(), held }
     }
 
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, _held: self.order.take() }) // who does not get it does not wait for it either
+        Some(Guarded { inner, held: self.order.take() }) // who does not get it does not wait for it either
     }
 
     #[inline]
@@ -67,22 +61,6 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
 /// One writer or many readers. Whoever reads already does not read once more: a writer may wait in between.
 pub(crate) struct RwLock<T> {
     order: Order,
@@ -90,20 +68,10 @@ pub(crate) struct RwLock<T> {
 }
 
 /// Whoever has it reads.
-#[must_use = "the lock is held for as long as this is kept"]
-pub(crate) struct RwLockReadGuard<'a, T> {
-    // Given back first.
-    inner: inner::RwLockReadGuard<'a, T>,
-    _held: Held,
-}
+pub(crate) type RwLockReadGuard<'a, T> = Guarded<inner::RwLockReadGuard<'a, T>>;
 
 /// Whoever has it writes.
-#[must_use = "the lock is held for as long as this is kept"]
-pub(crate) struct RwLockWriteGuard<'a, T> {
-    // Given back first.
-    inner: inner::RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
+pub(crate) type RwLockWriteGuard<'a, T> = Guarded<inner::RwLockWriteGuard<'a, T>>;
 
 impl<T> RwLock<T> {
     /// A lock of that rank.
@@ -114,13 +82,13 @@ impl<T> RwLock<T> {
     #[inline]
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         let held = self.order.take();
-        RwLockReadGuard { inner: self.inner.read(), _held: held }
+        Guarded { inner: self.inner.read(), held }
     }
 
     #[inline]
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
         let held = self.order.take();
-        RwLockWriteGuard { inner: self.inner.write(), _held: held }
+        Guarded { inner: self.inner.write(), held }
     }
 }
 
@@ -134,30 +102,5 @@ impl<T: Default> Default for RwLock<T> {
 impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
-    }
-}
-
-impl<T> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
     }
 }

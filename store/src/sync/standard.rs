@@ -1,11 +1,10 @@
 //! The lock and the condition of the standard library, with a place among the other locks. What a panicking holder leaves
 //! is not poisoned.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::held::{Held, Order};
+use super::held::{Guarded, Order};
 use super::rank::Rank;
 
 #[cfg(feature = "shuttle")]
@@ -20,12 +19,7 @@ pub(crate) struct Mutex<T> {
 }
 
 /// Whoever has it holds the lock.
-#[must_use = "the lock is held for as long as this is kept"]
-pub(crate) struct MutexGuard<'a, T> {
-    // Given back first.
-    inner: inner::MutexGuard<'a, T>,
-    held: Held,
-}
+pub(crate) type MutexGuard<'a, T> = Guarded<inner::MutexGuard<'a, T>>;
 
 /// What threads wait for that hold a lock.
 #[derive(Debug, Default)]
@@ -40,7 +34,7 @@ impl<T> Mutex<T> {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.order.take();
-        MutexGuard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), held }
+        Guarded { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), held }
     }
 }
 
@@ -57,22 +51,6 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Mutex<T> {
     }
 }
 
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
 impl Condvar {
     pub(crate) fn new() -> Self {
         Condvar::default()
@@ -81,9 +59,9 @@ impl Condvar {
     /// Gives the lock back until it is notified, and takes it again.
     #[inline]
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let MutexGuard { inner, held } = guard;
+        let Guarded { inner, held } = guard;
         let held = held.again(); // looked at before the wait: a thread that sleeps takes nothing else
-        MutexGuard { inner: self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), held }
+        Guarded { inner: self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), held }
     }
 
     /// As [`wait`](Self::wait), for so long at most.
@@ -93,10 +71,10 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
-        let MutexGuard { inner, held } = guard;
+        let Guarded { inner, held } = guard;
         let held = held.again();
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner, held }
+        Guarded { inner, held }
     }
 
     #[inline]
