@@ -214,6 +214,11 @@ pub enum Cause {
     #[error("step {step} is no longer open; begin another")]
     StepClosed { step: u64 },
     #[error(
+        "step {step}, whose gradient caches count from {caches_from} on, was given up; the step {step} that is open is another \
+         one, whose caches count from {open_caches_from} on: work through its own handle"
+    )]
+    StepBegunAgain { step: u64, caches_from: u32, open_caches_from: u32 },
+    #[error(
         "claim {claim} of consumer {consumer:?} is leased and not accumulated; accumulate or drop it, then commit"
     )]
     StepUnfinished { claim: u64, consumer: String },
@@ -419,7 +424,10 @@ impl Cause {
             CellNotPartial { .. } | RowExcluded { .. } | RowConsumed { .. } | ClaimFenced { .. } => {
                 Kind::State
             }
-            StepOpen { .. } | StepClosed { .. } | StepUnfinished { .. } | PolicyIdle { .. } => Kind::State,
+            StepOpen { .. } | StepClosed { .. } | StepBegunAgain { .. } | StepUnfinished { .. } => {
+                Kind::State
+            }
+            PolicyIdle { .. } => Kind::State,
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
             Group { .. } | LoanOver { .. } => Kind::State,
             RowDeleted { .. } | RowHeld { .. } | RowNeeded { .. } | VersionCurrent { .. } => Kind::State,

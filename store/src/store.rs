@@ -27,7 +27,7 @@ use crate::recovery::RecoveryReport;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 use crate::state::check_planned;
-use crate::step::{Step, StepPlan};
+use crate::step::{Begun, Step, StepPlan};
 use crate::sync::atomic::Ordering;
 
 /// A store, open in this process. Clones are handles on the same store; the last one to go closes it.
@@ -106,7 +106,7 @@ impl Store {
     /// `input` when it names a consumer twice.
     pub fn begin_step(&self, plan: StepPlan) -> Result<Step> {
         let now = self.0.options.clock.now();
-        let (number, first_cache_epoch) = self.0.submit(|state| {
+        let begun = self.0.submit(|state| {
             if let Some(step) = state.open_step() {
                 let since = state.steps[&step].begun_at.shown_before(now);
                 return Err(Cause::StepOpen { step, since }.into());
@@ -119,9 +119,10 @@ impl Store {
             let plan =
                 entries.map(|(c, groups, rows)| PlanRecord { consumer: c as u32, groups, rows }).collect();
             let step = state.next_step();
-            Ok((Event::StepBegun { step, plan }, (step, state.next_first_cache_epoch(step))))
+            let begun = Begun { number: step, caches_from: state.next_first_cache_epoch(step) };
+            Ok((Event::StepBegun { step, plan }, begun))
         })?;
-        Ok(Step::new(self.clone(), number, first_cache_epoch))
+        Ok(Step::new(self.clone(), begun))
     }
 
     /// The step of that number, which somebody has begun and has open: for ranks of a gang that do not hold it. It is not given
@@ -132,9 +133,9 @@ impl Store {
     pub fn step(&self, number: u64) -> Result<Step> {
         self.check_process()?;
         let state = self.0.state.lock();
-        match state.open_step() == Some(number) {
-            true => Ok(Step::of_another(self.clone(), number, state.membership(number).first_cache_epoch)),
-            false => Err(Cause::StepClosed { step: number }.into()),
+        match state.open_begun().filter(|begun| begun.number == number) {
+            Some(begun) => Ok(Step::of_another(self.clone(), begun)),
+            None => Err(Cause::StepClosed { step: number }.into()),
         }
     }
 

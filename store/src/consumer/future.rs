@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::handle::{Attempt, ConsumerHandle};
-use super::micro_batch::MicroBatch;
 use super::signal::InLine;
 use crate::claim::Claim;
 use crate::error::Result;
@@ -36,8 +35,8 @@ enum Asker {
 }
 
 impl ClaimFuture {
-    pub(crate) fn new(consumer: ConsumerHandle, rule: MicroBatch, owner: String, step: Option<u64>) -> Self {
-        ClaimFuture { consumer, ask: Ask { rule, step }, by: Asker::Owner(owner), place: None }
+    pub(crate) fn new(consumer: ConsumerHandle, ask: Ask, owner: String) -> Self {
+        ClaimFuture { consumer, ask, by: Asker::Owner(owner), place: None }
     }
 
     /// The next micro-batch of a gang for one of its ranks.
@@ -47,7 +46,7 @@ impl ClaimFuture {
 
     fn attempt(&self) -> Result<Attempt> {
         match &self.by {
-            Asker::Owner(owner) => self.consumer.attempt(self.ask.rule, owner, self.ask.step),
+            Asker::Owner(owner) => self.consumer.attempt(self.ask, owner),
             Asker::Rank(member) => member.attempt_next(self.ask),
         }
     }

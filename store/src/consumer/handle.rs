@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event};
 use crate::state::Ask;
+use crate::step::Begun;
 use crate::store::Store;
 use crate::sync::EventListener;
 use crate::table::Table;
@@ -149,7 +150,8 @@ impl ConsumerHandle {
     /// 0 rows. `closed` when the store is.
     pub fn claim(&self, rule: MicroBatch, owner: &str, wait: Wait) -> Result<Option<Claim>> {
         self.check_task()?;
-        self.claim_when_ready(Ask { rule, step: None }, wait, || self.attempt(rule, owner, None))
+        let ask = Ask { rule, step: None };
+        self.claim_when_ready(ask, wait, || self.attempt(ask, owner))
     }
 
     /// The same without blocking a thread.
@@ -158,7 +160,7 @@ impl ConsumerHandle {
     /// `state` for a trainer. The future's errors are those of [`claim`](ConsumerHandle::claim).
     pub fn claim_async(&self, rule: MicroBatch, owner: &str) -> Result<ClaimFuture> {
         self.check_task()?;
-        Ok(ClaimFuture::new(self.clone(), rule, owner.to_owned(), None))
+        Ok(ClaimFuture::new(self.clone(), Ask { rule, step: None }, owner.to_owned()))
     }
 
     fn check_task(&self) -> Result<()> {
@@ -262,13 +264,13 @@ impl ConsumerHandle {
     }
 
     /// One look at the ready queue.
-    pub(crate) fn attempt(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
-        let outcome = self.look(rule, owner, step);
-        self.tell(Ask { rule, step }, &outcome);
+    pub(crate) fn attempt(&self, ask: Ask, owner: &str) -> Result<Attempt> {
+        let outcome = self.look(ask, owner);
+        self.tell(ask, &outcome);
         outcome
     }
 
-    fn look(&self, rule: MicroBatch, owner: &str, step: Option<u64>) -> Result<Attempt> {
+    fn look(&self, Ask { rule, step: begun }: Ask, owner: &str) -> Result<Attempt> {
         rule.check()?;
         let shared = &self.store.0;
         if rule.open_groups() > 0 {
@@ -276,14 +278,13 @@ impl ConsumerHandle {
         }
         let now = shared.options.clock.now();
         shared.expire_at(now)?;
-        if rule.budget.is_none() && !self.signal.is_worth_a_look(rule.need(), step.unwrap_or(0)) {
+        if rule.budget.is_none() && !self.signal.is_worth_a_look(rule.need(), begun.map_or(0, Begun::word)) {
             return Ok(Attempt::NotReady);
         }
         let deadline = now.after(shared.options.lease);
         shared.submit_lease(|state| {
-            if let Some(number) = step.filter(|number| state.open_step() != Some(*number)) {
-                return Err(Cause::StepClosed { step: number }.into());
-            }
+            begun.map_or(Ok(()), |step| state.check_begun(step))?;
+            let step = begun.map(|step| step.number);
             state.check_rule(self.index, &rule)?;
             let (selection, sequence_in_step) = match state.decide_claim(self.index, rule, step) {
                 Ok(decided) => decided,

@@ -27,7 +27,7 @@ pub(crate) struct Readiness {
     pub(crate) rows: usize,
     /// The same for those who do not wait until groups are complete.
     pub(crate) early: usize,
-    /// The step that is open, 0 for none.
+    /// The [word](crate::step::Begun::word) of the step that is open, 0 for none.
     pub(crate) step: u64,
 }
 

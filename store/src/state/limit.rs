@@ -4,13 +4,14 @@ use super::decide::Request;
 use super::{Operation, State};
 use crate::consumer::{ConsumedTable, ConsumerState, MicroBatch, Shortage};
 use crate::error::{Cause, Error};
+use crate::step::Begun;
 use crate::table::Tally;
 
 /// What a claimer asked for and did not get: a micro-batch, in a step or outside of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) rule: MicroBatch,
-    pub(crate) step: Option<u64>,
+    pub(crate) step: Option<Begun>,
 }
 
 impl State {
@@ -36,8 +37,9 @@ impl State {
 
     /// Whether what a claimer asked for still cannot be had.
     pub(crate) fn is_wanting(&self, consumer: usize, ask: &Ask) -> bool {
-        ask.step.is_none_or(|step| self.open_step() == Some(step))
-            && self.decide_claim(consumer, ask.rule, ask.step) == Err(Shortage::NotReady)
+        ask.step.is_none_or(|step| self.open_begun() == Some(step))
+            && self.decide_claim(consumer, ask.rule, ask.step.map(|step| step.number))
+                == Err(Shortage::NotReady)
     }
 
     /// Whether a rate limiter was declared.

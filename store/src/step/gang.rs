@@ -12,6 +12,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::Begun;
 use super::handle::Step;
 use crate::claim::{Claim, ClaimProgress, ClaimState};
 use crate::consumer::{Attempt, ClaimFuture, ConsumerHandle, MicroBatch, Selection, Shortage, Wait, length};
@@ -67,7 +68,7 @@ impl Gang {
 pub struct GangMember {
     consumer: ConsumerHandle,
     gang: Gang,
-    step: u64,
+    step: Begun,
     owner: String,
     epoch: u32,
     next: AtomicU32,
@@ -105,8 +106,8 @@ impl Step {
                 format!("{name:?} has ranks 0 to {}, not {rank}, and a name", world.saturating_sub(1));
             return Err(Cause::Argument { what: "gang", reason }.into());
         }
-        let (step, owner) = (self.number(), format!("{} of {}", self.owner(), gang.name));
-        let epoch = consumer.store().0.state.lock().gang_epoch(step, consumer.index());
+        let (step, owner) = (self.begun(), format!("{} of {}", self.owner(), gang.name));
+        let epoch = consumer.store().0.state.lock().gang_epoch(step.number, consumer.index());
         Ok(GangMember { consumer: consumer.clone(), gang, step, owner, epoch, next: AtomicU32::new(0) })
     }
 }
@@ -162,16 +163,14 @@ impl GangMember {
         shared.expire_at(now)?;
         let deadline = now.after(shared.options.lease);
         shared.submit_lease(|state| {
-            let consumer = self.consumer.index();
-            if state.open_step() != Some(self.step) {
-                return Err(Cause::StepClosed { step: self.step }.into());
-            }
-            state.check_gang_epoch(self.step, consumer, &self.gang.name, self.epoch)?;
-            if let Some(record) = state.find_gang_claim(self.step, consumer, &self.gang, wanted)? {
+            let (consumer, step) = (self.consumer.index(), self.step.number);
+            state.check_begun(self.step)?;
+            state.check_gang_epoch(step, consumer, &self.gang.name, self.epoch)?;
+            if let Some(record) = state.find_gang_claim(step, consumer, &self.gang, wanted)? {
                 return Ok((None, Attempt::Claimed(self.claim(state, &record))));
             }
             state.check_rule(consumer, &rule)?;
-            let (selection, sequence_in_step) = match state.decide_claim(consumer, rule, Some(self.step)) {
+            let (selection, sequence_in_step) = match state.decide_claim(consumer, rule, Some(step)) {
                 Ok(decided) => decided,
                 Err(Shortage::NotReady) => return Ok((None, Attempt::NotReady)),
                 Err(Shortage::Complete) => return Ok((None, Attempt::Complete)),
@@ -184,7 +183,7 @@ impl GangMember {
                 rows: selection.rows,
                 owner: self.owner.clone(),
                 deadline: deadline.0,
-                step: self.step,
+                step,
                 sequence_in_step,
             };
             let claim = self.claim(state, &record);

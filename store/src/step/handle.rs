@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::Begun;
 use crate::claim::{Claim, ClaimProgress, ClaimState};
 use crate::consumer::{ClaimFuture, ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
@@ -19,9 +20,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 #[must_use = "a step that is dropped is given up"]
 pub struct Step {
     store: Store,
-    number: u64,
-    /// Where the epochs of its caches begin: a step of the same number that was given up before has others.
-    first_cache_epoch: u32,
+    begun: Begun,
     durability: Durability,
     ended: AtomicBool,
 }
@@ -39,21 +38,25 @@ pub struct CommittedStep {
 }
 
 impl Step {
-    pub(crate) fn new(store: Store, number: u64, first_cache_epoch: u32) -> Self {
+    pub(crate) fn new(store: Store, begun: Begun) -> Self {
         let durability = store.0.options.durability;
-        Step { store, number, first_cache_epoch, durability, ended: AtomicBool::new(false) }
+        Step { store, begun, durability, ended: AtomicBool::new(false) }
     }
 
     /// A step that somebody else holds.
-    pub(crate) fn of_another(store: Store, number: u64, first_cache_epoch: u32) -> Self {
-        let step = Step::new(store, number, first_cache_epoch);
+    pub(crate) fn of_another(store: Store, begun: Begun) -> Self {
+        let step = Step::new(store, begun);
         step.ended.store(true, Ordering::Relaxed);
         step
     }
 
     /// The step's number: how many steps were committed before it, plus one.
     pub fn number(&self) -> u64 {
-        self.number
+        self.begun.number
+    }
+
+    pub(super) fn begun(&self) -> Begun {
+        self.begun
     }
 
     /// The level at which the commit is acknowledged. Default: the store's.
@@ -67,12 +70,12 @@ impl Step {
     /// micro-batch may be smaller than asked for.
     ///
     /// # Errors
-    /// `state` when the step is no longer open; `input` when the consumer is of another store; `closed` when the store is.
+    /// `state` when the step is no longer open, also where another of its number is; `input` when the consumer is of another store; `closed` when the store is.
     pub fn next(&self, consumer: &ConsumerHandle, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
         consumer.check_store(&self.store)?;
         let owner = self.owner();
-        let attempt = || consumer.attempt(rule, &owner, Some(self.number));
-        consumer.claim_when_ready(Ask { rule, step: Some(self.number) }, wait, attempt)
+        let ask = Ask { rule, step: Some(self.begun) };
+        consumer.claim_when_ready(ask, wait, || consumer.attempt(ask, &owner))
     }
 
     /// The same without blocking a thread.
@@ -81,7 +84,8 @@ impl Step {
     /// `input` when the consumer is of another store. The future's errors are those of [`next`](Step::next).
     pub fn next_async(&self, consumer: &ConsumerHandle, rule: MicroBatch) -> Result<ClaimFuture> {
         consumer.check_store(&self.store)?;
-        Ok(ClaimFuture::new(consumer.clone(), rule, self.owner(), Some(self.number)))
+        let ask = Ask { rule, step: Some(self.begun) };
+        Ok(ClaimFuture::new(consumer.clone(), ask, self.owner()))
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -90,22 +94,20 @@ impl Step {
 
     /// Whether it is open: it, and not another of the same number that was begun after it was given up.
     fn is_open(&self, state: &State) -> bool {
-        let begun = state.membership(self.number).first_cache_epoch;
-        state.open_step() == Some(self.number) && begun == self.first_cache_epoch
-    }
-
-    fn check_open(&self, state: &State) -> Result<()> {
-        if self.is_open(state) { Ok(()) } else { Err(Cause::StepClosed { step: self.number }.into()) }
+        state.open_begun() == Some(self.begun)
     }
 
     pub(super) fn owner(&self) -> String {
-        format!("step {} of process {}", self.number, self.store.0.directory.disk.process())
+        format!("step {} of process {}", self.number(), self.store.0.directory.disk.process())
     }
 
     /// Whether everything planned for a consumer has been handed out or left out.
     pub fn is_complete(&self, consumer: &ConsumerHandle) -> bool {
         let state = self.store.0.state.lock();
-        let probe = state.decide_claim(consumer.index(), MicroBatch::of(usize::MAX), Some(self.number));
+        if state.open_begun().is_some_and(|open| open.number == self.number() && open != self.begun) {
+            return false; // it was given up
+        }
+        let probe = state.decide_claim(consumer.index(), MicroBatch::of(usize::MAX), Some(self.number()));
         probe == Err(crate::consumer::Shortage::Complete)
     }
 
@@ -131,7 +133,7 @@ impl Step {
 
     /// The record by which those of the step's claims go back.
     fn returned(&self, state: &State, which: impl Fn(&ClaimState) -> bool) -> Option<Event> {
-        let claims = state.membership(self.number).claims.iter().copied();
+        let claims = state.membership(self.number()).claims.iter().copied();
         let claims: Vec<u64> =
             claims.filter(|number| state.claims.get(*number).is_some_and(&which)).collect();
         (!claims.is_empty()).then_some(Event::Returned { claims, why: ReturnReason::CacheDropped })
@@ -151,7 +153,7 @@ impl Step {
             if !self.is_open(state) {
                 return Ok((None, 0));
             }
-            let of_step = &state.membership(self.number).claims;
+            let of_step = &state.membership(self.number()).claims;
             let own = claims.iter().filter(|(incarnation, _)| *incarnation == state.incarnation);
             let mut lost: Vec<u64> = own.map(|(_, number)| *number).collect();
             lost.retain(|number| {
@@ -186,8 +188,8 @@ impl Step {
         let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
         check_keys(&updates)?;
         let state = self.store.0.state.lock();
-        self.check_open(&state)?;
-        state.decide_commit(self.number, &records(&state, &updates)?)?;
+        state.check_begun(self.begun)?;
+        state.decide_commit(self.number(), &records(&state, &updates)?)?;
         for object in updates.iter().flat_map(|(_, objects)| objects) {
             let ObjectRef { key, version, .. } = object;
             if state.committed_object(key, *version).is_some_and(|there| there != object) {
@@ -218,10 +220,10 @@ impl Step {
         updates: impl IntoIterator<Item = PolicyUpdate<'a>>,
     ) -> Result<CommittedStep> {
         let updates: Vec<PolicyUpdate<'a>> = updates.into_iter().collect();
-        let number = self.number;
+        let number = self.number();
         let records = self.updates(&updates)?;
         self.store.0.submit_at(level, |state| {
-            self.check_open(state)?;
+            state.check_begun(self.begun)?;
             state.decide_commit(number, &records)?;
             let mut objects = updates.iter().flat_map(|(_, objects)| objects);
             let puts = &self.store.0.puts;
@@ -258,7 +260,7 @@ impl Step {
             }
             let returned = self.returned(state, |claim| claim.progress.is_live());
             let is_last = returned.is_none();
-            Ok((Some(returned.unwrap_or(Event::StepAbandoned { step: self.number })), is_last))
+            Ok((Some(returned.unwrap_or(Event::StepAbandoned { step: self.number() })), is_last))
         })
     }
 }
@@ -297,7 +299,7 @@ impl Drop for Step {
         if !*self.ended.get_mut()
             && let Err(error) = self.abandon()
         {
-            tracing::debug!(step = self.number, %error, "a dropped step was not given up; reopening the store does it");
+            tracing::debug!(step = self.number(), %error, "a dropped step was not given up; reopening the store does it");
         }
     }
 }

@@ -4,10 +4,12 @@
 //! that it updates and names the objects that hold their new state, or none of it happens. Membership is planned: which
 //! groups make a step is said when it begins, not decided by who arrives first.
 //!
-//! [`plan`] is what a user says, [`state`] what the engine knows, [`handle`] what the trainer holds. [`rewind`] takes
+//! [`plan`] is what a user says, [`state`] what the engine knows, [`handle`] what the trainer holds,
+//! [`begun`] which of the steps of a number. [`rewind`] takes
 //! a run back to a step, [`gradient`] names gradients so that each counts once, [`replay`] gives a step's micro-batches
 //! again, [`objects`] says which objects all this needs, [`forget`] what is no longer needed.
 
+mod begun;
 mod forget;
 mod gang;
 mod gradient;
@@ -20,6 +22,7 @@ mod retiring;
 mod rewind;
 mod state;
 
+pub(crate) use begun::Begun;
 pub(crate) use gang::Share;
 pub use gang::{Gang, GangMember, Split};
 pub use gradient::{GradientId, GradientInfo};

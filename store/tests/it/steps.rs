@@ -1,5 +1,10 @@
 //! Steps: what is planned is taken, and one record commits it.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
 use forebay_store::*;
 
 use crate::support::*;
@@ -350,6 +355,54 @@ fn rows_of_lost_gradients_come_back_and_no_others() {
 }
 
 #[test]
+fn a_handle_of_a_step_that_was_given_up_takes_nothing_of_the_next_one_of_its_number() {
+    let world = World::new();
+    let (store, table, train) = trained(&world, None);
+    let plan = || StepPlan::new().rows(&train, 1);
+    let old = store.begin_step(plan()).unwrap();
+    let (rank, wait) = (Gang::new("ranks", 0, 1), Wait::For(LEASE));
+    let member = Arc::new(old.join(&train, rank.clone()).unwrap());
+    store.step(old.number()).unwrap().abandon().unwrap(); // by another handle
+    let step = store.begin_step(plan()).unwrap();
+    let joined = Arc::new(old.join(&train, rank).unwrap());
+    let rule = MicroBatch::of(1);
+    for rows in 0..2 {
+        let refused = [
+            ("a look", old.next(&train, rule, Wait::No).map(drop)),
+            ("a wait", old.next(&train, rule, wait).map(drop)),
+            ("an await", polled(old.next_async(&train, rule).unwrap())),
+            ("a rank", member.next(rule, Wait::No).map(drop)),
+            ("a rank that joined later", joined.next(rule, wait).map(drop)),
+            ("a rank that awaits", polled(joined.next_async(rule))),
+            ("a rank that fetches", joined.fetch(0, rule, Wait::No).map(drop)),
+        ];
+        for (what, refused) in refused {
+            let Err(error) = refused else { panic!("{what} with {rows} rows was let in") };
+            let names = matches!(
+                error.cause(),
+                Cause::StepBegunAgain { step: 1, caches_from: 0, open_caches_from: 1 }
+            );
+            assert!(names && error.kind() == Kind::State, "{what} with {rows} rows: {error}");
+        }
+        assert!(!old.is_complete(&train), "it will never be");
+        finished(&table, 0, &format!("q_0_{rows}"));
+    }
+    take(&step, &train, rule).unwrap().accumulated().unwrap();
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 1);
+    assert!(matches!(old.next(&train, rule, Wait::No).unwrap_err().cause(), Cause::StepClosed { step: 1 }));
+    check_counts(&store);
+}
+
+/// What a future says at once, who would have to wait is let in.
+fn polled(mut claim: ClaimFuture) -> Result<()> {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(&mut claim).poll(&mut context) {
+        Poll::Ready(claimed) => claimed.map(drop),
+        Poll::Pending => Ok(()),
+    }
+}
+
+#[test]
 fn a_handle_of_a_step_that_was_given_up_leaves_the_next_one_of_its_number_alone() {
     let (store, table, train) = trained(&World::new(), None);
     finished(&table, 0, "q_0_0");
@@ -360,7 +413,7 @@ fn a_handle_of_a_step_that_was_given_up_leaves_the_next_one_of_its_number_alone(
     assert_eq!(step.number(), old.number());
     take(&step, &train, MicroBatch::of(1)).unwrap().accumulated().unwrap();
     for refused in [old.commit([("solver", vec![])]).map(drop), old.check_commit([("solver", vec![])])] {
-        assert!(matches!(refused.unwrap_err().cause(), Cause::StepClosed { .. }));
+        assert!(matches!(refused.unwrap_err().cause(), Cause::StepBegunAgain { .. }));
     }
     old.drop_cache("solver").unwrap();
     drop(old);

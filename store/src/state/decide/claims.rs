@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use crate::consumer::{Choice, ConsumerKind, MicroBatch, Readiness, Selection, Shortage};
 use crate::error::{Cause, Result};
 use crate::state::State;
-use crate::step::Planned;
+use crate::step::{Begun, Planned};
 
 impl State {
     /// Decides the next claim of a consumer, in a step or outside of one.
@@ -62,8 +62,8 @@ impl State {
             let rows = self.claimable_rows(consumer).min(self.may_claim(consumer));
             return Readiness { rows, early: rows, step: 0 };
         }
-        let step = self.open_step().unwrap_or(0);
-        let mut planned = self.membership(step).planned.iter().filter(|_| step != 0);
+        let step = self.open_begun();
+        let mut planned = step.into_iter().flat_map(|step| &self.membership(step.number).planned);
         let planned = planned.find(|planned| planned.consumer == consumer);
         let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
         let allowed = self.may_claim(consumer);
@@ -71,7 +71,7 @@ impl State {
         let rows = if whole { Readiness::LOOK } else { ready.min(allowed) };
         let parts = if planned.is_some() { self.consumers[consumer].partial_rows() } else { 0 };
         let early = if whole { Readiness::LOOK } else { ready.saturating_add(parts).min(allowed) };
-        Readiness { rows, early, step }
+        Readiness { rows, early, step: step.map_or(0, Begun::word) }
     }
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {
