@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::disk::link_in_the_way;
 
@@ -358,6 +359,13 @@ pub enum Cause {
     NoHostMemory { needed: u64, used: u64, limit: u64 },
 
     // Capacity and the disk.
+    #[error(
+        "snapshot {owner:?} is {} s old, and the store keeps none for longer than {} s (`snapshot_age_max`): what it showed may be \
+         gone; take another",
+        age.as_secs(),
+        age_max.as_secs()
+    )]
+    SnapshotOverdue { owner: String, age: Duration, age_max: Duration },
     #[error("no room to {verb} {}", path.display())]
     DiskFull { verb: &'static str, path: PathBuf, source: io::Error },
     #[error(
@@ -427,7 +435,7 @@ impl Cause {
             StepOpen { .. } | StepClosed { .. } | StepBegunAgain { .. } | StepUnfinished { .. } => {
                 Kind::State
             }
-            PolicyIdle { .. } => Kind::State,
+            PolicyIdle { .. } | SnapshotOverdue { .. } => Kind::State,
             PolicyMissing { .. } | ConsumerKind { .. } | ReadOnly { .. } | Locked { .. } => Kind::State,
             Group { .. } | LoanOver { .. } => Kind::State,
             RowDeleted { .. } | RowHeld { .. } | RowNeeded { .. } | VersionCurrent { .. } => Kind::State,

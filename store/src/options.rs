@@ -214,8 +214,9 @@ impl Options {
         self
     }
 
-    /// From which age on a snapshot is shown as overdue ([`PinInfo::overdue`](crate::PinInfo::overdue)) and warned of. It
-    /// is reported, never taken away. Default: no age is too great.
+    /// For how long a snapshot gives values. One that is older is overdue ([`PinInfo::overdue`](crate::PinInfo::overdue)) and
+    /// warned of: reading it is an error, and it holds back the space of values no longer. What was read of it before stays, and so
+    /// do its pages in memory until it is dropped. Default: no age is too great.
     pub fn snapshot_age_max(mut self, age: Duration) -> Self {
         self.snapshot_age_max = Some(age);
         self

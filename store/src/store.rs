@@ -19,6 +19,7 @@ use crate::checkpoint::CheckpointReport;
 use crate::clock::{Clock, Timestamp};
 use crate::durability::Durability;
 use crate::error::{Cause, Result};
+use crate::extent::AgeLimit;
 use crate::local::LentExtent;
 use crate::log::record::{Event, PlanRecord};
 use crate::object::Objects;
@@ -204,9 +205,11 @@ impl Store {
 
     /// As [`snapshot`](Store::snapshot), under the name by which [`Store::pins`] shows who holds it.
     pub fn snapshot_for(&self, owner: &str) -> Snapshot {
-        let now = self.0.options.clock.now();
+        let Options { clock, snapshot_age_max, .. } = &self.0.options;
+        let (now, limit) =
+            (clock.now(), snapshot_age_max.map(|age_max| AgeLimit { clock: clock.clone(), age_max }));
         let state = self.0.state.lock();
-        let pin = self.0.extents.pins().take(state.commits, owner.into(), Some(now));
+        let pin = self.0.extents.pins().take(state.commits, owner.into(), Some(now)).limited(limit);
         Snapshot::new(self.0.extents.clone(), Arc::new(pin), &state, &self.0.memory.holdings)
     }
 

@@ -56,7 +56,7 @@ pub(crate) use contents::NewContents;
 pub(crate) use file::{Extent, Kept};
 pub(crate) use layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer, ValueOwner};
 pub(crate) use liveness::{Liveness, Place};
-pub(crate) use pins::Pin;
+pub(crate) use pins::{AgeLimit, Pin};
 pub use reclaim::PinInfo;
 pub(crate) use registry::{Extents, MappedFile};
 pub use show::ExtentInfo;

@@ -35,7 +35,8 @@ pub struct PinInfo {
     pub bytes: u64,
     /// Bytes of memory that nothing but snapshots like this one keep: pages that have changed since.
     pub memory_bytes: u64,
-    /// Held for longer than [`Options::snapshot_age_max`](crate::Options::snapshot_age_max).
+    /// Held for longer than [`Options::snapshot_age_max`](crate::Options::snapshot_age_max): it gives no values any more, and holds
+    /// back no space, but pages in memory, until it is dropped.
     pub overdue: bool,
 }
 
@@ -178,8 +179,7 @@ impl Shared {
         };
         drop(all);
         let now = self.options.clock.now();
-        let too_old =
-            |since: Timestamp| self.options.snapshot_age_max.is_some_and(|max| now.since(since) > max);
+        let age_max = self.options.snapshot_age_max;
         let sum = |covered: &dyn Fn(&Dead) -> bool| {
             dead.iter().filter(|dead| covered(dead)).map(|dead| dead.bytes).sum::<u64>()
         };
@@ -195,7 +195,7 @@ impl Shared {
                     .iter()
                     .find(|(id, _)| *id == pin.id)
                     .map_or(0, |(_, bytes)| *bytes),
-                overdue: pin.since.is_some_and(too_old),
+                overdue: age_max.is_some_and(|age_max| pin.overdue(now, age_max).is_some()),
             })
             .collect();
         let unowned = [
@@ -287,6 +287,7 @@ impl Shared {
                 }
             }
             clock.wait(freed, Some(until.min(now.after(LOOK_AGAIN))));
+            self.let_overdue_pins_go();
             Room::reclaim(self);
         }
     }

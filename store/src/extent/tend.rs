@@ -10,12 +10,13 @@ use crate::shared::Shared;
 const SYNC_BYTES_MIN: u64 = 64 << 20;
 
 impl Shared {
-    /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and warns of snapshots
-    /// that are held for too long.
+    /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and lets go of
+    /// what snapshots hold back that are held for too long.
     pub(crate) fn tend_extents(&self) -> Result<()> {
         if self.options.read_only || self.closed.get().is_some() {
             return Ok(());
         }
+        self.let_overdue_pins_go();
         self.seal_what_is_over();
         self.reclaim()?;
         if self.evacuate()? > 0 {
@@ -27,11 +28,18 @@ impl Shared {
         for pin in self.pins().iter().filter(|pin| pin.overdue) {
             tracing::warn!(
                 owner = pin.owner,
-                bytes = pin.bytes,
-                "a snapshot is held for longer than the store allows"
+                memory_bytes = pin.memory_bytes,
+                "a snapshot is held for longer than the store allows, and gives no values any more"
             );
         }
         Ok(())
+    }
+
+    /// What snapshots hold back that are older than they may be is held back no longer.
+    pub(super) fn let_overdue_pins_go(&self) {
+        if let Some(age_max) = self.options.snapshot_age_max {
+            self.extents.pins().let_overdue_go(self.options.clock.now(), age_max);
+        }
     }
 
     /// Seals the extents of versions that no policy stands at any more.

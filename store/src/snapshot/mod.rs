@@ -4,6 +4,9 @@
 //! later copy a page before they change it, so what a snapshot shows never moves, and taking one blocks nobody for longer
 //! than it takes to clone the references.
 //!
+//! A snapshot that is older than it may be gives no values any more. What was read before, batches and arrays, holds what it is
+//! made of itself, and stays; so do the pages, which say how many rows there were.
+//!
 //! Values on the way out: bools and numbers are gathered; text and binary become Arrow view arrays over windows of the
 //! mapped extents, not copied; lists and tensors are gathered into one buffer a batch.
 
@@ -108,7 +111,7 @@ pub struct TableSnapshot {
     group_by: Option<GroupBy>,
     spans: RarePages<VersionSpan>,
     extents: Arc<Extents>,
-    _pin: Arc<Pin>,
+    pin: Arc<Pin>,
 }
 
 impl TableSnapshot {
@@ -133,7 +136,7 @@ impl TableSnapshot {
             group_by: table.group_by,
             spans: table.rare.spans().clone(),
             extents,
-            _pin: pin,
+            pin,
         }
     }
 
@@ -172,7 +175,8 @@ impl TableSnapshot {
     /// are not [lazy](Schema::lazy).
     ///
     /// # Errors
-    /// Per batch: `corrupt` when a value's place cannot be read. `input` at once when a position does not exist.
+    /// Per batch: `corrupt` when a value's place cannot be read, `state` when the snapshot is older than it may be
+    /// ([`Options::snapshot_age_max`](crate::Options::snapshot_age_max)). `input` at once when a position does not exist.
     pub fn scan(
         &self,
         projection: Option<&[usize]>,
@@ -189,6 +193,7 @@ impl TableSnapshot {
         let starts = (0..rows.len()).step_by(batch_rows);
         Ok(starts.map(move |start| {
             let part = &rows[start..rows.len().min(start + batch_rows)];
+            let _reading = table.pin.read()?;
             gather(&table.source(), part, columns.clone()).into_batch(&table.extents)
         }))
     }

@@ -144,9 +144,10 @@ impl TableSnapshot {
     ///
     /// # Errors
     /// `input` for a column that is not there, a length of what is no list, a number of what has none, a row that the table
-    /// never had; `corrupt` when a value's place cannot be read.
+    /// never had; `corrupt` when a value's place cannot be read; `state` when the snapshot is older than it may be.
     pub fn read(&self, rows: &[u32], columns: &[ScanColumn]) -> Result<RecordBatch> {
         self.check_numbers(rows)?;
+        let _reading = self.pin.read()?;
         gather(&self.source(), rows, self.picked(columns)?).into_batch(&self.extents)
     }
 

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
 use forebay_store::*;
 
 use crate::support::*;
@@ -82,6 +82,86 @@ fn a_snapshot_holds_its_space_under_its_name_until_it_is_let_go() {
     table.insert(0, "a-record-that-says-so_0_0", []).unwrap();
     store.sync().unwrap();
     assert!(recycled());
+}
+
+/// A table whose prompt a snapshot has seen and that is gone since; with the store, whose snapshots may be a minute old.
+fn seen_and_gone(world: &World) -> (Store, Snapshot) {
+    let store = Store::open(ROOT, world.options().snapshot_age_max(Duration::from_secs(60))).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let text = |i: usize| format!("{i}").repeat(20_000);
+    let row = table.insert(0, "q_0_0", [("prompt", text(7).into())]).unwrap();
+    let snapshot = store.snapshot_for("export");
+    table.delete(&Delete::rows([row])).unwrap();
+    for i in 0..10 {
+        table.insert(0, &format!("later_0_{i}"), [("prompt", text(i).into())]).unwrap();
+        store.sync().unwrap();
+    }
+    (store, snapshot)
+}
+
+fn prompts(snapshot: &Snapshot) -> Result<Vec<RecordBatch>> {
+    let table = snapshot.table("solver")?;
+    let prompt = table.arrow_schema().index_of("prompt").unwrap();
+    table.scan(Some(&[prompt]), ScanOrder::Arrival, 100)?.collect()
+}
+
+#[test]
+fn a_snapshot_that_is_too_old_gives_no_values_any_more_and_holds_back_no_space() {
+    let world = World::new();
+    let (store, snapshot) = seen_and_gone(&world);
+    let table = snapshot.table("solver").unwrap().clone();
+    let prompt = table.arrow_schema().index_of("prompt").unwrap();
+    let before = prompts(&snapshot).unwrap();
+    let shown = show_batch(&before[0]);
+    let mut begun = table.scan(Some(&[prompt]), ScanOrder::Arrival, 1).unwrap();
+    let held_back = |store: &Store| {
+        let pin = store.pins().into_iter().find(|pin| pin.owner == "export").unwrap();
+        (pin.bytes > 10_000, pin.overdue)
+    };
+    store.run_once().unwrap();
+    world.clock.advance(Duration::from_secs(60));
+    store.run_once().unwrap();
+    assert!(prompts(&snapshot).is_ok() && held_back(&store) == (true, false), "it is just old enough");
+
+    world.clock.advance(Duration::from_secs(1));
+    let reads = [
+        ("a scan", prompts(&snapshot).map(drop)),
+        ("a scan that had begun", begun.next().unwrap().map(drop)),
+        ("a look at rows", table.read(&[0], &[ScanColumn::Value(prompt)]).map(drop)),
+    ];
+    for (what, read) in reads {
+        let Err(error) = read else { panic!("{what} was let in") };
+        assert_eq!(error.kind(), Kind::State, "{what}: {error}");
+        assert!(error.to_string().contains(r#"snapshot "export" is 61 s old"#), "{what}: {error}");
+    }
+    assert_eq!(table.row_count(), 1, "what it had is known still");
+    store.run_once().unwrap();
+    assert_eq!(held_back(&store), (false, true));
+    assert_eq!(show_batch(&before[0]), shown, "who has arrays keeps them");
+    assert!(store.pins().iter().any(|pin| pin.owner == "values in use" && pin.bytes > 10_000));
+    assert!(prompts(&store.snapshot()).is_ok(), "another one reads on");
+
+    drop(before);
+    let recycled = store.stats().extents_recycled + store.stats().free_extent_bytes;
+    store.run_once().unwrap();
+    assert!(
+        store.stats().extents_recycled + store.stats().free_extent_bytes > recycled,
+        "{:?}",
+        store.pins()
+    );
+    drop((snapshot, table, begun));
+    assert!(store.pins().iter().all(|pin| pin.owner != "export"));
+}
+
+#[test]
+fn a_store_without_such_a_limit_lets_snapshots_be_as_old_as_they_are() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    table.insert(0, "q_0_0", [("prompt", "a text that lies in an extent".into())]).unwrap();
+    let snapshot = store.snapshot();
+    world.clock.advance(Duration::from_secs(1 << 30));
+    store.run_once().unwrap();
+    assert!(prompts(&snapshot).is_ok() && !store.pins()[0].overdue);
 }
 
 #[test]
@@ -163,12 +243,12 @@ fn a_batch_on_its_way_out_has_the_bytes_that_it_uses_and_no_more() {
     let batch = scanned.scan(Some(&[column]), ScanOrder::Arrival, 1000).unwrap().next().unwrap().unwrap();
     let few = batch.slice(0, 3);
     let small = compact(&few).unwrap();
-    let texts = |batch: &arrow_array::RecordBatch| {
+    let texts = |batch: &RecordBatch| {
         batch.column(0).as_string_view().iter().map(|text| text.unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(texts(&few), texts(&small));
     let used: usize = texts(&few).iter().map(String::len).sum();
-    let bytes = |batch: &arrow_array::RecordBatch| {
+    let bytes = |batch: &RecordBatch| {
         batch.column(0).as_string_view().data_buffers().iter().map(arrow_buffer::Buffer::len).sum::<usize>()
     };
     assert!(bytes(&few) > 20 * used, "a window of the extent");
