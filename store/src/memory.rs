@@ -2,7 +2,8 @@
 //!
 //! # What counts
 //! Everything that grows with what is stored or in flight: rows, their index and texts, the words, queues and groups of
-//! consumers, claims, steps, what few rows have, pages that nobody but snapshots keeps, the log's buffers. Not what
+//! consumers, claims, steps, what few rows have, pages that nobody but snapshots keeps, the log's buffers, numbers that are
+//! given out. Not what
 //! lies in files that are mapped: extents, and pages of a checkpoint that have not changed since the store was opened
 //! or since they were let go. Not what callers hold: Arrow arrays, batches that are not committed.
 //!
@@ -78,12 +79,17 @@ impl Wish {
 impl Shared {
     /// Bytes of memory that the store takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.count_memory(&self.state.lock()).0
+        let state = self.state.lock();
+        let (bytes, held) = self.count_memory(&state);
+        drop(state); // before what was looked at
+        drop(held);
+        bytes
     }
 
     fn count_memory(&self, state: &State) -> (u64, HeldBytes) {
         let held = self.memory.holdings.bytes(state);
-        (state.heap_bytes() as u64 + held.all + self.log.heap_bytes() as u64, held)
+        let beside = self.log.heap_bytes() + self.numbering.heap_bytes();
+        (state.heap_bytes() as u64 + held.all + beside as u64, held)
     }
 
     /// Returns once a batch may grow the store, or with the reason why not.
@@ -143,8 +149,9 @@ impl Shared {
         }
         let state = self.state.lock();
         let (records, logged_bytes) = (self.log.next_sequence(), self.log.bytes());
-        let bytes = self.count_memory(&state).0;
-        drop(state);
+        let (bytes, held) = self.count_memory(&state);
+        drop(state); // before what was looked at
+        drop(held);
         *last = Some(Count { bytes, logged_bytes, records });
         wish.fits(bytes)
     }

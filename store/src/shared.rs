@@ -185,12 +185,12 @@ impl Shared {
         let frees_memory = record.event.frees_memory();
         let logged = self.log.append(&record, names_files, level);
         let applied = logged.and_then(|appended| {
-            let effects = state.apply(record).map_err(|reason| self.close(reason))?;
+            let effects = state.apply(record).map_err(|reason| self.accept_nothing_more(reason))?;
             self.signals.publish(&state, &effects);
             Ok((appended, effects))
         });
-        drop(state); // before `outcome`, which may be a claim that gives itself back
-        let (appended, effects) = applied?;
+        drop(state); // before `outcome`, which may be a claim that gives itself back, and before anybody is woken
+        let (appended, effects) = applied.inspect_err(|error| self.wake_if_closed(error))?;
         // Before the log is written: who is woken needs longer than that, and its own record comes after this one.
         self.signals.announce(&effects);
         if frees_memory {
@@ -320,12 +320,24 @@ impl Shared {
         }
     }
 
-    /// Nothing more is accepted: what is in memory may be ahead of the log.
+    /// Nothing more is accepted: what is in memory may be ahead of the log. Called with no lock held.
     pub(crate) fn close(&self, reason: String) -> Error {
+        let error = self.accept_nothing_more(reason);
+        self.wake_everyone();
+        error
+    }
+
+    /// As [`close`](Self::close), with the state locked: whoever waits is still to be woken.
+    fn accept_nothing_more(&self, reason: String) -> Error {
         tracing::error!(reason, "the store is closed");
         let reason = self.closed.get_or_init(|| reason).clone();
-        self.wake_everyone();
         Cause::Closed { reason }.into()
+    }
+
+    fn wake_if_closed(&self, error: &Error) {
+        if matches!(error.cause(), Cause::Closed { .. }) {
+            self.wake_everyone();
+        }
     }
 
     /// The log could not be written: whoever comes to know of it first closes the store, all tell the same reason.
@@ -392,5 +404,47 @@ impl Drop for Shared {
         {
             tracing::warn!(%error, "the last records of the log could not be written");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Weak;
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use crate::{Consumer, DataType, MicroBatch, Schema, SimulatedDisk, Store};
+
+    /// Looks whether the state is locked when it is woken.
+    #[derive(Debug)]
+    struct Woken {
+        shared: Weak<Shared>,
+        locked: Mutex<Vec<bool>>,
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let is_locked = self.shared.upgrade().is_some_and(|shared| shared.state.try_lock().is_none());
+            self.locked.lock().push(is_locked);
+        }
+    }
+
+    #[test]
+    fn nobody_is_woken_with_the_state_locked_when_a_record_cannot_be_applied() {
+        let store =
+            Store::open("/store", Options::default().disk(Arc::new(SimulatedDisk::default()))).unwrap();
+        let schema = Schema::new().data("reward", DataType::Float32);
+        store.create_table("solver", schema).unwrap();
+        let judge = store.create_consumer("judge", Consumer::task(["solver"])).unwrap();
+        let woken = Arc::new(Woken { shared: Arc::downgrade(&store.0), locked: Mutex::default() });
+        let waker = Waker::from(woken.clone());
+        let mut claim = pin!(judge.claim_async(MicroBatch::of(1), "me").unwrap());
+        assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let nonsense = store.0.submit(|_| Ok((Event::RankAccumulated { claim: 7, rank: 0 }, ())));
+        assert!(matches!(nonsense.unwrap_err().cause(), Cause::Closed { .. }));
+        assert!(store.closed().is_some());
+        assert_eq!(*woken.locked.lock(), [false]);
     }
 }

@@ -57,6 +57,9 @@ pub(crate) struct HeldBytes {
     pub(crate) all: u64,
     /// By pin: what would go with it alone, or with others that hold the same.
     pub(crate) by_pin: Vec<(u64, u64)>,
+    /// What was looked at. A snapshot may have been dropped meanwhile, so this is the last that has it: it frees the pages,
+    /// and wakes who waits for that, when the state is no longer locked.
+    looked_at: Vec<Arc<HeldChunks>>,
 }
 
 impl Holdings {
@@ -74,7 +77,7 @@ impl Holdings {
         self.held.lock().iter().any(|holding| holding.chunks.strong_count() > 0)
     }
 
-    /// What snapshots keep that the state does not have.
+    /// What snapshots keep that the state does not have. To be dropped when the state is locked no longer.
     pub(crate) fn bytes(&self, state: &State) -> HeldBytes {
         let held: Vec<(u64, usize, Arc<HeldChunks>)> = {
             let held = self.held.lock();
@@ -97,6 +100,25 @@ impl Holdings {
                 None => bytes.by_pin.push((*pin, of_pin)),
             }
         }
+        bytes.looked_at = held.into_iter().map(|(.., chunks)| chunks).collect();
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, Schema, SimulatedDisk, Store};
+
+    #[test]
+    fn a_snapshot_that_goes_while_it_is_looked_at_frees_its_pages_after_that() {
+        let disk = std::sync::Arc::new(SimulatedDisk::default());
+        let store = Store::open("/store", Options::default().disk(disk)).unwrap();
+        store.create_table("solver", Schema::new()).unwrap();
+        let (snapshot, holdings) = (store.snapshot(), &store.0.memory.holdings);
+        let bytes = holdings.bytes(&store.0.state.lock());
+        drop(snapshot);
+        assert!(holdings.is_any(), "whoever looked has them still");
+        drop(bytes);
+        assert!(!holdings.is_any());
     }
 }
