@@ -223,6 +223,10 @@ impl Shared {
 impl Event {
     /// Whether memory may be let go after it.
     pub(crate) fn frees_memory(&self) -> bool {
-        matches!(self, Event::Deleted { .. } | Event::StepCommitted { .. } | Event::Rewound { .. })
+        use Event::*;
+        matches!(
+            self,
+            Deleted { .. } | StepCommitted { .. } | Rewound { .. } | WentBack { .. } | GroupsForgotten { .. }
+        )
     }
 }

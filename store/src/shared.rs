@@ -26,7 +26,7 @@ use crate::options::Options;
 use crate::process;
 use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
-use crate::state::{Numbering, State};
+use crate::state::{Forgetting, Numbering, State};
 use crate::step::Retiring;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::sync::{Event as WakeUp, Mutex, Rank};
@@ -63,6 +63,7 @@ pub(crate) struct Shared {
     synced_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,
+    pub(crate) forgetting: Forgetting,
     pub(crate) memory: Memory,
     /// How many records there were when the store was open: what was emptied before lies below.
     pub(crate) opened_commits: u64,
@@ -107,6 +108,7 @@ impl Shared {
             checkpointer,
             state: Mutex::ranked(Rank::State, state),
             numbering: Numbering::default(),
+            forgetting: Forgetting::default(),
             memory: Memory::default(),
             closed: OnceLock::new(),
             reading: Mutex::ranked(Rank::Reading, reading),

@@ -273,6 +273,7 @@ impl Store {
     ///
     /// Takes back the claims whose deadline has come (claiming does it too, so a store whose consumers are waited on
     /// needs nobody to call this for it), deletes what the retention rule no longer keeps ([`Options::retention`]),
+    /// forgets groups of peers of which no row is left,
     /// takes a checkpoint when one is due ([`Options::checkpoint_records`]), and syncs what has been unsynced for
     /// [`Options::sync_interval`]. Lets go of memory before the budget is reached ([`Options::memory_bytes_max`]).
     /// Looks after the extents: those of versions that are over are sealed, thin ones evacuated, those that nobody
@@ -294,6 +295,7 @@ impl Store {
         let outcomes = [
             self.0.expire().map(drop),
             self.apply_retention().map(drop),
+            self.0.forget_groups_when_due(),
             self.0.checkpoint_if_due(),
             self.0.tend_memory().map(drop),
             self.0.sync_when_due().map(|due| sync = due),

@@ -71,6 +71,8 @@ const SHORT: u32 = 8;
 
 /// It has said to the open step what is open of its name.
 const ANSWERS: u32 = 16;
+/// From this bit of the flags on stands how many of those who are out were deleted.
+const GONE_SHIFT: u32 = 16;
 
 /// How a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +130,17 @@ impl Group {
         self.flags = if answers { self.flags | ANSWERS } else { self.flags & !ANSWERS };
     }
 
+    /// How many of the members that are out were deleted for good: no next attempt of them can come.
+    pub(crate) fn gone(&self) -> u16 {
+        (self.flags >> GONE_SHIFT) as u16
+    }
+
+    /// Says how many those are: no more than are out.
+    pub(crate) fn set_gone(&mut self, gone: u16) {
+        let flags = self.flags & ((1 << GONE_SHIFT) - 1);
+        self.flags = flags | u32::from(gone.min(self.out)) << GONE_SHIFT;
+    }
+
     /// Nobody more will come: the group has the members that it has, unless its rule wants more.
     pub(crate) fn close(&mut self, grouping: &Grouping) {
         let short = match grouping.rule {
@@ -163,7 +176,7 @@ impl Group {
                 out > 0 && u32::from(self.size) - out < least.min(self.size.into())
             }
         };
-        let waits = grouping.rule == GroupRule::NextAttempt && out > 0 && !self.is_closed();
+        let waits = grouping.rule == GroupRule::NextAttempt && self.out > self.gone() && !self.is_closed();
         if failed && self.ready + u32::from(self.waiting) > 0 {
             Standing::Failed
         } else if self.members < self.size || self.waiting > 0 || waits {

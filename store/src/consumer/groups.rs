@@ -233,6 +233,7 @@ impl Groups {
         let group = self.get_mut(id);
         group.waiting = group.waiting + u16::from(waits) - u16::from(waited);
         group.out = group.out + u16::from(is_out) - u16::from(was_out);
+        group.set_gone(group.gone());
     }
 
     /// Adds a trajectory that waits for its end, unless it is there.

@@ -19,6 +19,7 @@ use super::queue::{Block, Queue};
 use super::reindex::Said;
 use super::state::ConsumerState;
 use crate::checkpoint::RunImage;
+use crate::heap::HeapBytes;
 use crate::page::StoredAt;
 use crate::table::TableState;
 use crate::texts::TextId;
@@ -78,7 +79,8 @@ struct TrajectoryImage {
     closed: bool,
 }
 
-/// What was said of a group of a version that is over.
+/// What was said of a group of a version that is over. One of no size that is not closed, which no group is, has the members
+/// that were deleted: their rows and trajectories in turn.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 struct SaidImage {
     table: u32,
@@ -114,11 +116,12 @@ impl ConsumerState {
         let (partitions, pages) =
             partitions.map(|(&(table, version), partition)| partition.image(table, version)).unzip();
         let said = self.said.iter().flat_map(|(key, said)| said.iter().map(|said| said.image(*key)));
+        let deleted = self.deleted.stored().map(|(key, name, numbers)| SaidImage::of(key, name, numbers));
         let image = ConsumerStateImage {
             next_ticket: self.next_ticket,
             floors: self.tables.iter().map(|consumed| consumed.floor).collect(),
             partitions,
-            said: said.collect(),
+            said: said.chain(deleted).collect(),
         };
         (image, pages)
     }
@@ -169,9 +172,14 @@ impl ConsumerState {
             let partition = self.restored(partition, pages, table)?;
             self.partitions.insert(key, partition);
         }
-        self.said = BTreeMap::new();
+        (self.said, self.deleted) = Default::default();
         for said in image.said {
-            self.said.entry((said.table, said.version)).or_default().push(said.restored());
+            let key = (said.table, said.version);
+            if said.size == 0 && !said.closed {
+                self.deleted.restore(key, said.name(), &said.trajectories);
+            } else {
+                self.said.entry(key).or_default().push(said.restored());
+            }
         }
         Ok(())
     }
@@ -216,10 +224,11 @@ impl ConsumerState {
 
     /// Bytes of memory beside the rows' words.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.partitions
-            .values()
-            .map(|partition| partition.queue.heap_bytes() + partition.groups.heap_bytes())
-            .sum()
+        let partitions = self.partitions.values();
+        let partitions = partitions.map(|of| of.queue.heap_bytes() + of.groups.heap_bytes());
+        let said =
+            self.said.values().flatten().map(|said| size_of::<Said>() + said.trajectories.heap_bytes());
+        partitions.chain(said).sum::<usize>() + self.said.heap_bytes() + self.deleted.heap_bytes()
     }
 }
 
@@ -260,17 +269,26 @@ impl TrajectoryImage {
 }
 
 impl Said {
-    fn image(&self, (table, version): (u32, u64)) -> SaidImage {
-        let Said { name: GroupName { text, turn, agent, origin }, size, closed, .. } = *self;
-        let (text, agent, origin, trajectories) = (text.0, agent.0, origin.0, self.trajectories.clone());
-        SaidImage { table, version, text, turn, agent, origin, size, closed, trajectories }
+    fn image(&self, key: (u32, u64)) -> SaidImage {
+        let Said { name, size, closed, .. } = *self;
+        SaidImage { size, closed, ..SaidImage::of(key, name, self.trajectories.clone()) }
     }
 }
 
 impl SaidImage {
-    fn restored(self) -> Said {
+    fn of((table, version): (u32, u64), name: GroupName, trajectories: Vec<u32>) -> Self {
+        let GroupName { text, turn, agent, origin } = name;
+        let (text, agent, origin) = (text.0, agent.0, origin.0);
+        SaidImage { table, version, text, turn, agent, origin, size: 0, closed: false, trajectories }
+    }
+
+    fn name(&self) -> GroupName {
         let (text, agent, origin) = (TextId(self.text), TextId(self.agent), TextId(self.origin));
-        let name = GroupName { text, turn: self.turn, agent, origin };
+        GroupName { text, turn: self.turn, agent, origin }
+    }
+
+    fn restored(self) -> Said {
+        let name = self.name();
         Said { name, size: self.size, closed: self.closed, trajectories: self.trajectories }
     }
 }
@@ -283,6 +301,7 @@ mod tests {
 
     use super::super::group::Group;
     use super::*;
+    use crate::log::record::Event;
     use crate::page::{Page, Rows};
     use crate::table::Progress;
     use crate::*;
@@ -303,6 +322,7 @@ mod tests {
             limiter: consumer.limiter,
             partitions: BTreeMap::new(),
             said: BTreeMap::new(),
+            deleted: Default::default(),
             next_ticket: 1,
             plan: None,
         }
@@ -453,6 +473,11 @@ mod tests {
                 (12, _) => _ = step.take().map(|step| step.commit([("t", vec![])])),
                 (16, _) => _ = store.rewind(u64::from(turn), Rewind::TrainAgain),
                 (17, Some(row)) => _ = table.delete(&Delete::rows([row]).force()),
+                (19, _) => {
+                    let forgotten = |consumer| Event::GroupsForgotten { consumer, table: 0 };
+                    let of = if turn == 0 { 0 } else { 3 };
+                    store.0.submit(|_| Ok((forgotten(of), ()))).unwrap();
+                }
                 (13, _) => _ = consumers[0].close_group(&table, version, &format!("q{input}")),
                 _ => {}
             }
@@ -465,7 +490,7 @@ mod tests {
         #[test]
         fn an_image_is_all_of_a_consumer(
             window in 0..2_u64,
-            ops in prop::collection::vec((0..19_u8, 0..2_u32, 0..3_u32, 0..2_u32), 1..60),
+            ops in prop::collection::vec((0..20_u8, 0..2_u32, 0..3_u32, 0..2_u32), 1..60),
         ) {
             run(window, &ops);
         }

@@ -10,7 +10,11 @@ use super::partition::{Partition, Words, chain};
 use super::reindex::Said;
 use super::rows::{MEMBER, number_out};
 use super::state::{ConsumedTable, ConsumerState, Fallout, LATE, SURPLUS};
+use crate::state::apply::DELETED;
 use crate::table::{Progress, RowMeta, TableState};
+
+/// The reason of rows whose group fails, where nothing better is known.
+const FAILED: &str = "failed";
 
 /// What is said of a group as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +89,10 @@ impl ConsumerState {
         let group = *partition.groups.get(id);
         match group.standing(&grouping) {
             Standing::Open | Standing::Over => return,
-            Standing::Failed => return self.fail(words, (version, id), reason, fallout),
+            Standing::Failed => {
+                let reason = if reason == FAILED && group.gone() > 0 { DELETED } else { reason };
+                return self.fail(words, (version, id), reason, fallout);
+            }
             Standing::Complete => {}
         }
         let rows = chain(words.table, words.slot, group.head);
@@ -146,7 +153,7 @@ impl ConsumerState {
             return false;
         }
         let place = (meta.lane(), id);
-        self.change_group(words, place, Some("failed"), fallout, |partition, words, grouping| {
+        self.change_group(words, place, Some(FAILED), fallout, |partition, words, grouping| {
             partition.take_in(grouping, id, &meta);
             partition.link(words, id, row, Progress::Waiting);
         });
@@ -183,12 +190,12 @@ impl ConsumerState {
         &mut self,
         table: &mut TableState,
         at: ConsumedTable,
-        (version, said): (u64, &Said),
+        (version, said, reason): (u64, &Said, Option<&str>),
         fallout: &mut Fallout,
     ) {
         let Some(id) = self.find_or_create(at, version, said.name) else { return };
         let mut words = Words { table, slot: at.slot };
-        self.change_group(&mut words, (version, id), Some(LATE), fallout, |partition, _, grouping| {
+        self.change_group(&mut words, (version, id), reason, fallout, |partition, _, grouping| {
             for &number in &said.trajectories {
                 partition.groups.change_trajectory(id, number, |trajectory| trajectory.closed = true);
             }
@@ -196,6 +203,26 @@ impl ConsumerState {
                 partition.groups.get_mut(id).close(grouping);
             }
         });
+    }
+
+    /// Counts a row again that waits or is out, if its group has a place for it; else it is surplus.
+    pub(super) fn enter_if_there_is_place(
+        &mut self,
+        words: &mut Words<'_>,
+        at: ConsumedTable,
+        (row, stands): (u32, (Progress, u64)),
+        fallout: &mut Fallout,
+    ) {
+        let (meta, Some(grouping)) = (words.table.meta(row), self.grouping) else { return };
+        let Some(id) = self.group_of(at, &meta, true) else { return };
+        let Some(partition) = self.partition(at, meta.lane()) else { return };
+        let Some(reason) = partition.refuses(id, &grouping, meta.trajectory) else {
+            return self.enter_again(words, at, row, stands);
+        };
+        words.set(row, Progress::Out, 0);
+        if self.kind == ConsumerKind::Trainer && stands.0 == Progress::Waiting {
+            fallout.leave_out([row], &reason);
+        }
     }
 
     /// Lets a group be as its rule wants it.
@@ -206,8 +233,10 @@ impl ConsumerState {
         fallout: &mut Fallout,
     ) {
         let partition = self.partitions.get(&(words.table.id, place.0));
-        if partition.is_some_and(|partition| partition.groups.get(place.1).ticket == 0) {
-            self.change_group(words, place, Some("failed"), fallout, |_, _, _| {});
+        let Some(group) = partition.map(|partition| *partition.groups.get(place.1)) else { return };
+        if group.ticket == 0 {
+            let reason = if group.is_closed() && group.gone() == 0 { LATE } else { FAILED };
+            self.change_group(words, place, Some(reason), fallout, |_, _, _| {});
         }
     }
 
@@ -221,7 +250,7 @@ impl ConsumerState {
     ) {
         let meta = words.table.meta(row);
         let Some(id) = self.group_of(at, &meta, false) else { return };
-        self.change_group(words, (meta.lane(), id), Some("failed"), fallout, |partition, _, grouping| {
+        self.change_group(words, (meta.lane(), id), Some(FAILED), fallout, |partition, _, grouping| {
             partition.groups.get_mut(id).ready += 1;
             partition.groups.stops_waiting(id, grouping, meta.trajectory);
         });
@@ -248,7 +277,7 @@ impl ConsumerState {
             let (version, id, _) = of_group[0];
             let rows: Vec<u32> = of_group.iter().map(|(_, _, row)| *row).collect();
             let fallout = &mut Fallout::default(); // what is left of the group, if anything, was there before
-            self.change_group(&mut words, (version, id), Some("failed"), fallout, |partition, words, _| {
+            self.change_group(&mut words, (version, id), Some(FAILED), fallout, |partition, words, _| {
                 partition.unlink(words, id, &rows);
                 let group = partition.groups.get_mut(id);
                 group.ready -= rows.len() as u32;
@@ -274,7 +303,7 @@ impl ConsumerState {
         if let Some(reason) = groups.and_then(|groups| groups.reasons.get(&id)).cloned() {
             return self.drop_rows(words, vec![row], &reason, fallout);
         }
-        self.change_group(words, (meta.lane(), id), Some("failed"), fallout, |partition, words, _| {
+        self.change_group(words, (meta.lane(), id), Some(FAILED), fallout, |partition, words, _| {
             partition.link(words, id, row, Progress::Ready);
             let group = partition.groups.get_mut(id);
             group.ready += 1;
@@ -314,7 +343,7 @@ impl ConsumerState {
         let meta = table.meta(row);
         let Some(id) = self.group_of(consumed, &meta, false) else { return };
         let mut words = Words { table, slot: consumed.slot };
-        self.change_group(&mut words, (meta.lane(), id), Some("failed"), fallout, |partition, _, _| {
+        self.change_group(&mut words, (meta.lane(), id), Some(FAILED), fallout, |partition, _, _| {
             partition.groups.change_trajectory(id, meta.trajectory, |trajectory| trajectory.replaced = 0);
         });
     }
@@ -396,7 +425,7 @@ impl ConsumerState {
 
 impl Partition {
     /// Why a row of a trajectory has no place in a group, if so.
-    fn refuses(&self, id: GroupId, grouping: &Grouping, trajectory: u32) -> Option<Arc<str>> {
+    pub(super) fn refuses(&self, id: GroupId, grouping: &Grouping, trajectory: u32) -> Option<Arc<str>> {
         let group = self.groups.get(id);
         if group.is_excluded() {
             return Some(self.groups.reasons.get(&id).cloned().unwrap_or_else(|| SURPLUS.into()));

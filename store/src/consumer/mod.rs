@@ -8,13 +8,16 @@
 //!
 //! Read in this order: [`declaration`], [`grouping`], [`condition`] and [`micro_batch`] are what a user says; [`state`]
 //! is the consumer as the engine holds it, a [`partition`] for each table and version with its [`queue`] of what is
-//! ready and its [`groups`]; [`rows`] and [`members`] are how they change, [`hold`] what keeps a row back, [`select`]
-//! what a claim takes, [`plan`] how far a step has come; [`handle`] is what callers hold, [`signal`] how they wait.
+//! ready and its [`groups`]; [`rows`] and [`members`] are how they change, [`hold`] what keeps a row back, [`reindex`] and
+//! [`deleted`] what they are after a rewind, [`forgotten`] when they go,
+//! [`select`] what a claim takes, [`plan`] how far a step has come; [`handle`] is what callers hold, [`signal`] how they wait.
 //! [`limiter`] holds those who insert and those who claim together, [`throttle`] is how the former wait.
 
 mod condition;
 mod declaration;
+mod deleted;
 mod early;
+mod forgotten;
 mod future;
 mod group;
 mod grouping;
@@ -49,6 +52,7 @@ pub(crate) use image::{ConsumerStateImage, PartitionImage, PartitionPages};
 pub use limiter::{RateLimiter, RateLimiterInfo};
 pub(crate) use members::{GroupChange, GroupInfo};
 pub use micro_batch::MicroBatch;
+pub(crate) use reindex::Back;
 pub(crate) use rows::number_out;
 pub(crate) use select::{Choice, Selection, Shortage, length};
 pub(crate) use signal::Readiness;

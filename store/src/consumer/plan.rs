@@ -73,6 +73,18 @@ impl PlanProgress {
         self.answer(group, answers, grouping);
     }
 
+    /// Groups of a table and a version have other numbers.
+    pub(crate) fn renumber(&mut self, (table, version): (u32, u64), new: impl Fn(GroupId) -> GroupId) {
+        let anew = |place: GroupPlace| {
+            let (of, at, id) = place;
+            if (of, at) == (table, version) { (of, at, new(id)) } else { place }
+        };
+        for planned in self.groups.values_mut() {
+            planned.places.iter_mut().for_each(|place| *place = anew(*place));
+        }
+        self.partial = std::mem::take(&mut self.partial).into_iter().map(anew).collect();
+    }
+
     /// Takes in a change of a planned group, from what it was to what it is.
     pub(crate) fn changed(
         &mut self,

@@ -143,6 +143,22 @@ impl Queue {
         *all -= if was_there { rows as usize } else { 0 };
     }
 
+    /// Gives entries other numbers: each its own.
+    pub(crate) fn renumber(&mut self, new: impl Fn(Entry) -> Entry) {
+        match self {
+            Queue::Fifo(queue) => {
+                for block in &mut queue.blocks {
+                    let entries = Page::edit(&mut block.entries).to_mut();
+                    entries.iter_mut().for_each(|entry| *entry = new(*entry));
+                }
+            }
+            Queue::Priority(queue) => {
+                queue.entries.values_mut().for_each(|entry| *entry = new(*entry));
+                queue.places = queue.entries.iter().map(|(place, entry)| (*entry, *place)).collect();
+            }
+        }
+    }
+
     /// Where the first entry stands.
     pub(crate) fn first(&self, ticket_of: impl Fn(Entry) -> u64) -> Option<Place> {
         match self {

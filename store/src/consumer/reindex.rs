@@ -1,16 +1,20 @@
 //! Counting a table anew for one consumer, after a rewind has brought rows and versions back.
 //!
 //! The words say who is held, done and out; what was said of groups as a whole (their sizes, that they were closed) is
-//! remembered for versions that are over, as far back as a rewind reaches.
+//! remembered for versions that are over, as far back as a rewind reaches, and so are the members that were deleted.
+//!
+//! Groups keep the size that they had. Who was counted in a group came before whoever came when its version was over, so
+//! rows are counted in the order in which they were inserted, those that are deleted in their place, and who comes when all
+//! places are taken is surplus. It was not always so: a record of a rewind says whether it is to be ([`Back::exact`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::declaration::ConsumerKind;
 use super::group::{Group, GroupName};
 use super::groups::{GroupId, Groups};
 use super::partition::{Words, chain};
 use super::rows::{DONE, MEMBER};
-use super::state::{ConsumedTable, ConsumerState, Fallout};
+use super::state::{ConsumedTable, ConsumerState, Fallout, LATE};
 use crate::table::{Identity, Progress, TableState};
 
 /// What was said of a group of a version that is over.
@@ -21,6 +25,19 @@ pub(crate) struct Said {
     pub(super) closed: bool,
     /// The trajectories that were closed.
     pub(super) trajectories: Vec<u32>,
+}
+
+/// What a table is counted anew for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Back<'a> {
+    /// The oldest version that is served again.
+    pub(crate) version: u64,
+    /// The rows that come before all others.
+    pub(crate) first: &'a [u32],
+    /// The rows of live claims, with the claims.
+    pub(crate) held: &'a HashMap<u32, u64>,
+    /// Groups keep their size.
+    pub(crate) exact: bool,
 }
 
 impl Groups {
@@ -56,22 +73,17 @@ impl ConsumerState {
     /// No rewind brings back a version of a table before this one.
     pub(crate) fn forget_said_before(&mut self, table: u32, version: u64) {
         self.said.retain(|&(of, at), _| of != table || at >= version);
+        self.deleted.forget(|(of, at)| of == table && at < version);
     }
 
     /// Makes queues and groups anew for the rows of `version` and of those after it. What is held stays held and what a
     /// task has done stays done; a trainer's rows in `first` are no longer trained on. Ready rows are queued in this order:
     /// `first`, then those on the queue before, then the rest as they were inserted.
     ///
-    /// `held` are the rows of live claims: one that was taken from its holder when it was left out is the holder's again.
-    pub(crate) fn reindex(
-        &mut self,
-        table: &mut TableState,
-        version: u64,
-        first: &[u32],
-        held: &HashMap<u32, u64>,
-        fallout: &mut Fallout,
-    ) {
+    /// A row of a live claim that was taken from its holder when it was left out is the holder's again.
+    pub(crate) fn reindex(&mut self, table: &mut TableState, back: &Back<'_>, fallout: &mut Fallout) {
         let Some((at, _)) = self.consumed(table.id) else { return };
+        let &Back { version, first, .. } = back;
         self.tables[at].floor = version;
         let consumed = self.tables[at];
         let queued = self.rows_in_queue_order(table, consumed, version);
@@ -83,18 +95,49 @@ impl ConsumerState {
 
         self.say_again(consumed, version);
         let rows = rows_since(table, version);
-        for &row in &rows {
-            self.count_again(
-                &mut Words { table, slot: consumed.slot },
-                consumed,
-                row,
-                held.get(&row).copied(),
-            );
+        if back.exact && self.grouping.is_some() {
+            self.count_exactly(&mut Words { table, slot: consumed.slot }, consumed, (&rows, back), fallout);
+        } else {
+            let words = &mut Words { table, slot: consumed.slot };
+            for &row in &rows {
+                self.count_again(words, consumed, (row, back), fallout);
+            }
         }
         for &row in first.iter().chain(&queued).chain(&rows) {
             self.row_changed(table, row, fallout);
         }
-        self.close_again(table, consumed, version, fallout);
+        self.close_again(table, consumed, back, fallout);
+    }
+
+    /// Counts rows, and members that are deleted, in the order in which they were inserted: a next attempt with the first.
+    fn count_exactly(
+        &mut self,
+        words: &mut Words<'_>,
+        at: ConsumedTable,
+        (rows, back): (&[u32], &Back<'_>),
+        fallout: &mut Fallout,
+    ) {
+        let deleted = self.deleted.since((at.table, back.version));
+        let deleted = deleted.into_iter().map(|gone| (gone.2.0, Some(gone)));
+        let mut all: Vec<_> = rows.iter().map(|&row| (row, None)).chain(deleted).collect();
+        all.sort_unstable_by_key(|(row, _)| *row);
+        let mut counted = HashSet::new(); // of those that have an attempt before them
+        for (row, gone) in all {
+            if let Some(gone) = gone {
+                self.count_deleted(at, gone);
+                continue;
+            }
+            if counted.contains(&row) {
+                continue;
+            }
+            self.count_again(words, at, (row, back), fallout);
+            let is_out = words.table.status(row).is_excluded();
+            let latest = is_out.then(|| words.table.find(Identity::of(&words.table.meta(row)))).flatten();
+            if let Some(latest) = latest.filter(|latest| *latest != row && counted.insert(*latest)) {
+                self.count_again(words, at, (latest, back), fallout);
+            }
+        }
+        self.count_gone_trajectories((at.table, back.version));
     }
 
     /// Rows on the queues, in their order there.
@@ -132,7 +175,14 @@ impl ConsumerState {
     }
 
     /// Counts a row again as what it is; one that may become ready waits.
-    fn count_again(&mut self, words: &mut Words<'_>, consumed: ConsumedTable, row: u32, claim: Option<u64>) {
+    fn count_again(
+        &mut self,
+        words: &mut Words<'_>,
+        consumed: ConsumedTable,
+        (row, back): (u32, &Back<'_>),
+        fallout: &mut Fallout,
+    ) {
+        let claim = back.held.get(&row).copied();
         let (meta, status) = (words.table.meta(row), words.table.status(row));
         let (progress, number) = (words.progress(row), words.number(row));
         let never_counted = progress == Progress::Out && number & MEMBER == 0 && self.grouping.is_some();
@@ -153,7 +203,11 @@ impl ConsumerState {
         if stands.0 == Progress::Out && words.table.find(Identity::of(&meta)) != Some(row) {
             return words.set(row, Progress::Out, number & !MEMBER); // its next attempt has its place
         }
-        self.enter_again(words, consumed, row, stands);
+        if back.exact && matches!(stands.0, Progress::Waiting | Progress::Out) {
+            self.enter_if_there_is_place(words, consumed, (row, stands), fallout);
+        } else {
+            self.enter_again(words, consumed, row, stands);
+        }
     }
 
     /// Tells the groups again that they were closed, and lets every group be as its rule wants it.
@@ -161,15 +215,21 @@ impl ConsumerState {
         &mut self,
         table: &mut TableState,
         consumed: ConsumedTable,
-        version: u64,
+        back: &Back<'_>,
         fallout: &mut Fallout,
     ) {
+        let version = back.version;
         let range = (consumed.table, version)..=(consumed.table, u64::MAX);
         let said: Vec<_> = self.said.range(range.clone()).map(|(key, said)| (key.1, said.clone())).collect();
         for (version, said) in said {
             for said in said {
-                self.close_as_before(table, consumed, (version, &said), fallout);
+                // Where trajectories end by it, it is not known yet which of them were deleted.
+                let reason = (!back.exact).then_some(LATE);
+                self.close_as_before(table, consumed, (version, &said, reason), fallout);
             }
+        }
+        if back.exact {
+            self.count_gone_trajectories((consumed.table, version));
         }
         self.said.retain(|key, _| !range.contains(key));
         let ids = self.partitions.range(range).flat_map(|((_, version), partition)| {

@@ -165,18 +165,30 @@ impl ConsumerState {
         self.leave(table, row, reason, false, fallout);
     }
 
-    /// A row is about to be removed from its table: whoever still waits for it waits no longer.
+    /// A row is about to be removed from its table: whoever still waits for it waits no longer. No rewind brings back a
+    /// version before `back_to`.
     pub(crate) fn row_removed(
         &mut self,
         table: &mut TableState,
         row: u32,
-        reason: &str,
+        (reason, back_to): (&str, u64),
         fallout: &mut Fallout,
     ) {
         let Some((_, consumed)) = self.consumed(table.id) else { return };
+        let was_member = self.is_member(table, consumed, row);
         if table.word(consumed.slot, row).progress != Progress::Done {
             self.leave(table, row, reason, false, fallout);
         }
+        if was_member {
+            self.member_deleted(&mut Words { table, slot: consumed.slot }, row, back_to, fallout);
+        }
+    }
+
+    /// Whether a row was counted in a group, and its place is not another attempt's.
+    fn is_member(&self, table: &TableState, at: ConsumedTable, row: u32) -> bool {
+        let word = table.word(at.slot, row);
+        let counted = word.progress != Progress::Out || word.ticket_or_claim & MEMBER != 0;
+        self.grouping.is_some() && counted && self.takes(&table.meta(row))
     }
 
     /// A row is left out because its next attempt is about to be inserted, which takes its place in the group.

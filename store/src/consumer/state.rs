@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::condition::Condition;
 use super::declaration::ConsumerKind;
+use super::deleted::DeletedMembers;
 use super::group::{Group, GroupName};
 use super::grouping::Grouping;
 use super::limiter::RateLimiter;
@@ -46,6 +47,8 @@ pub(crate) struct ConsumerState {
     pub(super) partitions: BTreeMap<(u32, u64), Partition>,
     /// By table and version, of versions that are over.
     pub(super) said: BTreeMap<(u32, u64), Vec<Said>>,
+    /// Of versions that a rewind may bring back, over or not.
+    pub(super) deleted: DeletedMembers,
     pub(super) next_ticket: u64,
     /// What the open step takes of its groups, if it does.
     pub(super) plan: Option<PlanProgress>,
@@ -105,6 +108,7 @@ impl ConsumerState {
             limiter,
             partitions: BTreeMap::new(),
             said: BTreeMap::new(),
+            deleted: DeletedMembers::default(),
             next_ticket: 1,
             plan: None,
             name,

@@ -44,7 +44,8 @@ pub(crate) enum Event {
     StepCommitted { step: u64, updates: Vec<UpdateRecord>, rewind_floor: u64 },
     /// A step was given up; its claims were returned before.
     StepAbandoned { step: u64 },
-    /// Every step after `step` was undone; 0 undoes all. The rows of those steps are trained on again, or excluded.
+    /// What [`WentBack`](Event::WentBack) is now, as it was written before: groups were counted anew without the members that
+    /// were deleted, and with every row that came late.
     Rewound { step: u64, exclude: bool },
     /// The columns of a table changed, to this version of its schema.
     SchemaChanged { table: u32, version: u32, change: SchemaChange },
@@ -56,6 +57,11 @@ pub(crate) enum Event {
     RankAccumulated { claim: u64, rank: u32 },
     /// The lease of a claim ends later.
     Extended { claim: u64, deadline: i64 },
+    /// Every step after `step` was undone; 0 undoes all. The rows of those steps are trained on again, or excluded. Groups keep
+    /// their size: a member that was deleted is out, and a row that came late has a place only where one is left.
+    WentBack { step: u64, exclude: bool },
+    /// A consumer forgot the groups of peers' rows of which a table has none any more.
+    GroupsForgotten { consumer: u32, table: u32 },
 }
 
 /// A data column of a table.

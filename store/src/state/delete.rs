@@ -78,20 +78,29 @@ impl State {
             self.tables[table as usize].rare.retire(first, last);
         }
         self.tables[table as usize].rare.note_consumed_deleted(consumed_up_to);
+        let back_to = self.oldest_to_come_back(table as usize);
         for (first, last) in rows {
             for part in parts_by_chunk(first, last) {
                 if self.is_nobodys(table, part.clone(), retired) {
                     self.delete_rows(table, part, effects)?;
                 } else {
-                    part.into_iter().try_for_each(|row| self.delete_row(table, row, effects))?;
+                    part.into_iter().try_for_each(|row| self.delete_row(table, row, back_to, effects))?;
                 }
             }
             self.tables[table as usize].index.remove_all(first..=last);
         }
         if let Some(versions) = retired {
-            self.tables[table as usize].forget_tallies(versions);
+            self.forget_versions(table as usize, versions);
         }
         Ok(())
+    }
+
+    /// Versions are gone with all that was in them.
+    fn forget_versions(&mut self, table: usize, versions: (u64, u64)) {
+        self.tables[table].forget_tallies(versions);
+        for &consumer in &self.tables[table].consumers {
+            self.consumers[consumer].forget_deleted_in(table as u32, versions);
+        }
     }
 
     /// Whether rows are all of versions that are deleted with them and that are over for every consumer: then nobody counts
@@ -135,13 +144,19 @@ impl State {
         self.liveness.remove_all(&freed, self.commits)
     }
 
-    fn delete_row(&mut self, table: u32, row: u32, effects: &mut Effects) -> Result<(), String> {
+    fn delete_row(
+        &mut self,
+        table: u32,
+        row: u32,
+        back_to: u64,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
         if self.tables[table as usize].is_removed(row) {
             return Ok(());
         }
         self.exclude(table, row, DELETED, effects);
         self.change_consumers(table, effects, |consumer, table, fallout| {
-            consumer.row_removed(table, row, DELETED, fallout);
+            consumer.row_removed(table, row, (DELETED, back_to), fallout);
         });
         let state = &mut self.tables[table as usize];
         let meta = state.meta(row);

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 
 use super::apply::STALE;
 use super::{Effects, State};
+use crate::consumer::Back;
 
 impl State {
     /// The versions of which a consumer can claim rows of a table.
@@ -75,7 +76,8 @@ impl State {
             }
             let held = self.rows_held(consumer, table);
             self.change_consumer(consumer, table, effects, |consumer, table, fallout| {
-                consumer.reindex(table, floor, &[], &held, fallout);
+                let back = Back { version: floor, first: &[], held: &held, exact: false };
+                consumer.reindex(table, &back, fallout);
             });
             effects.wake.push(consumer);
         }

@@ -11,6 +11,7 @@ pub(crate) mod apply;
 mod decide;
 mod declare;
 mod delete;
+mod forgetting;
 mod fresh;
 mod groups;
 mod lengths;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 pub(crate) use decide::{Insertion, Request};
 pub(crate) use declare::{check_planned, declare, unknown};
 pub(crate) use delete::runs_of;
+pub(crate) use forgetting::Forgetting;
 pub(crate) use limit::Ask;
 pub(crate) use numbering::Numbering;
 

@@ -9,7 +9,8 @@
 //! - A step's `deleted_rows` are those of its rows that were removed; so it follows from the records like everything else.
 //! - Only a committed step at or below the rewind floor forgets, and only when no row of it is left.
 //!
-//! What was said of the groups of a version (how many members, that it is closed) goes the same way, with the floor alone.
+//! What was said of the groups of a version (how many members, that it is closed), and which members of them were deleted, goes the
+//! same way, with the floor alone.
 
 use std::ops::RangeInclusive;
 
@@ -40,12 +41,17 @@ impl State {
     /// What was said of the groups of a version is kept for as long as a rewind may bring that version back.
     fn forget_what_was_said(&mut self) {
         for table in 0..self.tables.len() {
-            let back_to = self.moment_at(self.tables[table].policy, self.rewind_floor).version;
-            let oldest = self.tables[table].oldest_own_version_at(back_to);
+            let oldest = self.oldest_to_come_back(table);
             for &consumer in &self.tables[table].consumers {
                 self.consumers[consumer].forget_said_before(table as u32, oldest);
             }
         }
+    }
+
+    /// No rewind brings back a version of a table before this one.
+    pub(crate) fn oldest_to_come_back(&self, table: usize) -> u64 {
+        let of = &self.tables[table];
+        of.oldest_own_version_at(self.moment_at(of.policy, self.rewind_floor).version)
     }
 
     /// Forgets the identities of deleted rows that would be stale if they came again, wherever a rewind may go.

@@ -31,6 +31,7 @@ pub(crate) use membership::{Membership, Planned, StepBatch};
 pub use plan::StepPlan;
 pub use replay::ReplayedBatch;
 pub(crate) use retiring::{Over, Retirement, Retiring};
+pub(crate) use rewind::Undoing;
 pub use rewind::{Rewind, RewoundTo};
 pub use state::{StepInfo, StepProgress};
 pub(crate) use state::{StepState, StepUpdate};

@@ -14,6 +14,7 @@ use super::replay::unknown_step;
 use super::{StepProgress, StepState};
 use crate::claim::ClaimProgress;
 use crate::clock::Timestamp;
+use crate::consumer::Back;
 use crate::error::{Cause, Result};
 use crate::log::record::Event;
 use crate::object;
@@ -28,6 +29,15 @@ pub enum Rewind {
     TrainAgain,
     /// They are left out, with the reason `rewound`.
     Exclude,
+}
+
+/// How a rewind is applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undoing {
+    /// Rows that are trained on again, or that wait for their version, are left out instead.
+    pub(crate) exclude: bool,
+    /// Groups keep their size; they did not always.
+    pub(crate) exact: bool,
 }
 
 /// What a rewind did.
@@ -71,7 +81,7 @@ impl Store {
                 steps_undone: undone().count() as u64,
                 rows: undone().map(|(_, step)| step.rows).sum(),
             };
-            let event = Event::Rewound { step, exclude: rows == Rewind::Exclude };
+            let event = Event::WentBack { step, exclude: rows == Rewind::Exclude };
             Ok(((outcome.steps_undone > 0).then_some(event), outcome))
         })
     }
@@ -109,7 +119,7 @@ impl State {
     }
 
     /// Applies a rewind.
-    pub(crate) fn rewind(&mut self, step: u64, exclude: bool, effects: &mut Effects) -> Result<(), String> {
+    pub(crate) fn rewind(&mut self, step: u64, how: Undoing, effects: &mut Effects) -> Result<(), String> {
         if self.open_step().is_some() {
             return Err(format!("a rewind to step {step} while a step is open"));
         }
@@ -124,7 +134,7 @@ impl State {
         let moved = self.policies_back_to(step);
         for (table, trained) in trained.into_iter().enumerate() {
             if moved[self.tables[table].policy] {
-                self.rows_back(table, &trained, exclude, effects);
+                self.rows_back(table, &trained, how, effects);
             }
         }
         Ok(())
@@ -167,7 +177,7 @@ impl State {
     }
 
     /// Brings the rows of a table back, `trained` first, and counts its consumers anew.
-    fn rows_back(&mut self, table: usize, trained: &[u32], exclude: bool, effects: &mut Effects) {
+    fn rows_back(&mut self, table: usize, trained: &[u32], how: Undoing, effects: &mut Effects) {
         let index = table as u32;
         let version = self.current_version(index);
         for &row in trained {
@@ -179,7 +189,7 @@ impl State {
             self.tables[table].readmit(row, &self.texts);
         }
         let floor = self.tables[table].oldest_own_version();
-        if exclude {
+        if how.exclude {
             let reason = self.texts.intern(REWOUND);
             let state = &mut self.tables[table];
             let future = state.open_rows_after(version);
@@ -191,7 +201,8 @@ impl State {
             let consumer = self.tables[table].consumers[slot];
             let held = self.rows_held(consumer, index);
             self.change_consumer(consumer, index, effects, |consumer, table, fallout| {
-                consumer.reindex(table, floor, trained, &held, fallout);
+                let back = Back { version: floor, first: trained, held: &held, exact: how.exact };
+                consumer.reindex(table, &back, fallout);
             });
             effects.wake.push(consumer);
         }

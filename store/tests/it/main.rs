@@ -55,6 +55,7 @@ mod repair_copy;
 mod retention;
 mod retired;
 mod rewind;
+mod rewound_groups;
 mod rows;
 mod snapshot;
 mod space;

@@ -10,7 +10,7 @@ use super::{Effects, State};
 use crate::claim::ClaimProgress;
 use crate::clock::Timestamp;
 use crate::log::record::*;
-use crate::step::StepProgress;
+use crate::step::{StepProgress, Undoing};
 
 /// The reason of rows whose version was left behind.
 pub(crate) const STALE: &str = "stale";
@@ -90,8 +90,16 @@ impl State {
                 deletions.into_iter().try_for_each(|deletion| self.delete(deletion, &mut effects))?;
             }
             Event::SchemaChanged { table, version, change } => self.change_schema(table, version, change)?,
-            Event::Rewound { step, exclude } => self.rewind(step, exclude, &mut effects)?,
+            Event::Rewound { step, exclude } => {
+                let how = Undoing { exclude, exact: false };
+                self.rewind(step, how, &mut effects)?;
+            }
+            Event::WentBack { step, exclude } => {
+                let how = Undoing { exclude, exact: true };
+                self.rewind(step, how, &mut effects)?;
+            }
             Event::Moved { moves } => self.moved(moves)?,
+            Event::GroupsForgotten { consumer, table } => self.groups_forgotten(consumer, table)?,
         }
         self.commits += 1;
         Ok(effects)

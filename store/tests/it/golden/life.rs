@@ -316,8 +316,13 @@ fn change_columns(store: &Store) {
     judge.retire_column("image").unwrap();
 }
 
-/// One row, one version, and what retention no longer keeps: the rows of the first step.
+/// One row, one version, rows of peers with their groups, and what retention no longer keeps: the rows of the first step.
 fn delete(store: &Store) {
+    let (turns, origin) =
+        (store.table("turns").unwrap(), Origin { peer: "another-run".to_owned(), round: 5 });
+    let theirs = |i: u32| NewRow::new(0, &format!("theirs{i}_0_0")).unwrap().external(&origin);
+    let theirs: Vec<Row> = (0..16).map(|i| turns.insert_row(theirs(i), []).unwrap()).collect();
+    turns.delete(&Delete::rows(theirs)).unwrap();
     let solver = store.table("solver").unwrap();
     let row = solver.find(0, &"lost_0_0".parse().unwrap()).unwrap();
     solver.delete(&Delete::rows([row])).unwrap();

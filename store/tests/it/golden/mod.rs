@@ -5,6 +5,9 @@
 //! once with a checkpoint on its way (`checkpointed/`), and what both show ([`describe`]): to a reader (`as-left.txt`), and
 //! to the next process, to which no claim is open any more (`opened.txt`).
 //!
+//! `format-1-rewound/` was written before rewinds kept groups at their size: its log has `Rewound` where `WentBack` is written
+//! now, and means what it meant then.
+//!
 //! When a test in here fails, the format has changed. After its release that is a new `FORMAT_VERSION`, with golden files
 //! of its own beside the old ones. Before it, `FOREBAY_WRITE_GOLDEN=1 cargo test -p forebay-store --test it golden` makes
 //! the files anew. `FOREBAY_WRITE_GOLDEN=text` makes the descriptions anew, and leaves the stores: for when a store shows
@@ -150,7 +153,15 @@ fn go_on(path: &Path, store: Store) {
 
 #[test]
 fn a_store_of_this_format_opens_as_it_did() {
-    let golden = golden();
+    opens_as_it_did(&golden());
+}
+
+#[test]
+fn a_store_that_has_an_older_record_of_a_rewind_opens_as_it_did() {
+    opens_as_it_did(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-1-rewound"));
+}
+
+fn opens_as_it_did(golden: &Path) {
     for (name, _) in STORES {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("store");
