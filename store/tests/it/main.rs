@@ -32,6 +32,7 @@ mod gap;
 mod golden;
 mod groups;
 mod hostile;
+mod indexing;
 mod killed;
 mod limiter;
 mod limits;
