@@ -30,7 +30,12 @@ pub type ClaimFuture = Pin<Box<dyn Future<Output = Result<Waited<Claim>>> + Send
 impl Claim {
     pub(crate) fn ask(client: &Client, ask: &Ask<'_>, wait: Wait) -> Result<Option<Self>> {
         let granted = client.connection.claim(ask, wait)?;
-        Ok(granted.map(|granted| Claim { client: client.clone(), granted, settled: false }))
+        Ok(granted.map(|granted| Claim::granted(client, granted)))
+    }
+
+    /// Rows that were granted otherwise.
+    pub(crate) fn granted(client: &Client, granted: Granted) -> Self {
+        Claim { client: client.clone(), granted, settled: false }
     }
 
     /// The same without blocking: see [`Connection::claim_async`](crate::Connection::claim_async).

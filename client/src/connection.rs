@@ -34,6 +34,22 @@ pub type Granting = Pin<Box<dyn Future<Output = Result<Waited<Granted>>> + Send>
 /// A wait for the answer of a query: see [`Connection::query_async`].
 pub type Answering = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
 
+/// The next claim of a subscription: see [`Pushing::next_async`].
+pub type NextGranted = Pin<Box<dyn Future<Output = Result<Granted>> + Send>>;
+
+/// Claims of a subscription: see [`Connection::subscribe`]. Dropping it gives back what nobody has taken; what was taken stays.
+pub trait Pushing: fmt::Debug + Send + Sync {
+    /// The next claim; `None` when the wait is over.
+    ///
+    /// # Errors
+    /// Why the subscription is over, each time.
+    fn next(&self, wait: Wait) -> Result<Option<Granted>>;
+
+    /// The same without blocking a thread, on any async runtime. Where it is dropped the claim is the next one's. There is no
+    /// time-out in it; race it against a timer of the runtime.
+    fn next_async(&self) -> NextGranted;
+}
+
 /// What a wait for rows came to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Waited<T> {
@@ -219,6 +235,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// The same without blocking a thread, on any async runtime. Where it is dropped no row is taken, or what was taken goes
     /// back. A store in this process has no clock for `wait`, and waits for ever: race it against a timer of the runtime.
     fn claim_async(&self, ask: &Ask<'_>, wait: Wait) -> Result<Granting>;
+    /// Claims for a task that come by themselves, for as long as fewer than `outstanding` of them are unsettled.
+    fn subscribe(&self, ask: &Ask<'_>, outstanding: usize) -> Result<Box<dyn Pushing>>;
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch>;
     /// What the cells of data columns hold, a list a column with a value a row: as [`forebay_store::Claim::cells`].
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>>;

@@ -8,6 +8,7 @@ use crate::claim::{Claim, ClaimFuture};
 use crate::client::Client;
 use crate::connection::{Ask, Role};
 use crate::error::Result;
+use crate::subscription::{SubscribeOptions, Subscription};
 
 /// A declared consumer. Calls are as those of [`forebay_store::ConsumerHandle`], where their errors are said.
 #[derive(Clone, Debug)]
@@ -49,6 +50,31 @@ impl ConsumerHandle {
     /// against a timer.
     pub fn claim_async(&self, rule: MicroBatch, wait: Wait) -> Result<ClaimFuture> {
         Claim::ask_async(&self.client, &self.asking(rule), wait)
+    }
+
+    /// Subscribes to the micro-batches of a task: they come as they become ready, for as long as fewer than
+    /// [`outstanding`](SubscribeOptions::outstanding) of them are unsettled. A step's are claimed, by
+    /// [`Step::next`](crate::Step::next): what it takes is planned, and its claims end with it.
+    ///
+    /// ```
+    /// # use forebay_client::{Changes, Client, SubscribeOptions};
+    /// # use forebay_store::{Consumer, DataType, MicroBatch, NewRow, Options, Schema, Store, Wait};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = Client::embedded(Store::open(dir.path().join("store"), Options::default())?);
+    /// # let solver = client.create_table("solver", Schema::new().data("prompt", DataType::Utf8))?;
+    /// # let judge = client.create_consumer("judge", Consumer::task(["solver"]).ready(["prompt"]))?;
+    /// let claims = judge.subscribe(MicroBatch::up_to(16), &SubscribeOptions::default().outstanding(4))?;
+    /// solver.insert(NewRow::new(0, "q17_0_0")?, [("prompt", "2 + 2 =".into())])?;
+    /// if let Some(claim) = claims.next(Wait::Forever)? {
+    ///     claim.finish(&Changes::new())?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `state` for a trainer; `input` for `outstanding` of 0, or a micro-batch of 0 rows; `capacity` for too many subscriptions.
+    pub fn subscribe(&self, rule: MicroBatch, options: &SubscribeOptions) -> Result<Subscription> {
+        Subscription::begin(&self.client, &self.name, self.kind, rule, options)
     }
 
     fn asking(&self, rule: MicroBatch) -> Ask<'_> {

@@ -1,5 +1,7 @@
 //! A store in this process.
 
+mod pushing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +15,14 @@ use crate::admin::AdminCalls;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{
-    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Waited,
+    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan,
+    Pushing, Waited,
 };
 use crate::error::{Error, Result};
 use crate::holder::{CLOSED_BY_OWNER, Holder};
 use crate::objects::{KeptObjects, ObjectCalls};
 use crate::writing::Writing;
+use pushing::{Full, Taking};
 
 /// Whoever answers SELECTs over a store of this process: the engine for it is another crate's.
 pub trait Queries: std::fmt::Debug + Send + Sync {
@@ -39,6 +43,8 @@ pub trait Queries: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Embedded {
     holder: Arc<Holder>,
+    /// Subscribers who may have no more claims.
+    full: Arc<Full>,
     objects: KeptObjects,
     queries: Option<Arc<dyn Queries>>,
 }
@@ -48,7 +54,12 @@ impl Embedded {
     pub fn new(store: Store) -> Self {
         let owner = format!("process {}", std::process::id());
         let objects = KeptObjects::new(store.clone());
-        Embedded { holder: Arc::new(Holder::new(store, &owner)), objects, queries: None }
+        Embedded {
+            holder: Arc::new(Holder::new(store, &owner)),
+            full: Arc::default(),
+            objects,
+            queries: None,
+        }
     }
 
     /// The same, with somebody who answers SELECTs.
@@ -125,6 +136,12 @@ pub fn grow(store: &Store, table: &str, row: Row, column: &str, value: Option<Va
 }
 
 impl Embedded {
+    /// Tells subscribers that a claim was settled, however that went.
+    fn settled<T>(&self, outcome: Result<T>) -> Result<T> {
+        self.full.settled();
+        outcome
+    }
+
     /// Refuses changes of rows that are none, or are gone, as a server does.
     fn check_rows(&self, changes: &Changes<'_>) -> Result<()> {
         let rows: Vec<Row> = changes.rows().collect();
@@ -216,6 +233,10 @@ impl Connection for Embedded {
         }))
     }
 
+    fn subscribe(&self, ask: &Ask<'_>, outstanding: usize) -> Result<Box<dyn Pushing>> {
+        Ok(Box::new(Taking::begin(&self.holder, &self.full, ask, outstanding)?))
+    }
+
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
         self.holder.columns(claim, names)
     }
@@ -226,15 +247,15 @@ impl Connection for Embedded {
 
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
         self.check_rows(changes)?;
-        self.holder.finish(claim, changes)
+        self.settled(self.holder.finish(claim, changes))
     }
 
     fn release(&self, claim: Epoch) -> Result<()> {
-        self.holder.release(claim)
+        self.settled(self.holder.release(claim))
     }
 
     fn accumulated(&self, claim: Epoch) -> Result<()> {
-        self.holder.accumulated(claim)
+        self.settled(self.holder.accumulated(claim))
     }
 
     fn extend(&self, claim: Epoch, time: Duration) -> Result<Timestamp> {

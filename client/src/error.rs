@@ -51,6 +51,11 @@ impl Error {
         &self.cause
     }
 
+    /// The same once more, for another who is to hear of it: without what it came of.
+    pub(crate) fn again(&self) -> Self {
+        Error { retry_after: self.retry_after, ..Error::new(self.kind, &self.cause, self.message.clone()) }
+    }
+
     /// Whether it says that a version of an object has not come (yet).
     pub(crate) fn is_not_yet(&self) -> bool {
         matches!((self.kind, &*self.cause), (Kind::Retry, "ObjectNotYet") | (Kind::Input, "Unknown"))

@@ -178,6 +178,19 @@ impl Holder {
         if self.closed.load(Ordering::SeqCst) { closed_by_owner() } else { error }
     }
 
+    /// Refuses whoever waits on after the end.
+    ///
+    /// # Errors
+    /// `closed` after [`close`](Holder::close), and when the store is.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.store.check_process()?;
+        match self.store.closed() {
+            _ if self.closed.load(Ordering::SeqCst) => Err(closed_by_owner()),
+            Some(reason) => Err(forebay_store::Error::from(Cause::Closed { reason }).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Keeps a claim that was made in a role, until it is ended. Says what it is. Of who is closed its rows go back.
     ///
     /// # Errors

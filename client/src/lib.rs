@@ -24,8 +24,8 @@
 //! ```
 //!
 //! # Layout
-//! [`client`](Client), [`table`](Table), [`consumer`](ConsumerHandle), [`claim`](Claim) and [`step`](Step) are what callers
-//! hold; [`Connection`] is the seam under them, with [`Embedded`] and [`Remote`] behind it. [`wire`] turns plain data into
+//! [`client`](Client), [`table`](Table), [`consumer`](ConsumerHandle), [`claim`](Claim), [`subscription`](Subscription) and
+//! [`step`](Step) are what callers hold; [`Connection`] is the seam under them, with [`Embedded`] and [`Remote`] behind it. [`wire`] turns plain data into
 //! messages and back, for server and client alike; [`Holder`] keeps claims by name, for whoever holds them on behalf of others.
 //!
 //! A process that links this crate compiles no SQL engine and no server.
@@ -50,6 +50,7 @@ mod objects;
 mod remote;
 mod slabs;
 mod step;
+mod subscription;
 mod table;
 pub mod wire;
 mod writing;
@@ -60,8 +61,8 @@ pub use changes::{Cells, Changes};
 pub use claim::{Claim, ClaimFuture};
 pub use client::Client;
 pub use connection::{
-    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Role,
-    Waited,
+    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, NextGranted,
+    Plan, Pushing, Role, Waited,
 };
 pub use consumer::ConsumerHandle;
 pub use embedded::{Embedded, Queries, consumers, declare, grow, read};
@@ -74,5 +75,6 @@ pub use objects::{
 };
 pub use remote::{Address, ConnectOptions, Remote};
 pub use step::{GangMember, Step};
+pub use subscription::{NextClaim, SubscribeOptions, Subscription};
 pub use table::Table;
 pub use writing::Writing;

@@ -48,6 +48,7 @@ arguments! {
     number: u64 = "the number of a step";
     object_key as "key": String = "a text, the key of an object";
     origin: Option<String> = "a text, PEER/ROUND, or None";
+    outstanding: usize = "a whole number of claims, 1 or more";
     owner: Option<String> = "a text or None";
     parents: Option<Vec<Option<String>>> = "a list with one sample id or None a row, or None";
     policy: Option<String> = "the name of a policy, or None";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::client::{Ask, Changes, Role, Waited};
+use forebay::client::{Ask, Changes, Role, SubscribeOptions, Waited};
 use forebay::store::MicroBatch;
 use pyo3::prelude::*;
 
@@ -14,6 +14,7 @@ use crate::handle::Handle;
 use crate::lacking;
 use crate::options;
 use crate::pending::{Pending, Waiter, claiming};
+use crate::subscription::Subscription;
 use crate::wait::wait_for;
 
 /// A declared class of readers.
@@ -109,6 +110,26 @@ impl Consumer {
             Ok(Pending::new(&self.handle, open, coming, Waiter::Task(self.name.clone(), timeout), alarm))
         })?;
         pending.awaited(py, "wait")
+    }
+
+    /// Subscribes to the micro-batches of a task: an iterator over claims as they become ready.
+    #[pyo3(signature = (size=None, *, tokens=None, exact=false, outstanding=2, columns=None, timeout=None, owner=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::size)] size: Option<usize>,
+        #[pyo3(from_py_with = arguments::tokens)] tokens: Option<(String, u64)>,
+        #[pyo3(from_py_with = arguments::exact)] exact: bool,
+        #[pyo3(from_py_with = arguments::outstanding)] outstanding: usize,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::owner)] owner: Option<String>,
+    ) -> Result<Subscription> {
+        let (rule, timeout) = (micro_batch(size, tokens, exact)?, options::timeout(timeout)?);
+        let asked = SubscribeOptions::default().outstanding(outstanding).columns(columns.unwrap_or_default());
+        let asked = owner.iter().fold(asked, |asked, owner| asked.owner(owner));
+        self.handle.run(py, |open| Subscription::begin(&self.handle, open, &self.name, rule, &asked, timeout))
     }
 
     /// The keys of the groups that there are and that have not been handed out.

@@ -17,7 +17,7 @@
 //!
 //! # Layout
 //! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions` (SQL), `table` with `schema`, `rows` and `begun` (new rows),
-//! `input` (Python values on their way in), `consumer` with `declaration`, `wait`, `batch` with `output` and
+//! `input` (Python values on their way in), `consumer` with `declaration` and `subscription`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
 //! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
 //! calls a thread is in).
@@ -55,6 +55,7 @@ mod schema;
 mod slot;
 mod step;
 mod store;
+mod subscription;
 mod table;
 mod update;
 mod view;
@@ -92,6 +93,8 @@ mod _forebay {
     use super::step::Step;
     #[pymodule_export]
     use super::store::{Store, connect, open};
+    #[pymodule_export]
+    use super::subscription::Subscription;
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]

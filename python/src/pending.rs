@@ -57,6 +57,8 @@ pub(crate) fn claiming(
 pub(crate) enum Waiter {
     /// A task of that consumer, for so long.
     Task(Arc<str>, Option<Duration>),
+    /// The same of one that has subscribed.
+    Subscriber(Arc<str>, Option<Duration>),
     /// A trainer, in a step.
     Trainer(Py<MicroBatches>),
     /// Somebody with a question.
@@ -133,7 +135,7 @@ impl Pending {
         let reason = |name: &str| if open.is_here() { lacking::reason(open, name) } else { String::new() };
         match &self.waiter {
             Waiter::Trainer(batches) => batches.get().timed_out(&reason(batches.get().consumer())),
-            Waiter::Task(name, timeout) => {
+            Waiter::Task(name, timeout) | Waiter::Subscriber(name, timeout) => {
                 crate::consumer::timed_out(name, timeout.unwrap_or_default(), &reason(name))
             }
             Waiter::Holder(key, wanted, seconds) => crate::objects::timed_out(key, *wanted, *seconds),
@@ -172,15 +174,18 @@ impl Pending {
         let given = self.handle.run(py, |open| {
             let Some(outcome) = self.look(waker)? else { return Ok(None) };
             Ok(Some(match (outcome, &self.waiter) {
-                (Outcome::Waited(Waited::Claimed(claim)), Waiter::Task(name, _)) => {
-                    Given::Batch(Box::new(Batch::new(&self.handle, open, name, claim)))
-                }
+                (
+                    Outcome::Waited(Waited::Claimed(claim)),
+                    Waiter::Task(name, _) | Waiter::Subscriber(name, _),
+                ) => Given::Batch(Box::new(Batch::new(&self.handle, open, name, claim))),
                 (Outcome::Waited(Waited::Claimed(claim)), Waiter::Trainer(batches)) => {
                     Given::Batch(Box::new(batches.get().handed_out(open, claim)?))
                 }
                 (Outcome::Held(held), _) => Given::Held(HeldObject::new(&self.handle, open, *held)),
                 (Outcome::Answered(answer), _) => Given::Answer(Answer::new(answer)),
-                (Outcome::Waited(Waited::Complete), Waiter::Trainer(_)) => Given::Nothing,
+                (Outcome::Waited(Waited::Complete), Waiter::Trainer(_) | Waiter::Subscriber(..)) => {
+                    Given::Nothing
+                }
                 (Outcome::Waited(Waited::TimedOut), _) => return Err(self.timed_out(open)),
                 (Outcome::Waited(_), _) => return Err(self.handle.closed()),
             }))

@@ -6,6 +6,7 @@ import pytest
 
 WAITS = {
     "claim": "store.consumer('read').claim(size=1)",
+    "subscription": "next(store.consumer('read').subscribe(size=1))",
     "micro-batch": "next(step.micro_batches(train, size=1))",
     "rank": "next(step.micro_batches(train, size=1, rank=0, world=2))",
     "sql": "store.sql('select sum(a.turn + b.turn + c.turn + d.turn) from solver a, solver b, solver c, solver d')",

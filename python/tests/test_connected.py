@@ -232,6 +232,19 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing(server, store, 
     assert sorted(seen) == sorted(["held_0_0", *(f"q{number}_0_0" for number in range(count))])
 
 
+def test_a_subscription_goes_on_with_a_server_that_was_killed(server, store, solver, read):
+    with read.subscribe(size=1) as claims:
+        solver.insert(policy_version=0, sample_ids=["q_0_0"], response=[[7]])
+        held = next(claims)
+        server.kill()
+        server.start()
+        again = next(claims)
+        assert again.sample_ids == held.sample_ids
+        with pytest.raises(forebay.StateError, match="claim"):
+            held.finish(reward=[1.0])
+        again.finish(reward=[1.0])
+
+
 def test_a_wait_goes_on_over_an_outage(server, store, solver, read):
     got, asking = [], threading.Event()
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use forebay_store::Hold;
 
+use super::calls::read_cells;
 use crate::cell::CellValue;
 use crate::connection::Epoch;
 
@@ -18,12 +19,28 @@ const HABIT_MAX: usize = 32;
 
 /// What came along with a claim, as it was sent.
 #[derive(Debug)]
-pub(super) struct Along {
+struct Along {
     /// In the order of the stream.
-    pub(super) columns: Vec<String>,
-    pub(super) stream: Bytes,
+    columns: Vec<String>,
+    stream: Bytes,
     /// What holds values that are in files.
-    pub(super) hold: Option<Hold>,
+    hold: Option<Hold>,
+}
+
+/// What was asked for to come along.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AskedAlong {
+    pub(super) columns: Vec<String>,
+    /// Cell by cell.
+    pub(super) cells: bool,
+}
+
+impl AskedAlong {
+    /// Those that were named; where none were, the cells that are read most likely.
+    pub(super) fn of(along: &Alongside, consumer: &str, named: &[String]) -> Self {
+        let cells = named.is_empty();
+        AskedAlong { columns: if cells { along.habit(consumer) } else { named.to_vec() }, cells }
+    }
 }
 
 /// What is at hand of one claim.
@@ -70,12 +87,12 @@ impl Alongside {
     }
 
     /// These did not come along though they were asked for.
-    pub(super) fn refused(&self, consumer: &str, columns: &[String]) {
+    fn refused(&self, consumer: &str, columns: &[String]) {
         self.lock().habits.entry(consumer.to_owned()).or_default().refused = columns.to_vec();
     }
 
     /// A claim begins.
-    pub(super) fn begin(&self, claim: Epoch, consumer: &str) {
+    fn begin(&self, claim: Epoch, consumer: &str) {
         let held = Held {
             consumer: consumer.to_owned(),
             read: BTreeSet::new(),
@@ -86,21 +103,38 @@ impl Alongside {
         self.lock().held.insert(claim, held);
     }
 
+    /// A claim came, with that stream of what was asked for.
+    pub(super) fn came(
+        &self,
+        consumer: &str,
+        claim: Epoch,
+        AskedAlong { columns, cells }: &AskedAlong,
+        stream: Bytes,
+        hold: Option<Hold>,
+    ) {
+        self.begin(claim, consumer);
+        match (stream.is_empty(), cells) {
+            (false, false) => self.keep(claim, Along { columns: columns.clone(), stream, hold }),
+            (false, true) => match read_cells(stream, hold.as_ref()) {
+                Ok(cells) => self.keep_cells(claim, columns, cells, hold.is_some()),
+                Err(error) => {
+                    tracing::debug!(%error, "cells that came along are no cells; they are asked for again");
+                }
+            },
+            (true, true) if !columns.is_empty() => self.refused(consumer, columns),
+            (true, _) => {}
+        }
+    }
+
     /// Columns came along.
-    pub(super) fn keep(&self, claim: Epoch, along: Along) {
+    fn keep(&self, claim: Epoch, along: Along) {
         if let Some(held) = self.lock().held.get_mut(&claim) {
             held.columns = Some(along);
         }
     }
 
     /// Cells came along, a list for each of the columns. `once`: each is given to who asks first, and then let go of.
-    pub(super) fn keep_cells(
-        &self,
-        claim: Epoch,
-        columns: &[String],
-        cells: Vec<Vec<CellValue>>,
-        once: bool,
-    ) {
+    fn keep_cells(&self, claim: Epoch, columns: &[String], cells: Vec<Vec<CellValue>>, once: bool) {
         if let Some(held) = self.lock().held.get_mut(&claim) {
             held.cells = columns.iter().cloned().zip(cells).collect();
             held.once = once;

@@ -19,7 +19,8 @@ use crate::admin::AdminCalls;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::connection::{
-    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan, Waited,
+    Answer, Answering, Ask, Commit, Connection, Declaration, Declared, Epoch, Granted, Granting, Plan,
+    Pushing, Waited,
 };
 use crate::error::{Error, Result};
 use crate::neighbour::{self, Neighbour};
@@ -94,7 +95,11 @@ impl Remote {
         if ends {
             self.along.drop(claim);
         }
-        self.call(&settle(claim, how))
+        let reply = self.call(&settle(claim, how));
+        if ends {
+            self.inboxes.settled(claim, &reply);
+        }
+        reply
     }
 
     /// The pieces of an answer, put together. Sent again as a whole where it breaks.
@@ -279,6 +284,10 @@ impl Connection for Remote {
         self.granting(ask, wait)
     }
 
+    fn subscribe(&self, ask: &Ask<'_>, outstanding: usize) -> Result<Box<dyn Pushing>> {
+        self.subscribed(ask, outstanding)
+    }
+
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
         let (stream, hold) = match self.along.take(claim, names) {
             Some(sent) => sent,
@@ -299,7 +308,9 @@ impl Connection for Remote {
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>> {
         self.along.drop(claim);
         let finish = move |changes| settle(claim, proto::settle_request::How::Finish(changes));
-        wire::to_rows(&self.change(changes, finish)?.rows)
+        let reply = self.change(changes, finish);
+        self.inboxes.settled(claim, &reply);
+        wire::to_rows(&reply?.rows)
     }
 
     fn release(&self, claim: Epoch) -> Result<()> {

@@ -11,6 +11,9 @@
 //! name, so that they are safe to repeat even where the server was restarted in between. What is not (an append to a cell that
 //! grows) is sent again within its session only: where that was lost meanwhile, the caller hears that nobody can tell.
 //!
+//! Subscriptions are named, too. One whose stream broke is asked for again under its name, with what is here of its claims
+//! ([`pushed`]).
+//!
 //! # Closing
 //! [`closed`](Link::closed) turns true once, and every call that is under way ends then with `closed`. A forked child is
 //! refused: it has no thread that could answer.
@@ -22,9 +25,11 @@ mod bulk;
 mod calls;
 mod channel;
 mod driver;
+mod inbox;
 mod line;
 mod objects;
 mod options;
+mod pushed;
 mod session;
 mod told;
 mod waits;
@@ -52,6 +57,7 @@ use crate::wire::proto::{CloseRequest, Opened};
 use crate::wire::{self, CALL, SESSION, failure_of, new_call};
 use along::Alongside;
 use driver::{Driver, Spawner};
+use inbox::Inboxes;
 use line::{Encoded, Line, Unary};
 use objects::RemoteObjects;
 use session::{PAUSE_MAX, PAUSE_MIN, Standing};
@@ -66,6 +72,8 @@ pub struct Remote {
     driver: Option<Arc<Driver>>,
     link: Link,
     along: Alongside,
+    /// What its subscriptions were pushed.
+    inboxes: Inboxes,
     /// For a client that may use the store's files.
     neighbour: Option<Arc<Neighbour>>,
     /// For one that may not, and is on the server's machine.
@@ -150,10 +158,22 @@ impl Remote {
             buffers: Buffers::default(),
             packing,
         };
-        let (along, process) = (Alongside::default(), std::process::id());
+        let (along, inboxes, process) = (Alongside::default(), Inboxes::default(), std::process::id());
         let (driver, writes) = (Some(Arc::new(driver)), writing::room());
         let objects = RemoteObjects::default();
-        Ok(Remote { driver, link, along, neighbour, slabs, objects, closed, writes, presence, process })
+        Ok(Remote {
+            driver,
+            link,
+            along,
+            inboxes,
+            neighbour,
+            slabs,
+            objects,
+            closed,
+            writes,
+            presence,
+            process,
+        })
     }
 
     /// Waits for what a future gives, on the caller's thread.
@@ -272,9 +292,7 @@ impl Link {
 
     /// The session that this client has, or had last.
     fn session(&self) -> Bytes {
-        match &*self.standing.borrow() {
-            Standing::Open(session) | Standing::Away(session) => session.clone(),
-        }
+        self.standing.borrow().session().clone()
     }
 
     /// Waits until the session is another than that one, for a moment at most.
@@ -287,12 +305,18 @@ impl Link {
 
     /// A request with all that goes along.
     fn request<Q>(&self, name: u128, message: Q, session: &Bytes, time: Duration) -> Result<Request<Q>> {
+        let mut request = self.lasting_request(name, message, session)?;
+        request.set_timeout(time);
+        Ok(request)
+    }
+
+    /// The same for an answer that has no end of its own.
+    fn lasting_request<Q>(&self, name: u128, message: Q, session: &Bytes) -> Result<Request<Q>> {
         let mut request = Request::new(message);
         session::authorize(&mut request, &self.options)?;
         let metadata = request.metadata_mut();
         metadata.insert_bin(SESSION, MetadataValue::from_bytes(session));
         metadata.insert_bin(CALL, MetadataValue::from_bytes(&name.to_le_bytes()));
-        request.set_timeout(time);
         Ok(request)
     }
 }

@@ -35,6 +35,15 @@ pub(super) enum Standing {
     Away(Bytes),
 }
 
+impl Standing {
+    /// The session that there is, or was last.
+    pub(super) fn session(&self) -> &Bytes {
+        match self {
+            Standing::Open(session) | Standing::Away(session) => session,
+        }
+    }
+}
+
 /// Metadata with the token, for any request.
 pub(super) fn authorize<T>(request: &mut Request<T>, options: &ConnectOptions) -> Result<()> {
     if let Some(token) = &options.token {

@@ -7,15 +7,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use forebay_store::{Hold, Wait};
+use forebay_store::Wait;
 use tokio::sync::{SemaphorePermit, oneshot};
 
-use super::along::{Along, Alongside};
-use super::calls::{by, milliseconds, read_cells, settle};
+use super::along::{Alongside, AskedAlong};
+use super::calls::{by, milliseconds, settle};
 use super::line::{Encoded, Line};
 use super::{Again, Link, Remote, gone};
-use crate::connection::{Answering, Ask, Epoch, Granted, Granting, Role, Waited};
+use crate::connection::{Answering, Ask, Granted, Granting, Role, Waited};
 use crate::error::Result;
 use crate::neighbour::Neighbour;
 use crate::wire::{self, new_call, proto, read_stream};
@@ -52,10 +51,8 @@ impl Waiting {
             Role::Step(step) => (Some(step), None),
             Role::Member(member) => (None, Some(member)),
         };
-        // What nobody named comes as the cells that are read most likely.
         let named = ask.columns.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let cells = named.is_empty();
-        let columns = if cells { remote.along.habit(ask.consumer) } else { named };
+        let AskedAlong { columns, cells } = AskedAlong::of(&remote.along, ask.consumer, &named);
         let request = proto::ClaimRequest {
             consumer: ask.consumer.to_owned(),
             rule: Some(wire::from_micro_batch(&ask.rule)),
@@ -104,34 +101,14 @@ impl Waiting {
         let time = self.link.options.call_time_max.saturating_add(now);
         let reply = self.link.unary(call, Encoded::new(&request), time, Again::Always).await?;
         if let Some(mut granted) = reply.granted {
-            let along = std::mem::take(&mut granted.columns);
+            let (stream, consumer) = (std::mem::take(&mut granted.columns), &self.request.consumer);
             let granted = wire::to_granted(granted)?;
-            self.along.begin(granted.epoch, &self.request.consumer);
-            match along.is_empty() {
-                false => self.keep(granted.epoch, along, hold),
-                true if self.request.cells && !self.request.columns.is_empty() => {
-                    self.along.refused(&self.request.consumer, &self.request.columns);
-                }
-                true => {}
-            }
+            let asked = AskedAlong { columns: self.request.columns.clone(), cells: self.request.cells };
+            self.along.came(consumer, granted.epoch, &asked, stream, hold);
             return Ok(Some(Waited::Claimed(granted)));
         }
         let is_over = left.is_some_and(|left| left <= now);
         Ok(if reply.complete { Some(Waited::Complete) } else { is_over.then_some(Waited::TimedOut) })
-    }
-
-    /// Keeps what came along with a claim.
-    fn keep(&self, claim: Epoch, stream: Bytes, hold: Option<Hold>) {
-        let columns = &self.request.columns;
-        if !self.request.cells {
-            return self.along.keep(claim, Along { columns: columns.clone(), stream, hold });
-        }
-        match read_cells(stream, hold.as_ref()) {
-            Ok(cells) => self.along.keep_cells(claim, columns, cells, hold.is_some()),
-            Err(error) => {
-                tracing::debug!(%error, "cells that came along are no cells; they are asked for again");
-            }
-        }
     }
 
     /// Tells the server that nobody waits any more in the call of that name, which it then answers. The call is not cut off:

@@ -16,7 +16,20 @@ import weakref
 
 from . import errors
 from ._forebay import __version__ as __version__
-from ._forebay import Admin, Answer, Batch, Consumer, MicroBatches, RecordBatch, Rows, Step, Store, Table, View
+from ._forebay import (
+    Admin,
+    Answer,
+    Batch,
+    Consumer,
+    MicroBatches,
+    RecordBatch,
+    Rows,
+    Step,
+    Store,
+    Subscription,
+    Table,
+    View,
+)
 from ._forebay import connect as _connect
 from ._forebay import open as _open
 from .errors import (
@@ -47,6 +60,7 @@ __all__ = [
     "StateError",
     "Step",
     "Store",
+    "Subscription",
     "Table",
     "View",
     "WaitTimeout",

@@ -9,6 +9,7 @@ from ._forebay import RecordBatch as RecordBatch
 from ._forebay import Rows as Rows
 from ._forebay import Step as Step
 from ._forebay import Store as Store
+from ._forebay import Subscription as Subscription
 from ._forebay import Table as Table
 from ._forebay import View as View
 from ._forebay import connect as connect

@@ -499,6 +499,26 @@ class Consumer:
     ) -> Coroutine[Any, Any, Batch]:
         """``claim`` for an event loop. The wait has no thread and asks only when it is woken. A task that is cancelled has
         claimed nothing; rows that it has claimed and that nobody takes from it go back."""
+    def subscribe(
+        self,
+        size: int | None = None,
+        *,
+        tokens: tuple[str, int] | None = None,
+        exact: bool = False,
+        outstanding: int = 2,
+        columns: Sequence[str] | None = None,
+        timeout: float | None = None,
+        owner: str | None = None,
+    ) -> Subscription:
+        """The claims of a task as they become ready, for ``for`` and for ``async for``. What may be said of the rows is that of ``claim``.
+
+        outstanding: how many claims may be unsettled at a time: those that are held, and those that a server has sent ahead. More
+            come when these are finished or released, or their leases have ended.
+        columns: what comes along with a server's claims, so that reading it asks nobody. Default: what is read as a rule.
+        timeout: for each claim; ``WaitTimeout`` is raised when none came in time, and the next may be asked for.
+
+        Raises StateError for a trainer, whose rows are taken in a step.
+        """
     def open_groups(self) -> list[str]:
         """The keys of the groups that there are and that have not been handed out."""
     def expect_group(self, table: str, key: str, *, policy_version: int, members: int) -> None:
@@ -656,6 +676,22 @@ class MicroBatches(Iterator[Batch], AsyncIterator[Batch]):
 
     def __next__(self) -> Batch: ...
     def __anext__(self) -> Coroutine[Any, Any, Batch]: ...
+
+class Subscription(Iterator[Batch], AsyncIterator[Batch]):
+    """An iterator over the claims of one task, for ``for`` and for ``async for``. It ends when it is closed; as a context manager it is
+    closed at the end.
+
+    After a short outage it goes on by itself, and nothing comes twice. After one that was longer than the server's grace, what was held
+    has gone back: finishing it raises StateError, and its rows come again. Raises RetryError when the server was away for
+    ``outage_timeout``, InputError when the token has expired, ClosedError when the store is closed.
+    """
+
+    def __next__(self) -> Batch: ...
+    def __anext__(self) -> Coroutine[Any, Any, Batch]: ...
+    def close(self) -> None:
+        """Ends it, and the waits for its claims. What nobody has taken goes back; batches that are held stay."""
+    def __enter__(self) -> Subscription: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 class Answer:
     """The rows that a question gave."""

@@ -1,4 +1,6 @@
-//! Rows that are granted: to whoever asks, and to whoever has subscribed.
+//! Rows that are granted: to whoever asks, and to whoever has subscribed ([`pushing`]).
+
+pub(super) mod pushing;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -6,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_client::wire::proto::{self, ClaimReply, ClaimRequest};
+use forebay_client::wire::proto::{ClaimReply, ClaimRequest};
 use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
 use forebay_client::{Ask, Epoch, Error, Granted, Role};
-use futures_util::{Future, Stream, stream};
+use futures_util::Future;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
@@ -72,30 +74,6 @@ impl Service {
             }
         }
     }
-
-    /// Claims as they can be had, for as long as fewer than `outstanding` of them are unsettled.
-    pub(super) fn pushed(
-        self,
-        call: Call,
-        ask: ClaimRequest,
-        outstanding: usize,
-    ) -> impl Stream<Item = Result<proto::Granted, Status>> + Send {
-        stream::unfold(Some((self, call, ask, Vec::new())), move |state| async move {
-            let (service, mut call, ask, mut unsettled) = state?;
-            if let Err(status) = until_fewer(&call, &mut unsettled, outstanding).await {
-                return Some((Err(status), None));
-            }
-            call.name = wire::new_call();
-            match service.granted(&call, &ask).await {
-                Ok(ClaimReply { granted: Some(granted), .. }) => {
-                    unsettled.push((granted.incarnation, granted.claim, granted.member));
-                    Some((Ok(granted), Some((service, call, ask, unsettled))))
-                }
-                Ok(ClaimReply { granted: None, .. }) => None,
-                Err(status) => Some((Err(status), None)),
-            }
-        })
-    }
 }
 
 /// Refuses who was let in before and may not go on: the session has ended, or the token has expired.
@@ -112,26 +90,6 @@ async fn refused(call: &Call) -> Status {
         match call.caller.time_left() {
             Some(left) => _ = timeout(left.min(EXPIRY_LOOK_EVERY), call.session.over()).await,
             None => call.session.over().await,
-        }
-    }
-}
-
-/// Waits until fewer than `outstanding` of these claims are unsettled, for as long as the caller may.
-async fn until_fewer(call: &Call, unsettled: &mut Vec<Epoch>, outstanding: usize) -> Result<(), Status> {
-    let session = &call.session;
-    loop {
-        let mut settled = pin!(session.settled.notified());
-        settled.as_mut().enable(); // listen first, then look
-        check_still(call)?;
-        unsettled.retain(|epoch| session.holder.look(*epoch, forebay_store::Claim::is_live).unwrap_or(false));
-        if unsettled.len() < outstanding {
-            return Ok(());
-        }
-        tokio::select! {
-            () = settled => {}
-            () = session.over() => {}
-            // A lease or a token that ends tells nobody here, so it is looked for.
-            () = sleep(EXPIRY_LOOK_EVERY) => {}
         }
     }
 }

@@ -30,6 +30,7 @@ mod sessions;
 mod slab_door;
 mod slabs;
 pub(crate) mod streams;
+mod subscriptions;
 mod taken;
 mod tally;
 mod waits;

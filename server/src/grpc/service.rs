@@ -11,7 +11,7 @@ use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
 use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Row, Store};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
 use super::bulk::Brought;
@@ -19,6 +19,7 @@ use super::call::{
     ADMIN, Call, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
     process_of,
 };
+use super::granting::pushing::{self, Pushing};
 use super::quick;
 use super::sessions::{Local, Session, check_owner};
 use super::slabs::SLAB_BYTES;
@@ -116,6 +117,16 @@ impl Service {
             | Declaration::RenameColumn { .. }
             | Declaration::RetireColumn { .. } => caller.check_table(name),
         }
+    }
+
+    /// What is to be pushed to a caller who may have it.
+    fn pushing(&self, caller: &Caller, asked: SubscribeRequest) -> Result<Pushing, Error> {
+        let SubscribeRequest { consumer, rule, outstanding, columns, placed, owner, cells, .. } = asked;
+        self.check_consumer(caller, &consumer)?;
+        check_owner(owner.as_deref().unwrap_or_default())?;
+        streams::check_columns(&columns)?;
+        let ask = ClaimRequest { consumer, rule, columns, placed, owner, cells, ..ClaimRequest::default() };
+        Ok(Pushing { ask, outstanding: outstanding.max(1) as usize })
     }
 
     /// How a neighbour finds the store's files.
@@ -351,13 +362,21 @@ impl Protocol for Service {
 
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Reply<Self::SubscribeStream> {
         let call = self.enter(&request, WORK)?;
-        let SubscribeRequest { consumer, rule, outstanding, columns, placed } = request.into_inner();
-        self.check_consumer(&call.caller, &consumer)
-            .and_then(|()| streams::check_columns(&columns))
-            .map_err(|error| from_error(&error))?;
-        let ask = ClaimRequest { consumer, rule, columns, placed, ..ClaimRequest::default() };
-        let pushed = self.clone().pushed(call, ask, outstanding.max(1) as usize);
-        Ok(Response::new(pushed.take_until(self.stopper.told()).boxed()))
+        let asked = request.into_inner();
+        let held = pushing::named(&asked.held);
+        if asked.give_up {
+            call.session.give_up_subscription(call.name, &held);
+            return Ok(Response::new(stream::empty().boxed()));
+        }
+        let attempt = asked.attempt;
+        let pushing = self.pushing(&call.caller, asked).map_err(|error| from_error(&error))?;
+        let is_live = |claim| call.session.is_live(claim);
+        let turn = call.session.subscriptions.begin(call.name, attempt, &held, is_live);
+        let pushed = match turn.map_err(|error| from_error(&error))? {
+            Some(turn) => self.clone().pushed(call, pushing, turn).take_until(self.stopper.told()).boxed(),
+            None => stream::empty().boxed(),
+        };
+        Ok(Response::new(pushed))
     }
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {

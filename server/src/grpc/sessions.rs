@@ -25,6 +25,7 @@ use super::loans::Loans;
 use super::replies::Replies;
 use super::room;
 use super::slabs::{self, Slabs};
+use super::subscriptions::Subscriptions;
 use super::tally::{Ended, Tally};
 use super::waits::Waits;
 
@@ -54,6 +55,7 @@ pub(super) struct Session {
     /// The same of parts of objects, of which there are many.
     pub(super) parts: Replies,
     pub(super) waits: Waits,
+    pub(super) subscriptions: Subscriptions,
     /// Held while a wait looks for rows and notes what it found, and for nothing else.
     finding: Mutex<()>,
     /// How many more waits for objects there may be.
@@ -190,6 +192,7 @@ impl Sessions {
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
             room: room::of_session(&self.limits),
             waits: Waits::default(),
+            subscriptions: Subscriptions::default(),
             finding: Mutex::default(),
             settled: Notify::new(),
             loans: local.neighbour.then(Loans::default),

@@ -1,13 +1,16 @@
+use std::collections::HashSet;
 use std::time::SystemTime;
 
 use forebay_client::wire::{failure_of, from_micro_batch};
 use forebay_store::{Consumer, ConsumerHandle, DataType, MicroBatch, Options, Schema, Store, Wait};
 use futures_util::FutureExt;
 
+use super::pushing::until_fewer;
 use super::*;
 use crate::access::{Access, Caller, Grant};
 use crate::grpc::Limits;
 use crate::grpc::sessions::{Local, Present, SessionId, Sessions};
+use crate::grpc::subscriptions::Turn;
 use crate::grpc::tally::Tally;
 use crate::token::Token;
 
@@ -55,6 +58,14 @@ impl World {
     fn granted(&self, call: &Call) -> Granted {
         call.session.keep(self.claim().unwrap(), Role::Task).unwrap()
     }
+
+    /// A subscription of the session, with a claim that was pushed.
+    fn subscribed(&self, call: &Call) -> Turn {
+        let turn =
+            call.session.subscriptions.begin(call.name, 0, &HashSet::new(), |_| true).unwrap().unwrap();
+        assert!(turn.keep(|| Ok(self.granted(call))).unwrap().is_some());
+        turn
+    }
 }
 
 /// Somebody whose token is good for a moment yet.
@@ -93,10 +104,9 @@ async fn rows_that_are_found_for_who_is_gone_go_back() {
 async fn who_waits_for_rows_or_for_the_end_of_claims_hears_that_the_session_has_ended() {
     let world = World::of(&[10]).await;
     let call = world.call(Caller::trusted());
-    let held = world.granted(&call).epoch;
-    let (request, wait, mut unsettled) = (request(), call.session.waits.begin(call.name), vec![held]);
+    let (request, wait, turn) = (request(), call.session.waits.begin(call.name), world.subscribed(&call));
     let mut rows = pin!(waited(&call, &request, &wait));
-    let mut fewer = pin!(until_fewer(&call, &mut unsettled, 1));
+    let mut fewer = pin!(until_fewer(&call, &turn, 1));
     assert!(rows.as_mut().now_or_never().is_none() && fewer.as_mut().now_or_never().is_none());
     world.sessions.end(&world.id).await.unwrap();
     assert_eq!([cause(rows.await), cause(fewer.await)], ["SessionLost"; 2]);
@@ -107,9 +117,8 @@ async fn who_waits_for_rows_or_for_the_end_of_claims_hears_that_the_session_has_
 async fn who_waits_for_rows_or_for_the_end_of_claims_hears_that_the_token_has_expired() {
     let world = World::of(&[10]).await;
     let call = world.call(brief());
-    let held = world.granted(&call).epoch;
-    let (request, wait, mut unsettled) = (request(), call.session.waits.begin(call.name), vec![held]);
-    let (rows, fewer) = tokio::join!(waited(&call, &request, &wait), until_fewer(&call, &mut unsettled, 1));
+    let (request, wait, turn) = (request(), call.session.waits.begin(call.name), world.subscribed(&call));
+    let (rows, fewer) = tokio::join!(waited(&call, &request, &wait), until_fewer(&call, &turn, 1));
     assert_eq!([cause(rows), cause(fewer)], ["Unauthenticated"; 2]);
 }
 

@@ -11,8 +11,9 @@ pub(crate) mod objects;
 mod refusals;
 mod rows;
 mod steps;
+mod subscribed;
 mod tabular;
-mod waits;
+pub(crate) mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

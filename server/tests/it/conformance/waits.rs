@@ -11,7 +11,7 @@ use forebay_store::{ConsumerKind, Gang, Kind, NewRow, RateLimiter};
 
 use super::*;
 
-fn awaited<T>(future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
+pub(crate) fn awaited<T>(future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(future)
 }
@@ -25,18 +25,18 @@ fn claimed(wait: ClaimFuture) -> Claim {
 }
 
 /// Looks once, as an event loop does that is then busy with other things.
-fn look<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> Poll<T> {
+pub(crate) fn look<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Tries again until it holds: something is on its way, and nobody says when it has come.
-fn until(what: impl Fn() -> bool) {
+pub(crate) fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();
     }
 }
 
-fn leased(world: &World) -> usize {
+pub(crate) fn leased(world: &World) -> usize {
     world.store.claims().iter().filter(|claim| claim.progress.as_str() == "leased").count()
 }
 

@@ -1,27 +1,47 @@
-//! A judge: claims rows with responses, reads them, and finishes with a reward and a verdict each.
+//! A judge: takes rows with responses, reads them, and finishes with a reward and a verdict each. One claims them, the other has
+//! subscribed.
+
+use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
-use forebay_client::{Changes, Claim};
+use forebay_client::{Changes, Claim, ConsumerHandle, SubscribeOptions, Subscription};
 use forebay_store::{Kind, MicroBatch, NewRow, Wait};
 
 use super::process::{Worker, tell};
 use super::promised::{REWARD, sample_of, whole};
-use std::time::Duration;
+
+/// How long a judge waits for rows.
+const WAIT: Wait = Wait::For(Duration::from_millis(200));
 
 pub(super) fn work(worker: &Worker) {
     let judge = worker.insist("consumer", |client| client.consumer("judge"));
+    match worker.number.is_multiple_of(2) {
+        true => loop {
+            judge_all(worker, || judge.claim(MicroBatch::up_to(3), WAIT));
+        },
+        false => loop {
+            let claims = worker.insist("subscribe", |_| subscribe(&judge));
+            judge_all(worker, || claims.next(WAIT)); // until the server was away for too long
+        },
+    }
+}
+
+fn subscribe(judge: &ConsumerHandle) -> forebay_client::Result<Subscription> {
+    judge.subscribe(MicroBatch::up_to(3), &SubscribeOptions::default().outstanding(3).columns(["response"]))
+}
+
+/// Judges what comes, until nobody answers.
+fn judge_all(worker: &Worker, next: impl Fn() -> forebay_client::Result<Option<Claim>>) {
     for turn in 0.. {
         let enough = worker.is_enough();
-        let claim = worker
-            .call("claim", |_| judge.claim(MicroBatch::up_to(3), Wait::For(Duration::from_millis(200))));
-        let claim = match claim {
+        let claim = match worker.call("claim", |_| next()) {
             Ok(claim) if enough => worker.hold(&claim),
             Ok(Some(claim)) if turn % 5 < 4 => claim,
             Ok(_) => continue, // nothing there, or dropped
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Retry, "{error}");
-                continue;
+                return;
             }
         };
         let ids: Vec<String> = claim.sample_ids().iter().map(ToString::to_string).collect();

@@ -189,6 +189,11 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
                 outstanding: 1,
                 columns: vec![column.clone()],
                 placed: true,
+                owner: Some("judge 1".to_owned()),
+                cells: true,
+                attempt: 1,
+                held: vec![ClaimName { incarnation, claim: number, member }],
+                give_up: false,
             }
             .encode_to_vec(),
         ),

@@ -17,6 +17,7 @@ mod proxy;
 mod pushed;
 mod put;
 mod raw;
+mod resumed;
 mod shared;
 mod slabs;
 mod waiting;

@@ -11,7 +11,7 @@ use super::proxy::Proxy;
 use crate::conformance::*;
 
 /// A server with a long grace or a short one, and a proxy before it.
-fn behind_a_proxy(grace: Duration) -> (World, Proxy) {
+pub(super) fn behind_a_proxy(grace: Duration) -> (World, Proxy) {
     let mut world = World::new(Way::Embedded);
     let builder = Server::builder().session_grace(grace).grpc("127.0.0.1:0".parse().unwrap());
     let server = builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -20,11 +20,11 @@ fn behind_a_proxy(grace: Duration) -> (World, Proxy) {
     (world, proxy)
 }
 
-fn connect(proxy: &Proxy, outage: Duration) -> Client {
+pub(super) fn connect(proxy: &Proxy, outage: Duration) -> Client {
     Client::connect(&proxy.address(), &ConnectOptions::default().outage_time_max(outage)).unwrap()
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 // FX-B16: a claim that is asked for again under its name is the same claim.
 #[test]

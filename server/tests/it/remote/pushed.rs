@@ -41,7 +41,7 @@ fn claims_come_by_themselves_and_never_more_than_are_taken() {
             rule: Some(from_micro_batch(&up_to(1))),
             outstanding: 2,
             columns: vec!["sample_id".to_owned()],
-            placed: false,
+            ..SubscribeRequest::default()
         });
         named(1)(subscribe.metadata_mut());
         let mut pushed = client.subscribe(subscribe).await.unwrap().into_inner();
