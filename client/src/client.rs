@@ -13,6 +13,7 @@ use crate::embedded::Embedded;
 use crate::error::Result;
 use crate::objects::Objects;
 use crate::remote::{ConnectOptions, Remote};
+use crate::snapshots::{Snapshot, TakeSnapshot};
 use crate::step::Step;
 use crate::table::Table;
 use crate::writing::Writing;
@@ -184,6 +185,29 @@ impl Client {
     /// As there.
     pub fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
         self.connection.rewind(step, rows)
+    }
+
+    /// Takes a snapshot: one instant of all tables, or of some, which is read again and again while others write.
+    ///
+    /// ```
+    /// # use forebay_client::{Client, ReadRows, TakeSnapshot};
+    /// # use forebay_store::{DataType, NewRow, Options, Schema, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = Client::embedded(Store::open(dir.path().join("store"), Options::default())?);
+    /// let solver = client.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// solver.insert(NewRow::new(0, "q17_0_0")?, [("reward", 1.0.into())])?;
+    /// let snapshot = client.snapshot(&TakeSnapshot::default().tables(["solver"]))?;
+    /// solver.insert(NewRow::new(0, "q18_0_0")?, [])?; // comes too late to be seen
+    /// for batch in snapshot.table("solver")?.read(ReadRows::default().columns(["sample_id", "reward"])) {
+    ///     assert_eq!(batch?.num_rows(), 1);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `input` for a table that is not there, or not for this client's token; `capacity` when the client has 16 already.
+    pub fn snapshot(&self, take: &TakeSnapshot) -> Result<Snapshot> {
+        Snapshot::take(self, take)
     }
 
     /// Its objects: large state under keys, in versions.

@@ -19,6 +19,7 @@ use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::error::Result;
 use crate::objects::ObjectCalls;
+use crate::snapshots::SnapshotCalls;
 use crate::writing::Writing;
 
 /// What a claim is called by who holds it: incarnation of the store, number in it, and, for a rank's part of it, the place in
@@ -260,6 +261,9 @@ pub trait Connection: fmt::Debug + Send + Sync {
 
     /// Objects in versions.
     fn objects(&self) -> &dyn ObjectCalls;
+
+    /// Instants of tables.
+    fn snapshots(&self) -> &dyn SnapshotCalls;
 
     fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef>;
     fn object(&self, object: &ObjectRef) -> Result<Vec<u8>>;

@@ -21,6 +21,7 @@ use crate::connection::{
 use crate::error::{Error, Result};
 use crate::holder::{CLOSED_BY_OWNER, Holder};
 use crate::objects::{KeptObjects, ObjectCalls};
+use crate::snapshots::{KeptSnapshots, SnapshotCalls};
 use crate::writing::Writing;
 use pushing::{Full, Taking};
 
@@ -46,6 +47,7 @@ pub struct Embedded {
     /// Subscribers who may have no more claims.
     full: Arc<Full>,
     objects: KeptObjects,
+    snapshots: KeptSnapshots,
     queries: Option<Arc<dyn Queries>>,
 }
 
@@ -54,10 +56,12 @@ impl Embedded {
     pub fn new(store: Store) -> Self {
         let owner = format!("process {}", std::process::id());
         let objects = KeptObjects::new(store.clone());
+        let snapshots = KeptSnapshots::new(store.clone(), &owner);
         Embedded {
             holder: Arc::new(Holder::new(store, &owner)),
             full: Arc::default(),
             objects,
+            snapshots,
             queries: None,
         }
     }
@@ -302,6 +306,10 @@ impl Connection for Embedded {
         &self.objects
     }
 
+    fn snapshots(&self) -> &dyn SnapshotCalls {
+        &self.snapshots
+    }
+
     fn put_object(&self, key: &str, version: u64, payload: &[u8]) -> Result<ObjectRef> {
         Ok(self.store().put_object(key, version, payload)?)
     }
@@ -321,6 +329,7 @@ impl Connection for Embedded {
     fn close(&self) -> Result<()> {
         self.holder.close();
         self.objects.give_back();
+        self.snapshots.give_back();
         let (store, is_over) = (self.store(), self.store().closed().is_some());
         let synced = if is_over || store.is_read_only() { Ok(()) } else { store.sync() };
         store.close(CLOSED_BY_OWNER);

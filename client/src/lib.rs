@@ -49,6 +49,7 @@ mod neighbour;
 mod objects;
 mod remote;
 mod slabs;
+mod snapshots;
 mod step;
 mod subscription;
 mod table;
@@ -74,6 +75,10 @@ pub use objects::{
     Relocation, WhichObject,
 };
 pub use remote::{Address, ConnectOptions, Remote};
+pub use snapshots::{
+    KeptSnapshots, ReadRows, Snapshot, SnapshotBatches, SnapshotCalls, SnapshotTable, TableShown,
+    TakeSnapshot, TakenSnapshot,
+};
 pub use step::{GangMember, Step};
 pub use subscription::{NextClaim, SubscribeOptions, Subscription};
 pub use table::Table;

@@ -38,7 +38,7 @@ impl Answer {
     }
 
     /// The answer as a `pyarrow.Table`.
-    fn arrow<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+    pub(crate) fn arrow<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
         Ok(packages::pyarrow(slf.py())?.getattr("table")?.call1((slf,))?)
     }
 

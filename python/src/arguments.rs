@@ -26,6 +26,7 @@ arguments! {
     address: String = "a text such as \"unix:///run/fb.sock\" or \"grpc://host:7070\"";
     agent: Option<String> = "a text or None";
     all: bool = "True or False";
+    by_arrival: bool = "True or False";
     column: String = "the name of a column";
     columns: Option<Vec<String>> = "a list of names of columns, or None";
     early: Option<usize> = "a whole number of groups, or None";
@@ -66,6 +67,7 @@ arguments! {
     state_keys: Option<Vec<String>> = "a list of texts, or None";
     statement: String = "a text in SQL";
     table: String = "the name of a table";
+    tables_or_none as "tables": Option<Vec<String>> = "a list of names of tables, or None";
     tables: Vec<String> = "a list of names of tables";
     tier: String = "\"host\" or \"disk\"";
     to: PathBuf = "a directory";

@@ -19,7 +19,7 @@
 //! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions` (SQL), `table` with `schema`, `rows` and `begun` (new rows),
 //! `input` (Python values on their way in), `consumer` with `declaration` and `subscription`, `wait`, `batch` with `output` and
 //! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
-//! `objects`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
+//! `objects`; `snapshot`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
 //! calls a thread is in).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
@@ -53,6 +53,7 @@ mod questions;
 mod rows;
 mod schema;
 mod slot;
+mod snapshot;
 mod step;
 mod store;
 mod subscription;
@@ -89,6 +90,8 @@ mod _forebay {
     use super::pending::Pending;
     #[pymodule_export]
     use super::rows::Rows;
+    #[pymodule_export]
+    use super::snapshot::{Snapshot, SnapshotReader, SnapshotTable};
     #[pymodule_export]
     use super::step::Step;
     #[pymodule_export]

@@ -18,10 +18,11 @@ use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
 use crate::objects::ObjectCalls;
-use crate::options::{durability, options, wrong};
+use crate::options::{durability, options, seconds as in_seconds, wrong};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
 use crate::schema::{Remarks, schema};
+use crate::snapshot::{Snapshot, taking};
 use crate::step::Step;
 use crate::table::Table;
 use crate::wait::block_on;
@@ -195,6 +196,20 @@ impl Store {
     ) -> Result<BTreeMap<String, u64>> {
         let objects = self.0.run(py, |open| Ok(open.client.policy(&name)?.objects))?;
         Ok(objects.into_iter().map(|object| (object.key.to_string(), object.version)).collect())
+    }
+
+    /// Takes a snapshot: one instant of all tables, or of some.
+    #[pyo3(signature = (tables=None, *, seconds=None, owner=None))]
+    fn snapshot(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::tables_or_none)] tables: Option<Vec<String>>,
+        seconds: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::owner)] owner: Option<String>,
+    ) -> Result<Snapshot> {
+        let time = seconds.map(|seconds| in_seconds("seconds", seconds)).transpose()?;
+        let take = taking(tables, time, owner.as_deref());
+        self.0.run(py, |open| Snapshot::take(&self.0, open, &take))
     }
 
     /// Begins a step: of whole groups, of numbers of rows, or, where nothing is said, of every group that was begun.

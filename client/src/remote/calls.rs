@@ -25,6 +25,7 @@ use crate::connection::{
 use crate::error::{Error, Result};
 use crate::neighbour::{self, Neighbour};
 use crate::objects::ObjectCalls;
+use crate::snapshots::SnapshotCalls;
 use crate::wire::{self, Assembler, malformed, new_call, proto, read_stream};
 use crate::writing::Writing;
 
@@ -378,6 +379,10 @@ impl Connection for Remote {
     }
 
     fn objects(&self) -> &dyn ObjectCalls {
+        self
+    }
+
+    fn snapshots(&self) -> &dyn SnapshotCalls {
         self
     }
 

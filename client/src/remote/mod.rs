@@ -31,6 +31,7 @@ mod objects;
 mod options;
 mod pushed;
 mod session;
+mod snapshots;
 mod told;
 mod waits;
 mod writing;

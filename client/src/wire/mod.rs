@@ -20,6 +20,7 @@ mod operated;
 mod parts;
 mod rope;
 mod schema;
+mod snapshots;
 mod status;
 mod value;
 mod weight;
@@ -52,6 +53,9 @@ pub use operated::{
 pub use parts::Parts;
 pub use rope::Rope;
 pub use schema::{from_column, from_policy, from_schema, to_column, to_policy, to_schema};
+pub use snapshots::{
+    from_read, from_take, from_taken, from_versions, to_read, to_take, to_taken, to_versions,
+};
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{
     from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,

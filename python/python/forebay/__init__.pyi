@@ -7,6 +7,8 @@ from ._forebay import Consumer as Consumer
 from ._forebay import MicroBatches as MicroBatches
 from ._forebay import RecordBatch as RecordBatch
 from ._forebay import Rows as Rows
+from ._forebay import Snapshot as Snapshot
+from ._forebay import SnapshotTable as SnapshotTable
 from ._forebay import Step as Step
 from ._forebay import Store as Store
 from ._forebay import Subscription as Subscription

@@ -213,6 +213,17 @@ class Store:
         """What the last commit stored of a policy's state, by key."""
     def policy_objects(self, name: str) -> dict[str, int]:
         """Which objects hold a policy's state, as the last commit that moved it named them: versions by key."""
+    def snapshot(
+        self, tables: Sequence[str] | None = None, *, seconds: float | None = None, owner: str | None = None
+    ) -> Snapshot:
+        """One instant of all tables, or of some, which is read again and again while others write. Of a server those that the token
+        is for; it needs the scope ``read``.
+
+        seconds: for how long it is held if nobody extends it (a minute where nothing is said); the store's greatest age of snapshots (an hour where it has none) is the most.
+        owner: the name by which ``system.pins`` shows who holds it. Default: this process.
+
+        Raises CapacityError where 16 are held already.
+        """
     def step(
         self,
         *,
@@ -692,6 +703,57 @@ class Subscription(Iterator[Batch], AsyncIterator[Batch]):
         """Ends it, and the waits for its claims. What nobody has taken goes back; batches that are held stay."""
     def __enter__(self) -> Subscription: ...
     def __exit__(self, *exception: object) -> None: ...
+
+class Snapshot:
+    """One instant of tables. The space of values that it shows is not used again while it is held. It ends with its deadline, when it is
+    closed (as a context manager at the end), and with its store; reading it raises StateError then. What was read stays."""
+
+    @property
+    def commit(self) -> int:
+        """How many records made what it shows: of two snapshots the one with more is the later."""
+    @property
+    def deadline(self) -> float:
+        """When it ends, in seconds since the Unix epoch."""
+    @property
+    def tables(self) -> list[str]: ...
+    def table(self, name: str) -> SnapshotTable: ...
+    def extend(self, seconds: float) -> float:
+        """Holds it for so many seconds from now, and no shorter than it is held already. Gives the new deadline."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Snapshot: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+class SnapshotTable:
+    """A table of a snapshot. Its length is how many rows it has, excluded and superseded ones too."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def current_version(self) -> int:
+        """The policy's version at the instant of the snapshot."""
+    def __len__(self) -> int: ...
+    def versions(self) -> dict[int, int]:
+        """How many rows there are of each policy version."""
+    def arrow(
+        self, columns: Sequence[str] | None = None, *, version: int | None = None, by_arrival: bool = False
+    ) -> pyarrow.Table:
+        """Rows: all columns that are not lazy unless some are named, meta, data or status; all rows unless a policy version is given;
+        by version and sample id, or in the order in which they came."""
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        version: int | None = None,
+        by_arrival: bool = False,
+        size: int | None = None,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
+        would have more than 16 MiB. Where there is no row, one batch without."""
+
+class SnapshotReader(Iterator[pyarrow.RecordBatch]):
+    def __next__(self) -> pyarrow.RecordBatch: ...
 
 class Answer:
     """The rows that a question gave."""

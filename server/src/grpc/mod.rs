@@ -29,6 +29,7 @@ mod service;
 mod sessions;
 mod slab_door;
 mod slabs;
+mod snapshots;
 pub(crate) mod streams;
 mod subscriptions;
 mod taken;

@@ -27,10 +27,11 @@ use crate::connections::Known;
 
 /// The calls that are answered by streams. Their pieces have a pace of their own, or are pushed as there is room for them at the
 /// client, however long that takes.
-const STREAMS: [&str; 11] = [
+const STREAMS: [&str; 12] = [
     "Open",
     "ReadCells",
     "Query",
+    "ReadSnapshot",
     "Subscribe",
     "Columns",
     "GetObject",

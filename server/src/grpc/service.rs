@@ -144,6 +144,7 @@ impl Protocol for Service {
     type SubscribeStream = Answers<Granted>;
     type ColumnsStream = Answers<ArrowPiece>;
     type ReadCellsStream = Answers<ArrowPiece>;
+    type ReadSnapshotStream = Answers<ArrowPiece>;
     type GetObjectStream = Answers<ObjectPiece>;
 
     async fn open(&self, request: Request<OpenRequest>) -> Reply<Self::OpenStream> {
@@ -352,6 +353,25 @@ impl Protocol for Service {
                 Err(from_error(&failure(&error)))
             }
         }
+    }
+
+    async fn take_snapshot(&self, request: Request<TakeSnapshotRequest>) -> Reply<TakeSnapshotReply> {
+        self.snapshot_taken(request).await
+    }
+
+    async fn hold_snapshot(&self, request: Request<HoldSnapshotRequest>) -> Reply<HoldSnapshotReply> {
+        self.snapshot_held(request).await
+    }
+
+    async fn read_snapshot(&self, request: Request<ReadSnapshotRequest>) -> Reply<Self::ReadSnapshotStream> {
+        self.snapshot_read(request).await
+    }
+
+    async fn snapshot_versions(
+        &self,
+        request: Request<SnapshotVersionsRequest>,
+    ) -> Reply<SnapshotVersionsReply> {
+        self.snapshot_versions_of(request).await
     }
 
     async fn claim(&self, request: Request<ClaimRequest>) -> Reply<ClaimReply> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use forebay_client::wire::Lent;
 use forebay_client::wire::proto::Changes;
-use forebay_client::{Error, Granted, Holder, KeptObjects, Role};
+use forebay_client::{Error, Granted, Holder, KeptObjects, KeptSnapshots, Role};
 use forebay_store::{Claim, Kind, ProcessHandle, Store};
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 
@@ -45,6 +45,7 @@ pub(super) const OBJECT_WAITS_MAX: usize = 1024;
 pub(super) struct Session {
     pub(super) holder: Holder,
     pub(super) objects: KeptObjects,
+    pub(super) snapshots: KeptSnapshots,
     /// Of a neighbour: what maps the memory of objects, where it is known.
     pub(super) process: Option<ProcessHandle>,
     /// What it ends with, where that is known: of a neighbour and of who has slabs.
@@ -184,6 +185,7 @@ impl Sessions {
         let session = Session {
             holder: Holder::new(self.store.clone(), owner),
             objects: KeptObjects::new(self.store.clone()),
+            snapshots: KeptSnapshots::new(self.store.clone(), owner),
             process: local.process.clone().filter(|_| local.neighbour),
             ends_with: local.process,
             left: self.left.clone(),
@@ -227,6 +229,12 @@ impl Sessions {
         all.iter().for_each(|session| session.say_over());
         all.iter().for_each(|session| session.give_back()); // with nothing locked
         self.tally.sessions_ended(Ended::Stopped, all.len());
+    }
+
+    /// Ends the snapshots whose deadline has come.
+    fn expire_snapshots(&self) {
+        let all: Vec<Arc<Session>> = lock(&self.open).values().cloned().collect();
+        all.iter().for_each(|session| session.snapshots.expire());
     }
 
     /// Takes the sessions off whose clients' processes have ended, or that have been gone for too long; what they hold is the
@@ -278,10 +286,11 @@ impl Session {
         self.holder.keep_unless_closed(claim, role).map_err(|_| lost())
     }
 
-    /// Gives everything back that its client has: objects, claims, steps, places in gangs, extents. Claims that come later go back,
+    /// Gives everything back that its client has: objects, snapshots, claims, steps, places in gangs, extents. Claims that come later go back,
     /// too.
     fn give_back(&self) {
         self.objects.give_back();
+        self.snapshots.give_back();
         self.holder.close();
         self.loans.iter().for_each(Loans::take_back);
         self.slabs.iter().for_each(Slabs::let_go);

@@ -52,6 +52,11 @@ impl Whole {
         Self::sized(wire::bytes_of_cells(columns), room, || whole(&wire::from_cells(columns)?))
     }
 
+    /// A batch of rows, if there is room for it.
+    pub(super) fn of_batch(batch: &RecordBatch, room: &Gathered) -> Result<Self, Error> {
+        Self::sized(0, room, || written(batch))
+    }
+
     /// A stream of about so many bytes, made once there is room for it.
     fn sized(
         bytes: u64,

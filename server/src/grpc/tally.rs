@@ -16,7 +16,7 @@ pub(crate) const BOUNDS_US: [u64; 11] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
 
 /// The calls of the protocol, and a word for all others.
-const METHODS: [&str; 42] = [
+const METHODS: [&str; 46] = [
     "Open",
     "Lend",
     "Close",
@@ -29,6 +29,10 @@ const METHODS: [&str; 42] = [
     "ReadCell",
     "ReadCells",
     "Query",
+    "TakeSnapshot",
+    "HoldSnapshot",
+    "ReadSnapshot",
+    "SnapshotVersions",
     "Claim",
     "Subscribe",
     "Columns",

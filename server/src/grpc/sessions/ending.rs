@@ -80,6 +80,7 @@ pub(in crate::grpc) async fn sweep(sessions: Sessions) {
             () = sessions.left.notified() => tokio::time::sleep(ENDS_WITHIN).await,
         }
         let _ = sessions.end_gone().await; // a panic, which is in the log
+        sessions.expire_snapshots();
     }
 }
 

@@ -10,6 +10,7 @@ mod many;
 pub(crate) mod objects;
 mod refusals;
 mod rows;
+mod snapshots;
 mod steps;
 mod subscribed;
 mod tabular;

@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use forebay_client::{Changes, Client, Commit, ConnectOptions, Error, GetObject, Plan};
+use forebay_client::{
+    Changes, Client, Commit, ConnectOptions, Error, GetObject, Plan, ReadRows, TakeSnapshot,
+};
 use forebay_server::{Builder, Grant, Scope, Server, Token};
 use forebay_store::{
     BackupOptions, Consumer, DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, ObjectRef, Options,
@@ -54,7 +56,7 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 26] = [
+const CALLS: [(&str, &[&str], Call); 27] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
     ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
     ("begin an object", &["trainer"], |client| {
@@ -63,6 +65,10 @@ const CALLS: [(&str, &[&str], Call); 26] = [
     }),
     ("move an object", &["trainer"], |client| client.objects().delete("solver", 1).map(drop)),
     ("ask", &["looker"], |client| client.query("SELECT count(*) FROM solver").map(drop)),
+    ("take a snapshot", &["looker"], |client| {
+        let snapshot = client.snapshot(&TakeSnapshot::default())?;
+        snapshot.table("solver")?.read(ReadRows::default()).try_for_each(|batch| batch.map(drop))
+    }),
     ("write", &["rollouts"], |client| {
         let row = NewRow::new(0, "q_0_?")?;
         client.table("solver")?.insert(row, [("prompt", "?".into())]).map(drop)
@@ -393,4 +399,32 @@ fn what_goes_over_the_wire_is_encrypted_where_it_is_said() {
         assert!(connect(options).is_err(), "{what}");
     }
     assert!(Client::connect(&format!("grpc://localhost:{port}"), &quick()).is_err(), "no TLS");
+}
+
+// A snapshot of all tables is one of those that the token is for.
+#[test]
+fn a_snapshot_shows_the_tables_of_its_token() {
+    let (_world, address) = of_two_agents();
+    let client = connect(&address, "tabled-token").unwrap();
+    let snapshot = client.snapshot(&TakeSnapshot::default()).unwrap();
+    let names: Vec<String> = snapshot.tables().map(|table| table.name().to_owned()).collect();
+    assert_eq!(names, ["solver"]);
+    let refused = client.snapshot(&TakeSnapshot::default().tables(["solver", "checker"])).unwrap_err();
+    assert_eq!((refused.kind(), refused.cause()), (Kind::Input, "Forbidden"), "{refused}");
+    let calls = client.connection().snapshots();
+    for refused in [
+        calls.read(1, "checker", &ReadRows::default(), 0).map(drop).unwrap_err(),
+        calls.versions(1, "checker").map(drop).unwrap_err(),
+    ] {
+        assert_eq!((refused.kind(), refused.cause()), (Kind::Input, "Forbidden"), "{refused}");
+    }
+    // Nobody reads or ends what is another's.
+    let other = connect(&address, "named-token").unwrap();
+    let none = other.connection().snapshots();
+    for refused in
+        [none.read(1, "solver", &ReadRows::default(), 0).map(drop).unwrap_err(), none.release(1).unwrap_err()]
+    {
+        assert_eq!((refused.kind(), refused.cause()), (Kind::State, "SnapshotOver"), "{refused}");
+    }
+    assert!(snapshot.table("solver").unwrap().versions().is_ok());
 }

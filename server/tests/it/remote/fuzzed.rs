@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, failure_of, new_call};
-use forebay_client::{Client, Plan};
+use forebay_client::{Client, Plan, ReadRows, TakeSnapshot};
 use forebay_store::{
     Consumer, DataColumn, DataType, Dtype, Element, Gang, Layout, NewRow, Randomness, Schema as Columns,
     SeededRandomness,
@@ -180,6 +180,20 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
                 ..Default::default()
             }
             .encode_to_vec(),
+        ),
+        (
+            "TakeSnapshot",
+            wire::from_take(&TakeSnapshot::default().tables(["solver"]).owner("eval")).encode_to_vec(),
+        ),
+        ("HoldSnapshot", HoldSnapshotRequest { snapshot: 1, extend_ms: Some(60_000) }.encode_to_vec()),
+        (
+            "ReadSnapshot",
+            wire::from_read(1, "solver", &ReadRows::default().columns([column.clone()]).version(0), 1)
+                .encode_to_vec(),
+        ),
+        (
+            "SnapshotVersions",
+            SnapshotVersionsRequest { snapshot: 1, table: "solver".to_owned() }.encode_to_vec(),
         ),
         (
             "Subscribe",
