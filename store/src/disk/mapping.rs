@@ -49,6 +49,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps a file, shared. `writable` asks for write access too.
     pub(super) fn file(file: &std::fs::File, length: usize, writable: bool) -> std::io::Result<Self> {
+        super::fault::name_faults();
         let mut options = MmapOptions::new();
         options.len(length);
         let map = if writable { options.map_raw(file)? } else { options.map_raw_read_only(file)? };

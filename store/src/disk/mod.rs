@@ -12,6 +12,7 @@
 //! Bytes of a [`Mapping`] are shared between whoever maps the file; nothing here hands them out as `&[u8]`. The extent
 //! modules do so for ranges that are written once and never change again.
 
+mod fault;
 mod linkless;
 mod local;
 mod mapping;
@@ -24,6 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use fault::name_faults;
 pub(crate) use linkless::link_in_the_way;
 pub use local::LocalDisk;
 pub use mapping::Mapping;

@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::copy::copy_summed;
+use crate::disk::name_faults;
 use crate::sync::Mutex;
 
 /// From here on a write goes past the cache.
@@ -55,6 +56,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Maps a file, shared and writable.
     pub(super) fn mapped(file: &File, length: usize) -> io::Result<Self> {
+        name_faults();
         let map = MmapOptions::new().len(length).map_raw(file)?;
         if let Err(error) = map.advise(Advice::HugePage) {
             tracing::debug!(%error, "a segment is mapped in small pages");
@@ -67,6 +69,7 @@ impl Memory {
 
     /// Maps a file of another process's, whole: to be written, or to be read alone. No forked child has it.
     pub(super) fn of_another(file: &File, writable: bool) -> io::Result<Self> {
+        name_faults();
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let mut options = MmapOptions::new();
         let map = match writable {

@@ -25,6 +25,7 @@ mod exact_groups;
 mod expressed;
 mod extents;
 mod external;
+mod faults;
 mod flat;
 mod fork;
 mod gangs;
