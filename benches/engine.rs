@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use forebay_benches::{Machine, Row, Scale, bytes, groups, run, table};
+use forebay_benches::{Killed, Machine, Row, Scale, bytes, groups, run, table};
 
 const USAGE: &str = "usage: cargo bench --bench engine -- [--json] [--quick] [--only GROUP,..]
                                            [--live SIZE] [--seconds N]
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
     let scale = scale.row_time(Duration::from_secs(arguments.seconds));
     let (machine, load) = (Machine::of_this_run(), Machine::load());
     let mut rows: Vec<Row> = Vec::new();
-    let outcome = run(scale, &arguments.only, &mut |row| {
+    let killed = Killed::at(env!("CARGO_BIN_EXE_killed"));
+    let outcome = run(scale, &killed, &arguments.only, &mut |row| {
         if arguments.json {
             println!("{}", row.json());
         } else {

@@ -7,6 +7,7 @@ use forebay_store::{
 };
 
 use crate::Outcome;
+use crate::killed::{Errand, Killed};
 use crate::machine::resident_bytes;
 use crate::measure::{Times, timed};
 use crate::row::{Goal, Row};
@@ -22,7 +23,7 @@ const DECLARED_BYTES: f64 = (TEXTS * 16 + NUMBERS * 4 + 8 + 8 + 16 + 5 * 4 + 3 *
 const BATCH: usize = 512;
 
 /// Twelve data columns and three consumers a table, groups of eight.
-pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+pub(crate) fn rows(workload: &Workload, killed: &Killed, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let (scale, directory) = (workload.scale, tempfile::tempdir()?);
     let total = (TABLES * scale.large_rows) as f64;
     let before = resident_bytes();
@@ -56,13 +57,14 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     let bare = (copied, "bare writes of the same bytes, and a sync");
     row(format!("first checkpoint of {what}"), time.as_secs_f64() * 1e3, "ms", bare, Goal::None);
 
-    more(&store, scale.large_rows, scale.large_records)?;
     drop(store);
+    let errand = Errand::More { rows: scale.large_rows, records: scale.large_records };
+    killed.after(directory.path(), errand)?;
     let (time, store) = timed(|| workload::open(directory.path()));
     let store = store?;
     let (log, _) = timed(|| read_log(directory.path()));
     let log = (log.as_secs_f64() * 1e3, "reading the log since with its checksums");
-    let what = format!("open {total} rows, checkpoint {} records old", scale.large_records);
+    let what = format!("open {total} rows after kill -9, checkpoint {} records old", scale.large_records);
     row(what, time.as_secs_f64() * 1e3, "ms", log, Goal::AtMost(1_000.0));
 
     let mut claims = Times::default();
@@ -126,14 +128,15 @@ fn insert(store: &Store, table: &Table, first: usize, rows: usize) -> Outcome<()
     Ok(())
 }
 
-/// So many more records, of one row each.
-fn more(store: &Store, rows: usize, records: usize) -> Outcome<()> {
+/// So many more records, of one row each, in a store with so many rows a table.
+pub(crate) fn more(path: &Path, rows: usize, records: usize) -> Outcome<Store> {
+    let store = workload::open(path)?;
     let table = store.table("agent1")?;
     for row in rows..rows + records {
         let id = format!("q{}_0_{}", row / GROUP as usize, row % GROUP as usize);
         table.insert(0, &id, [("t0", "2 + 2 =".into()), ("n0", 1.0_f32.into())])?;
     }
-    Ok(())
+    Ok(store)
 }
 
 /// Milliseconds that bare writes of so many bytes take, with their sync.

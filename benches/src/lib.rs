@@ -12,6 +12,7 @@ mod claim;
 mod durable;
 mod hour;
 mod ingest;
+mod killed;
 mod large;
 mod limit;
 mod machine;
@@ -21,6 +22,7 @@ mod random;
 mod recycled;
 mod reopen;
 mod row;
+mod small;
 mod snapshot;
 mod staged;
 mod wake;
@@ -29,6 +31,7 @@ mod workload;
 use std::error::Error;
 
 pub use hour::{End, Hour};
+pub use killed::{Killed, be_killed};
 pub use machine::Machine;
 pub use measure::{Pair, timed, typical};
 pub use objects::{ObjectScale, noise, run_objects, sum};
@@ -40,16 +43,17 @@ pub use workload::{Scale, bytes};
 /// What a benchmark ends in. Nothing here is caught: a failure ends the run.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-type Group = fn(&Workload, &mut dyn FnMut(Row)) -> Outcome<()>;
+type Group = fn(&Workload, &Killed, &mut dyn FnMut(Row)) -> Outcome<()>;
 
-const GROUPS: [(&str, Group); 9] = [
-    ("ingest", ingest::rows),
-    ("recycled", recycled::rows),
-    ("durable", durable::rows),
-    ("claim", claim::rows),
-    ("wake", wake::rows),
-    ("staged", staged::rows),
-    ("snapshot", snapshot::rows),
+const GROUPS: [(&str, Group); 10] = [
+    ("ingest", |workload, _, print| ingest::rows(workload, print)),
+    ("recycled", |workload, _, print| recycled::rows(workload, print)),
+    ("durable", |workload, _, print| durable::rows(workload, print)),
+    ("small", |workload, _, print| small::rows(workload, print)),
+    ("claim", |workload, _, print| claim::rows(workload, print)),
+    ("wake", |workload, _, print| wake::rows(workload, print)),
+    ("staged", |workload, _, print| staged::rows(workload, print)),
+    ("snapshot", |workload, _, print| snapshot::rows(workload, print)),
     ("reopen", reopen::rows),
     ("large", large::rows),
 ];
@@ -59,15 +63,16 @@ pub fn groups() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().map(|(name, _)| *name)
 }
 
-/// Measures the groups whose name contains one of the words of `only`, which are set apart by commas, and gives each row to `print` as soon as it is known.
+/// Measures the groups whose name contains one of the words of `only`, which are set apart by commas, and gives each row to
+/// `print` as soon as it is known. Stores that are opened after their process was killed are `killed`'s.
 ///
 /// # Errors
 /// The first failure of the store or of the machine.
-pub fn run(scale: Scale, only: &str, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+pub fn run(scale: Scale, killed: &Killed, only: &str, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let workload = Workload::new(scale);
     let wanted = |name: &str| only.split(',').any(|word| name.contains(word));
     for (_, rows) in GROUPS.iter().filter(|(name, _)| wanted(name)) {
-        rows(&workload, print)?;
+        rows(&workload, killed, print)?;
     }
     Ok(())
 }

@@ -1,26 +1,30 @@
-//! A store that is opened again after its process has ended.
+//! A store that is opened again after its process was killed.
 
 use std::path::Path;
 
-use forebay_store::{DataType, Durability, NewRow, SampleId, Schema};
+use forebay_store::{DataType, Durability, NewRow, Schema, Store};
 
 use crate::Outcome;
+use crate::killed::{Errand, Killed};
 use crate::measure::{Pair, timed, typical};
 use crate::row::{Goal, Row};
 use crate::workload::{self, BATCH, Workload, score};
 
 /// Two sizes; values of 12 bytes or fewer, three stages, so that the log is all there is to read.
-pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+pub(crate) fn rows(workload: &Workload, killed: &Killed, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     for (rows, goal) in workload.scale.reopen_rows.into_iter().zip([Goal::AtMost(100.0), Goal::None]) {
         let directory = tempfile::tempdir()?;
-        let ids = workload::sample_ids(rows)?;
-        fill(directory.path(), &ids)?;
+        let last = workload::sample_ids(rows)?.pop().ok_or("no rows")?;
+        killed.after(directory.path(), Errand::Fill { rows })?;
         let (mut pairs, mut digest) = (Vec::new(), 0);
-        for _ in 0..workload.scale.repetitions {
+        for repetition in 0..workload.scale.repetitions {
+            if repetition > 0 {
+                killed.after(directory.path(), Errand::Open)?; // the one before was closed in order
+            }
             let (time, store) = timed(|| workload::open(directory.path()));
             let store = store?;
             let table = store.table("solver")?;
-            let last = table.find(0, &ids[rows - 1]).ok_or("the last row is gone")?;
+            let last = table.find(0, &last).ok_or("the last row is gone")?;
             digest = table
                 .counts()
                 .written
@@ -32,7 +36,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
         }
         let pair = typical(pairs);
         print(Row {
-            measure: format!("open a store of {rows} rows, no checkpoint"),
+            measure: format!("open a store of {rows} rows after kill -9, no checkpoint"),
             level: Durability::Logged,
             value: pair.value,
             unit: "ms",
@@ -45,7 +49,9 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     Ok(())
 }
 
-fn fill(path: &Path, ids: &[SampleId]) -> Outcome<()> {
+/// A new store of so many rows.
+pub(crate) fn fill(path: &Path, rows: usize) -> Outcome<Store> {
+    let ids = workload::sample_ids(rows)?;
     let store = workload::open(path)?;
     let schema = Schema::new()
         .data("prompt", DataType::Utf8)
@@ -71,7 +77,7 @@ fn fill(path: &Path, ids: &[SampleId]) -> Outcome<()> {
         }
         batch.commit()?;
     }
-    Ok(())
+    Ok(store)
 }
 
 /// Reads every file of the log, and checksums it.

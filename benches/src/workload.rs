@@ -67,7 +67,7 @@ impl Scale {
         recycled_versions: 16,
         rotated_samples: 2_000_000,
         claims: 600,
-        claim_rows: [10_000, 1_000_000],
+        claim_rows: [10_000, 10_000_000],
         step_groups: 512,
         wakes: 1_000,
         staged_samples: 50_048,
