@@ -30,7 +30,7 @@ struct Field {
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["store", "objects", "admin"].map(|name| format!("proto/forebay/v1/{name}.proto"));
+    let files = ["store", "objects", "admin", "history"].map(|name| format!("proto/forebay/v1/{name}.proto"));
     let files = protox::compile(files, ["proto"])?;
     let mut messages = Vec::new();
     for message in files.file.iter().flat_map(|file| &file.message_type) {

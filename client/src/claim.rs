@@ -100,7 +100,7 @@ impl Claim {
         self.granted.rows_in_gang
     }
 
-    /// How many counted elements the micro-batch has over all ranks of its gang.
+    /// How many counted elements the micro-batch has over all ranks of its gang; 0 where there is no gang or nothing is counted.
     pub fn tokens_in_gang(&self) -> u64 {
         self.granted.tokens_in_gang
     }

@@ -11,6 +11,7 @@ use crate::connection::{Answer, Answering, Ask, Connection, Declaration, Declare
 use crate::consumer::ConsumerHandle;
 use crate::embedded::Embedded;
 use crate::error::Result;
+use crate::history::TrainedBatch;
 use crate::objects::Objects;
 use crate::remote::{ConnectOptions, Remote};
 use crate::snapshots::{Snapshot, TakeSnapshot};
@@ -208,6 +209,16 @@ impl Client {
     /// `input` for a table that is not there, or not for this client's token; `capacity` when the client has 16 already.
     pub fn snapshot(&self, take: &TakeSnapshot) -> Result<Snapshot> {
         Snapshot::take(self, take)
+    }
+
+    /// The micro-batches that a committed step was made of, in the order in which they were handed out: which samples made each
+    /// of its gradients. The other way, [`Table::show`] says which step used a row. A server tells of tables alone that the
+    /// client's token is for.
+    ///
+    /// # Errors
+    /// As [`Store::replay`].
+    pub fn replay(&self, step: u64) -> Result<Vec<TrainedBatch>> {
+        self.connection.history().replay(step)
     }
 
     /// Its objects: large state under keys, in versions.

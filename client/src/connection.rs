@@ -18,6 +18,7 @@ use crate::admin::AdminCalls;
 use crate::cell::CellValue;
 use crate::changes::Changes;
 use crate::error::Result;
+use crate::history::HistoryCalls;
 use crate::objects::ObjectCalls;
 use crate::snapshots::SnapshotCalls;
 use crate::writing::Writing;
@@ -250,11 +251,15 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn join_step(&self, step: u64, consumer: &str, gang: &Gang) -> Result<u64>;
     fn is_complete(&self, step: u64, consumer: &str) -> Result<bool>;
     fn drop_cache(&self, step: u64, table: &str) -> Result<()>;
+    fn return_lost(&self, step: u64, claims: &[Epoch]) -> Result<u64>;
     /// Refuses a commit that could not be made now, whose objects are still to be put.
     fn check_commit(&self, step: u64, commit: &Commit) -> Result<()>;
     fn commit_step(&self, step: u64, commit: &Commit) -> Result<CommittedStep>;
     fn abandon_step(&self, step: u64) -> Result<()>;
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo>;
+
+    /// What became of rows.
+    fn history(&self) -> &dyn HistoryCalls;
 
     /// What an operator asks.
     fn admin(&self) -> &dyn AdminCalls;

@@ -19,6 +19,7 @@ use crate::connection::{
     Pushing, Waited,
 };
 use crate::error::{Error, Result};
+use crate::history::HistoryCalls;
 use crate::holder::{CLOSED_BY_OWNER, Holder};
 use crate::objects::{KeptObjects, ObjectCalls};
 use crate::snapshots::{KeptSnapshots, SnapshotCalls};
@@ -282,6 +283,10 @@ impl Connection for Embedded {
         self.holder.drop_cache(step, table)
     }
 
+    fn return_lost(&self, step: u64, claims: &[Epoch]) -> Result<u64> {
+        self.holder.return_lost(step, claims)
+    }
+
     fn check_commit(&self, step: u64, commit: &Commit) -> Result<()> {
         self.holder.check_commit(step, commit)
     }
@@ -296,6 +301,10 @@ impl Connection for Embedded {
 
     fn rewind(&self, step: u64, rows: Rewind) -> Result<RewoundTo> {
         Ok(self.store().rewind(step, rows)?)
+    }
+
+    fn history(&self) -> &dyn HistoryCalls {
+        self.store()
     }
 
     fn admin(&self) -> &dyn AdminCalls {

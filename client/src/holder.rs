@@ -361,6 +361,16 @@ impl Holder {
         Ok(step.drop_cache(table)?)
     }
 
+    /// Gives back the rows of claims of a step whose gradients were lost; all ranks' parts of each. Says how many come again.
+    ///
+    /// # Errors
+    /// As [`Step::return_lost`]; `state` when no such step is open.
+    pub fn return_lost(&self, step: u64, claims: &[Epoch]) -> Result<u64> {
+        let lost: Vec<(u64, u64)> =
+            claims.iter().map(|(incarnation, number, _)| (*incarnation, *number)).collect();
+        Ok(self.store.step(step)?.return_lost(&lost)?)
+    }
+
     /// Looks whether a step that it began could be committed so.
     ///
     /// # Errors

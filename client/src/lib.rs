@@ -44,6 +44,7 @@ mod frames;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod history;
 mod holder;
 mod neighbour;
 mod objects;
@@ -68,6 +69,7 @@ pub use connection::{
 pub use consumer::ConsumerHandle;
 pub use embedded::{Embedded, Queries, consumers, declare, grow, read};
 pub use error::{Error, Result};
+pub use history::{HistoryCalls, RowShown, TrainedBatch, WhichRow};
 pub use holder::Holder;
 pub use objects::{
     Beginning, GetObject, HeldObject, HeldTensor, Holding, KeptObjects, LeasedBytes, LeasedObject, ObjectAsk,

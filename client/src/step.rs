@@ -4,7 +4,7 @@ use forebay_store::{CommittedStep, Durability, Gang, MicroBatch, ObjectRef, Wait
 
 use crate::claim::{Claim, ClaimFuture};
 use crate::client::Client;
-use crate::connection::{Ask, Commit, Role};
+use crate::connection::{Ask, Commit, Epoch, Role};
 use crate::consumer::ConsumerHandle;
 use crate::error::Result;
 
@@ -82,6 +82,12 @@ impl Step {
     /// Gives back what has been accumulated for one table: its gradient cache was lost or dropped.
     pub fn drop_cache(&self, table: &str) -> Result<()> {
         self.client.connection.drop_cache(self.number, table)
+    }
+
+    /// Gives back the rows of some of the step's micro-batches, named by [`Claim::epoch`], whose gradients were lost, and of no
+    /// others. Gives how many rows come again.
+    pub fn return_lost(&self, claims: &[Epoch]) -> Result<u64> {
+        self.client.connection.return_lost(self.number, claims)
     }
 
     /// Refuses a commit that could not be made now, before its objects are put: nobody brings them in vain.

@@ -10,6 +10,7 @@ use crate::changes::Changes;
 use crate::client::Client;
 use crate::connection::Declaration;
 use crate::error::{Error, Result};
+use crate::history::{RowShown, WhichRow};
 
 /// A table: the rows of one agent. Calls are as those of [`forebay_store::Table`], where their errors are said.
 #[derive(Clone, Debug)]
@@ -106,6 +107,17 @@ impl Table {
     /// The live attempt of a row.
     pub fn find(&self, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
         self.client.connection.find(&self.name, policy_version, sample)
+    }
+
+    /// The live attempt of a row, with what became of it: which step and gradient used it, or why it was left out.
+    pub fn get(&self, policy_version: u64, sample: &SampleId) -> Result<Option<RowShown>> {
+        self.client.connection.history().show(&self.name, &WhichRow::Identity(policy_version, sample))
+    }
+
+    /// The same of a row that is named, also of one that a later attempt has taken the place of.
+    pub fn show(&self, row: Row) -> Result<RowShown> {
+        let shown = self.client.connection.history().show(&self.name, &WhichRow::Row(row))?;
+        shown.ok_or_else(|| Error::new(Kind::Input, "Protocol", "the server did not show the row"))
     }
 
     /// What a cell holds now, partial values included.

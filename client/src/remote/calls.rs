@@ -23,6 +23,7 @@ use crate::connection::{
     Pushing, Waited,
 };
 use crate::error::{Error, Result};
+use crate::history::HistoryCalls;
 use crate::neighbour::{self, Neighbour};
 use crate::objects::ObjectCalls;
 use crate::snapshots::SnapshotCalls;
@@ -351,6 +352,13 @@ impl Connection for Remote {
         self.call(&proto::AskStepRequest { step, ask: Some(ask) }).map(drop)
     }
 
+    fn return_lost(&self, step: u64, claims: &[Epoch]) -> Result<u64> {
+        let name = |&(incarnation, claim, member): &Epoch| proto::ClaimName { incarnation, claim, member };
+        let lost = proto::LostClaims { claims: claims.iter().map(name).collect() };
+        let ask = proto::ask_step_request::Ask::ReturnLost(lost);
+        Ok(self.call(&proto::AskStepRequest { step, ask: Some(ask) })?.rows)
+    }
+
     fn check_commit(&self, step: u64, commit: &Commit) -> Result<()> {
         let ask = proto::ask_step_request::Ask::Check(proto::PolicyUpdates { updates: updates_of(commit) });
         self.call(&proto::AskStepRequest { step, ask: Some(ask) }).map(drop)
@@ -372,6 +380,10 @@ impl Connection for Remote {
         let request = proto::RewindRequest { step, exclude: rows == Rewind::Exclude };
         let proto::RewindReply { step, steps_undone, rows } = self.call(&request)?;
         Ok(RewoundTo { step, steps_undone, rows })
+    }
+
+    fn history(&self) -> &dyn HistoryCalls {
+        self
     }
 
     fn admin(&self) -> &dyn AdminCalls {

@@ -11,6 +11,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use crate::wire::proto::admin_client::AdminClient;
+use crate::wire::proto::history_client::HistoryClient;
 use crate::wire::proto::objects_client::ObjectsClient;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::*;
@@ -28,6 +29,8 @@ pub(super) struct Line {
     pub(super) objects: ObjectsClient<Channel>,
     /// For what an operator asks that is answered in pieces.
     pub(super) admin: AdminClient<Channel>,
+    /// For what a step was made of.
+    pub(super) history: HistoryClient<Channel>,
 }
 
 /// The message of a call with one answer.
@@ -89,6 +92,10 @@ unary! { "Admin":
     "Retention": RetentionRequest => RetentionReply,
 }
 
+unary! { "History":
+    "ShowRow": ShowRowRequest => ShowRowReply,
+}
+
 /// A message as it is sent; cheap to clone.
 #[derive(Debug)]
 pub(super) struct Encoded<Q> {
@@ -119,12 +126,14 @@ impl Line {
     pub(super) fn new(channel: Channel, bulk: Channel, compress: bool) -> Self {
         let mut calls = Grpc::new(channel.clone());
         let admin = AdminClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut history = HistoryClient::new(channel.clone());
         let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
         if compress {
             let zstd = CompressionEncoding::Zstd;
             calls = calls.send_compressed(zstd).accept_compressed(zstd);
             streams = streams.send_compressed(zstd).accept_compressed(zstd);
             objects = objects.send_compressed(zstd).accept_compressed(zstd);
+            history = history.send_compressed(zstd).accept_compressed(zstd);
         }
         let most = MESSAGE_BYTES_MAX;
         Line {
@@ -133,6 +142,7 @@ impl Line {
             calls: calls.max_decoding_message_size(most).max_encoding_message_size(most),
             streams: streams.max_decoding_message_size(most).max_encoding_message_size(most),
             objects: objects.max_decoding_message_size(most).max_encoding_message_size(most),
+            history: history.max_decoding_message_size(most),
         }
     }
 
@@ -184,7 +194,8 @@ mod tests {
         let protocol = concat!(
             include_str!("../../proto/forebay/v1/store.proto"),
             include_str!("../../proto/forebay/v1/objects.proto"),
-            include_str!("../../proto/forebay/v1/admin.proto")
+            include_str!("../../proto/forebay/v1/admin.proto"),
+            include_str!("../../proto/forebay/v1/history.proto")
         );
         let mut unary = 0;
         macro_rules! check {
@@ -230,7 +241,8 @@ mod tests {
             OverviewRequest,
             EvictRequest,
             BudgetsRequest,
-            RetentionRequest
+            RetentionRequest,
+            ShowRowRequest
         );
         let all = protocol.lines().filter(|line| line.trim().starts_with("rpc ") && !line.contains("stream"));
         assert_eq!(unary, all.count());

@@ -25,6 +25,7 @@ mod bulk;
 mod calls;
 mod channel;
 mod driver;
+mod history;
 mod inbox;
 mod line;
 mod objects;

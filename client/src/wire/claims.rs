@@ -52,13 +52,21 @@ pub fn to_gang(wire: &proto::JoinStepRequest) -> Gang {
     Gang::new(&wire.gang, wire.rank, wire.world).split(split)
 }
 
+/// A gradient's name on the wire.
+pub(super) fn from_gradient(id: GradientId) -> proto::Gradient {
+    let GradientId { policy, step, consumer, sequence, cache_epoch } = id;
+    proto::Gradient { policy, step, consumer, sequence, cache_epoch }
+}
+
+/// The gradient that is meant.
+pub(super) fn to_gradient(wire: proto::Gradient) -> GradientId {
+    let proto::Gradient { policy, step, consumer, sequence, cache_epoch } = wire;
+    GradientId { policy, step, consumer, sequence, cache_epoch }
+}
+
 /// What was granted, on the wire, without columns.
 pub fn from_granted(granted: Granted) -> proto::Granted {
     let (incarnation, claim, member) = granted.epoch;
-    let gradient = |id: GradientId| {
-        let GradientId { policy, step, consumer, sequence, cache_epoch } = id;
-        proto::Gradient { policy, step, consumer, sequence, cache_epoch }
-    };
     proto::Granted {
         incarnation,
         member,
@@ -70,7 +78,7 @@ pub fn from_granted(granted: Granted) -> proto::Granted {
         sample_ids: granted.samples.iter().map(ToString::to_string).collect(),
         rows_in_gang: granted.rows_in_gang,
         tokens_in_gang: granted.tokens_in_gang,
-        gradient: granted.gradient.map(gradient),
+        gradient: granted.gradient.map(from_gradient),
         columns: Default::default(),
     }
 }
@@ -80,10 +88,6 @@ pub fn from_granted(granted: Granted) -> proto::Granted {
 /// # Errors
 /// `input` when rows and samples do not go together.
 pub fn to_granted(wire: proto::Granted) -> Result<Granted> {
-    let gradient = |wire: proto::Gradient| {
-        let proto::Gradient { policy, step, consumer, sequence, cache_epoch } = wire;
-        GradientId { policy, step, consumer, sequence, cache_epoch }
-    };
     if wire.rows.len() != wire.sample_ids.len() {
         return Err(malformed("a claim with other rows than samples"));
     }
@@ -96,7 +100,7 @@ pub fn to_granted(wire: proto::Granted) -> Result<Granted> {
         samples: wire.sample_ids.iter().map(|id| Ok(id.parse()?)).collect::<Result<_>>()?,
         rows_in_gang: wire.rows_in_gang,
         tokens_in_gang: wire.tokens_in_gang,
-        gradient: wire.gradient.map(gradient),
+        gradient: wire.gradient.map(to_gradient),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What goes over the wire, and what it stands for: conversions by hand, both ways, for client and server alike.
 //!
-//! `proto` is made of `proto/forebay/v1/store.proto`, `objects.proto` and `admin.proto`, which are the protocol's documents. Whatever comes from a peer is
+//! `proto` is made of `proto/forebay/v1/store.proto`, `objects.proto`, `admin.proto` and `history.proto`, which are the protocol's documents. Whatever comes from a peer is
 //! looked at here: what cannot be is refused with [`malformed`], before a store hears of it. Row names are believed here and
 //! looked up by the server ([`forebay_store::Store::check_rows`]).
 
@@ -14,6 +14,7 @@ mod claims;
 mod codec;
 mod consumer;
 mod frame;
+mod history;
 mod lent;
 mod objects;
 mod operated;
@@ -40,6 +41,7 @@ pub use codec::{BoundedCodec, BoundedDecoder};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub(crate) use frame::FrameWriter;
 pub use frame::{Frame, frame_of, kept_by};
+pub use history::{from_row_shown, from_trained, to_row_shown, to_trained};
 pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,

@@ -1,8 +1,9 @@
 //! A call, from the moment that it comes: who makes it, whether they may, and that it is made once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_client::wire::proto::{PolicyUpdate, WriteRequest};
+use forebay_client::wire::proto::{LostClaims, PolicyUpdate, WriteRequest};
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::{QueryThreads, Session as Queryable};
@@ -207,6 +208,17 @@ impl Service {
             true => Ok(()),
             false => Err(caller.no_policy(policy)),
         }
+    }
+
+    /// Claims of tables that the caller's token is not for.
+    pub(super) fn check_claims(&self, caller: &Caller, named: &LostClaims) -> Result<(), Error> {
+        if caller.sees_all_tables() {
+            return Ok(());
+        }
+        let named: HashSet<_> = named.claims.iter().map(|name| (name.incarnation, name.claim)).collect();
+        let claims = self.store.claims().into_iter();
+        let mut claims = claims.filter(|claim| named.contains(&(claim.incarnation, claim.claim)));
+        claims.try_for_each(|claim| caller.check_table(&claim.table))
     }
 
     /// What a commit names that its caller may not.

@@ -16,6 +16,7 @@ mod admin;
 mod bulk;
 mod call;
 mod granting;
+mod history;
 mod listing;
 mod loans;
 mod objects;
@@ -47,6 +48,7 @@ use std::time::Duration;
 
 use forebay_client::wire::MESSAGE_BYTES_MAX;
 use forebay_client::wire::proto::admin_server::AdminServer;
+use forebay_client::wire::proto::history_server::HistoryServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
 use forebay_store::Store;
@@ -63,6 +65,7 @@ use crate::server::Stopper;
 use crate::tls::Tls;
 use admin::AdminService;
 use bulk::BulkService;
+use history::HistoryService;
 use objects::ObjectService;
 use observed::Observed;
 pub(crate) use tally::{BOUNDS_US, Counts, Tally};
@@ -214,6 +217,12 @@ fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io:
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let admin = Observed::new(admin, access.clone(), tally.clone(), limits.piece_time_max);
+    let history = HistoryServer::new(HistoryService(service.clone()))
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(limits.message_bytes_max)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let history = Observed::new(history, access.clone(), tally.clone(), limits.piece_time_max);
     let bulk =
         Observed::new(BulkService(service.clone()), access.clone(), tally.clone(), limits.piece_time_max);
     let service = StoreServer::new(service)
@@ -235,7 +244,8 @@ fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io:
     if let Some(tls) = tls {
         server = server.tls_config(tls.of_tonic()).map_err(io::Error::other)?;
     }
-    Ok(server.add_service(service).add_service(bulk).add_service(admin).add_service(objects))
+    let server = server.add_service(service).add_service(bulk).add_service(admin);
+    Ok(server.add_service(objects).add_service(history))
 }
 
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;

@@ -27,7 +27,7 @@ use crate::connections::Known;
 
 /// The calls that are answered by streams. Their pieces have a pace of their own, or are pushed as there is room for them at the
 /// client, however long that takes.
-const STREAMS: [&str; 12] = [
+const STREAMS: [&str; 13] = [
     "Open",
     "ReadCells",
     "Query",
@@ -40,6 +40,7 @@ const STREAMS: [&str; 12] = [
     "Verify",
     "Compact",
     "Backup",
+    "Replay",
 ];
 
 /// A service, observed.
@@ -124,7 +125,8 @@ mod tests {
         let protocol = concat!(
             include_str!("../../../client/proto/forebay/v1/store.proto"),
             include_str!("../../../client/proto/forebay/v1/objects.proto"),
-            include_str!("../../../client/proto/forebay/v1/admin.proto")
+            include_str!("../../../client/proto/forebay/v1/admin.proto"),
+            include_str!("../../../client/proto/forebay/v1/history.proto")
         );
         let calls = protocol.lines().filter(|line| line.contains("returns (stream "));
         let calls = calls.filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());

@@ -496,18 +496,24 @@ impl Protocol for Service {
         let allowed = match &ask {
             Some(Ask::DropCache(table)) => call.caller.check_table(table),
             Some(Ask::Check(commit)) => self.check_updates(&call.caller, &commit.updates),
+            Some(Ask::ReturnLost(lost)) => self.check_claims(&call.caller, lost),
             Some(Ask::IsComplete(_)) | None => Ok(()),
         };
         allowed.map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {
+            let yes = AskStepReply { yes: true, ..AskStepReply::default() };
             Ok(match ask.ok_or_else(|| malformed("a question about nothing"))? {
-                Ask::IsComplete(consumer) => AskStepReply { yes: holder.is_complete(step, &consumer)? },
-                Ask::DropCache(table) => {
-                    holder.drop_cache(step, &table).map(|()| AskStepReply { yes: true })?
+                Ask::IsComplete(consumer) => {
+                    AskStepReply { yes: holder.is_complete(step, &consumer)?, ..AskStepReply::default() }
+                }
+                Ask::DropCache(table) => holder.drop_cache(step, &table).map(|()| yes)?,
+                Ask::ReturnLost(LostClaims { claims }) => {
+                    let claims = claims.iter().map(|name| (name.incarnation, name.claim, name.member));
+                    AskStepReply { rows: holder.return_lost(step, &claims.collect::<Vec<_>>())?, ..yes }
                 }
                 Ask::Check(PolicyUpdates { updates }) => {
                     let commit = Commit { updates: to_updates(updates), durability: None };
-                    holder.check_commit(step, &commit).map(|()| AskStepReply { yes: true })?
+                    holder.check_commit(step, &commit).map(|()| yes)?
                 }
             })
         })

@@ -16,7 +16,7 @@ pub(crate) const BOUNDS_US: [u64; 11] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
 
 /// The calls of the protocol, and a word for all others.
-const METHODS: [&str; 46] = [
+const METHODS: [&str; 48] = [
     "Open",
     "Lend",
     "Close",
@@ -63,6 +63,8 @@ const METHODS: [&str; 46] = [
     "Compact",
     "Backup",
     "MoveObject",
+    "ShowRow",
+    "Replay",
 ];
 const UNKNOWN: &str = "unknown";
 
@@ -251,7 +253,8 @@ mod tests {
         let protocol = concat!(
             include_str!("../../../client/proto/forebay/v1/store.proto"),
             include_str!("../../../client/proto/forebay/v1/objects.proto"),
-            include_str!("../../../client/proto/forebay/v1/admin.proto")
+            include_str!("../../../client/proto/forebay/v1/admin.proto"),
+            include_str!("../../../client/proto/forebay/v1/history.proto")
         );
         let calls = protocol.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
         let mut calls: Vec<&str> = calls.collect();

@@ -43,6 +43,19 @@ pub struct RowInfo {
     table: Table,
 }
 
+impl Table {
+    /// What is known of a row, also of one that a later attempt has taken the place of.
+    ///
+    /// # Errors
+    /// `input` for a row of another table; `state` for one that is deleted.
+    pub fn show(&self, row: Row) -> Result<RowInfo> {
+        self.check_row(row)?;
+        let state = self.store().0.state.lock();
+        state.check_row(row)?;
+        Ok(RowInfo::new(self, &state, row.index))
+    }
+}
+
 impl RowInfo {
     pub(super) fn new(table: &Table, state: &State, index: u32) -> Self {
         let of = &state.tables[table.id() as usize];

@@ -5,6 +5,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::error::{Cause, Result};
 use crate::extent::{Lifetime, ValueOwner};
 use crate::sample_id::{SampleId, SampleKey};
+use crate::state::State;
 use crate::store::Store;
 
 /// What is hashed of a row: where its input begins, and how long it may be to be laid in a row.
@@ -104,22 +105,27 @@ impl Store {
     /// deleted.
     pub fn check_rows(&self, rows: &[Row]) -> Result<()> {
         let state = self.0.state.lock();
-        rows.iter().try_for_each(|row| {
-            let table = state.tables.get(row.table as usize).filter(|table| row.index < table.row_count());
-            let unknown = || {
-                let name = format!("{} of table {}", row.index, row.table);
-                Cause::Unknown { what: "row", name, close: None }
-            };
-            let table = table.ok_or_else(unknown)?;
-            let meta = table.meta(row.index);
-            let (version, sample) = (meta.policy_version, meta.sample(state.texts.pages()));
-            if table.is_removed(row.index) {
-                let sample_id = sample.to_id().to_string();
-                return Err(Cause::RowDeleted { table: table.name.to_string(), sample_id, version }.into());
-            }
-            let is_meant = row.version == version && row.key == Row::key(version, sample);
-            if is_meant { Ok(()) } else { Err(unknown().into()) }
-        })
+        rows.iter().try_for_each(|row| state.check_row(*row))
+    }
+}
+
+impl State {
+    /// Refuses a row that is none, or is deleted.
+    pub(super) fn check_row(&self, row: Row) -> Result<()> {
+        let table = self.tables.get(row.table as usize).filter(|table| row.index < table.row_count());
+        let unknown = || {
+            let name = format!("{} of table {}", row.index, row.table);
+            Cause::Unknown { what: "row", name, close: None }
+        };
+        let table = table.ok_or_else(unknown)?;
+        let meta = table.meta(row.index);
+        let (version, sample) = (meta.policy_version, meta.sample(self.texts.pages()));
+        if table.is_removed(row.index) {
+            let sample_id = sample.to_id().to_string();
+            return Err(Cause::RowDeleted { table: table.name.to_string(), sample_id, version }.into());
+        }
+        let is_meant = row.version == version && row.key == Row::key(version, sample);
+        if is_meant { Ok(()) } else { Err(unknown().into()) }
     }
 }
 

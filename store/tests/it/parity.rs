@@ -4,22 +4,72 @@ use forebay_store::*;
 
 use crate::support::*;
 
-// FX-B01: create a table by column names and types, insert, retrieve columns, write columns, delete, and which columns a row has.
-#[test]
-fn the_operations_of_a_table_are_there() {
-    let world = World::new();
-    let store = world.open();
-    let schema = Schema::new().data("prompt", DataType::Utf8).data("reward", DataType::Float32);
+/// A table with a row, on a store of its own.
+fn with_a_row() -> (Store, Table, Row) {
+    let store = World::new().open();
+    let columns = [
+        ("prompt", DataType::Utf8),
+        ("tokens", DataType::list(Element::Int32)),
+        ("reward", DataType::Float32),
+    ];
+    let schema = columns.into_iter().fold(Schema::new(), |schema, (name, of)| schema.data(name, of));
     let table = store.create_table("solver", schema).unwrap();
-    let rows = [0, 1].map(|i| table.insert(0, &format!("q_0_{i}"), [("prompt", "2 + 2".into())]).unwrap());
-    table.write(rows[0], [("reward", 0.5.into())]).unwrap();
-    let columns = ["sample_id", "prompt", "reward", "prompt_status", "reward_status"];
-    assert_eq!(
-        pick(&store, "solver", &columns),
-        [["q_0_0", "2 + 2", "0.5", "true", "true"], ["q_0_1", "2 + 2", "null", "true", "false"]]
-    );
-    assert_eq!(table.delete(&Delete::rows([rows[0]])).unwrap().rows, 1);
-    assert_eq!(pick(&store, "solver", &["sample_id"]), [["q_0_1"]]);
+    let row = table.insert(0, "q_0_0", [("prompt", "2 + 2".into())]).unwrap();
+    (store, table, row)
+}
+
+type Operation = fn(&Store, &Table, Row);
+
+/// The operations that others offer, and what each is here.
+const OPERATIONS: [(&str, Operation); 8] = [
+    ("create table (name, column names, column types)", |store, _, _| {
+        let schema = Schema::new().data("score", DataType::Float32).data("why", DataType::Utf8);
+        let table = store.create_table("judge", schema).unwrap();
+        let columns = table.schema().data_columns().iter();
+        let columns: Vec<_> = columns.map(|column| (&*column.name, column.data_type.clone())).collect();
+        assert_eq!(columns, [("score", DataType::Float32), ("why", DataType::Utf8)]);
+    }),
+    ("insert_samples", |store, table, _| {
+        let mut batch = store.batch();
+        batch.insert_rollouts(table, NewRow::new(0, "r_0_0").unwrap(), 4, [("prompt", "?".into())]).unwrap();
+        assert_eq!(batch.commit().unwrap().len(), 4);
+    }),
+    ("retrieve_sample_columns", |store, _, _| {
+        assert_eq!(pick(store, "solver", &["sample_id", "prompt"]), [["q_0_0", "2 + 2"]]);
+    }),
+    ("write_sample_columns", |store, table, row| {
+        table.write(row, [("tokens", vec![4_i32].into()), ("reward", 0.5.into())]).unwrap();
+        assert_eq!(pick(store, "solver", &["reward"]), [["0.5"]]);
+    }),
+    ("delete_samples", |store, table, row| {
+        assert_eq!(table.delete(&Delete::rows([row])).unwrap().rows, 1);
+        assert!(pick(store, "solver", &["sample_id"]).is_empty());
+    }),
+    ("column info: names and types", |_, table, _| {
+        let names: Vec<&str> = table.schema().data_columns().iter().map(|column| &*column.name).collect();
+        assert_eq!(names, ["prompt", "tokens", "reward"]);
+    }),
+    ("column info: which are by value", |_, table, _| {
+        let columns = table.schema().data_columns().iter();
+        let by_value = columns.map(|column| column.data_type.storage_class() == StorageClass::Inline);
+        assert_eq!(by_value.collect::<Vec<_>>(), [false, false, true]);
+    }),
+    ("which columns a row has", |store, table, row| {
+        let status = ["prompt_status", "tokens_status", "reward_status"];
+        assert_eq!(pick(store, "solver", &status), [["true", "false", "false"]]);
+        let info = table.show(row).unwrap();
+        assert!(info.status("prompt").unwrap() && !info.status("reward").unwrap());
+    }),
+];
+
+// FX-B01
+#[test]
+fn the_operations_of_others_are_there() {
+    for (name, operation) in OPERATIONS {
+        eprintln!("{name}"); // shown when it fails
+        let (store, table, row) = with_a_row();
+        operation(&store, &table, row);
+    }
 }
 
 // FX-B08: there is no table that one is connected to; a handle names its table for good, and what is not there is an error.

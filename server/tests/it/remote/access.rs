@@ -56,9 +56,22 @@ fn connect(address: &str, token: &str) -> Result<Client, Error> {
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls, and who may make them beside the boss.
-const CALLS: [(&str, &[&str], Call); 27] = [
+const CALLS: [(&str, &[&str], Call); 30] = [
     ("look at a table", &["looker", "rollouts", "trainer"], |client| client.table("solver").map(drop)),
     ("look at objects", &["looker", "rollouts", "trainer"], |client| client.objects().list().map(drop)),
+    ("look what became of a row", &["looker", "rollouts", "trainer"], |client| {
+        client.table_named("solver").get(0, &"q_0_0".parse()?).map(drop)
+    }),
+    ("look what made a step", &["looker", "rollouts", "trainer"], |client| {
+        // Refused by its scope before anybody looks whether there is one.
+        match client.replay(9) {
+            Err(error) if error.cause() == "Unknown" => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }),
+    ("give lost rows back", &["trainer"], |client| {
+        is_of_the_step(client.open_step(9).return_lost(&[(1, 1, 0)]).map(drop))
+    }),
     ("begin an object", &["trainer"], |client| {
         let layout = Layout::builder().tensor("weights", "w", Dtype::F32, &[1]).build()?;
         client.objects().begin("solver", Expected::Any, &layout).map(drop)
@@ -186,8 +199,14 @@ fn is_of_the_step(outcome: Result<(), Error>) -> Result<(), Error> {
 }
 
 /// Calls of who is bound to the table `solver`, and whether its token has to name objects for them: none where nothing helps.
-const BOUND: [(&str, Option<bool>, Call); 26] = [
+const BOUND: [(&str, Option<bool>, Call); 28] = [
     ("look at its table", Some(false), |client| client.table("solver").map(drop)),
+    ("look what became of a row of it", Some(false), |client| {
+        client.table_named("solver").get(0, &"q_0_0".parse()?).map(drop)
+    }),
+    ("look what became of a row of another", None, |client| {
+        client.table_named("checker").get(0, &"q_0_0".parse()?).map(drop)
+    }),
     ("look at another table", None, |client| client.table("checker").map(drop)),
     ("ask of its table", Some(false), |client| client.query("SELECT count(*) FROM solver").map(drop)),
     ("find its consumer", Some(false), |client| client.consumer("judge").map(drop)),
@@ -260,7 +279,41 @@ fn who_is_bound_to_tables_reaches_those_and_the_objects_that_are_named() {
     );
 }
 
-// AW-B10
+#[test]
+fn who_is_bound_to_tables_is_told_of_a_step_what_it_has_of_them_and_gives_back_nothing_of_others() {
+    let all = [Scope::Read, Scope::Write, Scope::Train];
+    let (_world, address, local) =
+        served([Grant::new("tabled", token("tabled-token")).scopes(all).tables(["solver"])]);
+    let (solver, checker) = (local.table("solver").unwrap(), local.table("checker").unwrap());
+    let checks = Consumer::trainer(["checker"]).ready(["verdict"]);
+    let checks = local.create_consumer("checks", checks).unwrap();
+    let train = local.consumer("train").unwrap();
+    let client = connect(&address, "tabled-token").unwrap();
+    let plan = Plan::new().rows("train", 1).rows("checks", 1);
+    for version in 0..2 {
+        row(&solver, version, "q_0_0", Some(1.0));
+        let cells = [("verdict", "right".into())];
+        let foreign = checker.insert(NewRow::new(version, "q_0_0").unwrap(), cells).unwrap();
+        let mut step = local.begin_step(&plan).unwrap();
+        let claims =
+            [&train, &checks].map(|consumer| step.next(consumer, up_to(1), Wait::No).unwrap().unwrap());
+        let epochs = claims.each_ref().map(forebay_client::Claim::epoch);
+        claims.into_iter().for_each(|claim| claim.accumulated().unwrap());
+        let open = client.open_step(step.number());
+        for reached in [&epochs[1..], &epochs[..]] {
+            let refused = open.return_lost(reached).unwrap_err();
+            assert_eq!((refused.kind(), refused.cause()), (Kind::Input, "Forbidden"), "{refused}");
+            assert!(refused.to_string().contains("\"checker\""), "{refused}");
+        }
+        assert!(step.is_complete(&train).unwrap() && step.is_complete(&checks).unwrap(), "nothing went back");
+        assert_eq!(client.table_named("solver").show(foreign).unwrap_err().kind(), Kind::Input);
+        step.commit([("solver", vec![]), ("checker", vec![])]).unwrap();
+        let told = client.replay(step.number()).unwrap();
+        assert_eq!(told.iter().map(|batch| &*batch.table).collect::<Vec<_>>(), ["solver"]);
+        assert_eq!(local.replay(step.number()).unwrap().len(), 2);
+    }
+}
+
 #[test]
 fn a_row_of_another_table_is_not_reached_under_the_name_of_one_s_own() {
     let (world, address) = granted();
@@ -285,7 +338,7 @@ fn a_row_of_another_table_is_not_reached_under_the_name_of_one_s_own() {
     assert!(row.excluded.is_none(), "{row:?}");
 }
 
-// AW-B10: a table that is declared carries the version of a policy, and who has the table reaches that.
+// A table that is declared carries the version of a policy, and who has the table reaches that.
 #[test]
 fn who_is_bound_to_tables_reaches_no_policy_by_declaring_a_table_that_carries_it() {
     let all = [Scope::Read, Scope::Write, Scope::Train];

@@ -105,6 +105,33 @@ fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Vec<(&'static
         ("BulkHead", bulk_head().to_vec()),
         ("BulkFrame", framed().to_vec()),
         ("Overview", OverviewRequest {}.encode_to_vec()),
+        (
+            "ShowRow",
+            ShowRowRequest { table: table.clone(), which: Some(show_row_request::Which::Row(row.clone())) }
+                .encode_to_vec(),
+        ),
+        (
+            "ShowRow",
+            ShowRowRequest {
+                table: table.clone(),
+                which: Some(show_row_request::Which::Identity(Identity {
+                    policy_version: 0,
+                    sample_id: "q_0_0".to_owned(),
+                })),
+            }
+            .encode_to_vec(),
+        ),
+        ("Replay", ReplayRequest { step: 1 }.encode_to_vec()),
+        (
+            "AskStep",
+            AskStepRequest {
+                step: 1,
+                ask: Some(ask_step_request::Ask::ReturnLost(LostClaims {
+                    claims: vec![ClaimName { incarnation, claim: number, member }],
+                })),
+            }
+            .encode_to_vec(),
+        ),
         ("Evict", evict.encode_to_vec()),
         (
             "Declare",
@@ -528,6 +555,7 @@ fn call(raw: &Raw, method: &str, message: Bytes) -> Result<(), Status> {
         "BulkHead" => ("Bulk", "Write", vec![message, framed()]),
         "BulkFrame" => ("Bulk", "Write", vec![bulk_head(), message]),
         "Overview" | "Evict" => ("Admin", method, vec![message]),
+        "ShowRow" | "Replay" => ("History", method, vec![message]),
         "PutObject" | "GetObject" => ("Store", method, vec![message]),
         _ if method.contains("Object") => ("Objects", method, vec![message]),
         _ => ("Store", method, vec![message]),
