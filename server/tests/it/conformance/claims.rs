@@ -171,6 +171,40 @@ fn a_lease_ends_unless_it_is_extended() {
     }
 }
 
+// DESIGN 3.4: whoever comes late ends nothing, and the work is there for others once.
+#[test]
+fn who_comes_after_the_deadline_is_refused_whatever_the_call_and_the_rows_are_there_once() {
+    for way in Way::ALL {
+        eprintln!("on the way {way:?}");
+        let clock = Arc::new(SimulatedClock::new(Timestamp(1_000_000)));
+        let lease = Duration::from_secs(60);
+        let world = World::with(way, Options::default().lease(lease).clock(clock.clone()));
+        let (client, other) = (world.client(), world.client());
+        let (table, judge) = (solver(&client), judge(&client));
+        (0..4).for_each(|at| _ = row(&table, 0, &format!("q{at}_0_0"), None));
+        let late = [(); 4].map(|()| judge.claim(up_to(1), Wait::No).unwrap().unwrap());
+        clock.advance(lease);
+        let there = other.consumer("judge").unwrap();
+        let again = there.claim(up_to(8), Wait::No).unwrap().expect("they are there again");
+        assert_eq!(again.len(), 4);
+        assert!(there.claim(up_to(8), Wait::No).unwrap().is_none(), "once");
+        let [finishes, extends, releases, drops] = late;
+        let verdict = verdicts(&finishes, 1.0);
+        let refused = [extends.extend(lease).map(drop), finishes.finish(&verdict).map(drop)];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert_eq!((error.kind(), error.cause()), (Kind::State, "ClaimFenced"), "{error}");
+        }
+        let _ = releases.release(); // refused or nothing to do, and nobody loses anything by it
+        drop((drops, extends));
+        assert!(there.claim(up_to(8), Wait::No).unwrap().is_none(), "nobody gave away what another holds");
+        let verdict = verdicts(&again, 0.5);
+        again.finish(&verdict).unwrap();
+        let first = table.find(0, &"q0_0_0".parse().unwrap()).unwrap().unwrap();
+        assert_eq!(table.cell(first, "reward").unwrap(), CellValue::Inline(0.5_f32.to_bits().into()));
+    }
+}
+
 #[test]
 fn values_outlive_their_claim_and_their_client() {
     on_every_way(|world| {

@@ -5,14 +5,22 @@
 
 mod admin;
 mod asked;
+mod bounded;
+mod chosen;
 mod claims;
+mod fresh;
+mod gangs;
+mod history;
+mod keeper;
 mod many;
 pub(crate) mod objects;
+mod partial;
 mod refusals;
 mod rows;
 mod snapshots;
 mod steps;
 mod subscribed;
+mod survived;
 mod tabular;
 pub(crate) mod waits;
 
@@ -50,6 +58,14 @@ pub(crate) enum Way {
 impl Way {
     pub(crate) const ALL: [Way; 6] =
         [Way::Embedded, Way::Neighbour, Way::Slabs, Way::Socket, Way::Tcp, Way::Packed];
+
+    /// How a client connects that goes this way to a server.
+    pub(crate) fn options(self) -> ConnectOptions {
+        ConnectOptions::default()
+            .neighbour(self == Way::Neighbour)
+            .slabs(self == Way::Slabs)
+            .compress(self == Way::Packed)
+    }
 }
 
 /// A store and a server in front of it.
@@ -104,13 +120,7 @@ impl World {
                 let embedded = Embedded::new(self.store.clone()).with_queries(Arc::new(asked));
                 Client::over(Arc::new(embedded))
             }
-            way => {
-                let options = ConnectOptions::default()
-                    .neighbour(way == Way::Neighbour)
-                    .slabs(way == Way::Slabs)
-                    .compress(way == Way::Packed);
-                Client::connect(&self.address(), &options).unwrap()
-            }
+            way => Client::connect(&self.address(), &way.options()).unwrap(),
         }
     }
 }

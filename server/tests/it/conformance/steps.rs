@@ -177,3 +177,30 @@ fn objects_are_read_as_they_were_written_and_a_durable_policy_names_them() {
         client.sync().and(client.checkpoint()).unwrap();
     });
 }
+
+#[test]
+fn rows_whose_gradients_were_lost_come_again_and_no_others() {
+    on_every_way(|world| {
+        let client = world.client();
+        let (table, train) = (solver(&client), trainer(&client));
+        (0..6).for_each(|at| _ = row(&table, 0, &format!("q{at}_0_0"), Some(1.0)));
+        let mut step = client.begin_step(&Plan::new().rows("train", 6)).unwrap();
+        let claims = [(); 3].map(|()| step.next(&train, up_to(2), LONG).unwrap().unwrap());
+        let lost = (claims[1].epoch(), ids(&claims[1]));
+        claims.into_iter().for_each(|claim| claim.accumulated().unwrap());
+        let (incarnation, number, member) = lost.0;
+        assert_eq!(
+            step.return_lost(&[(incarnation + 1, number, member), (incarnation, 9_999, 0)]).unwrap(),
+            0
+        );
+        assert!(step.is_complete(&train).unwrap());
+        assert_eq!(step.return_lost(&[lost.0, lost.0]).unwrap(), 2);
+        assert_eq!(step.return_lost(&[lost.0]).unwrap(), 0, "once");
+        let again = step.next(&train, up_to(8), LONG).unwrap().unwrap();
+        assert_eq!(ids(&again), lost.1);
+        again.accumulated().unwrap();
+        assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 6);
+        let over = step.return_lost(&[lost.0]).unwrap_err();
+        assert_eq!((over.kind(), over.cause()), (Kind::State, "StepClosed"), "{over}");
+    });
+}
