@@ -184,7 +184,7 @@ ROLLOUTS = """
 
 
 def test_rollouts_and_a_trainer_are_processes_of_their_own(server, store, solver, train):
-    """AW-05: what one process writes another trains on; nothing is lost, and nothing is trained on twice."""
+    """What one process writes another trains on; nothing is lost, and nothing is trained on twice."""
     steps = 5
     rollouts = run(ROLLOUTS, server.address, steps)
     seen = []

@@ -66,6 +66,52 @@ fn an_old_version_goes_with_all_that_it_holds_and_never_comes_again() {
     }
 }
 
+/// Values that live in extents.
+fn live_values(store: &Store) -> u64 {
+    store.extents().iter().map(|extent| extent.live_values).sum()
+}
+
+// FX-95: what an old version referred to goes with it: values too large for a row, and the objects of its policy.
+#[test]
+fn with_an_old_version_all_that_it_referred_to_is_gone() {
+    let world = World::new();
+    let objects = || ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(9);
+    let store = Store::open(ROOT, world.options().objects(objects())).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let long = "a prompt that lies in an extent ".repeat(100);
+    for trajectory in 0..20 {
+        let cells = [("prompt", (&*long).into()), ("response", vec![trajectory; 500].into())];
+        table.insert(0, &format!("q_0_{trajectory}"), cells).unwrap();
+    }
+    assert_eq!(live_values(&store), 40);
+    let set = store.objects().unwrap();
+    let tensor = TensorBytes { class: "weights", name: "w", dtype: Dtype::U8, shape: &[5], bytes: &[7; 5] };
+    for version in 1..=2 {
+        assert_eq!(set.set("solver", &[tensor]).unwrap(), version);
+        set.spill("solver", Which::Exact(version)).unwrap();
+    }
+    let kept = table.insert(1, "kept_0_0", [("prompt", (&*long).into())]).unwrap();
+    assert_eq!(table.delete(&Delete::version(0).force()).unwrap().rows, 20);
+    (1..=2).for_each(|version| assert!(set.delete("solver", version).unwrap()));
+    assert_eq!(live_values(&store), 1, "that of the version that is kept");
+    assert!(set.list().is_empty());
+    assert!(
+        files_with(&image_of(&world.disk), "safetensors").is_empty(),
+        "and nothing of them is on the disk"
+    );
+    table.delete(&Delete::rows([kept])).unwrap();
+    assert_eq!(live_values(&store), 0);
+    drop((set, table));
+    std::mem::forget(store);
+    world.disk.restart();
+    let store = Store::open(ROOT, world.options().objects(objects())).unwrap();
+    assert_eq!(
+        (live_values(&store), store.objects().unwrap().list().len()),
+        (0, 0),
+        "nor for the next process"
+    );
+}
+
 // FX-B10
 #[test]
 fn an_identity_that_was_deleted_is_never_free_again() {

@@ -375,3 +375,77 @@ fn what_is_full_and_synced_holds_no_file_open() {
         assert!(open.len() <= 2, "{level:?}: {open:?}");
     }
 }
+
+// FX-B03: an insert whose values are written and whose record is not is no insert, and the room of its values is used again.
+#[test]
+fn values_whose_record_was_not_written_are_nobody_s_and_their_room_is_used_again() {
+    let long = "x".repeat(20_000);
+    let insert = |table: &Table, id: &str| table.insert(0, id, [("prompt", (&*long).into())]);
+    // Refused: the values were in their extent before the store looked.
+    let world = World::new();
+    let (store, table) = solver(&world);
+    for id in ["q_0_0", "q_0_1"] {
+        insert(&table, id).unwrap();
+        store.sync().unwrap(); // proven by the record that comes after it
+    }
+    let seen = |store: &Store| {
+        let extents = store.extents();
+        let live = extents.iter().map(|extent| (extent.live_values, extent.live_bytes));
+        (scan_content(store), live.fold((0, 0), |(values, bytes), (v, b)| (values + v, bytes + b)))
+    };
+    let (before, mut occupied) = (seen(&store), Vec::new());
+    for _ in 0..4 {
+        for _ in 0..100 {
+            assert!(matches!(insert(&table, "q_0_0").unwrap_err().cause(), Cause::DuplicateRow { .. }));
+        }
+        assert_eq!(seen(&store), before, "no row, and no value that lives");
+        store.sync().unwrap();
+        store.run_once().unwrap();
+        occupied.push(world.disk.occupied());
+    }
+    assert!(
+        occupied[3] <= occupied[0] + (1 << 18),
+        "2 MB that nobody has come with each round: {occupied:?}"
+    );
+
+    // Failed: each operation of the disk in turn, the log's among them.
+    let begin = |world: &World| {
+        let (store, table) = solver(world);
+        insert(&table, "q_0_0").unwrap();
+        (store, table, world.disk.operations())
+    };
+    let (begun, ended) = {
+        let world = World::new();
+        let (_store, table, begun) = begin(&world);
+        insert(&table, "r_0_0").unwrap();
+        (begun, world.disk.operations())
+    };
+    let mut closed = 0;
+    for point in begun + 1..=ended {
+        let world = World::new();
+        let (store, table, _) = begin(&world);
+        world.disk.arm(point, DiskFault::IoError);
+        let outcome = insert(&table, "r_0_0");
+        closed += u64::from(outcome.as_ref().is_err_and(|error| error.kind() == Kind::Closed));
+        world.disk.mend();
+        drop(table);
+        let store = world.reopen(store);
+        let table = store.table("solver").unwrap();
+        match table.get(0, &"r_0_0".parse().unwrap()) {
+            Some(there) => {
+                let prompt = there.cell("prompt").unwrap();
+                assert!(
+                    matches!(prompt, Cell::Bytes(text) if text.len() == long.len()),
+                    "at {point}: whole or absent"
+                );
+            }
+            None => {
+                outcome.expect_err("what was acknowledged is there");
+                let live: u64 = store.extents().iter().map(|extent| extent.live_values).sum();
+                assert_eq!(live, 1, "at {point}: its value is nobody's");
+                insert(&table, "r_0_0").unwrap(); // and its place is free
+            }
+        }
+    }
+    assert!(closed > 0, "a record that was not written closes the store");
+}
