@@ -21,6 +21,8 @@ mod ranks;
 mod repeatable;
 mod rewound;
 mod run_groups;
+mod secrets;
+mod signalled;
 mod sql;
 mod stored;
 mod support;

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 
 use forebay::client::{Client, Objects};
 use forebay::server::Server;
 use forebay::store::{HostFolder, ObjectOptions, Options, Store};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -186,6 +187,12 @@ impl Served {
     /// Where it answers clients over gRPC.
     pub(crate) fn clients(&mut self) -> String {
         self.said.next().unwrap().unwrap().strip_prefix("clients on ").unwrap().to_owned()
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        self.process.wait().unwrap()
     }
 
     /// The whole reply to a statement, as CSV.

@@ -2,11 +2,16 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use forebay_client::{Client, ConnectOptions};
+use forebay_client::{Changes, Client, ConnectOptions};
 use forebay_server::{Error, Server};
-use forebay_store::{DataType, Options, Schema, SimulatedDisk, Store};
+use forebay_store::{
+    Clock, Consumer, DataType, EventListener, MicroBatch, NewRow, Options, RateLimiter, Schema,
+    SimulatedDisk, Store, SystemClock, Timestamp, Wait,
+};
 
 use crate::client::{Served, loopback, send};
 
@@ -148,4 +153,53 @@ fn what_is_named_is_served_without_http_and_nothing_else() {
         std::thread::yield_now();
     }
     assert!(flight.address().is_none() && flight.flight_address().is_some());
+}
+
+/// The machine's clock, which tells when somebody begins to wait.
+#[derive(Debug)]
+struct Telling(SystemClock, Mutex<Sender<()>>);
+
+impl Clock for Telling {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
+        _ = self.1.lock().unwrap().send(()); // the test may be over
+        self.0.wait(listener, deadline)
+    }
+}
+
+#[test]
+fn a_call_that_is_under_way_when_the_server_is_told_to_stop_is_answered_and_no_other_comes_in() {
+    const LONG: Duration = Duration::from_secs(30);
+    let ((tell, told), directory) = (channel(), tempfile::tempdir().unwrap());
+    let options = Options::default().clock(Arc::new(Telling(SystemClock, Mutex::new(tell))));
+    let store = Store::open(directory.path().join("store"), options).unwrap();
+    store.create_table("solver", Schema::new()).unwrap();
+    let limited = Consumer::task(["solver"]).rate_limiter(RateLimiter::new(1.0, 1, 1.0));
+    let read = store.create_consumer("read", limited).unwrap();
+    let server = Server::builder().grpc(loopback()).bind_without_http(store.clone()).unwrap();
+    let address = server.grpc_address().unwrap();
+    let client = Client::connect(&format!("grpc://{address}"), &ConnectOptions::default()).unwrap();
+    let insert = |id: &str| {
+        let mut changes = Changes::new();
+        changes.wait(Wait::For(LONG)).insert("solver", NewRow::new(0, id).unwrap(), []);
+        client.write(&changes)
+    };
+    ["q_0_0", "q_0_1"].into_iter().for_each(|id| _ = insert(id).unwrap());
+    std::thread::scope(|scope| {
+        let under_way = scope.spawn(|| insert("q_0_2"));
+        told.recv_timeout(LONG).unwrap(); // it waits for who takes
+        server.stopper().stop();
+        while TcpStream::connect(address).is_ok() {
+            std::thread::yield_now();
+        }
+        assert!(!under_way.is_finished());
+        let claim = read.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
+        claim.finish(|_| Ok(())).unwrap();
+        assert_eq!(under_way.join().unwrap().unwrap().len(), 1, "it is answered");
+    });
+    server.wait();
+    assert_eq!(store.table("solver").unwrap().counts().written, 3);
 }

@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 
+use arrow_array::cast::AsArray;
 use forebay_client::wire::proto::*;
-use forebay_client::{Ask, Client, ConnectOptions, Role};
+use forebay_client::{Ask, Changes, Client, ConnectOptions, Role};
 use forebay_server::{Builder, Grant, Server, Token};
-use forebay_store::{Kind, NewRow, Wait};
+use forebay_store::{Consumer, Kind, NewRow, Wait};
 use tonic::Code;
 
 use super::raw::Raw;
@@ -127,6 +128,27 @@ fn a_message_that_is_larger_than_may_be_is_refused_and_the_session_stays() {
     assert_eq!(metric(&world, "forebay_calls_failed_total{cause=\"TooLarge\"}"), 1.0);
 }
 
+// AW-B10: the limits are said, and are not those of the library, which takes 4 MiB.
+#[test]
+fn messages_of_many_mebibytes_are_taken_and_answered_by_default() {
+    let (world, _) = served(Server::builder());
+    let client = Client::connect(&world.address(), &hasty()).unwrap();
+    let table = solver(&client);
+    let read = client.create_consumer("read", Consumer::task(["solver"]).ready(["prompt"])).unwrap();
+    let raw = Raw::connect(&world);
+    for mebibytes in [5_u8, 17, 63] {
+        let long = "x".repeat(usize::from(mebibytes) << 20);
+        raw.insert(&format!("q{mebibytes}_0_0"), &long, &[mebibytes; 16]).unwrap();
+        let claim = read.claim_with(up_to(1), Wait::No, &["prompt"]).unwrap().unwrap();
+        let columns = claim.columns(["prompt"]).unwrap();
+        assert!(columns.column(0).as_string_view().value(0) == long, "{mebibytes} MiB came back as others");
+        claim.finish(&Changes::new()).unwrap();
+    }
+    let refused = raw.insert("larger_0_0", &"x".repeat(64 << 20), &[64; 16]).unwrap_err();
+    assert_eq!(refused, Code::OutOfRange, "64 MiB, and what stands around them");
+    assert_eq!(table.counts().unwrap().written, 3);
+}
+
 #[test]
 fn a_connection_is_told_how_many_calls_it_may_have_under_way() {
     let (world, _) = served(Server::builder().calls_per_connection_max(3));
@@ -188,7 +210,7 @@ fn a_claim_is_ended_by_nobody_else() {
     let (one, other) = (world.client(), world.client());
     let ask = Ask { consumer: "judge", rule: up_to(1), role: Role::Task, owner: None, columns: &[] };
     let held = one.connection().claim(&ask, Wait::No).unwrap().unwrap();
-    let none = forebay_client::Changes::new();
+    let none = Changes::new();
     let thefts = [
         other.connection().finish(held.epoch, &none).map(drop),
         other.connection().release(held.epoch),

@@ -144,7 +144,7 @@ fn a_subscription_ends_with_its_session_and_rows_are_there_for_others() {
     assert_eq!(claims.each_ref().map(ids), [["held_0_0"], ["late_0_0"]]);
 }
 
-// AW-B10: nothing is granted to who was let in with a token that has expired since.
+// Nothing is granted to who was let in with a token that has expired since.
 #[test]
 fn a_subscription_ends_with_its_token() {
     let mut world = World::new(Way::Embedded);
