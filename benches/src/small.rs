@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use forebay_store::{DataType, Durability, NewRow, SampleId, Schema};
 
 use crate::Outcome;
-use crate::measure::{Pair, Times, on_threads, timed};
+use crate::measure::{Times, on_threads, timed};
 use crate::row::{Goal, Row};
 use crate::workload::{self, Workload};
 
