@@ -115,7 +115,7 @@ fn large_values_come_in_batches_that_are_small_and_take_no_more_than_they_are() 
         assert_eq!(prompts.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [5, 1]);
         if world.way != Way::Embedded {
             let last = prompts[1].column(0).as_string_view();
-            let bytes: usize = last.data_buffers().iter().map(|buffer| buffer.len()).sum();
+            let bytes = last.data_buffers().iter().fold(0, |bytes, buffer| bytes + buffer.len());
             assert_eq!(bytes, 3 << 20, "nothing of the rows beside it");
         }
         assert!(texts(&prompts, "prompt").iter().all(|prompt| prompt.len() == 3 << 20));
