@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use forebay_benches::{Killed, Machine, Row, Scale, bytes, groups, run, table};
 
+/// What the `forebay` command has its memory from.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str = "usage: cargo bench --bench engine -- [--json] [--quick] [--only GROUP,..]
                                            [--live SIZE] [--seconds N]
   --json           one JSON object a line instead of a table

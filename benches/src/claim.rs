@@ -22,9 +22,15 @@ struct Measured {
     digest: u64,
 }
 
-/// Claims of a task at two sizes of the table, and of a trainer in a step.
+/// Claims of a trainer in a step, and of a task at two sizes of the table.
 pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    let mut medians = Vec::new();
+    let groups = workload.scale.step_groups;
+    both(
+        &format!("claim {MICRO_BATCH} + Arrow, trainer, step of {groups} groups of {GROUP}"),
+        &mut trainer(workload, groups)?,
+        print,
+    );
+    let mut medians = Vec::new(); // the larger last: it leaves the process's memory as no other row does
     for rows in workload.scale.claim_rows {
         let mut measured = task(workload, rows)?;
         let measure = format!("claim {MICRO_BATCH} + Arrow, task, {rows} rows");
@@ -43,12 +49,6 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
             digest,
         });
     }
-    let groups = workload.scale.step_groups;
-    both(
-        &format!("claim {MICRO_BATCH} + Arrow, trainer, step of {groups} groups of {GROUP}"),
-        &mut trainer(workload, groups)?,
-        print,
-    );
     Ok(())
 }
 
