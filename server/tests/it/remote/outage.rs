@@ -24,6 +24,20 @@ pub(super) fn connect(proxy: &Proxy, outage: Duration) -> Client {
     Client::connect(&proxy.address(), &ConnectOptions::default().outage_time_max(outage)).unwrap()
 }
 
+/// A folder, the address of a server in it, and what opens the store there and serves it, as often as it is called.
+pub(super) fn served_again() -> (tempfile::TempDir, String, impl Fn() -> (Store, Server)) {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, socket) = (dir.path().join("store"), dir.path().join("grpc.sock"));
+    let address = format!("unix://{}", socket.display());
+    let serve = move || {
+        let store = Store::open(&path, Options::default()).unwrap();
+        let builder = Server::builder().grpc_socket(&socket);
+        let server = builder.bind(store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+        (store, server)
+    };
+    (dir, address, serve)
+}
+
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 // FX-B16: a claim that is asked for again under its name is the same claim.
@@ -258,17 +272,9 @@ fn an_address_of_another_door_is_told_from_that_of_clients() {
 
 #[test]
 fn a_client_goes_on_with_a_server_that_was_restarted() {
-    let dir = tempfile::tempdir().unwrap();
-    let (path, socket) = (dir.path().join("store"), dir.path().join("grpc.sock"));
-    let serve = || {
-        let store = Store::open(&path, Options::default()).unwrap();
-        let server =
-            Server::builder().grpc_socket(&socket).bind(store.clone(), "127.0.0.1:0".parse().unwrap());
-        (store, server.unwrap())
-    };
+    let (_dir, address, serve) = served_again();
     let (store, server) = serve();
-    let client =
-        Client::connect(&format!("unix://{}", socket.display()), &ConnectOptions::default()).unwrap();
+    let client = Client::connect(&address, &ConnectOptions::default()).unwrap();
     let (table, judge) = (solver(&client), judge(&client));
     let first = row(&table, 0, "q_0_0", None);
     let claim = judge.claim(up_to(1), Wait::No).unwrap().unwrap();

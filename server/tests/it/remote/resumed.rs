@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use forebay_client::{Claim, Client, ConnectOptions, ConsumerHandle, SubscribeOptions, Subscription};
-use forebay_server::Server;
-use forebay_store::{Kind, Options, Store, Wait};
+use forebay_store::{Kind, Wait};
 
-use super::outage::{HOUR, behind_a_proxy, connect};
+use super::outage::{HOUR, behind_a_proxy, connect, served_again};
 use super::proxy::Proxy;
 use crate::conformance::waits::{leased, until};
 use crate::conformance::*;
@@ -202,17 +201,9 @@ fn what_is_said_twice_is_granted_once() {
 
 #[test]
 fn a_subscription_goes_on_with_a_server_that_was_restarted() {
-    let dir = tempfile::tempdir().unwrap();
-    let (path, socket) = (dir.path().join("store"), dir.path().join("grpc.sock"));
-    let serve = || {
-        let store = Store::open(&path, Options::default()).unwrap();
-        let server =
-            Server::builder().grpc_socket(&socket).bind(store.clone(), "127.0.0.1:0".parse().unwrap());
-        (store, server.unwrap())
-    };
+    let (_dir, address, serve) = served_again();
     let (store, server) = serve();
-    let client =
-        Client::connect(&format!("unix://{}", socket.display()), &ConnectOptions::default()).unwrap();
+    let client = Client::connect(&address, &ConnectOptions::default()).unwrap();
     let (table, judge) = (solver(&client), judge(&client));
     let claims = subscribe(&judge, 2);
     row(&table, 0, "q_0_0", None);
