@@ -27,7 +27,7 @@ use crate::history::HistoryCalls;
 use crate::neighbour::{self, Neighbour};
 use crate::objects::ObjectCalls;
 use crate::snapshots::SnapshotCalls;
-use crate::wire::{self, Assembler, malformed, new_call, proto, read_stream};
+use crate::wire::{self, Assembler, malformed, milliseconds, new_call, proto, read_stream};
 use crate::writing::Writing;
 
 /// How much of an object the time of one call is for, in bytes: a larger one has that time as many times.
@@ -40,10 +40,6 @@ macro_rules! by {
     };
 }
 pub(super) use by;
-
-pub(super) fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
 
 pub(super) fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::SettleRequest {
     let (incarnation, claim, member) = claim;

@@ -17,7 +17,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
 use tonic::{Request, Response};
 
-use super::calls::{milliseconds, next_piece};
+use super::calls::next_piece;
 use super::line::{Encoded, Line, Unary};
 use super::{Again, Link, Remote, gone};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ use crate::objects::{
     Beginning, Holding, LeasedObject, ObjectAsk, ObjectCalls, ObjectCommit, ObjectShown, Relocated,
     Relocation, WhichObject,
 };
-use crate::wire::{self, malformed, new_call, proto};
+use crate::wire::{self, malformed, milliseconds, new_call, proto};
 
 /// How much of a payload goes in one message: a multiple of [`OBJECT_CHUNK_BYTES`].
 const PIECE_BYTES: usize = 2 << 20;

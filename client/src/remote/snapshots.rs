@@ -8,11 +8,11 @@ use arrow_array::RecordBatch;
 use forebay_store::{Timestamp, VersionRows};
 
 use super::Remote;
-use super::calls::{by, milliseconds};
+use super::calls::by;
 use super::line::Line;
 use crate::error::Result;
 use crate::snapshots::{ReadRows, SnapshotCalls, TakeSnapshot, TakenSnapshot};
-use crate::wire::{self, Assembler, proto};
+use crate::wire::{self, Assembler, milliseconds, proto};
 
 impl Remote {
     fn hold_snapshot(&self, snapshot: u64, extend: Option<Duration>) -> Result<Timestamp> {

@@ -11,13 +11,13 @@ use forebay_store::Wait;
 use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::along::{Alongside, AskedAlong};
-use super::calls::{by, milliseconds, settle};
+use super::calls::{by, settle};
 use super::line::{Encoded, Line};
 use super::{Again, Link, Remote, gone};
 use crate::connection::{Answering, Ask, Granted, Granting, Role, Waited};
 use crate::error::Result;
 use crate::neighbour::Neighbour;
-use crate::wire::{self, new_call, proto, read_stream};
+use crate::wire::{self, milliseconds, new_call, proto, read_stream};
 
 /// How long the server waits in one call, so that a connection that is dead without a word is noticed.
 const WAIT_AT_ONCE: Duration = Duration::from_secs(20);

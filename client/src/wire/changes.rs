@@ -9,7 +9,7 @@ use forebay_store::{NewRow, Origin, Purpose, Value, Wait};
 use super::alike;
 use super::lent::Lent;
 use super::value::{self, from_row, from_value, to_row, to_value};
-use super::{malformed, proto, to_durability};
+use super::{malformed, milliseconds, proto, to_durability};
 use crate::changes::{Cells, Change, Changes, GroupChange, What};
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ pub fn from_changes_placed(changes: &Changes<'_>, place: &mut Place<'_>) -> prot
     let durability = changes.durability.map_or(String::new(), |level| level.as_str().to_owned());
     let wait_ms = changes.wait.map(|wait| match wait {
         Wait::No => 0,
-        Wait::For(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        Wait::For(time) => milliseconds(time),
         Wait::Forever => u64::MAX,
     });
     let (mut rest, mut list) = (&changes.list[..], Vec::new());

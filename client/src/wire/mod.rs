@@ -65,6 +65,8 @@ pub use value::{
 };
 pub use weight::{Shape, WEIGHT_MAX, Weighed, decode};
 
+use std::time::Duration;
+
 use forebay_store::{Durability, ObjectRef};
 
 use crate::error::{Error, Result};
@@ -99,6 +101,11 @@ pub fn new_call() -> u128 {
             u128::from(random()) << 64 | u128::from(random())
         }
     }
+}
+
+/// A time as messages say it; one that is longer than they can say is the longest.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a peer sent is none of the protocol's.

@@ -6,13 +6,9 @@ use std::time::Duration;
 use forebay_store::{ScanOrder, Timestamp, VersionRows};
 
 use super::schema::{from_schema, to_schema};
-use super::{malformed, proto};
+use super::{malformed, milliseconds, proto};
 use crate::error::Result;
 use crate::snapshots::{ReadRows, TableShown, TakeSnapshot, TakenSnapshot};
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// What is to be taken, on the wire.
 pub fn from_take(take: &TakeSnapshot) -> proto::TakeSnapshotRequest {
