@@ -2,6 +2,7 @@
 
 use super::catalog::{Catalog, Gone, Incoming};
 use super::disk::set_aside;
+use super::named::path_in;
 use super::objects::Objects;
 use crate::error::{Cause, Result};
 use crate::step::{Over, Retirement};
@@ -59,14 +60,18 @@ impl Objects {
     /// which a step that names a version looks for its file. A file that an undone step named waits until that is on stable
     /// storage: a power failure before would bring the step back.
     pub(super) fn bury(&self, gone: Vec<Gone>) {
-        if gone.iter().all(|gone| gone.copies.disk.is_none()) {
+        if gone.iter().all(|gone| gone.copies.disk.is_none() && !gone.marked) {
             return;
         }
         let shared = &self.store.0;
-        let (mut free, mut waiting) = (Vec::new(), Vec::new());
+        let (mut free, mut waiting, mut fileless) = (Vec::new(), Vec::new(), Vec::new());
         let state = shared.state.lock();
-        for Gone { key, version, copies } in gone {
-            let Some(path) = copies.file() else { continue };
+        for Gone { key, version, copies, marked } in gone {
+            let Some(path) = copies.file() else {
+                let path = path_in(&self.core.directory.objects(), &key, version);
+                fileless.extend(marked.then_some((key, version, path)));
+                continue;
+            };
             if state.committed_object(&key, version).is_some() {
                 continue;
             }
@@ -79,6 +84,7 @@ impl Objects {
         }
         drop(state);
         self.core.remove_files(free);
+        self.core.remove_marks_of_none(fileless);
         shared.retiring.add(waiting);
         shared.retire_due();
     }

@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Strange};
-use super::disk::{Found, MARK, look_at, remove_aside, remove_marks, remove_unfinished};
+use super::disk::{
+    Found, MARK, look_at, remove_aside, remove_mark_of_none, remove_marks, remove_needless_mark,
+    remove_unfinished,
+};
 use super::host::{Arena, Folder, HostExtent, Journal, LoanRecord, Recovered, places_of};
 use super::options::ObjectOptions;
 use super::stats::Counters;
@@ -82,10 +85,22 @@ impl Core {
         keys.iter().for_each(|changed| _ = changed.notify(usize::MAX));
     }
 
-    /// Removes files that were set aside, on stable storage.
+    /// Removes files that were set aside, on stable storage, and their marks after them.
     pub(crate) fn remove_files(&self, files: impl IntoIterator<Item = (String, u64, PathBuf)>) {
+        let disk = &*self.directory.disk;
         for (key, version, aside) in files {
-            if remove_aside(&*self.directory.disk, &aside) {
+            if remove_aside(disk, &aside) {
+                // Before the mark: whoever makes another one meanwhile, and is too late, sees that nobody will remove it.
+                self.catalog.lock().deleted_files.remove(&(key, version));
+                remove_needless_mark(disk, &aside);
+            }
+        }
+    }
+
+    /// Removes marks of versions whose files never came.
+    pub(super) fn remove_marks_of_none(&self, versions: impl IntoIterator<Item = (String, u64, PathBuf)>) {
+        for (key, version, path) in versions {
+            if remove_mark_of_none(&*self.directory.disk, &path) {
                 self.catalog.lock().deleted_files.remove(&(key, version));
             }
         }

@@ -1,12 +1,13 @@
 //! Deletions of versions.
 //!
 //! The mark of a file ([`disk`](super::disk)) is made without the catalog's lock and taken back under it, so whoever deletes the
-//! version under the lock either has his mark or sees that it is gone.
+//! version under the lock either has his mark or sees that it is gone. Who comes too late with a mark takes it away again, unless
+//! it says something: the version is gone, and its file is not.
 
 use std::path::Path;
 
 use super::catalog::{Ask, Catalog, Deleted, Gone};
-use super::disk::{is_marked, mark_deleted, unmark};
+use super::disk::{is_marked, mark_deleted, remove_needless_mark, unmark};
 use super::named::path_in;
 use super::objects::Objects;
 use crate::error::{Cause, Result};
@@ -28,7 +29,7 @@ impl Objects {
         let gone = loop {
             match self.try_delete(key, version, is_marked_here, &path)? {
                 (Deleted::Done, gone) => break gone,
-                (Deleted::NotThere, _) => return Ok(false),
+                (Deleted::NotThere, _) => return Ok(false), // and no mark of this call is left
                 (Deleted::NotMarked, _) => self.mark(key, version, &path)?,
             }
             is_marked_here = true;
@@ -51,6 +52,9 @@ impl Objects {
             self.take_mark_back(&catalog, key, version, path);
         }
         let deleted = deleted?;
+        if is_marked && matches!(deleted, Deleted::NotThere) && !catalog.needs_mark(key, version) {
+            remove_needless_mark(&*self.core.directory.disk, path); // it has gone while the mark was made
+        }
         let is_over = matches!(deleted, Deleted::Done);
         let gone = if is_over { catalog.retain(key, self.core.options.versions_kept) } else { Vec::new() };
         Ok((deleted, gone))

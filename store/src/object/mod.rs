@@ -86,7 +86,8 @@ pub(crate) use beside::files_set;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use disk::{Found as FoundFile, look_at};
 pub(crate) use disk::{
-    MARK, check_ours, is_marked, is_ours, mark_deleted, remove_aside, set_aside, verify_file,
+    MARK, check_ours, is_marked, is_ours, mark_deleted, remove_aside, remove_needless_mark, set_aside,
+    verify_file,
 };
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use host::replay_journal;

@@ -145,7 +145,9 @@ impl Shared {
         over.iter().filter(goes).for_each(|version| _ = object::set_aside(disk, &path(version)));
         drop(state);
         for aside in object::left_aside(&self.directory, key) {
-            object::remove_aside(disk, &aside);
+            if object::remove_aside(disk, &aside) {
+                object::remove_needless_mark(disk, &aside);
+            }
         }
     }
 

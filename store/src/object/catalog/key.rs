@@ -36,6 +36,8 @@ pub(in crate::object) struct Version {
     pub(in crate::object) moving: bool,
     /// It was deleted, and goes with its last lease.
     pub(super) deleted: bool,
+    /// Whoever deleted it had marked its file, whether or not that has come.
+    pub(super) marked: bool,
 }
 
 /// The versions of a key.
@@ -110,6 +112,7 @@ impl Version {
             received: false,
             moving: false,
             deleted: false,
+            marked: false,
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Gone {
     pub(super) key: String,
     pub(super) version: u64,
     pub(super) copies: Copies,
+    /// A mark on disk says that it was deleted.
+    pub(super) marked: bool,
 }
 
 /// What came of a deletion.
@@ -206,15 +208,18 @@ impl Catalog {
             version.leases == 0 && !version.moving && (version.deleted || old)
         };
         let gone: Vec<(u64, Version)> = state.versions.extract_if(.., over).collect();
-        let marked = gone.iter().filter(|(_, version)| version.deleted && version.copies.disk.is_some());
+        let marked = gone
+            .iter()
+            .filter(|(_, version)| version.deleted && (version.marked || version.copies.disk.is_some()));
         self.deleted_files.extend(marked.map(|(number, _)| (key.to_owned(), *number)));
         let gone = gone.into_iter().map(|(version, held)| Gone {
             key: key.to_owned(),
             version,
             copies: held.copies,
+            marked: held.marked,
         });
         let gone: Vec<Gone> = gone.collect();
-        for Gone { key, version, copies } in &gone {
+        for Gone { key, version, copies, .. } in &gone {
             copies.host.iter().for_each(|copy| self.note_dropped(key, *version, copy));
         }
         gone
@@ -235,7 +240,16 @@ impl Catalog {
             journal.delete_version(key, version).map_err(unnoted)?;
         }
         found.deleted = true;
+        found.marked = is_marked;
         Ok(Deleted::Done)
+    }
+
+    /// Whether a mark beside the file of a version says something: it is deleted, and the file is there or may come.
+    pub(super) fn needs_mark(&self, key: &str, version: u64) -> bool {
+        let found = self.keys.get(key).and_then(|state| state.versions.get(&version));
+        let has_file = |found: &Version| found.marked || found.moving || found.copies.disk.is_some();
+        found.is_some_and(|found| found.deleted && has_file(found))
+            || self.deleted_files.contains(&(key.to_owned(), version))
     }
 
     /// Takes in that a version was deleted before this process. False when it is not there.

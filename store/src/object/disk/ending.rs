@@ -71,10 +71,26 @@ pub(crate) fn remove_aside(disk: &dyn Disk, aside: &Path) -> bool {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => disk.sync_directory(aside.parent().unwrap_or(aside)), // also when somebody else has just removed it
     };
-    let is_removed = removed.inspect_err(|error| not_removed(aside, error)).is_ok();
-    let mark = aside.with_extension(MARK);
-    if is_removed && disk.exists(&mark) {
+    removed.inspect_err(|error| not_removed(aside, error)).is_ok()
+}
+
+/// Removes the mark of a file that is gone for good, if it has one.
+pub(crate) fn remove_needless_mark(disk: &dyn Disk, path: &Path) {
+    let mark = path.with_extension(MARK);
+    if disk.exists(&mark) {
         let _ = disk.remove(&mark); // else who opens the objects next does
+    }
+}
+
+/// Removes the mark of a version that was deleted while a file of it was on its way that never came. A file that could not be
+/// taken away again keeps it.
+pub(crate) fn remove_mark_of_none(disk: &dyn Disk, path: &Path) -> bool {
+    if disk.exists(path) {
+        return false;
+    }
+    let is_removed = disk.sync_directory(path.parent().unwrap_or(path)).is_ok(); // it may have had its name
+    if is_removed {
+        remove_needless_mark(disk, path);
     }
     is_removed
 }

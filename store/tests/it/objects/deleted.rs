@@ -1,8 +1,13 @@
 //! What was deleted stays deleted: whoever holds its file, whatever names it, whoever dies, and when the power fails.
 
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use super::*;
+use crate::probe::Probe;
 use crate::support::{ROOT, World};
 
 fn open(world: &World) -> Result<(Store, Objects)> {
@@ -159,4 +164,96 @@ fn a_deletion_that_cannot_be_written_down_is_refused_and_the_version_stays() {
     world.disk.restart();
     let (_store, objects) = open(&world).unwrap();
     assert!(objects.list().is_empty() && names().is_empty(), "{:?}", names());
+}
+
+fn open_on(probe: &Probe, world: &World) -> Objects {
+    let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(2);
+    let options = world.options().disk(Arc::new(probe.clone())).objects(objects);
+    Store::open(ROOT, options).unwrap().objects().unwrap()
+}
+
+fn is(verb: &str, path: &Path, asked: &str, extension: &str) -> bool {
+    verb == asked && path.extension().is_some_and(|found| found == extension)
+}
+
+fn assert_nothing_is_left(world: &World) {
+    let left = world.disk.list(Path::new("/store/objects/solver")).unwrap();
+    assert_eq!(left, Vec::<PathBuf>::new(), "no file, and no mark of none");
+}
+
+/// Deletes a version that goes while the mark for that is made.
+fn delete_too_late(meanwhile: impl Fn(&Objects, u64) + Send + Sync + 'static) {
+    let world = World::new();
+    let probe = Probe::new(&world.disk);
+    let objects = open_on(&probe, &world);
+    let version = set_small(&objects).unwrap();
+    objects.spill("solver", Which::Exact(version)).unwrap();
+    let (inside, begun) = (objects.clone(), AtomicBool::new(false));
+    probe.hook(move |verb, path| {
+        if is(verb, path, "create", "deleted") && !begun.swap(true, Ordering::Relaxed) {
+            meanwhile(&inside, version);
+        }
+        Ok(())
+    });
+    assert!(!objects.delete("solver", version).unwrap(), "it was gone");
+    assert_nothing_is_left(&world);
+}
+
+#[test]
+fn who_deletes_what_another_has_just_deleted_leaves_no_mark() {
+    delete_too_late(|objects, version| assert!(objects.delete("solver", version).unwrap()));
+}
+
+#[test]
+fn who_deletes_what_has_just_become_too_old_leaves_no_mark() {
+    delete_too_late(|objects, _| (0..2).for_each(|_| _ = set_small(objects).unwrap()));
+}
+
+#[test]
+fn the_mark_of_a_version_whose_file_does_not_come_goes_with_the_version() {
+    let world = World::new();
+    let probe = Probe::new(&world.disk);
+    let objects = open_on(&probe, &world);
+    let version = set_small(&objects).unwrap();
+    let deleting = objects.clone();
+    probe.hook(move |verb, path| {
+        if is(verb, path, "create", "spill") {
+            assert!(deleting.delete("solver", version).unwrap());
+            return Err(ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    });
+    assert_eq!(objects.spill("solver", Which::Exact(version)).unwrap_err().kind(), Kind::Capacity);
+    assert_nothing_is_left(&world);
+}
+
+#[test]
+fn a_mark_that_is_made_when_the_file_has_already_failed_to_come_goes_with_the_version() {
+    let world = World::new();
+    let probe = Probe::new(&world.disk);
+    let objects = open_on(&probe, &world);
+    let version = set_small(&objects).unwrap();
+    let [moving, marking, failed] = [(); 3].map(|()| Arc::new(Barrier::new(2)));
+    let (moves, marks, fails) = (moving.clone(), marking.clone(), failed.clone());
+    probe.hook(move |verb, path| {
+        if is(verb, path, "create", "deleted") {
+            marks.wait();
+            fails.wait();
+        }
+        if is(verb, path, "create", "spill") {
+            moves.wait();
+            marks.wait();
+            return Err(ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        let spilling = scope.spawn(|| objects.spill("solver", Which::Exact(version)));
+        moving.wait();
+        let deleting = scope.spawn(|| objects.delete("solver", version));
+        assert_eq!(spilling.join().unwrap().unwrap_err().kind(), Kind::Capacity);
+        failed.wait();
+        assert!(deleting.join().unwrap().unwrap());
+    });
+    assert_nothing_is_left(&world);
 }
