@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use arrow_array::{Array, RecordBatch};
 use forebay_store::{
-    Consumer, Durability, GroupBy, MicroBatch, NewRow, SampleId, Step, StepPlan, Store, Table, Value, Wait,
+    Consumer, Durability, GroupBy, MicroBatch, NewRow, Options, SampleId, Step, StepPlan, Store, Table,
+    Value, Wait,
 };
 
 use crate::Outcome;
@@ -28,14 +29,22 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     both(
         &format!("claim {MICRO_BATCH} + Arrow, trainer, step of {groups} groups of {GROUP}"),
         &mut trainer(workload, groups)?,
+        Goal::AtMost,
+        print,
+    );
+    let [fewer, _] = workload.scale.claim_rows;
+    both(
+        &format!("claim {MICRO_BATCH} + Arrow, task, {fewer} rows, values checked"),
+        &mut task(workload, fewer, true)?,
+        |_| Goal::None,
         print,
     );
     let mut medians = Vec::new(); // the larger last: it leaves the process's memory as no other row does
     for rows in workload.scale.claim_rows {
-        let mut measured = task(workload, rows)?;
+        let mut measured = task(workload, rows, false)?;
         let measure = format!("claim {MICRO_BATCH} + Arrow, task, {rows} rows");
         medians.push((measured.claims.percentile(50), measured.digest));
-        both(&measure, &mut measured, print);
+        both(&measure, &mut measured, Goal::AtMost, print);
     }
     if let [(small, _), (large, digest)] = medians[..] {
         print(Row {
@@ -52,7 +61,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
     Ok(())
 }
 
-fn both(measure: &str, measured: &mut Measured, print: &mut dyn FnMut(Row)) {
+fn both(measure: &str, measured: &mut Measured, goal: impl Fn(f64) -> Goal, print: &mut dyn FnMut(Row)) {
     for (percent, most) in [(50, 20.0), (99, 60.0)] {
         print(Row {
             measure: format!("{measure}, p{percent}"),
@@ -61,17 +70,19 @@ fn both(measure: &str, measured: &mut Measured, print: &mut dyn FnMut(Row)) {
             unit: "us",
             limit: measured.copies.percentile(percent),
             limit_kind: MEMCPY,
-            goal: Goal::AtMost(most),
+            goal: goal(most),
             digest: measured.digest,
         });
     }
 }
 
 /// A table of so many ready rows. Those that the claims take lie spread over all of it and were ready first; the others
-/// stand behind them in the queue, with empty lists, for ten gigabytes of values would measure the disk.
-fn task(workload: &Workload, rows: usize) -> Outcome<Measured> {
+/// stand behind them in the queue, with empty lists, for ten gigabytes of values would measure the disk. With values that are held
+/// against their checksums as they are read, or not.
+fn task(workload: &Workload, rows: usize, checked: bool) -> Outcome<Measured> {
     let directory = tempfile::tempdir()?;
-    let store = workload::open(directory.path())?;
+    let options = Options::default().durability(Durability::Logged).check_values(checked);
+    let store = Store::open(directory.path().join("store"), options)?;
     let table = workload::solver(&store)?;
     let consumer = workload::score(&store)?;
     let claimed = workload.scale.claims * MICRO_BATCH;

@@ -11,7 +11,7 @@ use crate::asking;
 use crate::failure::{Result, input};
 
 /// The names that `forebay.open` takes for the store. Times are in seconds.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "durability",
     "read_only",
     "create",
@@ -23,6 +23,7 @@ const NAMES: [&str; 20] = [
     "memory_bytes_max",
     "capacity_wait",
     "snapshot_age_max",
+    "check_values",
     "segment_bytes_max",
     "checkpoint_records",
     "object_versions_kept",
@@ -66,6 +67,7 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> Result<Options> {
             "memory_bytes_max" => options.memory_bytes_max(number(&name, &value)?),
             "capacity_wait" => options.capacity_wait(seconds(&name, &value)?),
             "snapshot_age_max" => options.snapshot_age_max(seconds(&name, &value)?),
+            "check_values" => options.check_values(flag(&name, &value)?),
             "segment_bytes_max" => options.segment_bytes_max(number(&name, &value)?),
             "checkpoint_records" => options.checkpoint_records(number(&name, &value)?),
             "object_versions_kept" => {

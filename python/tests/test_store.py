@@ -62,6 +62,7 @@ def test_every_option_is_taken(path):
         "memory_bytes_max": 1 << 30,
         "capacity_wait": 1,
         "snapshot_age_max": 60,
+        "check_values": True,
         "segment_bytes_max": 1 << 20,
         "checkpoint_records": 1000,
         "object_versions_kept": 3,

@@ -86,6 +86,9 @@ struct ClientArguments {
     /// When a write is acknowledged: before it is logged, once the kernel has it, or once it is on stable storage
     #[arg(long, value_name = "LEVEL", default_value = "logged", value_parser = ["memory", "logged", "synced"])]
     durability: String,
+    /// Holds every value against its checksum whenever it is read; one that is damaged is an error then
+    #[arg(long)]
+    check_values: bool,
     #[command(flatten)]
     objects: objects::ObjectArguments,
     #[command(flatten)]
@@ -120,7 +123,8 @@ impl ClientArguments {
     fn open(&self, dir: &Path) -> Result<Store> {
         let level = Durability::ALL.into_iter().find(|level| level.as_str() == self.durability);
         let options =
-            Options::default().durability(level.unwrap_or_default()).objects(self.objects.options());
+            Options::default().durability(level.unwrap_or_default()).check_values(self.check_values);
+        let options = options.objects(self.objects.options());
         if !dir.try_exists()? {
             // Who may not open the socket may not read the files behind it either.
             let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);

@@ -59,6 +59,7 @@ pub struct Options {
     pub(crate) memory_bytes_max: Option<u64>,
     pub(crate) capacity_wait: Duration,
     pub(crate) snapshot_age_max: Option<Duration>,
+    pub(crate) check_values: bool,
     pub(crate) segment_bytes_max: u64,
     pub(crate) object_versions_kept: usize,
     pub(crate) claims_kept: usize,
@@ -86,6 +87,7 @@ impl Default for Options {
             memory_bytes_max: None,
             capacity_wait: Duration::from_secs(10),
             snapshot_age_max: None,
+            check_values: false,
             segment_bytes_max: 64 << 20,
             object_versions_kept: 2,
             claims_kept: 1 << 16,
@@ -124,6 +126,7 @@ impl Options {
             ("memory_bytes_max", limit(now.memory_bytes_max())),
             ("capacity_wait_ms", time(self.capacity_wait)),
             ("snapshot_age_max_ms", self.snapshot_age_max.and_then(time)),
+            ("check_values", always(&self.check_values)),
             ("segment_bytes_max", always(&self.segment_bytes_max)),
             ("checkpoint_records", always(&self.checkpoint_records)),
             ("object_versions_kept", always(&self.object_versions_kept)),
@@ -219,6 +222,21 @@ impl Options {
     /// do its pages in memory until it is dropped. Default: no age is too great.
     pub fn snapshot_age_max(mut self, age: Duration) -> Self {
         self.snapshot_age_max = Some(age);
+        self
+    }
+
+    /// Whether every value of more than 12 bytes is held against its checksum whenever it is read: from a claim, a snapshot, a cell or
+    /// with SQL. One that has come to be damaged on its medium is then an error (`corrupt`, with file and offset) and no value. Costs
+    /// one more pass over the bytes. Default: it is not, and [`verify`](crate::verify) finds out.
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("store"), Options::default().check_values(true))?;
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    pub fn check_values(mut self, check: bool) -> Self {
+        self.check_values = check;
         self
     }
 

@@ -90,7 +90,8 @@ impl Shared {
         let checkpointer = Checkpointer::after(manifest.as_ref());
         // Before the files of values are mapped: a record's files are there before it is, and recovery may mend some.
         let Replayed { state, end, report: recovery, reading } = replay(&directory, &options, manifest)?;
-        let extents = Arc::new(Extents::open(&directory, !options.read_only)?);
+        let extents =
+            Arc::new(Extents::open(&directory, !options.read_only)?.checking_values(options.check_values));
         tracing::info!(path = %directory.path.display(), records = end.records, "store opened");
         extents.check(&state.liveness)?;
         let opened_commits = state.commits + u64::from(!options.read_only); // with the record of this opening

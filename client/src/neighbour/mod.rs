@@ -38,6 +38,7 @@ impl Neighbour {
         match ValueReader::open(&directory, store_id) {
             Ok(reader) => {
                 reader.knows(found.commits);
+                reader.check_values(found.check_values);
                 Some(Neighbour { reader, fillers: Fillers::new(directory, store_id) })
             }
             Err(error) => {

@@ -71,14 +71,6 @@ fn over(number: u64) -> Error {
     Error::new(Kind::State, "SnapshotOver", message)
 }
 
-/// The greatest age of a snapshot of that store.
-fn age_max(store: &Store) -> Duration {
-    let settings = store.settings();
-    let set = settings.iter().find(|(name, _)| *name == "snapshot_age_max_ms");
-    let set = set.and_then(|(_, shown)| shown.as_deref()?.parse().ok());
-    set.map_or(AGE_MAX, Duration::from_millis)
-}
-
 impl Shown {
     fn table(&self, name: &str) -> Result<&TableSnapshot> {
         self.tables.iter().find(|table| table.name() == name).ok_or_else(|| {
@@ -107,7 +99,7 @@ impl Shown {
 impl KeptSnapshots {
     /// Of nothing yet. `owner` is what `system.pins` shows.
     pub fn new(store: Store, owner: &str) -> Self {
-        let age_max = age_max(&store);
+        let age_max = store.snapshot_age_max().unwrap_or(AGE_MAX);
         KeptSnapshots { store, owner: owner.to_owned(), age_max, inner: Mutex::default() }
     }
 

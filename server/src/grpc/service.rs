@@ -133,7 +133,8 @@ impl Service {
     fn neighbourhood(&self) -> Neighbourhood {
         let directory =
             std::path::absolute(self.store.path()).unwrap_or_else(|_| self.store.path().to_owned());
-        Neighbourhood { directory: directory.to_string_lossy().into_owned(), commits: self.store.commits() }
+        let directory = directory.to_string_lossy().into_owned();
+        Neighbourhood { directory, commits: self.store.commits(), check_values: self.store.checks_values() }
     }
 }
 

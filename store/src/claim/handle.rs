@@ -202,7 +202,7 @@ impl Claim {
             Some(StoredValue::View(view)) => Some(View(*view)),
             _ => None,
         };
-        let bytes = shared.extents.resolve_all(values.iter().map(view), class)?;
+        let bytes = shared.extents.read_all(values.iter().map(view), class)?;
         let cell = |(value, bytes)| match (value, bytes) {
             (_, Some(bytes)) => Cell::Bytes(bytes),
             (Some(StoredValue::Inline(bits)), None) => Cell::Inline(bits),

@@ -30,6 +30,7 @@
 //! its trailer follows at the next multiple of 8. Sizes and offsets are drawn in `docs/format.md`.
 
 mod bytes;
+mod checked;
 mod compared;
 mod contents;
 mod evacuate;

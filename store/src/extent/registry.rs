@@ -27,6 +27,8 @@ pub(crate) struct Extents {
     /// Files whose header cannot be read, and why: damage if a record names a value in one, debris of a crash if not.
     unreadable: RwLock<BTreeMap<u32, Error>>,
     pins: Arc<Pins>,
+    /// Values are held against their checksums as they are read.
+    checks_values: bool,
     /// How many values were read; meta and status queries leave it alone (FX-23).
     value_reads: AtomicU64,
 }
@@ -76,8 +78,15 @@ impl Extents {
             by_number: RwLock::ranked(Rank::Extents, BTreeMap::new()),
             unreadable: RwLock::default(),
             pins: Arc::default(),
+            checks_values: false,
             value_reads: AtomicU64::new(0),
         }
+    }
+
+    /// Whether values are held against their checksums as they are read; they are not where nothing is said.
+    pub(crate) fn checking_values(mut self, checks_values: bool) -> Self {
+        self.checks_values = checks_values;
+        self
     }
 
     /// Whether a generation of an extent is among them.
@@ -203,8 +212,16 @@ impl Extents {
         Ok(ValueBytes::located(extent, offset, view.length()))
     }
 
-    /// As [`resolve`](Self::resolve), for many: the extents are looked up once for values that lie together.
-    pub(crate) fn resolve_all(
+    /// As [`resolve`](Self::resolve), for whoever reads: the value is held against its checksum where that is wished. With no lock
+    /// held.
+    pub(crate) fn read(&self, view: View, class: StorageClass) -> Result<ValueBytes> {
+        let bytes = self.resolve(view, class)?;
+        bytes.extent().map_or(Ok(()), |extent| self.check_value(extent, view))?;
+        Ok(bytes)
+    }
+
+    /// As [`read`](Self::read), for many: the extents are looked up once for values that lie together.
+    pub(crate) fn read_all(
         &self,
         views: impl Iterator<Item = Option<View>>,
         class: StorageClass,
@@ -220,11 +237,23 @@ impl Extents {
                 None => self.locate(view)?.0,
             };
             last = Some(extent.clone());
+            self.check_value(&extent, view)?;
             Ok(ValueBytes::located(extent, view.offset(), view.length()))
         };
         let found = views.map(|view| view.map(&mut resolve).transpose()).collect();
         self.count_reads(reads);
         found
+    }
+
+    fn check_value(&self, extent: &Extent, view: View) -> Result<()> {
+        if self.checks_values { extent.check_value(view.offset(), view.length()) } else { Ok(()) }
+    }
+
+    /// As [`locate`](Self::locate), for whoever reads.
+    pub(crate) fn locate_sound(&self, view: View) -> Result<(Arc<Extent>, usize)> {
+        let (extent, offset) = self.locate(view)?;
+        self.check_value(&extent, view)?;
+        Ok((extent, offset))
     }
 
     /// The extent and offset of a view that is not inline, checked to lie inside the extent.

@@ -11,6 +11,7 @@ use crate::directory::Directory;
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Result;
 use crate::extent::{Extents, Kept, MappedFile, ValueBytes, View};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, Rank};
 
 /// Mapped files of which nothing is held are let go when there are more than this, or when the store has removed them.
@@ -23,6 +24,7 @@ pub struct ValueReader {
     directory: Arc<Directory>,
     files: Mutex<HashMap<u32, MappedFile>>,
     needs: Mutex<Needs>,
+    checks_values: AtomicBool,
 }
 
 /// Which records are needed.
@@ -72,7 +74,14 @@ impl ValueReader {
             directory: Arc::new(directory),
             files: Mutex::ranked(Rank::NeighbourFiles, HashMap::new()),
             needs: Mutex::ranked(Rank::Needs, needs),
+            checks_values: AtomicBool::new(false),
         }))
+    }
+
+    /// Whether what is held from now on is held against its checksums as it is read
+    /// ([`Options::check_values`](crate::Options::check_values)). At first it is not.
+    pub fn check_values(&self, check: bool) {
+        self.checks_values.store(check, Ordering::Relaxed);
     }
 
     /// Says that the store has so many records: the more is known, the less is held back.
@@ -92,7 +101,11 @@ impl ValueReader {
         let held = Arc::new(Held { reader: self.clone(), from });
         let said = self.say(&mut needs);
         drop(needs); // before what is held is, should that have failed
-        said.map(|()| Hold { held, extents: Extents::none(self.directory.extents()) })
+        said.map(|()| {
+            let extents = Extents::none(self.directory.extents())
+                .checking_values(self.checks_values.load(Ordering::Relaxed));
+            Hold { held, extents }
+        })
     }
 
     /// Lets the slot say what is needed now.
@@ -158,7 +171,7 @@ impl Hold {
     /// `corrupt` when the place is none.
     pub fn value(&self, place: ValuePlace) -> Result<ValueBytes> {
         self.find(place.0)?;
-        let (extent, offset) = self.extents.locate(place.0)?;
+        let (extent, offset) = self.extents.locate_sound(place.0)?;
         Ok(ValueBytes::located(extent, offset, place.0.length()))
     }
 

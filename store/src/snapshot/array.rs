@@ -161,7 +161,7 @@ impl Windows {
         }
         self.values += 1;
         let range = view.offset()..view.offset() + view.length();
-        let (bytes, _) = extents.locate(view)?;
+        let (bytes, _) = extents.locate_sound(view)?;
         match self.windows.iter_mut().find(|window| window.extent == view.extent()) {
             Some(window) => {
                 window.range = window.range.start.min(range.start)..window.range.end.max(range.end);
@@ -222,7 +222,7 @@ fn slices(values: &[Option<StoredValue>], extents: &Extents) -> Result<Vec<Optio
         Some(StoredValue::View(view)) => Some(View(*view)),
         _ => None,
     };
-    extents.resolve_all(values.iter().map(view), StorageClass::Slice)
+    extents.read_all(values.iter().map(view), StorageClass::Slice)
 }
 
 /// Tensors: gathered once into one buffer, zeros where there is none.

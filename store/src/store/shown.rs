@@ -1,5 +1,7 @@
 //! What a store shows of itself, for those who look inside.
 
+use std::time::Duration;
+
 use super::Store;
 use crate::claim::ClaimInfo;
 use crate::extent::{ExtentInfo, PinInfo};
@@ -19,6 +21,16 @@ impl Store {
     /// a limit that is not set. Budgets and retention are those that hold now.
     pub fn settings(&self) -> Vec<(&'static str, Option<String>)> {
         self.0.options.shown(&self.0.limits)
+    }
+
+    /// The age from which on a snapshot gives no values; `None` where none is too great.
+    pub fn snapshot_age_max(&self) -> Option<Duration> {
+        self.0.options.snapshot_age_max
+    }
+
+    /// Whether values are held against their checksums as they are read ([`Options::check_values`](crate::Options::check_values)).
+    pub fn checks_values(&self) -> bool {
+        self.0.options.check_values
     }
 
     /// Every extent that may hold something to read, with what is live in it.

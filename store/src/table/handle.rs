@@ -231,7 +231,7 @@ impl Table {
             let fragments = state.tables[self.id as usize].fragments(row.index, index as u16);
             (fragments.to_vec(), self.store.0.pin_reader(&state))
         };
-        let fragments = self.resolve_all(&views, class)?;
+        let fragments = self.read_all(&views, class)?;
         drop(pin); // from here on the fragments are held themselves
         let parts: Vec<&[u8]> = fragments.iter().map(|fragment| &**fragment).collect();
         let mut batch = self.store.batch();
@@ -288,21 +288,21 @@ impl Table {
             let extents = self.store.0.extents.clone();
             (table.cell(index, row.index), fragments, extents, self.store.0.pin_reader(&state))
         }; // a reader's slot does not move on while `extents` is held
-        let resolve = |view: View| extents.resolve(view, class);
+        let read = |view: View| extents.read(view, class);
         Ok(match value {
             Some(StoredValue::Null) => Cell::Null,
             Some(StoredValue::Inline(bits)) => Cell::Inline(bits),
-            Some(StoredValue::View(view)) => Cell::Bytes(resolve(View(view))?),
+            Some(StoredValue::View(view)) => Cell::Bytes(read(View(view))?),
             None if fragments.is_empty() => Cell::Empty,
             None => {
-                let fragments: Vec<ValueBytes> = fragments.into_iter().map(resolve).collect::<Result<_>>()?;
+                let fragments: Vec<ValueBytes> = fragments.into_iter().map(read).collect::<Result<_>>()?;
                 Cell::Partial(fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect())
             }
         })
     }
 
-    fn resolve_all(&self, views: &[View], class: StorageClass) -> Result<Vec<ValueBytes>> {
-        views.iter().map(|view| self.store.0.extents.resolve(*view, class)).collect()
+    fn read_all(&self, views: &[View], class: StorageClass) -> Result<Vec<ValueBytes>> {
+        views.iter().map(|view| self.store.0.extents.read(*view, class)).collect()
     }
 
     fn growing_column(&self, column: &str) -> Result<usize> {

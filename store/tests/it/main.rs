@@ -9,6 +9,7 @@ mod support;
 mod backup_copy;
 mod campaign;
 mod cells;
+mod checked;
 mod checkpoints;
 mod claims;
 mod columns;

@@ -18,6 +18,7 @@ mod partial;
 mod refusals;
 mod rows;
 mod snapshots;
+mod sound;
 mod steps;
 mod subscribed;
 mod survived;
