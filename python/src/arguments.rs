@@ -61,6 +61,8 @@ arguments! {
     reason: String = "a text";
     sample_ids: Vec<String> = "a list of sample ids, one a row";
     set_objects: bool = "True or False";
+    replayed as "step": u64 = "the number of a step";
+    sample_id: String = "a text, the id of a sample";
     shared: Option<Vec<String>> = "a list of names of columns, or None";
     size: Option<usize> = "a whole number of rows";
     split: String = "\"same\" or \"balanced\"";

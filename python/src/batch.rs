@@ -237,7 +237,7 @@ impl Batch {
 
     /// The claim's epoch: incarnation of the store, and number in it.
     #[getter]
-    fn epoch(&self) -> (u64, u64) {
+    pub(crate) fn epoch(&self) -> (u64, u64) {
         self.place.epoch
     }
 

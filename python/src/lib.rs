@@ -41,6 +41,7 @@ mod failure;
 mod handle;
 mod input;
 mod lacking;
+mod history;
 mod metrics;
 mod micro_batches;
 mod objects;

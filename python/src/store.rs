@@ -18,6 +18,7 @@ use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
 use crate::objects::ObjectCalls;
+use crate::history::trained;
 use crate::options::{durability, options, seconds as in_seconds, wrong};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
@@ -272,6 +273,16 @@ impl Store {
             Ok(Answer::new(answer.ok_or_else(|| self.0.closed())??)) // there is no time-out that could end it
         })
     }
+    /// The micro-batches that a committed step was made of, in the order in which they were handed out.
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::replayed)] step: u64,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let batches = self.0.run(py, |open| Ok(open.client.replay(step)?))?;
+        batches.into_iter().map(|batch| trained(py, batch)).collect()
+    }
+
 
     /// The same for an event loop.
     fn sql_async<'py>(

@@ -11,6 +11,7 @@ use crate::arguments;
 use crate::begun::Begun;
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
+use crate::history;
 use crate::input::{Column, cells, columns, gathered, names, single};
 use crate::options;
 use crate::pending::in_thread;
@@ -18,6 +19,7 @@ use crate::rows::Rows;
 use crate::schema::data_type;
 
 /// What a deletion is told that names its rows in no way, or in several.
+use crate::wait::heed_signals;
 const DELETE_ONE_WAY: &str =
     "say in one way which rows to delete: rows, version=, versions_up_to= or all=True";
 
@@ -268,6 +270,33 @@ impl Table {
     }
 
     /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
+    /// The live row with this identity, with what became of it; `None` where there is none.
+    #[pyo3(signature = (*, policy_version, sample_id))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
+        #[pyo3(from_py_with = arguments::sample_id)] sample_id: String,
+    ) -> Result<Option<Bound<'py, PyDict>>> {
+        let sample: SampleId = sample_id.parse()?;
+        let row = self.run(py, |_, table| Ok(table.get(policy_version, &sample)?))?;
+        row.map(|row| history::shown(py, &self.name, row)).transpose()
+    }
+
+    /// What became of rows, one by one: also of those that a later attempt has taken the place of.
+    fn show<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let rows = rows.get().of(&self.name)?;
+        let shown = self.run(py, |_, table| {
+            let show = |row: &Row| heed_signals().and_then(|()| Ok(table.show(*row)?));
+            rows.iter().map(show).collect::<Result<Vec<_>>>()
+        })?;
+        shown.into_iter().map(|row| history::shown(py, &self.name, row)).collect()
+    }
+
     fn cells<'py>(
         &self,
         py: Python<'py>,

@@ -9,7 +9,19 @@ import pandas
 import pyarrow
 
 from .objects import Objects
-from .reports import Budgets, Compacted, Copied, Depth, Overview, Progress, Retention, Rewound, Verified
+from .reports import (
+    Budgets,
+    Compacted,
+    Copied,
+    Depth,
+    Overview,
+    Progress,
+    Retention,
+    Rewound,
+    RowShown,
+    TrainedBatch,
+    Verified,
+)
 
 Moved: TypeAlias = int | Mapping[str, bytes | int] | tuple[int, Mapping[str, bytes | int]] | None
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
@@ -259,6 +271,13 @@ class Store:
     def sql_async(self, statement: str) -> Coroutine[Any, Any, Answer]:
         """``sql`` for an event loop. A task that is cancelled gives the question up."""
     def sync(self) -> None:
+    def replay(self, step: int) -> list[TrainedBatch]:
+        """The micro-batches that a committed step was made of, in the order in which they were handed out: which samples made each of its
+        gradients. The other way, ``Table.show`` says which step used a row. A server tells of tables alone that the token is for; it needs
+        the scope ``read``.
+
+        Raises InputError for a step that was never committed, was undone, or of which the store has forgotten what it was made of.
+        """
         """Brings everything that was acknowledged so far to stable storage."""
     def sync_async(self) -> Coroutine[Any, Any, None]: ...
     def checkpoint(self) -> None:
@@ -455,6 +474,12 @@ class Table:
         rows: these.
         version, versions_up_to: every row of that version, or of it and all before it. Nothing can be inserted under these again.
         all: every row of the table.
+    def get(self, *, policy_version: int, sample_id: str) -> RowShown | None:
+        """The live row with this identity, with what became of it: which step and gradient used it, or why it was left out. ``None``
+        where there is none."""
+    def show(self, rows: Rows) -> list[RowShown]:
+        """The same of rows that are named, one a row, also of those that a later attempt has taken the place of. Each is as it is when it
+        is looked at; a server is asked once a row. Raises InputError for rows that were deleted."""
         force: also rows that somebody holds or that a rewind may need, or of the current version.
 
         A server wants a token with the scope ``admin`` for all but rows without ``force``.
@@ -748,6 +773,13 @@ class SnapshotTable:
         version: int | None = None,
         by_arrival: bool = False,
         size: int | None = None,
+    def return_lost(self, claims: Iterable[Batch | Sequence[int] | Mapping[str, Any]]) -> int:
+        """Gives back the rows of micro-batches of this step whose gradients were lost, those of all ranks, and of no others: what else is
+        accumulated stays so. Gives how many rows come again. Micro-batches that have gone back or are of another step are left as they are.
+
+        claims: micro-batches, their epochs, or what a cache lists of them (``Batch.accumulated``). Who has lost all of them calls
+            ``drop_cache``.
+        """
     ) -> Iterator[pyarrow.RecordBatch]:
         """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
         would have more than 16 MiB. Where there is no row, one batch without."""
