@@ -12,13 +12,14 @@ use crate::admin::Admin;
 use crate::answer::Answer;
 use crate::arguments;
 use crate::asking;
+use crate::changes::{Changes, Terms};
 use crate::connection;
 use crate::consumer::Consumer;
 use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
-use crate::objects::ObjectCalls;
 use crate::history::trained;
+use crate::objects::ObjectCalls;
 use crate::options::{durability, options, seconds as in_seconds, wrong};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
 use crate::plan::Membership;
@@ -199,6 +200,16 @@ impl Store {
         Ok(objects.into_iter().map(|object| (object.key.to_string(), object.version)).collect())
     }
 
+    /// Changes over any tables, to be made together: all or none.
+    #[pyo3(signature = (*, durability=None, timeout=None))]
+    fn changes(
+        &self,
+        durability: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Changes> {
+        Ok(Changes::new(&self.0, Terms::of(durability, timeout)?))
+    }
+
     /// Takes a snapshot: one instant of all tables, or of some.
     #[pyo3(signature = (tables=None, *, seconds=None, owner=None))]
     fn snapshot(
@@ -262,6 +273,16 @@ impl Store {
         Ok(shown)
     }
 
+    /// The micro-batches that a committed step was made of, in the order in which they were handed out.
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::replayed)] step: u64,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let batches = self.0.run(py, |open| Ok(open.client.replay(step)?))?;
+        batches.into_iter().map(|batch| trained(py, batch)).collect()
+    }
+
     /// Answers a question in SQL, as of the moment of the call.
     fn sql(
         &self,
@@ -273,16 +294,6 @@ impl Store {
             Ok(Answer::new(answer.ok_or_else(|| self.0.closed())??)) // there is no time-out that could end it
         })
     }
-    /// The micro-batches that a committed step was made of, in the order in which they were handed out.
-    fn replay<'py>(
-        &self,
-        py: Python<'py>,
-        #[pyo3(from_py_with = arguments::replayed)] step: u64,
-    ) -> Result<Vec<Bound<'py, PyDict>>> {
-        let batches = self.0.run(py, |open| Ok(open.client.replay(step)?))?;
-        batches.into_iter().map(|batch| trained(py, batch)).collect()
-    }
-
 
     /// The same for an event loop.
     fn sql_async<'py>(

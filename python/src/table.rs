@@ -1,25 +1,26 @@
 //! A table: what writers call.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use forebay::client::{Changes, Table as ClientTable};
-use forebay::store::{DataColumn, Delete, Purpose, Row, SampleId, Schema, Wait};
+use forebay::client::Table as ClientTable;
+use forebay::store::{DataColumn, Delete, Purpose, Row, SampleId, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments;
 use crate::begun::Begun;
+use crate::changes::{List, Said, Terms, What, say, starts};
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
 use crate::history;
-use crate::input::{Column, cells, columns, gathered, names, single};
-use crate::options;
+use crate::input::{Column, columns, gathered, names, single};
 use crate::pending::in_thread;
 use crate::rows::Rows;
 use crate::schema::data_type;
+use crate::wait::heed_signals;
 
 /// What a deletion is told that names its rows in no way, or in several.
-use crate::wait::heed_signals;
 const DELETE_ONE_WAY: &str =
     "say in one way which rows to delete: rows, version=, versions_up_to= or all=True";
 
@@ -29,38 +30,27 @@ const DELETE_ONE_WAY: &str =
 pub(crate) struct Table {
     handle: Arc<Handle>,
     name: Arc<str>,
-}
-
-/// How a batch is acknowledged, and how long it may wait for room.
-#[derive(Clone, Copy, Debug, Default)]
-struct Terms {
-    durability: Option<forebay::store::Durability>,
-    wait: Option<Wait>,
-}
-
-impl Terms {
-    fn of(durability: Option<&Bound<'_, PyAny>>, timeout: Option<&Bound<'_, PyAny>>) -> Result<Self> {
-        let durability = durability.map(options::durability).transpose()?;
-        let wait = timeout.map(|time| options::seconds("timeout", time).map(Wait::For)).transpose()?;
-        Ok(Terms { durability, wait })
-    }
-
-    /// No change yet, on these terms.
-    fn changes<'v>(self) -> Changes<'v> {
-        let mut changes = Changes::new();
-        if let Some(level) = self.durability {
-            changes.durability(level);
-        }
-        if let Some(wait) = self.wait {
-            changes.wait(wait);
-        }
-        changes
-    }
+    /// Where changes are put that it is told to make; nowhere for one that makes them.
+    list: Option<Arc<List>>,
 }
 
 impl Table {
     pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Self {
-        Table { handle: handle.clone(), name: name.into() }
+        Table { handle: handle.clone(), name: name.into(), list: None }
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// The same, of which changes go on a list.
+    pub(crate) fn saying_to(self, list: &Arc<List>) -> Self {
+        Table { list: Some(list.clone()), ..self }
+    }
+
+    /// Makes a change, or puts it on the list. Gives the rows that it inserts.
+    fn say(&self, py: Python<'_>, what: What, terms: Terms) -> Result<Rows> {
+        say(py, &self.handle, self.list.as_deref(), Said { table: self.name.clone(), what }, terms)
     }
 
     /// The schema that values of these columns are made of.
@@ -100,7 +90,7 @@ impl Table {
 impl Table {
     /// The table's name.
     #[getter]
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -117,8 +107,8 @@ impl Table {
 
     /// Begins rows of a policy version, with what is known of them already.
     #[pyo3(signature = (batch=None, /, *, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
-        idempotency_tokens=None, next_attempt=false, late=false, excluded=None, origin=None, durability=None, timeout=None,
-        **columns))]
+        idempotency_tokens=None, rollouts=NonZeroU32::MIN, next_attempt=false, late=false, excluded=None, origin=None,
+        durability=None, timeout=None, **columns))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn insert(
         &self,
@@ -131,6 +121,7 @@ impl Table {
         #[pyo3(from_py_with = arguments::parents)] parents: Option<Vec<Option<String>>>,
         #[pyo3(from_py_with = arguments::weights)] weights: Option<String>,
         #[pyo3(from_py_with = arguments::idempotency_tokens)] idempotency_tokens: Option<Vec<u128>>,
+        #[pyo3(from_py_with = arguments::rollouts)] rollouts: NonZeroU32,
         #[pyo3(from_py_with = arguments::next_attempt)] next_attempt: bool,
         #[pyo3(from_py_with = arguments::late)] late: bool,
         #[pyo3(from_py_with = arguments::excluded)] excluded: Option<String>,
@@ -153,15 +144,7 @@ impl Table {
         };
         let rows = begun.rows(sample_ids)?;
         let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
-        let terms = Terms::of(durability, timeout)?;
-        let rows = self.handle.run(py, |open| {
-            let mut changes = terms.changes();
-            for (at, row) in rows.into_iter().enumerate() {
-                changes.insert(self.name.clone(), row, cells(&columns, at));
-            }
-            open.write(&self.name, &changes)
-        })?;
-        Ok(Rows::new(&self.name, rows))
+        self.say(py, What::Insert { rows, rollouts, columns }, Terms::of(durability, timeout)?)
     }
 
     /// Turns cells of rows final, all of them or none.
@@ -177,12 +160,7 @@ impl Table {
     ) -> Result<()> {
         let rows = rows.get().of(&self.name)?;
         let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
-        let terms = Terms::of(durability, timeout)?;
-        self.handle.run(py, |open| {
-            let mut changes = terms.changes();
-            write_rows(&mut changes, &self.name, &rows, &columns);
-            open.write(&self.name, &changes).map(drop)
-        })
+        self.say(py, What::Write { rows, columns }, Terms::of(durability, timeout)?).map(drop)
     }
 
     /// [`insert`](Self::insert) for an event loop.
@@ -230,6 +208,32 @@ impl Table {
         self.run(py, |_, table| Ok(table.finalize(row, &column)?))
     }
 
+    /// Says that rows go on under a later version, each from its token on.
+    #[pyo3(signature = (rows, /, *, start, version))]
+    fn span(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        start: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::version)] version: u64,
+    ) -> Result<()> {
+        let rows = rows.get().of(&self.name)?;
+        let starts = starts(start, rows.len())?;
+        self.say(py, What::Span { rows, starts, version }, Terms::default()).map(drop)
+    }
+
+    /// Says that only the tokens of rows from there on are trained on.
+    fn trainable_from(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        start: &Bound<'_, PyAny>,
+    ) -> Result<()> {
+        let rows = rows.get().of(&self.name)?;
+        let starts = starts(start, rows.len())?;
+        self.say(py, What::TrainableFrom { rows, starts }, Terms::default()).map(drop)
+    }
+
     /// Leaves rows out for good, all of them or none.
     fn exclude(
         &self,
@@ -238,11 +242,7 @@ impl Table {
         #[pyo3(from_py_with = arguments::reason)] reason: String,
     ) -> Result<()> {
         let rows = rows.get().of(&self.name)?;
-        self.handle.run(py, |open| {
-            let mut changes = Changes::new();
-            rows.iter().for_each(|row| _ = changes.exclude(self.name.clone(), *row, &reason));
-            Ok(open.client.write(&changes).map(drop)?)
-        })
+        self.say(py, What::Exclude { rows, reason }, Terms::default()).map(drop)
     }
 
     /// The live rows with these identities, for instance those of a run that goes on after a crash.
@@ -269,7 +269,6 @@ impl Table {
         Ok(Rows::new(&self.name, rows))
     }
 
-    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
     /// The live row with this identity, with what became of it; `None` where there is none.
     #[pyo3(signature = (*, policy_version, sample_id))]
     fn get<'py>(
@@ -297,6 +296,7 @@ impl Table {
         shown.into_iter().map(|row| history::shown(py, &self.name, row)).collect()
     }
 
+    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
     fn cells<'py>(
         &self,
         py: Python<'py>,
@@ -374,16 +374,6 @@ impl Table {
     fn __repr__(&self) -> String {
         format!("<table {:?} of {}>", self.name, self.handle.place())
     }
-}
-
-/// Adds the cells of columns, one a row.
-pub(crate) fn write_rows<'v>(
-    changes: &mut Changes<'v>,
-    table: &Arc<str>,
-    rows: &[Row],
-    columns: &'v [Column],
-) {
-    rows.iter().enumerate().for_each(|(at, row)| _ = changes.write(table.clone(), *row, cells(columns, at)));
 }
 
 /// A purpose by its word.

@@ -111,6 +111,11 @@ async def next_batch(pending: Pending) -> Any:
     return batch
 
 
+async def entered(manager: Any) -> Any:
+    """What an ``async with`` is given whose beginning waits for nothing."""
+    return manager
+
+
 async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[str, Any] | None) -> Any:
     """What a call gives that may block. A task that is cancelled meanwhile does not stop the call: it is done whole."""
     pool = _committers if call.__name__ in ("commit", "sync") else _writers
