@@ -54,6 +54,7 @@ arguments! {
     outstanding: usize = "a whole number of claims, 1 or more";
     owner: Option<String> = "a text or None";
     parents: Option<Vec<Option<String>>> = "a list with one sample id or None a row, or None";
+    partial: bool = "True or False";
     policy: Option<String> = "the name of a policy, or None";
     policy_version: u64 = "a whole number, 0 or more";
     purpose: Option<String> = "a text or None";

@@ -224,6 +224,16 @@ impl Store {
         self.0.run(py, |open| Snapshot::take(&self.0, open, &take))
     }
 
+    /// [`snapshot`](Self::snapshot) for an event loop.
+    #[pyo3(signature = (tables=None, **keywords))]
+    fn snapshot_async<'py>(
+        slf: &Bound<'py, Self>,
+        tables: Option<Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "snapshot", &PyTuple::new(slf.py(), [tables])?, keywords)
+    }
+
     /// Begins a step: of whole groups, of numbers of rows, or, where nothing is said, of every group that was begun.
     #[pyo3(signature = (*, groups=None, rows=None, durability=None, log=None))]
     fn step(
@@ -281,6 +291,11 @@ impl Store {
     ) -> Result<Vec<Bound<'py, PyDict>>> {
         let batches = self.0.run(py, |open| Ok(open.client.replay(step)?))?;
         batches.into_iter().map(|batch| trained(py, batch)).collect()
+    }
+
+    /// [`replay`](Self::replay) for an event loop.
+    fn replay_async<'py>(slf: &Bound<'py, Self>, step: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "replay", &PyTuple::new(slf.py(), [step])?, None)
     }
 
     /// Answers a question in SQL, as of the moment of the call.

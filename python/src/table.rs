@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments;
 use crate::begun::Begun;
+use crate::cells::grown;
 use crate::changes::{List, Said, Terms, What, say, starts};
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
@@ -197,6 +198,16 @@ impl Table {
         self.run(py, |_, table| Ok(table.append(row, &column, fragment.cell(0).1)?))
     }
 
+    /// [`append`](Self::append) for an event loop.
+    fn append_async<'py>(
+        slf: &Bound<'py, Self>,
+        row: Bound<'py, PyAny>,
+        column: Bound<'py, PyAny>,
+        value: Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "append", &PyTuple::new(slf.py(), [row, column, value])?, None)
+    }
+
     /// Closes a cell that grew: its fragments become one final value.
     fn finalize(
         &self,
@@ -206,6 +217,15 @@ impl Table {
     ) -> Result<()> {
         let row = row.get().one_of(&self.name)?;
         self.run(py, |_, table| Ok(table.finalize(row, &column)?))
+    }
+
+    /// [`finalize`](Self::finalize) for an event loop.
+    fn finalize_async<'py>(
+        slf: &Bound<'py, Self>,
+        row: Bound<'py, PyAny>,
+        column: Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "finalize", &PyTuple::new(slf.py(), [row, column])?, None)
     }
 
     /// Says that rows go on under a later version, each from its token on.
@@ -282,6 +302,15 @@ impl Table {
         row.map(|row| history::shown(py, &self.name, row)).transpose()
     }
 
+    /// [`get`](Self::get) for an event loop.
+    #[pyo3(signature = (**keywords))]
+    fn get_async<'py>(
+        slf: &Bound<'py, Self>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "get", &PyTuple::empty(slf.py()), keywords)
+    }
+
     /// What became of rows, one by one: also of those that a later attempt has taken the place of.
     fn show<'py>(
         &self,
@@ -296,12 +325,20 @@ impl Table {
         shown.into_iter().map(|row| history::shown(py, &self.name, row)).collect()
     }
 
-    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
+    /// [`show`](Self::show) for an event loop.
+    fn show_async<'py>(slf: &Bound<'py, Self>, rows: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "show", &PyTuple::new(slf.py(), [rows])?, None)
+    }
+
+    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final; of one that still grows what there is
+    /// so far where `partial` is true.
+    #[pyo3(signature = (rows, column, *, partial=false))]
     fn cells<'py>(
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
         #[pyo3(from_py_with = arguments::column)] column: String,
+        #[pyo3(from_py_with = arguments::partial)] partial: bool,
     ) -> Result<Bound<'py, PyAny>> {
         let rows = rows.get().of(&self.name)?;
         let (data_type, cells) = self.run(py, |open, table| {
@@ -309,7 +346,18 @@ impl Table {
             let data_type = schema.data_columns()[schema.index_of(&column)?].data_type.clone();
             Ok((data_type, table.cells(&rows, &column)?))
         })?;
-        crate::cells::show(py, &data_type, cells)
+        crate::cells::show(py, &data_type, if partial { grown(cells) } else { cells })
+    }
+
+    /// [`cells`](Self::cells) for an event loop.
+    #[pyo3(signature = (rows, column, **keywords))]
+    fn cells_async<'py>(
+        slf: &Bound<'py, Self>,
+        rows: Bound<'py, PyAny>,
+        column: Bound<'py, PyAny>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "cells", &PyTuple::new(slf.py(), [rows, column])?, keywords)
     }
 
     /// Deletes rows and frees what they hold, all of them or none: those that are given, those of versions, or every one there is. Gives

@@ -130,3 +130,19 @@ def test_what_names_no_micro_batch_is_refused(store, solver, train):
                 step.return_lost(claims)
     with pytest.raises(forebay.StateError, match="begin another"):
         step.return_lost([])
+
+
+def test_an_event_loop_asks_the_same(store, solver, train):
+    (rows,) = begin(solver, "q1")
+    trained(store, train)
+
+    async def main():
+        replayed, shown = await asyncio.gather(store.replay_async(1), solver.show_async(rows))
+        live = await solver.get_async(policy_version=0, sample_id="q1_0_1")
+        with pytest.raises(forebay.InputError, match="no committed step"):
+            await store.replay_async(9)
+        return replayed, shown, live
+
+    replayed, shown, live = asyncio.run(main())
+    assert replayed[0]["sample_ids"] == [row["sample_id"] for row in shown] == ids("q1")
+    assert live["gradient"] == shown[1]["gradient"] == replayed[0]["gradient"]

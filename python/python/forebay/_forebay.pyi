@@ -225,6 +225,10 @@ class Store:
         """What the last commit stored of a policy's state, by key."""
     def policy_objects(self, name: str) -> dict[str, int]:
         """Which objects hold a policy's state, as the last commit that moved it named them: versions by key."""
+    def snapshot_async(
+        self, tables: Sequence[str] | None = None, *, seconds: float | None = None, owner: str | None = None
+    ) -> Coroutine[Any, Any, Snapshot]:
+        """``snapshot`` for an event loop, on one of two threads for reads."""
     def changes(self, *, durability: Durability | None = None, timeout: float | None = None) -> Changes:
         """Changes over any tables, to be made together: all of them or none.
 
@@ -278,6 +282,8 @@ class Store:
 
         Raises InputError for a step that was never committed, was undone, or of which the store has forgotten what it was made of.
         """
+    def replay_async(self, step: int) -> Coroutine[Any, Any, list[TrainedBatch]]:
+        """``replay`` for an event loop, as ``snapshot_async``."""
     def sql(self, statement: str) -> Answer:
         """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked.
         Tokenizers, an archive and limits are given to ``forebay.open``; a server has its own (``forebay serve``)."""
@@ -461,8 +467,12 @@ class Table:
     ) -> Coroutine[Any, Any, None]:
         """``write`` for an event loop, as ``insert_async``."""
     def append(self, row: Rows, column: str, value: Any) -> None:
-        """Lets a text, binary or list cell of one row grow. Nobody sees it before ``finalize``."""
+        """Lets a text, binary or list cell of one row grow. It is final by ``finalize``, and no row is ready by it before; ``cells`` with
+        ``partial`` shows how far it has come."""
+    def append_async(self, row: Rows, column: str, value: Any) -> Coroutine[Any, Any, None]:
+        """``append`` for an event loop, as ``insert_async``."""
     def finalize(self, row: Rows, column: str) -> None: ...
+    def finalize_async(self, row: Rows, column: str) -> Coroutine[Any, Any, None]: ...
     def span(self, rows: Rows, /, *, start: int | Sequence[int], version: int) -> None:
         """Says that rows go on under a later version, all of them or none: their tokens from ``start`` on were made under it. One start
         of all rows, or one a row. The last span of a row may be told again.
@@ -477,14 +487,22 @@ class Table:
     def get(self, *, policy_version: int, sample_id: str) -> RowShown | None:
         """The live row with this identity, with what became of it: which step and gradient used it, or why it was left out. ``None``
         where there is none."""
+    def get_async(self, *, policy_version: int, sample_id: str) -> Coroutine[Any, Any, RowShown | None]:
+        """``get`` for an event loop, on one of two threads for reads."""
     def show(self, rows: Rows) -> list[RowShown]:
         """The same of rows that are named, one a row, also of those that a later attempt has taken the place of. Each is as it is when it
         is looked at; a server is asked once a row. Raises InputError for rows that were deleted."""
+    def show_async(self, rows: Rows) -> Coroutine[Any, Any, list[RowShown]]: ...
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
         """The live rows with these identities, for instance those of a run that goes on after a crash."""
-    def cells(self, rows: Rows, column: str) -> list[Any]:
+    def cells(self, rows: Rows, column: str, *, partial: bool = False) -> list[Any]:
         """A column of rows, whoever holds them: one value a row, as in ``Batch``, numbers as Python's; ``None`` where a cell is
-        null or not final."""
+        null or not final.
+
+        partial: a cell that still grows is shown as far as it has come.
+        """
+    def cells_async(self, rows: Rows, column: str, *, partial: bool = False) -> Coroutine[Any, Any, list[Any]]:
+        """``cells`` for an event loop, as ``get_async``."""
     def delete(
         self,
         rows: Rows | None = None,
@@ -854,11 +872,16 @@ class SnapshotTable:
     def __len__(self) -> int: ...
     def versions(self) -> dict[int, int]:
         """How many rows there are of each policy version."""
+    def versions_async(self) -> Coroutine[Any, Any, dict[int, int]]: ...
     def arrow(
         self, columns: Sequence[str] | None = None, *, version: int | None = None, by_arrival: bool = False
     ) -> pyarrow.Table:
         """Rows: all columns that are not lazy unless some are named, meta, data or status; all rows unless a policy version is given;
         by version and sample id, or in the order in which they came."""
+    def arrow_async(
+        self, columns: Sequence[str] | None = None, *, version: int | None = None, by_arrival: bool = False
+    ) -> Coroutine[Any, Any, pyarrow.Table]:
+        """``arrow`` for an event loop, as ``Store.snapshot_async``."""
     def batches(
         self,
         columns: Sequence[str] | None = None,
@@ -866,12 +889,13 @@ class SnapshotTable:
         version: int | None = None,
         by_arrival: bool = False,
         size: int | None = None,
-    ) -> Iterator[pyarrow.RecordBatch]:
+    ) -> SnapshotReader:
         """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
-        would have more than 16 MiB. Where there is no row, one batch without."""
+        would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``."""
 
-class SnapshotReader(Iterator[pyarrow.RecordBatch]):
+class SnapshotReader(Iterator[pyarrow.RecordBatch], AsyncIterator[pyarrow.RecordBatch]):
     def __next__(self) -> pyarrow.RecordBatch: ...
+    def __anext__(self) -> Coroutine[Any, Any, pyarrow.RecordBatch]: ...
 
 class Answer:
     """The rows that a question gave."""
