@@ -117,6 +117,28 @@ def test_rows_whose_gradients_were_lost_come_again_and_no_others(store, solver, 
     assert len(store.replay(1)) == 3
 
 
+@pytest.mark.parametrize("split", ["same", "balanced"])
+def test_a_micro_batch_that_one_rank_has_lost_comes_again_to_all(store, solver, train, split):
+    begin(solver, "q1", "q2")
+    with store.step() as step:
+        ranks = [
+            step.micro_batches(train, size=2, timeout=30.0, rank=rank, world=2, split=split) for rank in range(2)
+        ]
+
+        def all_of_them():
+            for parts in zip(*ranks, strict=True):
+                [part.accumulated() for part in parts]
+                yield parts
+
+        (lost, _), _ = list(all_of_them())
+        counted = lambda: [step.metrics()[f"forebay/{name}"] for name in ("rows", "micro_batches")]
+        assert counted() == [4, 2]
+        assert step.return_lost([lost]) == 2 and counted() == [2, 1]
+        (again,) = list(all_of_them())
+        assert {sample for part in again for sample in part.sample_ids} == set(ids("q1")) and counted() == [4, 2]
+        assert step.commit({"solver": 1}) == 4
+
+
 def test_what_names_no_micro_batch_is_refused(store, solver, train):
     begin(solver, "q1")
     with store.step() as step:
