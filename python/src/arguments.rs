@@ -2,6 +2,7 @@
 //!
 //! Python's own words (`'str' object cannot be interpreted as an integer`) name neither, and are no error of this package's.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -10,6 +11,7 @@ use pyo3::types::{PyDict, PyMapping};
 use crate::consumer::ConsumerName;
 use crate::options::wrong;
 use crate::rows::Rows;
+use crate::table_name::TableName;
 
 /// Readers of arguments, each of which names its own, by its own name or by another that is taken here.
 macro_rules! arguments {
@@ -52,6 +54,7 @@ arguments! {
     outstanding: usize = "a whole number of claims, 1 or more";
     owner: Option<String> = "a text or None";
     parents: Option<Vec<Option<String>>> = "a list with one sample id or None a row, or None";
+    partial: bool = "True or False";
     policy: Option<String> = "the name of a policy, or None";
     policy_version: u64 = "a whole number, 0 or more";
     purpose: Option<String> = "a text or None";
@@ -59,6 +62,9 @@ arguments! {
     rank: Option<u32> = "a whole number, 0 or more";
     ready_for: Option<String> = "the name of a consumer, or None";
     reason: String = "a text";
+    replayed as "step": u64 = "the number of a step";
+    rollouts: NonZeroU32 = "a whole number of rows a sample id, 1 or more";
+    sample_id: String = "a text, the id of a sample";
     sample_ids: Vec<String> = "a list of sample ids, one a row";
     set_objects: bool = "True or False";
     shared: Option<Vec<String>> = "a list of names of columns, or None";
@@ -107,6 +113,11 @@ pub(crate) fn progress(given: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> 
 /// A consumer by object or by name.
 pub(crate) fn consumer<'py>(given: &Bound<'py, PyAny>) -> PyResult<ConsumerName<'py>> {
     given.extract().map_err(|_| wrong("consumer", "a consumer or the name of one", given).into())
+}
+
+/// A table by object or by name.
+pub(crate) fn table_or_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<TableName<'py>> {
+    given.extract().map_err(|_| wrong("table", "a table or the name of one", given).into())
 }
 
 /// A dict, or any other mapping as one, as the argument of that name.

@@ -10,6 +10,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::arguments;
 use crate::arrow::{RecordBatch, not_arrow, schema_capsule};
+use crate::changes::write_rows;
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
 use crate::input::{columns, names};
@@ -20,7 +21,6 @@ use crate::packages;
 use crate::pending::in_thread;
 use crate::rows::Rows;
 use crate::slot::Slot;
-use crate::table::write_rows;
 
 /// Rows in the hands of one holder. Its columns are read from it by name; it ends by `finish` (of a task), `accumulated` (of
 /// a trainer) or `release`, and gives its rows back when it is dropped before.
@@ -237,7 +237,7 @@ impl Batch {
 
     /// The claim's epoch: incarnation of the store, and number in it.
     #[getter]
-    fn epoch(&self) -> (u64, u64) {
+    pub(crate) fn epoch(&self) -> (u64, u64) {
         self.place.epoch
     }
 

@@ -37,6 +37,15 @@ pub(crate) fn show<'py>(
     Ok(list.into_any())
 }
 
+/// The same cells, those that grow as far as they have come.
+pub(crate) fn grown(cells: Vec<Cell>) -> Vec<Cell> {
+    let so_far = |cell| match cell {
+        Cell::Partial(bytes) => Cell::Bytes(bytes),
+        other => other,
+    };
+    cells.into_iter().map(so_far).collect()
+}
+
 /// A number of its low bits.
 #[allow(clippy::cast_possible_truncation, reason = "the low bits are the number")]
 fn append_number(list: &Bound<'_, PyList>, element: Element, bits: u64) -> PyResult<()> {

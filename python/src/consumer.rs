@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::client::{Ask, Changes, Role, SubscribeOptions, Waited};
+use forebay::client::{Ask, Role, SubscribeOptions, Waited};
 use forebay::store::MicroBatch;
 use pyo3::prelude::*;
 
 use crate::arguments;
 use crate::batch::{Batch, micro_batch};
+use crate::changes::{About, List, Said, Terms, What, say};
 use crate::failure::{Failure, Result, timeout as timeout_error};
 use crate::handle::Handle;
 use crate::lacking;
@@ -23,6 +24,8 @@ use crate::wait::wait_for;
 pub(crate) struct Consumer {
     handle: Arc<Handle>,
     name: Arc<str>,
+    /// Where changes are put that it is told to make; nowhere for one that makes them.
+    list: Option<Arc<List>>,
 }
 
 /// A consumer as an argument: the object, or its name.
@@ -49,7 +52,12 @@ pub(crate) fn timed_out(consumer: &str, timeout: Duration, reason: &str) -> Fail
 
 impl Consumer {
     pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Self {
-        Consumer { handle: handle.clone(), name: name.into() }
+        Consumer { handle: handle.clone(), name: name.into(), list: None }
+    }
+
+    /// The same, of which changes go on a list.
+    pub(crate) fn saying_to(self, list: &Arc<List>) -> Self {
+        Consumer { list: Some(list.clone()), ..self }
     }
 
     /// What a task asks for. Who does not say whose the claim is leaves it to this process.
@@ -58,8 +66,10 @@ impl Consumer {
     }
 
     /// Says something of a group.
-    fn say(&self, py: Python<'_>, changes: Changes<'_>) -> Result<()> {
-        self.handle.run(py, |open| Ok(open.client.write(&changes).map(drop)?))
+    fn say(&self, py: Python<'_>, table: &str, policy_version: u64, key: String, about: About) -> Result<()> {
+        let what = What::Group { consumer: self.name.clone(), policy_version, key, about };
+        say(py, &self.handle, self.list.as_deref(), Said { table: table.into(), what }, Terms::default())
+            .map(drop)
     }
 }
 
@@ -147,9 +157,7 @@ impl Consumer {
         #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
         #[pyo3(from_py_with = arguments::members)] members: u32,
     ) -> Result<()> {
-        let mut changes = Changes::new();
-        changes.expect_group(self.name.clone(), table, policy_version, &key, members);
-        self.say(py, changes)
+        self.say(py, &table, policy_version, key, About::Expected(members))
     }
 
     /// Says that nobody more will come to a group.
@@ -161,9 +169,7 @@ impl Consumer {
         #[pyo3(from_py_with = arguments::key)] key: String,
         #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
     ) -> Result<()> {
-        let mut changes = Changes::new();
-        changes.close_group(self.name.clone(), table, policy_version, &key);
-        self.say(py, changes)
+        self.say(py, &table, policy_version, key, About::Closed)
     }
 
     /// Says that a trajectory of a group has all its rows.
@@ -176,9 +182,7 @@ impl Consumer {
         #[pyo3(from_py_with = arguments::trajectory)] trajectory: u32,
         #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
     ) -> Result<()> {
-        let mut changes = Changes::new();
-        changes.close_trajectory(self.name.clone(), table, policy_version, &key, trajectory);
-        self.say(py, changes)
+        self.say(py, &table, policy_version, key, About::TrajectoryClosed(trajectory))
     }
 
     fn __repr__(&self) -> String {

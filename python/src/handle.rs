@@ -17,7 +17,7 @@
 //! A forked child has the handles but not the threads. It is refused before any lock is touched, since another thread of the
 //! parent may have held it; what is dropped there is leaked, for the parent's thread cannot be joined.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -284,11 +284,11 @@ impl Open {
         self.schemas.lock().remove(table);
     }
 
-    /// Makes changes that were made of a schema, which is looked at again after they were refused.
-    pub(crate) fn write(&self, table: &str, changes: &Changes<'_>) -> Result<Vec<Row>> {
+    /// Makes changes that were made of the schemas of these tables, which are looked at again after they were refused.
+    pub(crate) fn write(&self, tables: &BTreeSet<Arc<str>>, changes: &Changes<'_>) -> Result<Vec<Row>> {
         let written = self.client.write(changes);
         if written.is_err() {
-            self.forget_schema(table);
+            tables.iter().for_each(|table| self.forget_schema(table));
         }
         Ok(written?)
     }

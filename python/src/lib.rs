@@ -16,11 +16,12 @@
 //! - *Errors*: the classes of `forebay.errors`, one for each thing that a caller can do next.
 //!
 //! # Layout
-//! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions` (SQL), `table` with `schema`, `rows` and `begun` (new rows),
-//! `input` (Python values on their way in), `consumer` with `declaration` and `subscription`, `wait`, `batch` with `output` and
-//! `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer` and `arrow`;
-//! `objects`; `snapshot`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far something is); `within` (which
-//! calls a thread is in).
+//! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions`
+//! (SQL), `table` with `table_name`, `schema`, `rows` and `begun` (new rows), `changes` (what calls say that change something, at once or together),
+//! `history` (what became of rows), `input` (Python values on their way in), `consumer` with `declaration` and `subscription`, `wait`, `batch` with
+//! `output` and `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer`
+//! and `arrow`; `objects`; `snapshot`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far
+//! something is); `within` (which calls a thread is in).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
 
 use pyo3::prelude::*;
@@ -34,11 +35,13 @@ mod batch;
 mod begun;
 mod bell;
 mod cells;
+mod changes;
 mod connection;
 mod consumer;
 mod declaration;
 mod failure;
 mod handle;
+mod history;
 mod input;
 mod lacking;
 mod metrics;
@@ -58,6 +61,7 @@ mod step;
 mod store;
 mod subscription;
 mod table;
+mod table_name;
 mod update;
 mod view;
 mod wait;
@@ -80,6 +84,8 @@ mod _forebay {
     use super::batch::Batch;
     #[pymodule_export]
     use super::bell::Bell;
+    #[pymodule_export]
+    use super::changes::Changes;
     #[pymodule_export]
     use super::consumer::Consumer;
     #[pymodule_export]

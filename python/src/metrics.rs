@@ -3,6 +3,7 @@
 //! Micro-batches count when they are accumulated, so one that went back and came again counts once. Where every rank of a gang
 //! gets all of a micro-batch, its rows and tokens count once, too; waiting and copying are what all ranks did together.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::failure::Result;
 use crate::handle::Open;
+use crate::history::Epoch;
 
 /// A value of a record.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +32,8 @@ pub(crate) struct Tally {
     excluded_before: BTreeMap<String, u64>,
     copied_bytes: AtomicU64,
     waited_microseconds: AtomicU64,
-    /// By table.
-    sums: Mutex<BTreeMap<String, Sums>>,
+    /// What is accumulated, by table.
+    sums: Mutex<BTreeMap<String, Accumulated>>,
 }
 
 /// A table of the step, as it was when the step began. No policy moves while a step is open.
@@ -41,9 +43,11 @@ struct Watched {
     version: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+/// Micro-batches by their claims, all ranks' parts of one together.
+type Accumulated = BTreeMap<Epoch, Sums>;
+
+#[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    micro_batches: BTreeSet<(Arc<str>, u32)>,
     rows: u64,
     tokens: u64,
     staleness: u64,
@@ -55,8 +59,7 @@ struct Sums {
 pub(crate) struct Share {
     tally: Arc<Tally>,
     table: String,
-    consumer: Arc<str>,
-    sequence: u32,
+    epoch: Epoch,
     /// Whether other ranks have the same rows.
     is_copy: bool,
     rows: u64,
@@ -123,12 +126,17 @@ impl Tally {
         self.sums.lock().remove(table);
     }
 
+    /// The gradients of these claims are gone.
+    pub(crate) fn return_lost(&self, claims: &[Epoch]) {
+        let mut tables = self.sums.lock();
+        tables.values_mut().for_each(|sums| sums.retain(|epoch, _| !claims.contains(epoch)));
+    }
+
     /// What a micro-batch adds once it is accumulated. `counted`: the column whose lengths are tokens; without one, that with
     /// the role `input_ids`.
     pub(crate) fn share(
         self: &Arc<Self>,
         claim: &Claim,
-        consumer: &Arc<str>,
         counted: Option<&str>,
         is_copy: bool,
     ) -> Result<Share> {
@@ -138,8 +146,7 @@ impl Tally {
         Ok(Share {
             tally: self.clone(),
             table: claim.table().to_owned(),
-            consumer: consumer.clone(),
-            sequence: claim.sequence_in_step(),
+            epoch: (claim.epoch().0, claim.epoch().1),
             is_copy,
             rows: claim.len() as u64,
             counted: table.map(|table| counted_column(&table.schema, counted)).transpose()?.flatten(),
@@ -148,15 +155,22 @@ impl Tally {
         })
     }
 
+    /// What is accumulated by now, and in how many micro-batches.
+    fn accumulated(&self) -> (Sums, u64) {
+        let tables = self.sums.lock();
+        let sums = tables.values().flat_map(Accumulated::values);
+        (sums.clone().fold(Sums::default(), Sums::plus), sums.count() as u64)
+    }
+
     /// The record so far.
     pub(crate) fn record(&self, open: &Open) -> Result<Vec<(String, Value)>> {
-        let sums = self.sums.lock().values().fold(Sums::default(), Sums::plus);
+        let (sums, micro_batches) = self.accumulated();
         let seconds = |microseconds: u64| Value::Number(microseconds as f64 / 1e6);
         let mean = if sums.rows == 0 { 0.0 } else { sums.staleness as f64 / sums.rows as f64 };
         let mut record = vec![
             ("rows", Value::Count(sums.rows)),
             ("tokens", Value::Count(sums.tokens)),
-            ("micro_batches", Value::Count(sums.micro_batches.len() as u64)),
+            ("micro_batches", Value::Count(micro_batches)),
             ("staleness_mean", Value::Number(mean)),
             ("staleness_max", Value::Count(sums.staleness_max)),
             ("seconds", Value::Number(self.began.elapsed().as_secs_f64())),
@@ -207,21 +221,24 @@ impl Share {
 
     /// The gradient of the micro-batch is in the cache.
     pub(crate) fn add(&self) {
+        let part = Sums {
+            rows: self.rows,
+            tokens: self.tokens(),
+            staleness: self.staleness,
+            staleness_max: self.staleness_max,
+        };
         let mut tables = self.tally.sums.lock();
-        let sums = tables.entry(self.table.clone()).or_default();
-        let is_new = sums.micro_batches.insert((self.consumer.clone(), self.sequence));
-        if is_new || !self.is_copy {
-            sums.rows += self.rows;
-            sums.tokens += self.tokens();
-            sums.staleness += self.staleness;
-            sums.staleness_max = sums.staleness_max.max(self.staleness_max);
+        let sums = tables.entry(self.table.clone()).or_default().entry(self.epoch);
+        match sums {
+            Entry::Vacant(first) => _ = first.insert(part),
+            Entry::Occupied(_) if self.is_copy => {}
+            Entry::Occupied(mut others) => _ = others.insert(others.get().plus(&part)),
         }
     }
 }
 
 impl Sums {
     fn plus(mut self, other: &Sums) -> Self {
-        self.micro_batches.extend(other.micro_batches.iter().cloned());
         self.rows += other.rows;
         self.tokens += other.tokens;
         self.staleness += other.staleness;

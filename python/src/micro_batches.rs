@@ -101,7 +101,7 @@ impl MicroBatches {
             self.counted.tally.waited(asked.elapsed());
         }
         let Counted { tally, tokens, is_copy } = &self.counted;
-        let share = tally.share(&claim, &self.consumer, tokens.as_deref(), *is_copy)?;
+        let share = tally.share(&claim, tokens.as_deref(), *is_copy)?;
         let sequence = claim.sequence_in_step();
         let batch = Batch::new(&self.handle, open, &self.consumer, claim).counted_as(share);
         *self.last.lock() = Some(Last { claim: batch.claim().clone(), sequence });

@@ -1,31 +1,67 @@
 //! Rows, as their writers name them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use forebay::store::Row;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
 
-use crate::failure::{Result, input};
+use crate::failure::{Result, input, state};
 
 /// Rows of one table, in order: what an insert, a look-up or a claim gives.
 #[pyclass(frozen, module = "forebay", sequence)]
 #[derive(Debug)]
 pub(crate) struct Rows {
     table: Arc<str>,
-    rows: Vec<Row>,
+    rows: Arc<Awaited>,
+}
+
+/// Rows that are there, or that changes insert which are not made yet.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    count: usize,
+    rows: OnceLock<Vec<Row>>,
+}
+
+impl Awaited {
+    /// So many rows to come.
+    pub(crate) fn of(count: usize) -> Self {
+        Awaited { count, rows: OnceLock::new() }
+    }
+
+    /// They are inserted: the next ones of these.
+    pub(crate) fn come(&self, rows: impl Iterator<Item = Row>) {
+        self.rows.get_or_init(|| rows.take(self.count).collect());
+    }
 }
 
 impl Rows {
     pub(crate) fn new(table: &str, rows: Vec<Row>) -> Self {
-        Rows { table: table.into(), rows }
+        let rows = Awaited { count: rows.len(), rows: rows.into() };
+        Rows { table: table.into(), rows: Arc::new(rows) }
+    }
+
+    /// Rows of changes, which bring them when they are made.
+    pub(crate) fn awaited(table: &Arc<str>, rows: &Arc<Awaited>) -> Self {
+        Rows { table: table.clone(), rows: rows.clone() }
+    }
+
+    /// The rows, once they are there.
+    fn there(&self) -> Result<&[Row]> {
+        self.rows.rows.get().map(Vec::as_slice).ok_or_else(|| {
+            state(format!(
+                "these {} rows of table {:?} are inserted by changes that are not made; use them after the block of \
+                 store.changes() has ended without an error",
+                self.rows.count, self.table
+            ))
+        })
     }
 
     /// The rows, for a call on that table.
     pub(crate) fn of(&self, table: &str) -> Result<Vec<Row>> {
         if *self.table == *table {
-            return Ok(self.rows.clone());
+            return Ok(self.there()?.to_vec());
         }
         Err(input(format!("these are rows of table {:?}, not of {table:?}", self.table)))
     }
@@ -39,7 +75,7 @@ impl Rows {
     pub(crate) fn one_of(&self, table: &str) -> Result<Row> {
         match self.of(table)?[..] {
             [row] => Ok(row),
-            _ => Err(input(format!("this call is about one row and {} were given", self.rows.len()))),
+            _ => Err(input(format!("this call is about one row and {} were given", self.rows.count))),
         }
     }
 }
@@ -66,34 +102,35 @@ impl Rows {
             return Err(input("there are no rows to put one after the other; give at least one"));
         };
         let rows = parts.iter().map(|part| part.of(&first.table)).collect::<Result<Vec<_>>>()?;
-        Ok(Rows { table: first.table.clone(), rows: rows.concat() })
+        Ok(Rows::new(&first.table, rows.concat()))
     }
 
     fn __len__(&self) -> usize {
-        self.rows.len()
+        self.rows.count
     }
 
     fn __getitem__(&self, position: Position<'_>) -> PyResult<Rows> {
-        let length = self.rows.len() as isize;
+        let there = self.there()?;
+        let length = there.len() as isize;
         let rows = match position {
             Position::Index(index) => {
                 let at = if index < 0 { index + length } else { index };
                 if !(0..length).contains(&at) {
                     return Err(PyIndexError::new_err(format!("row {index} of {length}")));
                 }
-                vec![self.rows[at as usize]]
+                vec![there[at as usize]]
             }
             Position::Slice(slice) => {
                 let range = slice.indices(length)?;
                 (0..range.slicelength)
-                    .map(|n| self.rows[(range.start + n as isize * range.step) as usize])
+                    .map(|n| there[(range.start + n as isize * range.step) as usize])
                     .collect()
             }
         };
-        Ok(Rows { table: self.table.clone(), rows })
+        Ok(Rows::new(&self.table, rows))
     }
 
     fn __repr__(&self) -> String {
-        format!("<{} rows of {:?}>", self.rows.len(), self.table)
+        format!("<{} rows of {:?}>", self.rows.count, self.table)
     }
 }

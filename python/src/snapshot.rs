@@ -8,7 +8,7 @@ use arrow_array::RecordBatch as Batch;
 use forebay::client::{self, ReadRows, SnapshotBatches, SnapshotTable as ClientTable, TakeSnapshot};
 use forebay::store::{ScanOrder, Timestamp};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::answer::Answer;
 use crate::arguments;
@@ -16,6 +16,7 @@ use crate::arrow::RecordBatch;
 use crate::failure::{Result, state};
 use crate::handle::{Handle, Open};
 use crate::options;
+use crate::pending::in_thread;
 use crate::slot::Slot;
 use crate::wait::heed_signals;
 
@@ -215,6 +216,21 @@ impl SnapshotTable {
         Answer::arrow(&Bound::new(py, Answer::new((schema, batches)))?)
     }
 
+    /// [`versions`](Self::versions) for an event loop.
+    fn versions_async<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "versions", &PyTuple::empty(slf.py()), None)
+    }
+
+    /// [`arrow`](Self::arrow) for an event loop.
+    #[pyo3(signature = (columns=None, **keywords))]
+    fn arrow_async<'py>(
+        slf: &Bound<'py, Self>,
+        columns: Option<Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "arrow", &PyTuple::new(slf.py(), [columns])?, keywords)
+    }
+
     /// Rows batch by batch, each read when it is asked for.
     #[pyo3(signature = (columns=None, *, version=None, by_arrival=false, size=None))]
     fn batches(
@@ -250,6 +266,14 @@ impl SnapshotReader {
         let Some(batch) = batch else { return Ok(None) };
         let pyarrow = crate::packages::pyarrow(py)?;
         Ok(Some(pyarrow.getattr("record_batch")?.call1((Bound::new(py, RecordBatch::new(batch))?,))?))
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        Ok(slf.py().import("forebay._async")?.getattr("next_read")?.call1((slf,))?)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::batch::{early_micro_batch, micro_batch};
 use crate::consumer::ConsumerName;
 use crate::failure::{Failure, Result, input, state};
 use crate::handle::{Handle, Open};
+use crate::history::epochs;
 use crate::metrics::{Tally, Value};
 use crate::micro_batches::{Counted, MicroBatches};
 use crate::options;
@@ -180,6 +181,15 @@ impl Step {
         self.run(py, |_, step| Ok(step.drop_cache(&table)?))?;
         self.tally.drop_cache(&table);
         Ok(())
+    }
+
+    /// Gives back the rows of micro-batches whose gradients were lost, and of no others. Gives how many come again.
+    fn return_lost(&self, py: Python<'_>, claims: &Bound<'_, PyAny>) -> Result<u64> {
+        let lost = epochs(claims)?;
+        let named: Vec<_> = lost.iter().map(|(incarnation, number)| (*incarnation, *number, 0)).collect();
+        let rows = self.run(py, |_, step| Ok(step.return_lost(&named)?))?;
+        self.tally.return_lost(&lost);
+        Ok(rows)
     }
 
     /// Commits: rows consumed, the named policies one version on, their objects recorded, all at once. Gives the number of

@@ -12,11 +12,13 @@ use crate::admin::Admin;
 use crate::answer::Answer;
 use crate::arguments;
 use crate::asking;
+use crate::changes::{Changes, Terms};
 use crate::connection;
 use crate::consumer::Consumer;
 use crate::declaration::declaration;
 use crate::failure::{Result, input};
 use crate::handle::Handle;
+use crate::history::trained;
 use crate::objects::ObjectCalls;
 use crate::options::{durability, options, seconds as in_seconds, wrong};
 use crate::pending::{Outcome, Pending, Waiter, in_thread};
@@ -198,6 +200,16 @@ impl Store {
         Ok(objects.into_iter().map(|object| (object.key.to_string(), object.version)).collect())
     }
 
+    /// Changes over any tables, to be made together: all or none.
+    #[pyo3(signature = (*, durability=None, timeout=None))]
+    fn changes(
+        &self,
+        durability: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Changes> {
+        Ok(Changes::new(&self.0, Terms::of(durability, timeout)?))
+    }
+
     /// Takes a snapshot: one instant of all tables, or of some.
     #[pyo3(signature = (tables=None, *, seconds=None, owner=None))]
     fn snapshot(
@@ -210,6 +222,16 @@ impl Store {
         let time = seconds.map(|seconds| in_seconds("seconds", seconds)).transpose()?;
         let take = taking(tables, time, owner.as_deref());
         self.0.run(py, |open| Snapshot::take(&self.0, open, &take))
+    }
+
+    /// [`snapshot`](Self::snapshot) for an event loop.
+    #[pyo3(signature = (tables=None, **keywords))]
+    fn snapshot_async<'py>(
+        slf: &Bound<'py, Self>,
+        tables: Option<Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "snapshot", &PyTuple::new(slf.py(), [tables])?, keywords)
     }
 
     /// Begins a step: of whole groups, of numbers of rows, or, where nothing is said, of every group that was begun.
@@ -259,6 +281,21 @@ impl Store {
         shown.set_item("steps_undone", rewound.steps_undone)?;
         shown.set_item("rows", rewound.rows)?;
         Ok(shown)
+    }
+
+    /// The micro-batches that a committed step was made of, in the order in which they were handed out.
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::replayed)] step: u64,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let batches = self.0.run(py, |open| Ok(open.client.replay(step)?))?;
+        batches.into_iter().map(|batch| trained(py, batch)).collect()
+    }
+
+    /// [`replay`](Self::replay) for an event loop.
+    fn replay_async<'py>(slf: &Bound<'py, Self>, step: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "replay", &PyTuple::new(slf.py(), [step])?, None)
     }
 
     /// Answers a question in SQL, as of the moment of the call.

@@ -1,21 +1,25 @@
 //! A table: what writers call.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use forebay::client::{Changes, Table as ClientTable};
-use forebay::store::{DataColumn, Delete, Purpose, Row, SampleId, Schema, Wait};
+use forebay::client::Table as ClientTable;
+use forebay::store::{DataColumn, Delete, Purpose, Row, SampleId, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments;
 use crate::begun::Begun;
+use crate::cells::grown;
+use crate::changes::{List, Said, Terms, What, say, starts};
 use crate::failure::{Result, input};
 use crate::handle::{Handle, Open};
-use crate::input::{Column, cells, columns, gathered, names, single};
-use crate::options;
+use crate::history;
+use crate::input::{Column, columns, gathered, names, single};
 use crate::pending::in_thread;
 use crate::rows::Rows;
 use crate::schema::data_type;
+use crate::wait::heed_signals;
 
 /// What a deletion is told that names its rows in no way, or in several.
 const DELETE_ONE_WAY: &str =
@@ -27,38 +31,27 @@ const DELETE_ONE_WAY: &str =
 pub(crate) struct Table {
     handle: Arc<Handle>,
     name: Arc<str>,
-}
-
-/// How a batch is acknowledged, and how long it may wait for room.
-#[derive(Clone, Copy, Debug, Default)]
-struct Terms {
-    durability: Option<forebay::store::Durability>,
-    wait: Option<Wait>,
-}
-
-impl Terms {
-    fn of(durability: Option<&Bound<'_, PyAny>>, timeout: Option<&Bound<'_, PyAny>>) -> Result<Self> {
-        let durability = durability.map(options::durability).transpose()?;
-        let wait = timeout.map(|time| options::seconds("timeout", time).map(Wait::For)).transpose()?;
-        Ok(Terms { durability, wait })
-    }
-
-    /// No change yet, on these terms.
-    fn changes<'v>(self) -> Changes<'v> {
-        let mut changes = Changes::new();
-        if let Some(level) = self.durability {
-            changes.durability(level);
-        }
-        if let Some(wait) = self.wait {
-            changes.wait(wait);
-        }
-        changes
-    }
+    /// Where changes are put that it is told to make; nowhere for one that makes them.
+    list: Option<Arc<List>>,
 }
 
 impl Table {
     pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Self {
-        Table { handle: handle.clone(), name: name.into() }
+        Table { handle: handle.clone(), name: name.into(), list: None }
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// The same, of which changes go on a list.
+    pub(crate) fn saying_to(self, list: &Arc<List>) -> Self {
+        Table { list: Some(list.clone()), ..self }
+    }
+
+    /// Makes a change, or puts it on the list. Gives the rows that it inserts.
+    fn say(&self, py: Python<'_>, what: What, terms: Terms) -> Result<Rows> {
+        say(py, &self.handle, self.list.as_deref(), Said { table: self.name.clone(), what }, terms)
     }
 
     /// The schema that values of these columns are made of.
@@ -98,7 +91,7 @@ impl Table {
 impl Table {
     /// The table's name.
     #[getter]
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -115,8 +108,8 @@ impl Table {
 
     /// Begins rows of a policy version, with what is known of them already.
     #[pyo3(signature = (batch=None, /, *, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
-        idempotency_tokens=None, next_attempt=false, late=false, excluded=None, origin=None, durability=None, timeout=None,
-        **columns))]
+        idempotency_tokens=None, rollouts=NonZeroU32::MIN, next_attempt=false, late=false, excluded=None, origin=None,
+        durability=None, timeout=None, **columns))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn insert(
         &self,
@@ -129,6 +122,7 @@ impl Table {
         #[pyo3(from_py_with = arguments::parents)] parents: Option<Vec<Option<String>>>,
         #[pyo3(from_py_with = arguments::weights)] weights: Option<String>,
         #[pyo3(from_py_with = arguments::idempotency_tokens)] idempotency_tokens: Option<Vec<u128>>,
+        #[pyo3(from_py_with = arguments::rollouts)] rollouts: NonZeroU32,
         #[pyo3(from_py_with = arguments::next_attempt)] next_attempt: bool,
         #[pyo3(from_py_with = arguments::late)] late: bool,
         #[pyo3(from_py_with = arguments::excluded)] excluded: Option<String>,
@@ -151,15 +145,7 @@ impl Table {
         };
         let rows = begun.rows(sample_ids)?;
         let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
-        let terms = Terms::of(durability, timeout)?;
-        let rows = self.handle.run(py, |open| {
-            let mut changes = terms.changes();
-            for (at, row) in rows.into_iter().enumerate() {
-                changes.insert(self.name.clone(), row, cells(&columns, at));
-            }
-            open.write(&self.name, &changes)
-        })?;
-        Ok(Rows::new(&self.name, rows))
+        self.say(py, What::Insert { rows, rollouts, columns }, Terms::of(durability, timeout)?)
     }
 
     /// Turns cells of rows final, all of them or none.
@@ -175,12 +161,7 @@ impl Table {
     ) -> Result<()> {
         let rows = rows.get().of(&self.name)?;
         let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
-        let terms = Terms::of(durability, timeout)?;
-        self.handle.run(py, |open| {
-            let mut changes = terms.changes();
-            write_rows(&mut changes, &self.name, &rows, &columns);
-            open.write(&self.name, &changes).map(drop)
-        })
+        self.say(py, What::Write { rows, columns }, Terms::of(durability, timeout)?).map(drop)
     }
 
     /// [`insert`](Self::insert) for an event loop.
@@ -217,6 +198,16 @@ impl Table {
         self.run(py, |_, table| Ok(table.append(row, &column, fragment.cell(0).1)?))
     }
 
+    /// [`append`](Self::append) for an event loop.
+    fn append_async<'py>(
+        slf: &Bound<'py, Self>,
+        row: Bound<'py, PyAny>,
+        column: Bound<'py, PyAny>,
+        value: Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "append", &PyTuple::new(slf.py(), [row, column, value])?, None)
+    }
+
     /// Closes a cell that grew: its fragments become one final value.
     fn finalize(
         &self,
@@ -228,6 +219,41 @@ impl Table {
         self.run(py, |_, table| Ok(table.finalize(row, &column)?))
     }
 
+    /// [`finalize`](Self::finalize) for an event loop.
+    fn finalize_async<'py>(
+        slf: &Bound<'py, Self>,
+        row: Bound<'py, PyAny>,
+        column: Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "finalize", &PyTuple::new(slf.py(), [row, column])?, None)
+    }
+
+    /// Says that rows go on under a later version, each from its token on.
+    #[pyo3(signature = (rows, /, *, start, version))]
+    fn span(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        start: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::version)] version: u64,
+    ) -> Result<()> {
+        let rows = rows.get().of(&self.name)?;
+        let starts = starts(start, rows.len())?;
+        self.say(py, What::Span { rows, starts, version }, Terms::default()).map(drop)
+    }
+
+    /// Says that only the tokens of rows from there on are trained on.
+    fn trainable_from(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+        start: &Bound<'_, PyAny>,
+    ) -> Result<()> {
+        let rows = rows.get().of(&self.name)?;
+        let starts = starts(start, rows.len())?;
+        self.say(py, What::TrainableFrom { rows, starts }, Terms::default()).map(drop)
+    }
+
     /// Leaves rows out for good, all of them or none.
     fn exclude(
         &self,
@@ -236,11 +262,7 @@ impl Table {
         #[pyo3(from_py_with = arguments::reason)] reason: String,
     ) -> Result<()> {
         let rows = rows.get().of(&self.name)?;
-        self.handle.run(py, |open| {
-            let mut changes = Changes::new();
-            rows.iter().for_each(|row| _ = changes.exclude(self.name.clone(), *row, &reason));
-            Ok(open.client.write(&changes).map(drop)?)
-        })
+        self.say(py, What::Exclude { rows, reason }, Terms::default()).map(drop)
     }
 
     /// The live rows with these identities, for instance those of a run that goes on after a crash.
@@ -267,12 +289,56 @@ impl Table {
         Ok(Rows::new(&self.name, rows))
     }
 
-    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final.
+    /// The live row with this identity, with what became of it; `None` where there is none.
+    #[pyo3(signature = (*, policy_version, sample_id))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
+        #[pyo3(from_py_with = arguments::sample_id)] sample_id: String,
+    ) -> Result<Option<Bound<'py, PyDict>>> {
+        let sample: SampleId = sample_id.parse()?;
+        let row = self.run(py, |_, table| Ok(table.get(policy_version, &sample)?))?;
+        row.map(|row| history::shown(py, &self.name, row)).transpose()
+    }
+
+    /// [`get`](Self::get) for an event loop.
+    #[pyo3(signature = (**keywords))]
+    fn get_async<'py>(
+        slf: &Bound<'py, Self>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "get", &PyTuple::empty(slf.py()), keywords)
+    }
+
+    /// What became of rows, one by one: also of those that a later attempt has taken the place of.
+    fn show<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let rows = rows.get().of(&self.name)?;
+        let shown = self.run(py, |_, table| {
+            let show = |row: &Row| heed_signals().and_then(|()| Ok(table.show(*row)?));
+            rows.iter().map(show).collect::<Result<Vec<_>>>()
+        })?;
+        shown.into_iter().map(|row| history::shown(py, &self.name, row)).collect()
+    }
+
+    /// [`show`](Self::show) for an event loop.
+    fn show_async<'py>(slf: &Bound<'py, Self>, rows: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "show", &PyTuple::new(slf.py(), [rows])?, None)
+    }
+
+    /// A column of rows, whoever holds them: one value a row, `None` where a cell is null or not final; of one that still grows what there is
+    /// so far where `partial` is true.
+    #[pyo3(signature = (rows, column, *, partial=false))]
     fn cells<'py>(
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = arguments::rows)] rows: Py<Rows>,
         #[pyo3(from_py_with = arguments::column)] column: String,
+        #[pyo3(from_py_with = arguments::partial)] partial: bool,
     ) -> Result<Bound<'py, PyAny>> {
         let rows = rows.get().of(&self.name)?;
         let (data_type, cells) = self.run(py, |open, table| {
@@ -280,7 +346,18 @@ impl Table {
             let data_type = schema.data_columns()[schema.index_of(&column)?].data_type.clone();
             Ok((data_type, table.cells(&rows, &column)?))
         })?;
-        crate::cells::show(py, &data_type, cells)
+        crate::cells::show(py, &data_type, if partial { grown(cells) } else { cells })
+    }
+
+    /// [`cells`](Self::cells) for an event loop.
+    #[pyo3(signature = (rows, column, **keywords))]
+    fn cells_async<'py>(
+        slf: &Bound<'py, Self>,
+        rows: Bound<'py, PyAny>,
+        column: Bound<'py, PyAny>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "cells", &PyTuple::new(slf.py(), [rows, column])?, keywords)
     }
 
     /// Deletes rows and frees what they hold, all of them or none: those that are given, those of versions, or every one there is. Gives
@@ -345,16 +422,6 @@ impl Table {
     fn __repr__(&self) -> String {
         format!("<table {:?} of {}>", self.name, self.handle.place())
     }
-}
-
-/// Adds the cells of columns, one a row.
-pub(crate) fn write_rows<'v>(
-    changes: &mut Changes<'v>,
-    table: &Arc<str>,
-    rows: &[Row],
-    columns: &'v [Column],
-) {
-    rows.iter().enumerate().for_each(|(at, row)| _ = changes.write(table.clone(), *row, cells(columns, at)));
 }
 
 /// A purpose by its word.

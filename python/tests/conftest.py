@@ -1,7 +1,7 @@
 """What tests share: a store in a folder of its own, opened here or served by another process, and where values lie in memory.
 
 A test that takes the fixture `store` runs on both ways, and what differs between them is a fault; one that is marked `embedded`
-is about what only a store in this process has.
+is about what only a store in this process has, and one that is marked `tcp` runs over TCP, too.
 """
 
 import os
@@ -28,6 +28,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "embedded: about what only a store in this process has")
+    config.addinivalue_line("markers", "tcp: to be tried over TCP, too")
 
 
 NEEDED = os.environ.get("FOREBAY_TESTS_NEED", "").split()
@@ -57,8 +58,9 @@ def pytest_make_collect_report(collector):
 
 def pytest_generate_tests(metafunc):
     if "way" in metafunc.fixturenames:
-        is_embedded = metafunc.definition.get_closest_marker("embedded")
-        metafunc.parametrize("way", ["embedded"] if is_embedded else ["embedded", "connected"])
+        is_marked = metafunc.definition.get_closest_marker
+        ways = ["embedded"] if is_marked("embedded") else ["embedded", "connected"]
+        metafunc.parametrize("way", ways + ["tcp"] if is_marked("tcp") else ways)
 
 
 @pytest.fixture
@@ -68,9 +70,19 @@ def server(path, tmp_path):
 
 
 @pytest.fixture
+def server_over_tcp(path, tmp_path):
+    with Server(path, tmp_path / "fb.sock", "--grpc", "127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
 def store(way, path, request):
-    connect = lambda: forebay.connect(request.getfixturevalue("server").address)
-    with forebay.open(path) if way == "embedded" else connect() as store:
+    openings = {
+        "embedded": lambda: forebay.open(path),
+        "connected": lambda: forebay.connect(request.getfixturevalue("server").address),
+        "tcp": lambda: forebay.connect(request.getfixturevalue("server_over_tcp").address_over_tcp),
+    }
+    with openings[way]() as store:
         yield store
 
 

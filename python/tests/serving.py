@@ -22,11 +22,13 @@ def command() -> pathlib.Path:
 
 
 class Server:
-    """A server of the store in a directory. It can be killed and started again; its address stays."""
+    """A server of the store in a directory. It can be killed and started again; its address stays. With ``--grpc`` among ``more`` it has one
+    over TCP, too."""
 
     def __init__(self, directory: pathlib.Path, socket: pathlib.Path, *more):
         self.more = list(more)
         self.directory, self.socket, self.address = directory, socket, f"unix://{socket}"
+        self.address_over_tcp: str | None = None
         self.process: subprocess.Popen | None = None
 
     def start(self) -> "Server":
@@ -41,6 +43,8 @@ class Server:
         said = []
         for line in self.process.stderr:
             said.append(line)
+            if line.startswith("clients on grpc://"):
+                self.address_over_tcp = line.removeprefix("clients on ").strip()
             if line.startswith("clients on unix://"):
                 break
         else:

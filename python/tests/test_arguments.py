@@ -74,6 +74,9 @@ def test_what_a_table_is_told(store, solver):
         (lambda: insert(late="yes"), "late is True or False", "'yes'"),
         (lambda: insert(excluded=True), "excluded is a text", "True"),
         (lambda: insert(origin=("berlin", 1)), "origin is a text", "('berlin', 1)"),
+        (lambda: solver.show("q_0_0"), "rows is what insert() or find() gave", "'q_0_0'"),
+        (lambda: solver.get(policy_version="0", sample_id="q_0_0"), "policy_version is a whole number", "'0'"),
+        (lambda: solver.span(rows, start=0, version="1"), "version is a whole number", "'1'"),
     ]:
         refused(call, *said)
 

@@ -200,6 +200,31 @@ def test_cells_grow_and_are_closed(solver, read):
         assert claim["response"][0].tolist() == [1, 2, 3]
 
 
+@pytest.mark.tcp
+def test_a_cell_that_grows_is_shown_as_far_as_it_has_come_to_who_asks(store):
+    table = store.create_table("t", {"tokens": "list<int32>", "text": "utf8", "bytes": "binary", "reward": "float32"})
+    rows = table.insert(policy_version=0, sample_ids=ids("q"), reward=[1.0, None])
+
+    async def grow():
+        for tokens, text, chunk in [([1, 2], "al", b"x"), ([3], "so", b"yz")]:
+            await asyncio.gather(
+                table.append_async(rows[0], "tokens", tokens),
+                table.append_async(rows[0], "text", text),
+                table.append_async(rows[0], "bytes", chunk),
+            )
+        return await table.cells_async(rows, "tokens", partial=True)
+
+    tokens, empty = asyncio.run(grow())
+    assert (tokens.tolist(), empty) == ([1, 2, 3], None)
+    assert table.cells(rows, "text", partial=True) == ["also", None] and table.cells(rows, "text") == [None, None]
+    assert bytes(table.cells(rows, "bytes", partial=True)[0]) == b"xyz"
+    assert table.cells(rows, "reward", partial=True) == [1.0, None]
+    asyncio.run(table.finalize_async(rows[0], "tokens"))
+    assert table.cells(rows, "tokens")[0].tolist() == [1, 2, 3]
+    with pytest.raises(forebay.InputError, match="partial is True or False"):
+        table.cells(rows, "tokens", partial="yes")
+
+
 def test_rows_are_found_again_and_sliced(solver):
     rows = solver.insert(policy_version=0, sample_ids=ids("q1", 4))
     found = solver.find(policy_version=0, sample_ids=ids("q1", 4))

@@ -1,5 +1,7 @@
 """Snapshots: one instant of tables, read again and again while others write."""
 
+import asyncio
+import threading
 import time
 
 import pytest
@@ -89,3 +91,47 @@ def test_closing_the_store_ends_its_snapshots(store, solver):
     store.close()
     with pytest.raises(forebay.Error):
         table.arrow()
+
+
+@pytest.mark.tcp
+def test_an_event_loop_reads_a_snapshot(store, solver):
+    put(solver, "q1"), put(solver, "q2", version=1)
+
+    async def main():
+        with await store.snapshot_async(["solver"], seconds=60) as snapshot:
+            table = snapshot.table("solver")
+            assert await table.versions_async() == {0: 2, 1: 2}
+            whole = await table.arrow_async(["sample_id"], version=1)
+            seen = [sample async for batch in table.batches(["sample_id"], size=1) for sample in batch["sample_id"].to_pylist()]
+            reader = table.batches(["sample_id"], size=3)
+            begun = await anext(reader)
+        with pytest.raises(forebay.StateError, match="closed"):
+            await anext(reader)
+        with pytest.raises(forebay.InputError, match="tables is a list"):
+            await store.snapshot_async(3)
+        return whole, seen, begun
+
+    whole, seen, begun = asyncio.run(main())
+    assert whole["sample_id"].to_pylist() == ids("q2") and seen == ids("q1") + ids("q2") and begun.num_rows == 3
+
+
+def test_an_event_loop_reads_while_every_thread_for_writes_waits(store, solver):
+    rows = put(solver, "q1")
+
+    async def main():
+        from forebay import _async
+
+        blocked, release = threading.Barrier(_async.WRITERS + 1), threading.Event()
+        write = lambda: (blocked.wait(), release.wait())
+        writes = [asyncio.ensure_future(_async.in_thread(write, (), None)) for _ in range(_async.WRITERS)]
+        await asyncio.to_thread(blocked.wait)
+        try:
+            shown, snapshot = await solver.show_async(rows), await store.snapshot_async()
+            with snapshot:
+                return [row["sample_id"] for row in shown], await snapshot.table("solver").arrow_async(["sample_id"])
+        finally:
+            release.set()
+            await asyncio.gather(*writes)
+
+    shown, read = asyncio.run(main())
+    assert shown == read["sample_id"].to_pylist() == ids("q1")

@@ -3,6 +3,7 @@ from ._forebay import __version__ as __version__
 from ._forebay import Admin as Admin
 from ._forebay import Answer as Answer
 from ._forebay import Batch as Batch
+from ._forebay import Changes as Changes
 from ._forebay import Consumer as Consumer
 from ._forebay import MicroBatches as MicroBatches
 from ._forebay import RecordBatch as RecordBatch

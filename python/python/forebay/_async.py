@@ -2,8 +2,8 @@
 
 A wait has a number and looks once. The store's own wake-up then rings the bell of the loop (a socket that the loop watches)
 with that number, and the wait looks again; what it claims goes to the task without another pause, so that a task which is
-cancelled has claimed nothing. Calls that are no waits for rows but may block (for room, for a sync) run on a few threads. A forked
-child begins with threads of its own.
+cancelled has claimed nothing. Calls that are no waits for rows but may block (for room, for a sync, for a server that reads) run on a few
+threads. A forked child begins with threads of its own.
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ._forebay import Bell, Pending
+from ._forebay import Bell, Pending, SnapshotReader
 
-WRITERS, COMMITTERS = 4, 2
+WRITERS, COMMITTERS, READERS = 4, 2, 2
 """How many threads there are at most for calls of each kind. Writers may wait for room that only a commit can make, so commits
-have threads of their own."""
+have threads of their own, and so have reads, which wait for neither."""
+
+COMMITTING = frozenset({"commit", "sync"})
+READING = frozenset({"arrow", "cells", "find", "get", "replay", "show", "snapshot", "versions"})
+"""The calls of each kind, by name; all others are writers'."""
 
 _writers: ThreadPoolExecutor
 _committers: ThreadPoolExecutor
+_readers: ThreadPoolExecutor
 
 
 def _begin_threads() -> None:
     """Makes the pools, which begin a thread when there is work for it. A forked child has the pools of its parent without their threads:
     calls that it gives to them would wait for ever."""
-    global _writers, _committers
+    global _writers, _committers, _readers
     _writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="forebay-write")
     _committers = ThreadPoolExecutor(COMMITTERS, thread_name_prefix="forebay-commit")
+    _readers = ThreadPoolExecutor(READERS, thread_name_prefix="forebay-read")
 
 
 _begin_threads()
@@ -111,7 +117,21 @@ async def next_batch(pending: Pending) -> Any:
     return batch
 
 
+async def entered(manager: Any) -> Any:
+    """What an ``async with`` is given whose beginning waits for nothing."""
+    return manager
+
+
 async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[str, Any] | None) -> Any:
     """What a call gives that may block. A task that is cancelled meanwhile does not stop the call: it is done whole."""
-    pool = _committers if call.__name__ in ("commit", "sync") else _writers
+    name = call.__name__
+    pool = _committers if name in COMMITTING else _readers if name in READING else _writers
     return await asyncio.get_running_loop().run_in_executor(pool, lambda: call(*arguments, **(keywords or {})))
+
+
+async def next_read(reader: SnapshotReader) -> Any:
+    """The next batch of an ``async for`` over the rows of a snapshot."""
+    batch = await asyncio.get_running_loop().run_in_executor(_readers, next, reader, None)
+    if batch is None:
+        raise StopAsyncIteration
+    return batch

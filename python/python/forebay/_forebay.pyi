@@ -9,7 +9,19 @@ import pandas
 import pyarrow
 
 from .objects import Objects
-from .reports import Budgets, Compacted, Copied, Depth, Overview, Progress, Retention, Rewound, Verified
+from .reports import (
+    Budgets,
+    Compacted,
+    Copied,
+    Depth,
+    Overview,
+    Progress,
+    Retention,
+    Rewound,
+    RowShown,
+    TrainedBatch,
+    Verified,
+)
 
 Moved: TypeAlias = int | Mapping[str, bytes | int] | tuple[int, Mapping[str, bytes | int]] | None
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
@@ -216,6 +228,16 @@ class Store:
         """What the last commit stored of a policy's state, by key."""
     def policy_objects(self, name: str) -> dict[str, int]:
         """Which objects hold a policy's state, as the last commit that moved it named them: versions by key."""
+    def snapshot_async(
+        self, tables: Sequence[str] | None = None, *, seconds: float | None = None, owner: str | None = None
+    ) -> Coroutine[Any, Any, Snapshot]:
+        """``snapshot`` for an event loop, on one of two threads for reads."""
+    def changes(self, *, durability: Durability | None = None, timeout: float | None = None) -> Changes:
+        """Changes over any tables, to be made together: all of them or none.
+
+        durability: what they are acknowledged with. Default: the store's.
+        timeout: how long they wait for room, in seconds. Default: the store's ``capacity_wait``.
+        """
     def snapshot(
         self, tables: Sequence[str] | None = None, *, seconds: float | None = None, owner: str | None = None
     ) -> Snapshot:
@@ -256,6 +278,15 @@ class Store:
         Raises InputError for a step that was never committed or was undone; StateError when a step is open, or when objects that the
         policies stood on then are no longer kept (``object_versions_kept``).
         """
+    def replay(self, step: int) -> list[TrainedBatch]:
+        """The micro-batches that a committed step was made of, in the order in which they were handed out: which samples made each of its
+        gradients. The other way, ``Table.show`` says which step used a row. A server tells of tables alone that the token is for; it needs
+        the scope ``read``.
+
+        Raises InputError for a step that was never committed, was undone, or of which the store has forgotten what it was made of.
+        """
+    def replay_async(self, step: int) -> Coroutine[Any, Any, list[TrainedBatch]]:
+        """``replay`` for an event loop, as ``snapshot_async``."""
     def sql(self, statement: str) -> Answer:
         """Answers a SELECT over all tables, as they are at the moment of the call. ``docs/sql.md`` has what can be asked.
         Tokenizers, an archive and limits are given to ``forebay.open``; a server has its own (``forebay serve``)."""
@@ -364,6 +395,7 @@ class Table:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        rollouts: int = 1,
         next_attempt: bool = False,
         late: bool = False,
         excluded: str | None = None,
@@ -379,6 +411,8 @@ class Table:
         parents: the rows that these continue, as ``TABLE/SAMPLE_ID``.
         weights: the fingerprint of the weights that the rollout runs on.
         idempotency_tokens: numbers that make the insert safe to repeat: the row that is there is given.
+        rollouts: so many rows a sample id, with the same cells, on the trajectories that follow; a token is for all of them. They are given
+            one after the other.
         next_attempt: the rows are the next attempts of those with these ids, which are left out as ``superseded``.
         late: the rollouts began before their version was left behind: where they would be refused otherwise they are kept, and left out as
             ``stale``.
@@ -400,6 +434,7 @@ class Table:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        rollouts: int = 1,
         next_attempt: bool = False,
         late: bool = False,
         excluded: str | None = None,
@@ -435,15 +470,42 @@ class Table:
     ) -> Coroutine[Any, Any, None]:
         """``write`` for an event loop, as ``insert_async``."""
     def append(self, row: Rows, column: str, value: Any) -> None:
-        """Lets a text, binary or list cell of one row grow. Nobody sees it before ``finalize``."""
+        """Lets a text, binary or list cell of one row grow. It is final by ``finalize``, and no row is ready by it before; ``cells`` with
+        ``partial`` shows how far it has come."""
+    def append_async(self, row: Rows, column: str, value: Any) -> Coroutine[Any, Any, None]:
+        """``append`` for an event loop, as ``insert_async``."""
     def finalize(self, row: Rows, column: str) -> None: ...
+    def finalize_async(self, row: Rows, column: str) -> Coroutine[Any, Any, None]: ...
+    def span(self, rows: Rows, /, *, start: int | Sequence[int], version: int) -> None:
+        """Says that rows go on under a later version, all of them or none: their tokens from ``start`` on were made under it. One start
+        of all rows, or one a row. The last span of a row may be told again.
+
+        Raises InputError for a version or a token that does not follow on those of the last span.
+        """
+    def trainable_from(self, rows: Rows, start: int | Sequence[int]) -> None:
+        """Says that only the tokens of rows from ``start`` on are trained on, all of them or none: how many versions a row is behind is
+        counted from these alone. One start of all rows, or one a row. What is masked stays masked."""
     def exclude(self, rows: Rows, reason: str) -> None:
         """Leaves rows out for good, all of them or none."""
+    def get(self, *, policy_version: int, sample_id: str) -> RowShown | None:
+        """The live row with this identity, with what became of it: which step and gradient used it, or why it was left out. ``None``
+        where there is none."""
+    def get_async(self, *, policy_version: int, sample_id: str) -> Coroutine[Any, Any, RowShown | None]:
+        """``get`` for an event loop, on one of two threads for reads."""
+    def show(self, rows: Rows) -> list[RowShown]:
+        """The same of rows that are named, one a row, also of those that a later attempt has taken the place of. Each is as it is when it
+        is looked at; a server is asked once a row. Raises InputError for rows that were deleted."""
+    def show_async(self, rows: Rows) -> Coroutine[Any, Any, list[RowShown]]: ...
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
         """The live rows with these identities, for instance those of a run that goes on after a crash."""
-    def cells(self, rows: Rows, column: str) -> list[Any]:
+    def cells(self, rows: Rows, column: str, *, partial: bool = False) -> list[Any]:
         """A column of rows, whoever holds them: one value a row, as in ``Batch``, numbers as Python's; ``None`` where a cell is
-        null or not final."""
+        null or not final.
+
+        partial: a cell that still grows is shown as far as it has come.
+        """
+    def cells_async(self, rows: Rows, column: str, *, partial: bool = False) -> Coroutine[Any, Any, list[Any]]:
+        """``cells`` for an event loop, as ``get_async``."""
     def delete(
         self,
         rows: Rows | None = None,
@@ -467,6 +529,73 @@ class Table:
     def add_column(self, name: str, type: Type, *, lazy: bool = False) -> None: ...
     def rename_column(self, column: str, name: str) -> None: ...
     def retire_column(self, column: str) -> None: ...
+
+class Changes:
+    """Changes over any tables, that are made together: all of them or none. As a context manager, for ``with`` and for ``async with``, they are
+    made when the block ends, and given up when it raises:
+
+        with store.changes() as changes:
+            asked = changes.insert(solver, policy_version=0, sample_ids=["q1_0_0"], prompt=[[1, 2]])
+            changes.write(judged, verdict=["right"])
+
+    Values are read and checked at each call, and may be changed afterwards. Rows that are inserted can be used once the block has ended,
+    and raise StateError before; their number is known at once. Leaving the block raises the error of the first change that cannot be
+    made, and then none was. Changes are made once: afterwards another call raises StateError, also where they could not be made.
+    """
+
+    def insert(
+        self,
+        table: Table | str,
+        batch: Batchlike | None = None,
+        /,
+        *,
+        policy_version: int,
+        sample_ids: Iterable[str],
+        purpose: Purpose | None = None,
+        agent: str | None = None,
+        parents: Sequence[str | None] | None = None,
+        weights: str | None = None,
+        idempotency_tokens: Sequence[int] | None = None,
+        rollouts: int = 1,
+        next_attempt: bool = False,
+        late: bool = False,
+        excluded: str | None = None,
+        origin: str | None = None,
+        **columns: Column,
+    ) -> Rows:
+        """Begins rows of a table, as ``Table.insert``."""
+    def write(self, rows: Rows, batch: Batchlike | None = None, /, **columns: Column) -> None:
+        """Turns cells of rows final, as ``Table.write``."""
+    def span(self, rows: Rows, /, *, start: int | Sequence[int], version: int) -> None:
+        """Says that rows go on under a later version, as ``Table.span``."""
+    def trainable_from(self, rows: Rows, start: int | Sequence[int]) -> None:
+        """Says from which token on rows are trained on, as ``Table.trainable_from``."""
+    def exclude(self, rows: Rows, reason: str) -> None:
+        """Leaves rows out for good, as ``Table.exclude``."""
+    def expect_group(
+        self, consumer: Consumer | str, table: str, key: str, *, policy_version: int, members: int
+    ) -> None:
+        """Says that a group has exactly so many members, as ``Consumer.expect_group``."""
+    def close_group(self, consumer: Consumer | str, table: str, key: str, *, policy_version: int) -> None:
+        """Says that nobody more will come to a group, as ``Consumer.close_group``."""
+    def close_trajectory(
+        self, consumer: Consumer | str, table: str, key: str, trajectory: int, *, policy_version: int
+    ) -> None:
+        """Says that a trajectory of a group has all its rows, as ``Consumer.close_trajectory``."""
+    def apply(self) -> None:
+        """Makes the changes now. The end of the block does nothing then."""
+    def apply_async(self) -> Coroutine[Any, Any, None]:
+        """``apply`` for an event loop, as ``Table.insert_async``."""
+    def give_up(self) -> None:
+        """Gives the changes up, if they were not made."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> Coroutine[Any, Any, bool]: ...
 
 class Rows:
     """Rows of one table, in order: what an insert, a look-up or a claim gives."""
@@ -665,6 +794,13 @@ class Step:
         """
     def drop_cache(self, table: str) -> None:
         """Gives back what has been accumulated for one table: its gradients were lost or dropped."""
+    def return_lost(self, claims: Iterable[Batch | Sequence[int] | Mapping[str, Any]]) -> int:
+        """Gives back the rows of micro-batches of this step whose gradients were lost, those of all ranks, and of no others: what else is
+        accumulated stays so. Gives how many rows come again. Micro-batches that have gone back or are of another step are left as they are.
+
+        claims: micro-batches, their epochs, or what a cache lists of them (``Batch.accumulated``). Who has lost all of them calls
+            ``drop_cache``.
+        """
     def commit(self, updates: Mapping[str, Moved]) -> int:
         """Commits: the rows are consumed, each named policy is one version on, its objects are recorded, all at once. Gives
         the number of rows.
@@ -739,11 +875,16 @@ class SnapshotTable:
     def __len__(self) -> int: ...
     def versions(self) -> dict[int, int]:
         """How many rows there are of each policy version."""
+    def versions_async(self) -> Coroutine[Any, Any, dict[int, int]]: ...
     def arrow(
         self, columns: Sequence[str] | None = None, *, version: int | None = None, by_arrival: bool = False
     ) -> pyarrow.Table:
         """Rows: all columns that are not lazy unless some are named, meta, data or status; all rows unless a policy version is given;
         by version and sample id, or in the order in which they came."""
+    def arrow_async(
+        self, columns: Sequence[str] | None = None, *, version: int | None = None, by_arrival: bool = False
+    ) -> Coroutine[Any, Any, pyarrow.Table]:
+        """``arrow`` for an event loop, as ``Store.snapshot_async``."""
     def batches(
         self,
         columns: Sequence[str] | None = None,
@@ -751,12 +892,13 @@ class SnapshotTable:
         version: int | None = None,
         by_arrival: bool = False,
         size: int | None = None,
-    ) -> Iterator[pyarrow.RecordBatch]:
+    ) -> SnapshotReader:
         """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
-        would have more than 16 MiB. Where there is no row, one batch without."""
+        would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``."""
 
-class SnapshotReader(Iterator[pyarrow.RecordBatch]):
+class SnapshotReader(Iterator[pyarrow.RecordBatch], AsyncIterator[pyarrow.RecordBatch]):
     def __next__(self) -> pyarrow.RecordBatch: ...
+    def __anext__(self) -> Coroutine[Any, Any, pyarrow.RecordBatch]: ...
 
 class Answer:
     """The rows that a question gave."""

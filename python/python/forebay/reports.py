@@ -1,8 +1,11 @@
-"""What the calls of ``store.admin``, and ``store.rewind``, give, for who wants to say its type."""
+"""What the calls of ``store.admin`` give, and those that tell what became of rows, for who wants to say its type."""
 
 import os
 from collections.abc import Callable
-from typing import Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from ._forebay import Purpose, Rows
 
 
 class Depth(TypedDict):
@@ -88,6 +91,63 @@ class Rewound(TypedDict):
     step: int
     steps_undone: int
     rows: int
+
+
+class Gradient(TypedDict):
+    """A gradient: its name, as ``system.gradients`` has it, and the parts of that: the policy that it moves, its step, the trainer whose
+    micro-batch it is, the place of that among the trainer's in the step, from 0, and how often the policy's gradient cache had been
+    dropped in the step before."""
+
+    name: str
+    policy: str
+    step: int
+    consumer: str
+    sequence: int
+    cache_epoch: int
+
+
+class RowShown(TypedDict):
+    """A row at the moment of the call, without its cells.
+
+    row: the row, to write to.
+    policy_version: the version that its rollout started under.
+    version_spans: from which token on it was made under which version, as (token, version), beginning with its own at token 0.
+    trainable_from: the first of its tokens that is trained on.
+    attempt: how many attempts there were before this one.
+    created_at: when it was inserted, in seconds since 1970, by the clock of the store.
+    origin: where it comes from when not from this run, as ``PEER/ROUND``.
+    parent: the row that it continues, as ``TABLE/SAMPLE_ID``.
+    weights: the fingerprint of the weights that it was made with.
+    excluded: why it was left out.
+    step: the step that trained on it.
+    gradient: the gradient that it is part of; none before the step is committed, or once the store has forgotten what the step was made of.
+    """
+
+    row: "Rows"
+    sample_id: str
+    policy_version: int
+    version_spans: list[tuple[int, int]]
+    trainable_from: int
+    attempt: int
+    purpose: "Purpose"
+    created_at: float
+    agent: str
+    origin: str | None
+    parent: str | None
+    weights: str | None
+    excluded: str | None
+    step: int | None
+    gradient: Gradient | None
+
+
+class TrainedBatch(TypedDict):
+    """One micro-batch of a committed step, as its trainer had it: the gradient that it made, the table of its rows, and the rows in
+    sample-id order with their sample ids. ``Table.cells`` reads what they hold."""
+
+    gradient: Gradient
+    table: str
+    rows: "Rows"
+    sample_ids: list[str]
 
 
 Progress: TypeAlias = Callable[[str, int, int], object]
