@@ -145,7 +145,7 @@ pub fn placed_bytes(changes: &proto::Changes) -> u64 {
 /// How many rows a change inserts.
 pub fn inserted_by(change: &proto::Change) -> u64 {
     match &change.change {
-        Some(proto::change::Change::Insert(insert)) => insert.rollouts.max(1).into(),
+        Some(proto::change::Change::Insert(insert)) => insert.rollouts.unwrap_or(1).max(1).into(),
         Some(proto::change::Change::InsertRows(rows)) => rows.sample_ids.len() as u64,
         _ => 0,
     }
@@ -156,7 +156,7 @@ fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
     let wire = match &change.what {
         What::Insert { row, rollouts, cells } => Wire::Insert(proto::Insert {
             row: Some(from_new_row(row)),
-            rollouts: *rollouts,
+            rollouts: Some(*rollouts),
             cells: from_cells(cells, row.policy_version, place),
         }),
         What::Write { row, cells } => {
@@ -198,7 +198,7 @@ fn to_change<'v>(wire: &'v proto::Change, lent: &'v Lent, list: &mut Vec<Change<
         Wire::WriteRows(rows) => return alike::to_writes(&wire.table, rows, lent, list),
         Wire::Insert(insert) => What::Insert {
             row: Box::new(to_new_row(insert.row.as_ref().ok_or_else(none)?)?),
-            rollouts: insert.rollouts.max(1),
+            rollouts: insert.rollouts.unwrap_or(1),
             cells: to_cells(&insert.cells, lent)?,
         },
         Wire::Write(write) => What::Write { row: to_row(&write.row)?, cells: to_cells(&write.cells, lent)? },
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn what_is_no_change_is_refused() {
         let insert = |row: proto::NewRow| {
-            let insert = proto::Insert { row: Some(row), rollouts: 1, cells: vec![] };
+            let insert = proto::Insert { row: Some(row), rollouts: None, cells: vec![] };
             Some(proto::change::Change::Insert(insert))
         };
         let row = from_new_row(&NewRow::new(0, "q_0_0").unwrap());

@@ -26,7 +26,7 @@ fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
         _ => 8,
     };
     let (rows, rollouts) = match &change.change {
-        Some(change::Change::Insert(insert)) => (1, insert.rollouts.max(1) as usize),
+        Some(change::Change::Insert(insert)) => (1, insert.rollouts.unwrap_or(1).max(1) as usize),
         Some(change::Change::InsertRows(rows)) => (rows.sample_ids.len(), 1),
         Some(change::Change::WriteRows(rows)) => (rows.rows.len() / 24, 1),
         _ => (1, 1),

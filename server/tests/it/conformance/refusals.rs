@@ -8,7 +8,7 @@ use super::*;
 type Call = fn(&Client) -> Result<(), Error>;
 
 /// Calls that are refused, each with its kind and its cause.
-const REFUSED: [(&str, &str, &str, Call); 17] = [
+const REFUSED: [(&str, &str, &str, Call); 18] = [
     ("an unknown table", "input", "Unknown", |client| client.table("solvr").map(drop)),
     ("an unknown consumer", "input", "Unknown", |client| client.consumer("jugde").map(drop)),
     ("an unknown policy", "input", "Unknown", |client| client.policy("solve").map(drop)),
@@ -28,6 +28,9 @@ const REFUSED: [(&str, &str, &str, Call); 17] = [
     ("a column twice", "input", "ColumnTwice", |client| {
         let cells = [("reward", 1.0.into()), ("reward", 1.0.into())];
         client.table("solver")?.insert(NewRow::new(0, "a_0_0")?, cells).map(drop)
+    }),
+    ("no rollouts", "input", "Argument", |client| {
+        client.table("solver")?.insert_rollouts(NewRow::new(0, "a_0_?")?, 0, []).map(drop)
     }),
     ("a reason that is none", "input", "Argument", |client| {
         let row = client.table("solver")?.find(0, &"there_0_0".parse()?)?.expect("it is there");
