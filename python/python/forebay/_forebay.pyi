@@ -62,7 +62,7 @@ def open(
     memory_bytes_max: int | None = ...,
     capacity_wait: float | None = ...,
     snapshot_age_max: float | None = ...,
-    check_values: bool = ...,
+    check_values: bool | None = ...,
     segment_bytes_max: int | None = ...,
     checkpoint_records: int | None = ...,
     object_versions_kept: int | None = ...,
