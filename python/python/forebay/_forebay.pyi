@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias, final
 
 import pandas
 import pyarrow
@@ -22,6 +22,8 @@ from .reports import (
     TrainedBatch,
     Verified,
 )
+
+__version__: str
 
 Moved: TypeAlias = int | Mapping[str, bytes | int] | tuple[int, Mapping[str, bytes | int]] | None
 Durability: TypeAlias = Literal["memory", "logged", "synced"]
@@ -149,6 +151,7 @@ def connect(
     Raises InputError for an address that is none or a token that is not let in, RetryError when nobody answers in time.
     """
 
+@final
 class Store:
     """A store, open in this process or behind a server. May be used from any thread; not from a forked child."""
 
@@ -313,8 +316,9 @@ class Store:
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool: ...
+    ) -> Literal[False]: ...
 
+@final
 class Admin:
     """Calls for an operator of a store, here or behind a server; there they need a token with the scope ``admin``, for all tables
     but for ``peek`` and ``evict``."""
@@ -375,6 +379,7 @@ class Admin:
         progress: is told with ``"checkpoint"``, ``"log"``, ``"values"`` or ``"objects"``. When it raises, or on Ctrl-C, the check ends.
         """
 
+@final
 class Table:
     """The rows of one agent."""
 
@@ -530,6 +535,7 @@ class Table:
     def rename_column(self, column: str, name: str) -> None: ...
     def retire_column(self, column: str) -> None: ...
 
+@final
 class Changes:
     """Changes over any tables, that are made together: all of them or none. As a context manager, for ``with`` and for ``async with``, they are
     made when the block ends, and given up when it raises:
@@ -591,12 +597,13 @@ class Changes:
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool: ...
+    ) -> Literal[False]: ...
     def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> Coroutine[Any, Any, bool]: ...
+    ) -> Coroutine[Any, Any, Literal[False]]: ...
 
+@final
 class Rows:
     """Rows of one table, in order: what an insert, a look-up or a claim gives."""
 
@@ -606,8 +613,9 @@ class Rows:
     def concat(parts: Sequence[Rows]) -> Rows:
         """Rows of one table, one after the other."""
     def __len__(self) -> int: ...
-    def __getitem__(self, position: int | slice) -> Rows: ...
+    def __getitem__(self, position: int | slice, /) -> Rows: ...
 
+@final
 class Consumer:
     """A declared class of readers."""
 
@@ -671,6 +679,7 @@ class Consumer:
     def close_trajectory(self, table: str, key: str, trajectory: int, *, policy_version: int) -> None:
         """Says that a trajectory of a group has all its rows."""
 
+@final
 class Batch:
     """A micro-batch: rows of one table, in the order of their sample ids, that nobody else of this consumer can have.
 
@@ -709,7 +718,7 @@ class Batch:
         """The keys of the groups of which the step will hand out more rows; none for a task, and once all that was planned has been handed
         out. ``batch["group_key"]`` says which groups its own rows are of."""
     def __len__(self) -> int: ...
-    def __getitem__(self, column: str) -> Any:
+    def __getitem__(self, column: str, /) -> Any:
         """A column of the rows. Lists and tensors: a list with one read-only numpy array a row, not copied (bfloat16: as
         float32). Bytes: a list of memory views, not copied. Texts: a list of ``str``. Numbers and bools: one array, masked
         where cells are null or not final. In a list those are ``None``.
@@ -750,10 +759,11 @@ class Batch:
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool: ...
+    ) -> Literal[False]: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
 
+@final
 class Step:
     """An open step: micro-batches, then one commit. Leaving it without one gives it up: its rows go back."""
 
@@ -818,8 +828,9 @@ class Step:
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool: ...
+    ) -> Literal[False]: ...
 
+@final
 class MicroBatches(Iterator[Batch], AsyncIterator[Batch]):
     """An iterator over the micro-batches of one trainer in one step, for ``for`` and for ``async for``. Each is to be
     accumulated or released before the next is asked for."""
@@ -827,6 +838,7 @@ class MicroBatches(Iterator[Batch], AsyncIterator[Batch]):
     def __next__(self) -> Batch: ...
     def __anext__(self) -> Coroutine[Any, Any, Batch]: ...
 
+@final
 class Subscription(Iterator[Batch], AsyncIterator[Batch]):
     """An iterator over the claims of one task, for ``for`` and for ``async for``. It ends when it is closed; as a context manager it is
     closed at the end.
@@ -843,6 +855,7 @@ class Subscription(Iterator[Batch], AsyncIterator[Batch]):
     def __enter__(self) -> Subscription: ...
     def __exit__(self, *exception: object) -> None: ...
 
+@final
 class Snapshot:
     """One instant of tables. The space of values that it shows is not used again while it is held. It ends with its deadline, when it is
     closed (as a context manager at the end), and with its store; reading it raises StateError then. What was read stays."""
@@ -862,6 +875,7 @@ class Snapshot:
     def __enter__(self) -> Snapshot: ...
     def __exit__(self, *exception: object) -> None: ...
 
+@final
 class SnapshotTable:
     """A table of a snapshot. Its length is how many rows it has, excluded and superseded ones too."""
 
@@ -896,10 +910,12 @@ class SnapshotTable:
         """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
         would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``."""
 
+@final
 class SnapshotReader(Iterator[pyarrow.RecordBatch], AsyncIterator[pyarrow.RecordBatch]):
     def __next__(self) -> pyarrow.RecordBatch: ...
     def __anext__(self) -> Coroutine[Any, Any, pyarrow.RecordBatch]: ...
 
+@final
 class Answer:
     """The rows that a question gave."""
 
@@ -912,6 +928,7 @@ class Answer:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
 
+@final
 class RecordBatch:
     """A record batch, for whoever takes Arrow by its C interface."""
 
@@ -919,18 +936,21 @@ class RecordBatch:
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
 
+@final
 class View:
     """Read-only bytes of one value, with the buffer protocol: what arrays stand on."""
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+@final
 class Bell:
     """What wakes the waits of one event loop. Not for callers."""
 
     def fileno(self) -> int: ...
     def heard(self) -> list[int]: ...
 
+@final
 class Pending:
     """A wait of an event loop. Not for callers."""
 
@@ -941,6 +961,7 @@ class Pending:
     def expire(self) -> NoReturn: ...
 
 
+@final
 class ObjectCalls:
     """The calls under ``forebay.objects``."""
 
@@ -958,6 +979,7 @@ class ObjectCalls:
     def demote(self, key: str, version: int | None) -> int: ...
     def exchange(self, out: tuple[str, int | None], into: tuple[str, int | None]) -> tuple[int, int, bool]: ...
 
+@final
 class ObjectFilling:
     def write(self, tensor: str, offset: int, bytes: bytes) -> None: ...
     def metadata(self, metadata: Mapping[str, str]) -> None: ...
@@ -965,6 +987,7 @@ class ObjectFilling:
     def fail(self, reason: str) -> None: ...
     def abandon(self) -> None: ...
 
+@final
 class HeldObject:
     @property
     def key(self) -> str: ...
@@ -978,6 +1001,7 @@ class HeldObject:
     def done(self) -> None: ...
     def release(self) -> None: ...
 
+@final
 class LeasedView:
     """Read-only bytes of a tensor, where they lie. As long as it lives its version is held, whatever becomes of the store."""
 

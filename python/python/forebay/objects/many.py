@@ -25,7 +25,7 @@ def each(keys: Collection[K], call: Callable[[K], T]) -> dict[K, T | Exception]:
     if len(keys) > KEYS_MAX:
         raise InputError(f"keys: {len(keys)} in one call; take {KEYS_MAX} at most")
     results: dict[K, T | Exception] = {}
-    away: Error | None = None
+    away: Exception | None = None
     for key in dict.fromkeys(keys):
         try:
             results[key] = away or call(key)

@@ -38,7 +38,7 @@ def refuse_unread(columns: Columns, objective: Objective) -> None:
 
 
 def refuse_rate(lr: object) -> None:
-    if lr is not None and not (isinstance(lr, Real) and 0 <= lr < math.inf):
+    if lr is not None and not (isinstance(lr, Real) and 0 <= float(lr) < math.inf):
         raise InputError(f"lr={lr!r} is no learning rate; give a number of 0 or more, or None for that of the settings")
 
 

@@ -210,8 +210,9 @@ class TransferQueueClient:
             raise TypeError(f"global_indexes is an int or a list of them, not {global_indexes!r}")
         if not numbers:
             raise ValueError("global_indexes is empty; name a sample at least")
-        keys = {sample.number: sample.key for sample in self._partitions.of(partition_id, numbers)}
-        if missing := [number for number in numbers if keys.get(number) is None]:
+        samples = self._partitions.of(partition_id, numbers)
+        keys = {sample.number: sample.key for sample in samples if sample.key is not None}
+        if missing := [number for number in numbers if number not in keys]:
             raise RuntimeError(f"the samples {missing} of partition {partition_id!r} have no key, or are not there")
         return [keys[number] for number in numbers]
 

@@ -6,7 +6,7 @@ samples are given once, so what was taken away needs no word here: rows of which
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ._log import Log
 
@@ -34,7 +34,7 @@ class Consumption:
             del self.numbers[name]
             self.log.over(self._rows.pop(name))
 
-    def read(self, live: dict[str, Iterable[int]]) -> None:
+    def read(self, live: Mapping[str, Iterable[int]]) -> None:
         """Reads it anew. live: the samples that there are, by partition."""
         self.numbers, self._rows = {}, {}
         for row in self.log.read("partition_id", "task", "numbers"):
