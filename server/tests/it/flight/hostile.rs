@@ -1,0 +1,156 @@
+//! Who is let in, and what they cannot do.
+
+use super::*;
+
+#[test]
+fn only_who_shows_the_token_is_let_in() {
+    let token = || Token::new("sesame").unwrap();
+    with(Server::builder().token(token()), async |served, mut client| {
+        let refused = |status: &Status| status.code() == Code::Unauthenticated;
+        assert!(refused(&ask(&mut client, "SELECT 1").await.unwrap_err()));
+        for wrong in ["", "sesam", "sesame "] {
+            assert!(client.handshake("me", wrong).await.is_err(), "{wrong:?}");
+        }
+        client.set_token("wrong".to_owned());
+        assert!(refused(&ask(&mut client, "SELECT 1").await.unwrap_err()));
+        let listed = client.inner().clone().list_actions(arrow_flight::Empty {}).await.map(|_| ());
+        assert!(listed.is_err_and(|status| refused(&status)));
+        client.clear_token();
+        client.handshake("me", "sesame").await.unwrap();
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1, "the handshake gave the token");
+        let mut other = Client::new(channel(&served).await);
+        other.set_token("sesame".to_owned());
+        assert_eq!(ask(&mut other, "SELECT 1").await.unwrap().num_rows(), 1);
+        // HTTP has the same door.
+        assert!(served.sql("SELECT 1").failure(401, "input").contains("Bearer"));
+        assert_eq!(served.get("/metrics").status, 401);
+        assert_eq!((served.get("/health").status, served.get("/ready").status), (200, 200));
+        let shown = [("Authorization", "Bearer sesame")];
+        assert_eq!(send(served.server.address().unwrap(), "POST", "/sql", &shown, b"SELECT 1").status, 200);
+    });
+}
+
+#[test]
+fn whatever_bytes_a_client_sends_the_server_answers_and_stays_up() {
+    with(Server::builder(), async |served, mut client| {
+        let mut raw = FlightServiceClient::new(channel(&served).await);
+        let query = |handle: Vec<u8>| {
+            let query = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() };
+            query.as_any().encode_to_vec()
+        };
+        let ticket = |handle: &[u8]| {
+            TicketStatementQuery { statement_handle: handle.to_vec().into() }.as_any().encode_to_vec()
+        };
+        let foreign = Any { type_url: "type.googleapis.com/x.Y".to_owned(), value: vec![1, 2, 3].into() };
+        let commands = [
+            vec![],
+            vec![0xff; 100],
+            foreign.encode_to_vec(),
+            query(vec![]),
+            query(vec![7; 16]),
+            query(vec![255; 1 << 20]),
+            ticket(b""),
+            ticket(&[255; 64]),
+            ticket(&[0; 1 << 20]),
+            CommandStatementQuery { query: "(".repeat(100_000), transaction_id: None }
+                .as_any()
+                .encode_to_vec(),
+            CommandGetSqlInfo { info: vec![0; 1000] }.as_any().encode_to_vec(),
+        ];
+        for command in commands {
+            let known = |result: Result<(), Status>| {
+                let code = result.map_or_else(|status| status.code(), |()| Code::Ok);
+                let expected = [Code::InvalidArgument, Code::NotFound, Code::Unimplemented, Code::Ok];
+                assert!(expected.contains(&code), "{code:?}");
+            };
+            known(raw.get_flight_info(FlightDescriptor::new_cmd(command.clone())).await.map(|_| ()));
+            known(raw.get_schema(FlightDescriptor::new_cmd(command.clone())).await.map(|_| ()));
+            known(raw.do_get(Ticket::new(command.clone())).await.map(|_| ()));
+            let put = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.clone()));
+            let put = put.with_data_header(vec![0xee; 64]).with_data_body(vec![0xff; 64]);
+            known(raw.do_put(futures_util::stream::iter([put])).await.map(|_| ()));
+            for action in
+                ["CreatePreparedStatement", "ClosePreparedStatement", "CancelFlightInfo", "CancelQuery", "x"]
+            {
+                let action = Action { r#type: action.to_owned(), body: command.clone().into() };
+                known(raw.do_action(action).await.map(|_| ()));
+            }
+        }
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
+fn values_that_cannot_be_read_are_refused() {
+    with(Server::builder(), async |_, mut client| {
+        let prepared = client.prepare("SELECT ?".to_owned(), None).await.unwrap();
+        let handle = prepared_handle(&mut client, "SELECT ?").await;
+        let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() }.as_any();
+        for (header, body) in [(vec![], vec![]), (vec![0xee; 64], vec![0xff; 64]), (vec![0; 8], vec![])] {
+            let put = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
+            let put = put.with_data_header(header).with_data_body(body);
+            let mut raw = client.inner().clone();
+            let answer = raw.do_put(futures_util::stream::iter([put])).await.map(|_| ());
+            assert_eq!(answer.unwrap_err().code(), Code::InvalidArgument);
+        }
+        drop(prepared);
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+/// A batch as its messages of Flight: the schema, and the rows.
+async fn messages(options: arrow_ipc::writer::IpcWriteOptions) -> [FlightData; 2] {
+    let numbers = Arc::new(arrow_array::Int64Array::from_iter_values(0..1000));
+    let batch = RecordBatch::try_from_iter([("a", numbers as _)]).unwrap();
+    let encoder = arrow_flight::encode::FlightDataEncoderBuilder::new().with_options(options);
+    let messages = encoder.build(futures_util::stream::iter([Ok(batch)])).try_collect::<Vec<_>>().await;
+    messages.unwrap().try_into().unwrap()
+}
+
+/// Gives these as the values of a prepared `SELECT ?`, behind a message that names it and has no other.
+async fn put(client: &mut Client, messages: impl IntoIterator<Item = FlightData>) -> Result<(), Status> {
+    let handle = prepared_handle(client, "SELECT ?").await;
+    let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() }.as_any();
+    let first = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
+    let all: Vec<FlightData> = [first].into_iter().chain(messages).collect();
+    let answer = client.inner().clone().do_put(futures_util::stream::iter(all)).await?;
+    answer.into_inner().message().await.map(drop)
+}
+
+fn refused_for(result: Result<(), Status>, words: &str) {
+    let status = result.unwrap_err();
+    assert!(status.code() == Code::InvalidArgument && status.message().contains(words), "{status:?}");
+}
+
+// The library would make room for what a packed buffer says that it holds, and end the process where there is none.
+#[test]
+fn values_that_are_packed_are_refused_before_they_are_unpacked() {
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::writer::IpcWriteOptions;
+    with(Server::builder(), async |_, mut client| {
+        let packed =
+            IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+        let [schema, mut rows] = messages(packed).await;
+        let mut body = rows.data_body.to_vec();
+        body[..8].copy_from_slice(&(1_i64 << 46).to_le_bytes());
+        rows.data_body = body.into();
+        refused_for(put(&mut client, [schema, rows]).await, "packed");
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
+fn values_beyond_their_message_are_refused_and_messages_with_metadata_alone_are_none() {
+    with(Server::builder(), async |_, mut client| {
+        let [schema, rows] = messages(Default::default()).await;
+        let metadata = |bytes| FlightData::new().with_app_metadata(vec![7; bytes]);
+        let sound = [metadata(10), schema.clone(), metadata(10), rows.clone(), metadata(10)];
+        put(&mut client, sound).await.unwrap();
+        let mut cut = rows.clone();
+        cut.data_body.truncate(rows.data_body.len() / 2);
+        refused_for(put(&mut client, [schema.clone(), cut]).await, "of a body of");
+        let endless = (0..20).map(|_| metadata(1 << 20));
+        refused_for(put(&mut client, [schema].into_iter().chain(endless)).await, "too many values");
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
