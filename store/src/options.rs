@@ -227,7 +227,7 @@ impl Options {
 
     /// Whether every value of more than 12 bytes is held against its checksum whenever it is read: from a claim, a snapshot, a cell or
     /// with SQL. One that has come to be damaged on its medium is then an error (`corrupt`, with file and offset) and no value. Costs
-    /// one more pass over the bytes. Default: it is not, and [`verify`](crate::verify) finds out.
+    /// one more pass over the bytes. Default: it is not, and [`verify`](crate::verify()) finds out.
     ///
     /// ```
     /// # use forebay_store::*;
