@@ -82,7 +82,7 @@ fn both(measure: &str, measured: &mut Measured, goal: impl Fn(f64) -> Goal, prin
 fn task(workload: &Workload, rows: usize, checked: bool) -> Outcome<Measured> {
     let directory = tempfile::tempdir()?;
     let options = Options::default().durability(Durability::Logged).check_values(checked);
-    let store = Store::open(directory.path().join("store"), options)?;
+    let store = workload::open_with(directory.path(), options)?;
     let table = workload::solver(&store)?;
     let consumer = workload::score(&store)?;
     let claimed = workload.scale.claims * MICRO_BATCH;

@@ -215,7 +215,11 @@ pub(crate) fn open(path: &Path) -> Outcome<Store> {
 }
 
 pub(crate) fn open_at(path: &Path, level: Durability) -> Outcome<Store> {
-    Ok(Store::open(path.join("store"), Options::default().durability(level))?)
+    open_with(path, Options::default().durability(level))
+}
+
+pub(crate) fn open_with(path: &Path, options: Options) -> Outcome<Store> {
+    Ok(Store::open(path.join("store"), options)?)
 }
 
 /// The table of the workload.

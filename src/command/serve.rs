@@ -47,6 +47,9 @@ pub(super) struct ServeArguments {
     /// Where Arrow Flight SQL is answered; `none` is nowhere
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = door, default_value = "127.0.0.1:7331")]
     flight: Door,
+    /// Holds every value against its checksum whenever it is read; one that is damaged is an error then
+    #[arg(long)]
+    check_values: bool,
     #[command(flatten)]
     token: token::TokenArguments,
     #[command(flatten)]
@@ -86,9 +89,6 @@ struct ClientArguments {
     /// When a write is acknowledged: before it is logged, once the kernel has it, or once it is on stable storage
     #[arg(long, value_name = "LEVEL", default_value = "logged", value_parser = ["memory", "logged", "synced"])]
     durability: String,
-    /// Holds every value against its checksum whenever it is read; one that is damaged is an error then
-    #[arg(long)]
-    check_values: bool,
     #[command(flatten)]
     objects: objects::ObjectArguments,
     #[command(flatten)]
@@ -120,11 +120,9 @@ impl ClientArguments {
     }
 
     /// The store, open for writing.
-    fn open(&self, dir: &Path) -> Result<Store> {
+    fn open(&self, dir: &Path, options: Options) -> Result<Store> {
         let level = Durability::ALL.into_iter().find(|level| level.as_str() == self.durability);
-        let options =
-            Options::default().durability(level.unwrap_or_default()).check_values(self.check_values);
-        let options = options.objects(self.objects.options());
+        let options = options.durability(level.unwrap_or_default()).objects(self.objects.options());
         if !dir.try_exists()? {
             // Who may not open the socket may not read the files behind it either.
             let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
@@ -210,9 +208,10 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
     }
     arguments.check_doors()?;
     let token = arguments.token.read()?;
+    let options = Options::default().check_values(arguments.check_values);
     let store = match clients.are_served() {
-        true => clients.open(&arguments.dir)?,
-        false => Store::open_read_only(&arguments.dir)?,
+        true => clients.open(&arguments.dir, options)?,
+        false => Store::open(&arguments.dir, options.read_only(true))?,
     };
     let _duties = clients.are_served().then(|| forebay::Duties::of(&store)).transpose()?;
     let mut builder = Server::builder().refresh(!clients.are_served());

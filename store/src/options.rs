@@ -225,8 +225,8 @@ impl Options {
         self
     }
 
-    /// Whether every value of more than 12 bytes is held against its checksum whenever it is read: from a claim, a snapshot, a cell or
-    /// with SQL. One that has come to be damaged on its medium is then an error (`corrupt`, with file and offset) and no value. Costs
+    /// Whether every value that lies in an extent (lists, tensors, and texts and bytes of more than 12 bytes) is held against its
+    /// checksum whenever it is read: from a claim, a snapshot, a cell or with SQL. One that has come to be damaged on its medium is then an error (`corrupt`, with file and offset) and no value. Costs
     /// one more pass over the bytes. Default: it is not, and [`verify`](crate::verify()) finds out.
     ///
     /// ```

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -167,6 +168,30 @@ fn a_store_is_served_beside_its_writer_and_shows_what_comes() {
 }
 
 #[test]
+fn a_server_that_checks_values_gives_none_that_is_damaged() {
+    let scratch = Scratch::new();
+    let (store, dir) = store(&scratch);
+    let text = "what is two and two?";
+    let asked = store.create_table("asked", Schema::new().data("prompt", DataType::Utf8)).unwrap();
+    asked.insert(0, "q1_0_0", [("prompt", text.into())]).unwrap();
+    drop((asked, store));
+    let extents = std::fs::read_dir(Path::new(&dir).join("extents")).unwrap();
+    for file in extents.map(|file| file.unwrap().path()) {
+        let mut bytes = std::fs::read(&file).unwrap();
+        let found = bytes.windows(text.len()).position(|part| part == text.as_bytes());
+        found.into_iter().for_each(|at| bytes[at] ^= 0x20);
+        std::fs::write(&file, bytes).unwrap();
+    }
+    let answer = |options: &[&str]| Served::new(&dir, options, None).ask("SELECT prompt FROM asked", "");
+    assert!(answer(&[]).contains("What is two"), "nobody looks");
+    let clients = ["--check-values", "--socket", &scratch.path("clients.sock")];
+    for checking in [&["--check-values"][..], &clients] {
+        let refused = answer(checking);
+        assert!(refused.contains("corrupt") && refused.contains("does not match its checksum"), "{refused}");
+    }
+}
+
+#[test]
 fn what_is_served_reads_tokens_by_flag_by_variable_and_by_file() {
     let scratch = Scratch::new();
     let (_store, dir) = store(&scratch);
@@ -197,7 +222,7 @@ fn what_is_served_reads_tokens_by_flag_by_variable_and_by_file() {
         assert_eq!(refused.status.code(), Some(2));
         assert!(stderr(&refused).contains(named), "{}", stderr(&refused));
     }
-    assert!(!std::path::Path::new(&scratch.path("run")).exists());
+    assert!(!Path::new(&scratch.path("run")).exists());
 }
 
 #[test]

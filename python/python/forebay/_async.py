@@ -22,7 +22,7 @@ WRITERS, COMMITTERS, READERS = 4, 2, 2
 have threads of their own, and so have reads, which wait for neither."""
 
 COMMITTING = frozenset({"commit", "sync"})
-READING = frozenset({"arrow", "cells", "find", "get", "replay", "show", "snapshot", "versions"})
+READING = frozenset({"arrow", "cells", "get", "replay", "show", "snapshot", "versions"})
 """The calls of each kind, by name; all others are writers'."""
 
 _writers: ThreadPoolExecutor

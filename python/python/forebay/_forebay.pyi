@@ -93,8 +93,8 @@ def open(
     disk_bytes_max, memory_bytes_max: budgets. Default: none.
     capacity_wait: how long a writer waits for room. Default: 10.
     snapshot_age_max: from which age on a snapshot is shown as overdue. Default: none.
-    check_values: whether every value of more than 12 bytes is held against its checksum whenever it is read; one that is damaged
-        raises ``CorruptError`` then. Default: ``False``.
+    check_values: whether lists, tensors, and texts and bytes of more than 12 bytes are held against their checksums whenever they are
+        read; one that is damaged raises ``CorruptError`` then. Default: ``False``.
     segment_bytes_max: how large a segment of the log grows. Default: 64 MiB.
     checkpoint_records: after how many records a checkpoint is due. Default: 250,000.
     object_versions_kept: how many states of a policy are kept. Default: 2.

@@ -1,36 +1,38 @@
-//! Values that are held against their checksums as they are read, where that is wished
+//! Values that are held against the trailers behind them: always before they are moved, and as they are read where that is wished
 //! ([`Options::check_values`](crate::Options::check_values)).
 //!
-//! A value's trailer lies behind it in the same extent, so nothing else is asked. It is read through the mapping, like the value
-//! itself: a file that cannot be read ends the process by a signal that is named before ([`fault`](crate::disk)), checked or not.
+//! A trailer lies in the same extent as its value, so nothing else is asked. Both are read through the mapping.
 
 use super::file::Extent;
 use super::layout::{TRAILER_BYTES, Trailer};
+use super::view::View;
 use crate::error::{Cause, Result};
 
 impl Extent {
-    /// Holds the value of `length` bytes at `offset` against the trailer behind it.
+    /// The trailer of a value that lies in this generation of the extent, which is what its trailer says.
     ///
     /// # Errors
     /// `corrupt` with file, offset and reason.
-    pub(super) fn check_value(&self, offset: usize, length: usize) -> Result<()> {
-        let Some(reason) = self.why_unsound(offset, length) else { return Ok(()) };
-        let reason = format!("a value of {length} bytes, generation {}, {reason}", self.generation());
-        let error = Cause::Corrupt { path: self.path().to_owned(), offset: offset as u64, reason };
-        tracing::error!(%error, "a damaged value is not given");
-        Err(error.into())
+    pub(super) fn sound_trailer(&self, view: View) -> Result<Trailer> {
+        self.trailer_of(view).map_err(|why| {
+            let reason =
+                format!("a value of {} bytes, generation {}, {why}", view.length(), view.generation());
+            Cause::Corrupt { path: self.path().to_owned(), offset: view.offset() as u64, reason }.into()
+        })
     }
 
-    fn why_unsound(&self, offset: usize, length: usize) -> Option<&'static str> {
-        let end = (offset + length).next_multiple_of(8);
+    fn trailer_of(&self, view: View) -> Result<Trailer, &'static str> {
+        let end = (view.offset() + view.length()).next_multiple_of(8);
         let trailer = self.stable(end, TRAILER_BYTES).and_then(|bytes| bytes.first_chunk());
-        let Some(trailer) = trailer.and_then(|bytes| Trailer::decode(bytes, self.number())) else {
-            return Some("has no sound trailer");
-        };
-        if (trailer.length as usize, trailer.generation) != (length, self.generation()) {
-            return Some("has the trailer of another value");
+        let trailer = trailer.and_then(|bytes| Trailer::decode(bytes, self.number()));
+        let trailer = trailer.ok_or("has no sound trailer")?;
+        if !trailer.is_of(view) {
+            return Err("has the trailer of another value");
         }
-        let bytes = self.stable(offset, length).unwrap_or_default();
-        (crate::checksum::crc32c(bytes) != trailer.crc32c).then_some("does not match its checksum")
+        let bytes = self.stable(view.offset(), view.length()).unwrap_or_default();
+        match crate::checksum::crc32c(bytes) == trailer.crc32c {
+            true => Ok(trailer),
+            false => Err("does not match its checksum"),
+        }
     }
 }

@@ -8,11 +8,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::layout::{TRAILER_BYTES, Trailer};
+use super::layout::TRAILER_BYTES;
 use super::liveness::Place;
 use super::view::View;
 use super::writer::Lifetime;
-use crate::error::{Cause, Result};
+use crate::error::Result;
 use crate::log::record::{Event, MoveRecord, StoredValue};
 use crate::schema::StorageClass;
 use crate::shared::Shared;
@@ -118,7 +118,7 @@ impl Shared {
                     // A value that was let go since it was found may be gone with its extent.
                     let Ok((extent, offset)) = self.extents.locate(from) else { continue };
                     let bytes = extent.stable(offset, from.length()).unwrap_or_default();
-                    let owner = self.checked_owner(&extent, from, bytes)?;
+                    let owner = extent.sound_trailer(from)?.owner; // what has changed is not copied on
                     let to = writer.write(&[bytes], *class, Lifetime::Moved, owner)?;
                     places.insert(from, to);
                     to
@@ -135,23 +135,6 @@ impl Shared {
         })?;
         drop(writer);
         Ok(moved)
-    }
-
-    /// Whose a value is, by its trailer; a value that changed is not copied on.
-    fn checked_owner(&self, extent: &super::Extent, view: View, bytes: &[u8]) -> Result<super::ValueOwner> {
-        let end = (view.offset() + view.length()).next_multiple_of(8);
-        let trailer = extent.stable(end, TRAILER_BYTES).and_then(|bytes| bytes.try_into().ok());
-        let trailer = trailer.and_then(|bytes| Trailer::decode(bytes, extent.number()));
-        let whole = trailer.filter(|trailer| {
-            trailer.generation == view.generation()
-                && trailer.length as usize == bytes.len()
-                && trailer.crc32c == crate::checksum::crc32c(bytes)
-        });
-        whole.map(|trailer| trailer.owner).ok_or_else(|| {
-            let (path, offset) = (extent.file().path.clone(), view.offset() as u64);
-            let reason = format!("a value of {} bytes does not match its trailer", bytes.len());
-            Cause::Corrupt { path, offset, reason }.into()
-        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The bytes around values: what begins an extent, and what follows each value.
 
+use super::view::View;
 use crate::directory::FORMAT_VERSION;
 pub(crate) use crate::header::HEADER_BYTES;
 use crate::header::{Header, HeaderFault, Magic, u32_at, u64_at};
@@ -91,6 +92,11 @@ impl Trailer {
             ValueOwner { row_key: u64_at(bytes, 8), table: u32_at(bytes, 16), column: u32_at(bytes, 20) };
         let (length, crc32c, generation) = (u32_at(bytes, 0), u32_at(bytes, 4), u32_at(bytes, 24));
         Some(Trailer { length, crc32c, owner, generation })
+    }
+
+    /// Whether it says that it follows that value, for all that a view says of one.
+    pub(crate) fn is_of(&self, view: View) -> bool {
+        (self.length as usize, self.generation) == (view.length(), view.generation())
     }
 }
 

@@ -245,8 +245,13 @@ impl Extents {
         found
     }
 
+    /// Holds a value against its checksum, where that is wished.
     fn check_value(&self, extent: &Extent, view: View) -> Result<()> {
-        if self.checks_values { extent.check_value(view.offset(), view.length()) } else { Ok(()) }
+        if !self.checks_values {
+            return Ok(());
+        }
+        let sound = extent.sound_trailer(view);
+        sound.map(drop).inspect_err(|error| tracing::error!(%error, "a damaged value is not given"))
     }
 
     /// As [`locate`](Self::locate), for whoever reads.

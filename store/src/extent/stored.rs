@@ -75,7 +75,7 @@ impl<'a> StoredValues<'a> {
         let Some(trailer) = Trailer::decode(&trailer, view.extent()) else {
             return Ok(Err("it has no sound trailer".into()));
         };
-        if (trailer.length as usize, trailer.generation) != (view.length(), view.generation()) {
+        if !trailer.is_of(view) {
             return Ok(Err("its trailer speaks of another value".into()));
         }
         let (mut crc, mut at) = (0, 0);

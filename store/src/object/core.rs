@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use super::catalog::{Catalog, Strange};
 use super::disk::{
-    Found, MARK, look_at, remove_aside, remove_mark_of_none, remove_marks, remove_needless_mark,
-    remove_unfinished,
+    Found, MARK, look_at, never_came, remove_aside, remove_marks, remove_needless_mark, remove_unfinished,
 };
 use super::host::{Arena, Folder, HostExtent, Journal, LoanRecord, Recovered, places_of};
 use super::options::ObjectOptions;
@@ -87,21 +86,26 @@ impl Core {
 
     /// Removes files that were set aside, on stable storage, and their marks after them.
     pub(crate) fn remove_files(&self, files: impl IntoIterator<Item = (String, u64, PathBuf)>) {
-        let disk = &*self.directory.disk;
-        for (key, version, aside) in files {
-            if remove_aside(disk, &aside) {
-                // Before the mark: whoever makes another one meanwhile, and is too late, sees that nobody will remove it.
-                self.catalog.lock().deleted_files.remove(&(key, version));
-                remove_needless_mark(disk, &aside);
-            }
-        }
+        self.remove_marks_where(files, remove_aside);
     }
 
     /// Removes marks of versions whose files never came.
     pub(super) fn remove_marks_of_none(&self, versions: impl IntoIterator<Item = (String, u64, PathBuf)>) {
-        for (key, version, path) in versions {
-            if remove_mark_of_none(&*self.directory.disk, &path) {
+        self.remove_marks_where(versions, never_came);
+    }
+
+    /// Removes the marks of files that `is_gone` says are gone for good. What is only thought to be there is forgotten before: whoever
+    /// makes a mark meanwhile, and is too late, sees that nobody will remove it.
+    fn remove_marks_where(
+        &self,
+        files: impl IntoIterator<Item = (String, u64, PathBuf)>,
+        is_gone: fn(&dyn Disk, &Path) -> bool,
+    ) {
+        let disk = &*self.directory.disk;
+        for (key, version, path) in files {
+            if is_gone(disk, &path) {
                 self.catalog.lock().deleted_files.remove(&(key, version));
+                remove_needless_mark(disk, &path);
             }
         }
     }

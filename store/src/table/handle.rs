@@ -8,7 +8,7 @@ use crate::error::{Cause, Result};
 use crate::extent::{Lifetime, ValueBytes, View};
 use crate::log::record::{ColumnRecord, Event, SchemaChange, StoredValue};
 use crate::sample_id::SampleId;
-use crate::schema::{DataColumn, DataType, Schema, StorageClass};
+use crate::schema::{DataColumn, DataType, Schema};
 use crate::store::Store;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::table::{Row, RowInfo, TableCounts, TableState};
@@ -231,9 +231,9 @@ impl Table {
             let fragments = state.tables[self.id as usize].fragments(row.index, index as u16);
             (fragments.to_vec(), self.store.0.pin_reader(&state))
         };
-        let fragments = self.read_all(&views, class)?;
+        let fragments = self.store.0.extents.read_all(views.iter().copied().map(Some), class)?;
         drop(pin); // from here on the fragments are held themselves
-        let parts: Vec<&[u8]> = fragments.iter().map(|fragment| &**fragment).collect();
+        let parts: Vec<&[u8]> = fragments.iter().flatten().map(|fragment| &**fragment).collect();
         let mut batch = self.store.batch();
         let view = batch.values().write(&parts, class, row.lifetime(), row.owner(index as u32))?;
         batch.finalize(row, index as u16, fragments.len(), StoredValue::View(view.0));
@@ -299,10 +299,6 @@ impl Table {
                 Cell::Partial(fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect())
             }
         })
-    }
-
-    fn read_all(&self, views: &[View], class: StorageClass) -> Result<Vec<ValueBytes>> {
-        views.iter().map(|view| self.store.0.extents.read(*view, class)).collect()
     }
 
     fn growing_column(&self, column: &str) -> Result<usize> {

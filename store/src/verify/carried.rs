@@ -101,6 +101,5 @@ fn each_of(record: &Record, state: &State, take: &mut impl FnMut(View, &[u8]) ->
 fn is_whole(view: View, stored: &[u8]) -> bool {
     let trailer = stored.last_chunk::<TRAILER_BYTES>();
     let Some(trailer) = trailer.and_then(|bytes| Trailer::decode(bytes, view.extent())) else { return false };
-    let is_its_own = (trailer.length as usize, trailer.generation) == (view.length(), view.generation());
-    is_its_own && stored.get(..view.length()).is_some_and(|bytes| crc32c(bytes) == trailer.crc32c)
+    trailer.is_of(view) && stored.get(..view.length()).is_some_and(|bytes| crc32c(bytes) == trailer.crc32c)
 }

@@ -11,6 +11,7 @@ use crate::support::*;
 const COLUMNS: [&str; 5] = ["prompt", "image", "response", "matrix", "system"];
 
 /// Where a value lies in its extent, and in which column of which row.
+#[derive(Clone, Copy)]
 struct Place {
     column: &'static str,
     row: usize,
@@ -116,21 +117,18 @@ fn check(world: &World, store: &Store, damaged: &Place, path: &PathBuf) {
     claim.release().unwrap();
 }
 
+/// A copy of a world for each byte that matters of ten values, with that byte flipped.
 fn damaged_copies(world: &World) -> impl Iterator<Item = (World, Place, PathBuf)> {
     let image = image_of(&world.disk);
     let all = places(&World::on(disk_of(&image)).open());
     assert_eq!(all.len(), 10);
-    let path = |place: &Place| files_with(&image, "extent")[place.extent as usize - 1].clone();
-    let one = |place: Place, at| {
-        let (world, path) = (World::on(disk_of(&image)), path(&place));
+    let points = all.into_iter().flat_map(|place| place.bytes().map(move |at| (place, at)));
+    points.map(move |(place, at)| {
+        let path = files_with(&image, "extent")[place.extent as usize - 1].clone();
+        let world = World::on(disk_of(&image));
         world.disk.flip_byte(&path, at);
         (world, place, path)
-    };
-    let each = all.into_iter().flat_map(|place| {
-        let Place { column, row, extent, offset, length } = place;
-        place.bytes().map(move |at| (Place { column, row, extent, offset, length }, at))
-    });
-    each.map(|(place, at)| one(place, at)).collect::<Vec<_>>().into_iter()
+    })
 }
 
 #[test]

@@ -82,17 +82,10 @@ pub(crate) fn remove_needless_mark(disk: &dyn Disk, path: &Path) {
     }
 }
 
-/// Removes the mark of a version that was deleted while a file of it was on its way that never came. A file that could not be
-/// taken away again keeps it.
-pub(crate) fn remove_mark_of_none(disk: &dyn Disk, path: &Path) -> bool {
-    if disk.exists(path) {
-        return false;
-    }
-    let is_removed = disk.sync_directory(path.parent().unwrap_or(path)).is_ok(); // it may have had its name
-    if is_removed {
-        remove_needless_mark(disk, path);
-    }
-    is_removed
+/// Whether a file that was on its way is not there, and will not be after a power failure either: it may have had its name for a
+/// moment.
+pub(crate) fn never_came(disk: &dyn Disk, path: &Path) -> bool {
+    !disk.exists(path) && disk.sync_directory(path.parent().unwrap_or(path)).is_ok()
 }
 
 fn not_removed(path: &Path, error: &io::Error) {

@@ -26,8 +26,8 @@ use crate::error::{Cause, Result};
 pub(super) use copy::{DiskCopy, Passage, remove_unfinished};
 pub(crate) use copy::{Found, look_at};
 pub(crate) use ending::{
-    ASIDE, MARK, is_marked, mark_deleted, remove_aside, remove_mark_of_none, remove_marks,
-    remove_needless_mark, set_aside, unmark,
+    ASIDE, MARK, is_marked, mark_deleted, never_came, remove_aside, remove_marks, remove_needless_mark,
+    set_aside, unmark,
 };
 pub(crate) use header::METADATA_KEY;
 
