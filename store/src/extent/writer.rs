@@ -9,7 +9,8 @@
 //! Elsewhere a store into the mapping pays for every 4 KiB. There values are gathered, with their padding and trailers,
 //! and handed to the kernel in one call when the batch is whole, but for a batch too small for the call to pay. At
 //! `synced` that is so everywhere: a few bytes between two syncs would have a whole large page written. There the bytes are
-//! handed over in pieces, and each is on its way to the disk while the next is gathered and while the call is decided.
+//! handed over in pieces, and each is on its way to the disk while the next is gathered and while the call is decided. What is large by
+//! itself is not gathered: the kernel has it from where the caller has it.
 //!
 //! [`DiskFile::map_to_fill`]: crate::disk::DiskFile::map_to_fill
 
@@ -36,6 +37,8 @@ pub(crate) enum Lifetime {
 
 /// Gathered bytes are handed to the kernel when there are this many, so that a large batch stays in the cache.
 const GATHERED_BYTES_MAX: usize = 1 << 20;
+/// A part of a value that is as long goes to the kernel from where the caller has it.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// As many where a sync follows: while the disk takes one piece in, the next is gathered. Of 640 KiB in batches of 64 samples
 /// pieces of 192 to 384 KiB were alike, smaller and larger ones slower.
 const PIECE_BYTES: usize = 256 << 10;
@@ -103,7 +106,7 @@ impl Writer {
         if self.path == Path::Mapped {
             self.store(parts, (start, end), owner);
         } else {
-            self.gather(parts, (start, end), owner);
+            self.gather(parts, (start, end), owner)?;
         }
         (self.next, self.written) = (end + TRAILER_BYTES, true);
         if self.gathered.len() >= self.gathered_bytes_max() {
@@ -140,24 +143,46 @@ impl Writer {
         file.store(at, &behind[..zeros + TRAILER_BYTES]);
     }
 
-    fn gather(&mut self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner) {
-        self.gather_up_to(start);
+    fn gather(&mut self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner) -> Result<()> {
+        if self.gathered.is_empty() {
+            self.gathered_from = start;
+        }
+        self.pad_to(start);
         let mut crc = 0;
         for part in parts {
-            self.gathered.extend_from_slice(part);
             crc = crate::checksum::crc32c_append(crc, part);
+            if part.len() >= DIRECT_BYTES_MIN {
+                self.hand_over_behind(part)?;
+            } else {
+                self.gathered.extend_from_slice(part);
+            }
         }
         let length = self.gathered_from + self.gathered.len() - start;
-        self.gather_up_to(end);
+        self.pad_to(end);
         let trailer = self.trailer(length, crc, owner);
         self.gathered.extend_from_slice(&trailer);
+        Ok(())
     }
 
-    fn gather_up_to(&mut self, offset: usize) {
-        if self.gathered.is_empty() {
-            self.gathered_from = offset;
-        }
+    fn pad_to(&mut self, offset: usize) {
         self.gathered.resize(offset - self.gathered_from, 0);
+    }
+
+    /// Hands over what is gathered, and behind it a part that is not copied for that.
+    fn hand_over_behind(&mut self, part: &[u8]) -> Result<()> {
+        let at = self.gathered_from + self.gathered.len();
+        let written = match self.gathered.is_empty() {
+            true => Ok(()),
+            false => self.hand_over(self.gathered_from, &self.gathered),
+        };
+        let written = written.and_then(|()| self.hand_over(at, part));
+        self.gathered.clear();
+        self.gathered_from = at + part.len();
+        written.map_err(|error| self.not_written(error))
+    }
+
+    fn not_written(&self, error: io::Error) -> crate::error::Error {
+        Cause::io("write to", self.extent.file().path.clone(), error).into()
     }
 
     /// Brings everything that was written into the extent.
@@ -168,7 +193,7 @@ impl Writer {
         let file = self.extent.file();
         let outcome = match self.path {
             Path::Gathered { call_bytes_min, .. } if self.gathered.len() >= call_bytes_min => {
-                self.hand_over()
+                self.hand_over(self.gathered_from, &self.gathered)
             }
             path => {
                 if path != Path::Mapped {
@@ -179,15 +204,15 @@ impl Writer {
             }
         };
         self.gathered.clear();
-        outcome.map_err(|e| Cause::io("write to", file.path.clone(), e).into())
+        outcome.map_err(|error| self.not_written(error))
     }
 
-    /// Everything that is gathered in one call, and on to the disk if it is worth that.
-    fn hand_over(&self) -> io::Result<()> {
-        let (file, from, bytes) = (self.extent.file(), self.gathered_from, self.gathered.len());
-        file.write_at(from, &self.gathered)?;
-        if self.syncs_at_once() && bytes >= BEGIN_BYTES_MIN {
-            file.begin_sync(from..from + bytes);
+    /// Bytes in one call, and on to the disk if it is worth that.
+    fn hand_over(&self, from: usize, bytes: &[u8]) -> io::Result<()> {
+        let file = self.extent.file();
+        file.write_at(from, bytes)?;
+        if self.syncs_at_once() && bytes.len() >= BEGIN_BYTES_MIN {
+            file.begin_sync(from..from + bytes.len());
         }
         Ok(())
     }

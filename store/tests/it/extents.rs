@@ -352,6 +352,53 @@ fn large_extents_hold_what_was_written_whichever_way_it_went_and_whatever_they_h
     }
 }
 
+/// Small values and large ones by turns, of lengths that end anywhere.
+const LENGTHS: [usize; 8] = [1, 300_001, 13, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 1_500_003, 77];
+
+// FX-B10. What is large goes to the kernel without being gathered; what is beside it stays what it was.
+#[test]
+fn large_and_small_values_side_by_side_are_whole_at_every_level_whichever_way_they_went() {
+    let ways = [ValuePath::Chosen, ValuePath::Mapped, ValuePath::Gathered]
+        .map(|path| [Durability::Memory, Durability::Logged, Durability::Synced].map(|level| (path, level)));
+    for (path, level) in ways.into_iter().flatten() {
+        let scratch = tempfile::tempdir().unwrap();
+        let options =
+            || Options::default().extent_bytes(4 << 20, 32 << 20).value_path(path).durability(level);
+        let store = Store::open(scratch.path().join("store"), options()).unwrap();
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        let text = |round: usize, at: usize| format!("{}", (round + at) % 10).repeat(LENGTHS[at]);
+        for round in 0..4 {
+            grow_large(&table, &format!("grown{round}_0_0"), 70); // leaves used extents behind
+            store.sync().unwrap();
+            store.run_once().unwrap();
+            let mut batch = store.batch();
+            for at in 0..LENGTHS.len() {
+                let new = NewRow::new(0, &format!("q{round}_0_{at}")).unwrap();
+                batch.insert(&table, new, [("prompt", text(round, at).into())]).unwrap();
+            }
+            batch.commit().unwrap();
+        }
+        assert!(store.stats().extents_recycled > 0, "{path:?}: {:?}", store.stats());
+        let check = |table: &Table| {
+            for (round, at) in (0..4).flat_map(|round| (0..LENGTHS.len()).map(move |at| (round, at))) {
+                let row = table.find(0, &format!("q{round}_0_{at}").parse().unwrap()).unwrap();
+                let cell = table.cell(row, "prompt").unwrap();
+                let is_whole = match &cell {
+                    Cell::Bytes(bytes) => **bytes == *text(round, at).as_bytes(),
+                    _ => false,
+                };
+                assert!(is_whole, "{path:?} at {level}: {round}, {at}");
+            }
+        };
+        check(&table);
+        drop((table, store));
+        let found =
+            verify(scratch.path().join("store"), &options(), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(found.is_sound(), "{path:?} at {level}: {found:?}");
+        check(&Store::open(scratch.path().join("store"), options()).unwrap().table("solver").unwrap());
+    }
+}
+
 // File handles are few: a process has 1,024 of them where nobody says otherwise.
 #[test]
 fn what_is_full_and_synced_holds_no_file_open() {
