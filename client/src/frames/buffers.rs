@@ -1,17 +1,25 @@
 //! Buffers that frames are made in: kept and used again, for fresh memory costs more than what is copied into it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// How many are kept that nobody uses.
-const IDLE_MAX: usize = 32;
+/// How much is kept that nobody uses, in bytes: what a few large writes under way at a time take.
+const IDLE_BYTES_MAX: usize = 64 << 20;
 /// The largest that are kept, in bytes.
 const KEPT_BYTES_MAX: usize = 2 << 20;
 
+/// Buffers that nobody uses.
+#[derive(Debug, Default)]
+struct Idle {
+    buffers: Vec<Vec<u8>>,
+    /// What they take.
+    bytes: usize,
+}
+
 /// Buffers for whoever comes next. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct Buffers(Arc<Mutex<Idle>>);
 
 /// What was written into a buffer, which goes back when nobody reads it any more.
 struct Lent {
@@ -22,9 +30,18 @@ struct Lent {
 impl Buffers {
     /// An empty buffer with room for so many bytes at least.
     pub(crate) fn take(&self, bytes: usize) -> Vec<u8> {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut buffer = {
+            let mut idle = self.lock();
+            let buffer = idle.buffers.pop().unwrap_or_default();
+            idle.bytes -= buffer.capacity();
+            buffer
+        };
         buffer.reserve(bytes);
         buffer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner) // nothing panics between the two
     }
 
     /// What was written into one of them, for anybody to read.
@@ -35,9 +52,10 @@ impl Buffers {
     /// A buffer is not used any more.
     pub(crate) fn put(&self, mut bytes: Vec<u8>) {
         bytes.clear();
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX && bytes.capacity() <= KEPT_BYTES_MAX {
-            idle.push(bytes);
+        let mut idle = self.lock();
+        if bytes.capacity() <= KEPT_BYTES_MAX.min(IDLE_BYTES_MAX - idle.bytes) {
+            idle.bytes += bytes.capacity();
+            idle.buffers.push(bytes);
         }
     }
 }
@@ -75,5 +93,17 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len()), (at, 0));
         buffers.put(Vec::with_capacity(KEPT_BYTES_MAX + 1));
         assert!(buffers.take(0).capacity() <= KEPT_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_bytes_and_small_ones_are_all_kept() {
+        let kept = |buffers: &Buffers| buffers.lock().buffers.len();
+        let (small, large) = (Buffers::default(), Buffers::default());
+        (0..100).for_each(|_| small.put(Vec::with_capacity(1 << 10)));
+        (0..100).for_each(|_| large.put(Vec::with_capacity(1 << 20)));
+        assert_eq!((kept(&small), kept(&large)), (100, IDLE_BYTES_MAX >> 20));
+        (0..100).for_each(|_| drop(large.take(0)));
+        let idle = large.lock();
+        assert_eq!((idle.buffers.len(), idle.bytes), (0, 0));
     }
 }

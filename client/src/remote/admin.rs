@@ -19,7 +19,7 @@ use super::line::Line;
 use super::{Again, Remote, hitch, told};
 use crate::admin::{AdminCalls, Overview, Watch};
 use crate::error::{Error, Result};
-use crate::wire::{self, Assembler, malformed, new_call, proto};
+use crate::wire::{self, malformed, new_call, proto};
 
 /// How often work whose connection breaks is asked for again, where nothing is heard of it in between.
 const ASKED_MOST: u32 = 10;
@@ -116,7 +116,7 @@ impl AdminCalls for Remote {
 
     fn peek(&self, table: &str, peek: &Peek) -> Result<RecordBatch> {
         let look = |mut line: Line, request| async move { line.admin.peek(request).await };
-        Assembler::of(self.assemble(wire::from_peek(table, peek), look)?).into_batch()
+        self.assemble(wire::from_peek(table, peek), look)?.into_batch()
     }
 
     fn evict(&self, table: &str, rows: &[Row], reason: &str) -> Result<()> {

@@ -13,6 +13,7 @@ use forebay_store::Hold;
 use super::calls::read_cells;
 use crate::cell::CellValue;
 use crate::connection::Epoch;
+use crate::wire::Assembler;
 
 /// The most columns that come along without being named.
 const HABIT_MAX: usize = 32;
@@ -115,7 +116,7 @@ impl Alongside {
         self.begin(claim, consumer);
         match (stream.is_empty(), cells) {
             (false, false) => self.keep(claim, Along { columns: columns.clone(), stream, hold }),
-            (false, true) => match read_cells(stream, hold.as_ref()) {
+            (false, true) => match read_cells(Assembler::of(stream), hold.as_ref()) {
                 Ok(cells) => self.keep_cells(claim, columns, cells, hold.is_some()),
                 Err(error) => {
                     tracing::debug!(%error, "cells that came along are no cells; they are asked for again");

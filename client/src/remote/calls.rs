@@ -27,7 +27,7 @@ use crate::history::HistoryCalls;
 use crate::neighbour::{self, Neighbour};
 use crate::objects::ObjectCalls;
 use crate::snapshots::SnapshotCalls;
-use crate::wire::{self, Assembler, malformed, milliseconds, new_call, proto, read_stream};
+use crate::wire::{self, Assembler, malformed, milliseconds, new_call, proto};
 use crate::writing::Writing;
 
 /// How much of an object the time of one call is for, in bytes: a larger one has that time as many times.
@@ -75,12 +75,12 @@ pub(super) async fn next_piece<T>(pieces: &mut Streaming<T>, time: Duration) -> 
 }
 
 /// The cells of a stream, where values are found that it names by their place.
-pub(super) fn read_cells(stream: Bytes, hold: Option<&Hold>) -> Result<Vec<Vec<CellValue>>> {
+pub(super) fn read_cells(stream: Assembler, hold: Option<&Hold>) -> Result<Vec<Vec<CellValue>>> {
     let find = |place| match hold {
         Some(hold) => neighbour::value(hold, place),
         None => Err(malformed("a place, for who asked for values")),
     };
-    wire::to_cells(&Assembler::of(stream).into_batch()?, &find)
+    wire::to_cells(&stream.into_batch()?, &find)
 }
 
 impl Remote {
@@ -100,8 +100,8 @@ impl Remote {
         reply
     }
 
-    /// The pieces of an answer, put together. Sent again as a whole where it breaks.
-    pub(super) fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Bytes>
+    /// The pieces of an answer. Sent again as a whole where it breaks.
+    pub(super) fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Assembler>
     where
         Q: Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
@@ -114,7 +114,7 @@ impl Remote {
         &self,
         message: Q,
         call: impl Pieces<Q, F>,
-    ) -> impl Future<Output = Result<Bytes>> + Send + 'static
+    ) -> impl Future<Output = Result<Assembler>> + Send + 'static
     where
         Q: Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
@@ -130,7 +130,7 @@ impl Remote {
                     while let Some(piece) = pieces.message().await? {
                         assembler.push(piece.bytes);
                     }
-                    Ok(Response::new(assembler.into_bytes()))
+                    Ok(Response::new(assembler))
                 }
             };
             link.call(new_call(), message, time, Again::Always, &whole).await
@@ -145,7 +145,7 @@ impl Remote {
     }
 
     /// Columns or cells of a claim as they are sent, with what holds values that are in files.
-    fn stream(&self, claim: Epoch, names: &[&str], cells: bool) -> Result<(Bytes, Option<Hold>)> {
+    fn stream(&self, claim: Epoch, names: &[&str], cells: bool) -> Result<(Assembler, Option<Hold>)> {
         let (hold, columns) = (self.hold(), names.iter().map(|name| (*name).to_owned()).collect());
         let ((incarnation, claim, member), placed) = (claim, hold.is_some());
         let request = proto::ColumnsRequest { incarnation, claim, member, columns, cells, placed };
@@ -263,7 +263,7 @@ impl Connection for Remote {
 
     fn query(&self, statement: &str) -> Result<Answer> {
         let request = proto::QueryRequest { statement: statement.to_owned() };
-        read_stream(self.assemble(request, by!(query))?)
+        self.assemble(request, by!(query))?.into_batches()
     }
 
     fn query_async(&self, statement: &str) -> Result<Answering> {
@@ -288,10 +288,10 @@ impl Connection for Remote {
 
     fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
         let (stream, hold) = match self.along.take(claim, names) {
-            Some(sent) => sent,
+            Some((stream, hold)) => (Assembler::of(stream), hold),
             None => self.stream(claim, names, false)?,
         };
-        neighbour::columns(hold.as_ref(), Assembler::of(stream).into_batch()?)
+        neighbour::columns(hold.as_ref(), stream.into_batch()?)
     }
 
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {

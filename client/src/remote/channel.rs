@@ -10,6 +10,7 @@ use super::address::Address;
 use super::line::Line;
 use super::options::ConnectOptions;
 use crate::error::{Error, Result};
+use crate::wire::FRAMED_PIECE_BYTES;
 
 /// How often a silent server is asked whether it is there, and how long it has to answer.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
@@ -17,7 +18,7 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// How much a stream may carry before it is read: a few values' worth.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// How much of it goes at once.
-const FRAME_BYTES: u32 = 1 << 20;
+const FRAME_BYTES: u32 = FRAMED_PIECE_BYTES as u32;
 
 /// A line to that address.
 pub(super) fn open(address: &Address, options: &ConnectOptions) -> Result<Line> {

@@ -12,7 +12,7 @@ use super::calls::by;
 use super::line::Line;
 use crate::error::Result;
 use crate::snapshots::{ReadRows, SnapshotCalls, TakeSnapshot, TakenSnapshot};
-use crate::wire::{self, Assembler, milliseconds, proto};
+use crate::wire::{self, milliseconds, proto};
 
 impl Remote {
     fn hold_snapshot(&self, snapshot: u64, extend: Option<Duration>) -> Result<Timestamp> {
@@ -30,7 +30,7 @@ impl SnapshotCalls for Remote {
         let stream = self.assemble(wire::from_read(snapshot, table, rows, from), by!(read_snapshot))?;
         match stream.is_empty() {
             true => Ok(None),
-            false => Assembler::of(stream).into_batch().map(Some),
+            false => stream.into_batch().map(Some),
         }
     }
 

@@ -17,7 +17,7 @@ use super::{Again, Link, Remote, gone};
 use crate::connection::{Answering, Ask, Granted, Granting, Role, Waited};
 use crate::error::Result;
 use crate::neighbour::Neighbour;
-use crate::wire::{self, milliseconds, new_call, proto, read_stream};
+use crate::wire::{self, Assembler, milliseconds, new_call, proto};
 
 /// How long the server waits in one call, so that a connection that is dead without a word is noticed.
 const WAIT_AT_ONCE: Duration = Duration::from_secs(20);
@@ -198,7 +198,7 @@ impl Remote {
         let (mut give, given) = oneshot::channel();
         self.link.spawn(async move {
             let answer = tokio::select! {
-                answer = answer => answer.and_then(read_stream),
+                answer = answer => answer.and_then(Assembler::into_batches),
                 () = give.closed() => return,
             };
             let _ = give.send(answer); // nobody may be there to read it

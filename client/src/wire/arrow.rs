@@ -3,19 +3,23 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, Schema};
-use bytes::{Bytes, BytesMut};
+use arrow_schema::{ArrowError, DataType, Schema};
+use arrow_select::concat::concat_batches;
+use bytes::{Buf, Bytes};
 
 use super::arrow_message::{check_buffers, message_of};
-use super::malformed;
+use super::{Rope, malformed};
 use crate::error::{Error, Result};
 
 /// How large the pieces are in which a stream travels, in bytes.
 pub const PIECE_BYTES: usize = 1 << 20;
+
+/// A piece with what goes around it: values that make up a piece travel as one frame of the transport, and need not be put together.
+pub const FRAMED_PIECE_BYTES: usize = PIECE_BYTES + (64 << 10);
 
 /// What the messages of a small stream take beside their columns: room to begin with.
 const HEADERS_BYTES: usize = 4096;
@@ -39,65 +43,66 @@ pub fn write_stream(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8>>
 /// # Errors
 /// `input` for bytes that are no stream.
 pub fn read_stream(bytes: impl Into<Bytes>) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
-    let bytes = bytes.into();
-    check(&bytes)?;
-    let read = || -> Result<(Arc<Schema>, Vec<RecordBatch>), ArrowError> {
-        let (mut decoder, mut rest, mut batches) = (StreamDecoder::new(), Buffer::from(bytes), Vec::new());
-        while !rest.is_empty() {
-            batches.extend(decoder.decode(&mut rest)?);
-        }
-        decoder.finish()?;
-        let no_schema = || ArrowError::IpcError("no schema".to_owned());
-        Ok((decoder.schema().ok_or_else(no_schema)?, batches))
-    };
-    // The library panics on some bytes that are none of Arrow's, and a peer must not end this process. Nothing is shared
-    // with what panicked.
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(read) => read.map_err(unreadable),
-        Err(_) => Err(malformed("not an Arrow stream")),
-    }
+    Assembler::of(bytes).into_batches()
 }
 
-/// Refuses a stream whose messages say that they are longer than it is, and messages for which the library would make more room than
-/// they take ([`check_message`](super::check_message)).
-fn check(stream: &[u8]) -> Result<()> {
-    const CONTINUES: [u8; 4] = [0xFF; 4];
-    let cut = || malformed("an Arrow stream that is cut off");
-    let mut rest = stream;
-    while !rest.is_empty() {
-        let (word, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
-        let (length, after) = match *word {
-            CONTINUES => after.split_first_chunk::<4>().ok_or_else(cut)?,
-            _ => (word, after),
-        };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length == 0 {
-            return Ok(()); // the end of the stream
-        }
-        let (header, body) = after.split_at_checked(length).ok_or_else(cut)?;
-        let message = message_of(header)?;
-        let body_bytes = usize::try_from(message.bodyLength()).map_err(|_| cut())?;
-        rest = body.get(body_bytes..).ok_or_else(cut)?;
-        check_buffers(&message, body_bytes)?;
-    }
-    Ok(())
+/// What messages of a stream begin with since Arrow 0.15.
+const CONTINUES: [u8; 4] = [0xFF; 4];
+/// What a stream ends with.
+const END: [u8; 4] = [0; 4];
+
+fn cut() -> Error {
+    malformed("an Arrow stream that is cut off")
 }
 
-/// The pieces of a stream.
+/// The next so many bytes, in one piece.
+fn take(stream: &mut Rope, bytes: usize) -> Result<Bytes> {
+    if stream.remaining() < bytes { Err(cut()) } else { Ok(stream.copy_to_bytes(bytes)) }
+}
+
+/// How long the next message's header is, as it is said; none at the end of the stream.
+fn next_length(stream: &mut Rope) -> Result<Option<Bytes>> {
+    if !stream.has_remaining() {
+        return Ok(None);
+    }
+    let word = take(stream, 4)?;
+    let length = if *word == CONTINUES { take(stream, 4)? } else { word };
+    Ok(Some(length).filter(|length| **length != END))
+}
+
+/// The next message: how long its header is, the header, and the body. None at the end. Refuses one that says that it is longer than the
+/// stream, and one for which the library would make more room than it takes ([`check_buffers`]).
+fn next_message(stream: &mut Rope) -> Result<Option<[Bytes; 3]>> {
+    let Some(word) = next_length(stream)? else { return Ok(None) };
+    let length = word.as_ref().try_into().map(u32::from_le_bytes).map_err(|_| cut())?;
+    let header = take(stream, length as usize)?;
+    let message = message_of(&header)?;
+    let body_bytes = usize::try_from(message.bodyLength()).map_err(|_| cut())?;
+    if body_bytes > stream.remaining() {
+        return Err(cut());
+    }
+    check_buffers(&message, body_bytes)?;
+    Ok(Some([word, header, take(stream, body_bytes)?]))
+}
+
+/// The pieces of a stream: one where it is not longer than [`FRAMED_PIECE_BYTES`].
 pub fn pieces(stream: impl Into<Bytes>) -> impl Iterator<Item = Bytes> {
     let whole = stream.into();
-    let starts = (0..whole.len().max(1)).step_by(PIECE_BYTES);
-    starts.map(move |start| whole.slice(start..whole.len().min(start + PIECE_BYTES)))
+    let step = if whole.len() <= FRAMED_PIECE_BYTES { FRAMED_PIECE_BYTES } else { PIECE_BYTES };
+    let starts = (0..whole.len().max(1)).step_by(step);
+    starts.map(move |start| whole.slice(start..whole.len().min(start + step)))
 }
 
-/// Puts a stream together from its pieces.
-#[derive(Debug, Default)]
-pub struct Assembler(Vec<Bytes>);
+/// A stream as it comes, in pieces.
+#[derive(Clone, Debug, Default)]
+pub struct Assembler(Rope);
 
 impl Assembler {
     /// Of a stream that is there.
     pub fn of(stream: impl Into<Bytes>) -> Self {
-        Assembler(vec![stream.into()])
+        let mut assembler = Assembler::default();
+        assembler.push(stream.into());
+        assembler
     }
 
     /// Takes the next piece.
@@ -105,33 +110,78 @@ impl Assembler {
         self.0.push(piece);
     }
 
-    /// The bytes that came. One piece stays where it is; of several there is a copy.
-    pub fn into_bytes(mut self) -> Bytes {
-        if self.0.len() < 2 {
-            return self.0.pop().unwrap_or_default();
-        }
-        let mut whole = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
-        self.0.iter().for_each(|piece| whole.extend_from_slice(piece));
-        whole.freeze()
+    /// Whether nothing has come.
+    pub fn is_empty(&self) -> bool {
+        !self.0.has_remaining()
     }
 
-    /// All of it as one batch.
+    /// Its batches. They hold the bytes that came where a message is in one piece and aligned for them, else copies.
+    ///
+    /// # Errors
+    /// `input` for bytes that are no stream.
+    pub fn into_batches(mut self) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
+        let (mut decoder, mut batches) = (StreamDecoder::new(), Vec::new());
+        while let Some(message) = next_message(&mut self.0)? {
+            for part in message {
+                batches.extend(decoded(&mut decoder, part)?);
+            }
+        }
+        batches.extend(decoded(&mut decoder, Bytes::from_static(&END))?); // behind a message without a body, too
+        decoder.finish().map_err(unreadable)?;
+        let no_schema = || unreadable(ArrowError::IpcError("no schema".to_owned()));
+        Ok((decoder.schema().ok_or_else(no_schema)?, batches))
+    }
+
+    /// All of it as one batch. Texts and bytes of several stay where they came, all else is put together.
     ///
     /// # Errors
     /// `input` for bytes that are no stream.
     pub fn into_batch(self) -> Result<RecordBatch> {
-        let (schema, mut batches) = read_stream(self.into_bytes())?;
-        match (batches.pop(), batches.is_empty()) {
-            (Some(batch), true) => Ok(batch),
-            (None, _) => {
-                let options = RecordBatchOptions::new().with_row_count(Some(0));
-                let columns =
-                    schema.fields().iter().map(|field| arrow_array::new_empty_array(field.data_type()));
-                RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)
-                    .map_err(unreadable)
-            }
-            (Some(_), false) => Err(malformed("several batches where one is due")),
+        let (schema, mut batches) = self.into_batches()?;
+        match batches.len() {
+            0 => Ok(RecordBatch::new_empty(schema)),
+            1 => Ok(batches.remove(0)),
+            _ => joined(&schema, &batches),
         }
+    }
+}
+
+/// Several batches as one.
+fn joined(schema: &Arc<Schema>, batches: &[RecordBatch]) -> Result<RecordBatch> {
+    // Of these a few bytes may stand for many more, which would all be written out. No column is one.
+    let stands_for_more = |of: &DataType| {
+        matches!(
+            of,
+            DataType::ListView(_)
+                | DataType::LargeListView(_)
+                | DataType::RunEndEncoded(..)
+                | DataType::Dictionary(..)
+        )
+    };
+    if schema.flattened_fields().into_iter().any(|field| stands_for_more(field.data_type())) {
+        return Err(malformed("several batches where one is due"));
+    }
+    let join = || concat_batches(schema, batches);
+    match catch_unwind(AssertUnwindSafe(join)) {
+        Ok(joined) => joined.map_err(unreadable),
+        Err(_) => Err(malformed("batches that do not fit together")),
+    }
+}
+
+/// The batch that ends with these bytes, if one does.
+fn decoded(decoder: &mut StreamDecoder, part: Bytes) -> Result<Option<RecordBatch>> {
+    let decode = || -> Result<Option<RecordBatch>, ArrowError> {
+        let (mut rest, mut batch) = (Buffer::from(part), None);
+        while !rest.is_empty() {
+            batch = decoder.decode(&mut rest)?.or(batch);
+        }
+        Ok(batch)
+    };
+    // The library panics on some bytes that are none of Arrow's, and a peer must not end this process. Who is refused here
+    // goes on with nothing of the decoder.
+    match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(decoded) => decoded.map_err(unreadable),
+        Err(_) => Err(malformed("not an Arrow stream")),
     }
 }
 
@@ -141,6 +191,7 @@ fn unreadable(error: ArrowError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::cast::AsArray;
     use arrow_array::{Int32Array, StringViewArray};
 
     use super::*;
@@ -162,6 +213,33 @@ mod tests {
             pieces(stream).for_each(|piece| assembler.push(piece));
             assert_eq!(assembler.into_batch().unwrap(), batch);
         }
+    }
+
+    #[test]
+    fn batches_of_one_stream_are_one_again_and_their_texts_stay_where_they_came() {
+        let whole = batch(5_000);
+        let parts: Vec<RecordBatch> = (0..5).map(|at| whole.slice(at * 1_000, 1_000)).collect();
+        let stream = write_stream(&whole.schema(), &parts).unwrap();
+        let came: Vec<Bytes> = pieces(stream).collect();
+        let mut assembler = Assembler::default();
+        came.iter().for_each(|piece| assembler.push(piece.clone()));
+        let read = assembler.into_batch().unwrap();
+        assert_eq!(read, whole);
+        let lies_in_what_came =
+            |text: &str| came.iter().any(|piece| piece.as_ptr_range().contains(&text.as_ptr()));
+        let texts = read.column(0).as_string_view();
+        let long = texts.iter().flatten().filter(|text| text.len() > 12);
+        assert!(long.clone().count() > 4_000 && long.clone().all(lies_in_what_came));
+    }
+
+    // A list view of a few bytes may name the same values again and again.
+    #[test]
+    fn batches_whose_few_bytes_may_stand_for_many_are_not_put_together() {
+        let stream = streams().swap_remove(1); // four batches, one column of them list views
+        assert_eq!(read_stream(stream.clone()).unwrap().1.len(), 4);
+        let error = Assembler::of(stream).into_batch().unwrap_err();
+        assert_eq!(error.cause(), "Protocol");
+        assert!(error.to_string().contains("several batches"), "{error}");
     }
 
     #[test]
@@ -218,9 +296,12 @@ mod tests {
             RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
                 .unwrap();
         let parted: Vec<RecordBatch> = (0..4).map(|at| all.slice(at * 5, 5)).collect();
+        let joinable: Vec<RecordBatch> =
+            parted.iter().map(|part| part.project(&[1, 2, 3, 4, 5]).unwrap()).collect();
         vec![
             write_stream(&all.schema(), std::slice::from_ref(&all)).unwrap(),
             write_stream(&all.schema(), &parted).unwrap(),
+            write_stream(&joinable[0].schema(), &joinable).unwrap(),
             write_stream(&batch(3).schema(), &[batch(3)]).unwrap(),
         ]
     }
@@ -255,8 +336,9 @@ mod tests {
                     }
                 }
             }
-            let Ok((_, batches)) = read_stream(bytes) else { continue };
+            let Ok((_, mut batches)) = read_stream(bytes.clone()) else { continue };
             read += 1;
+            batches.extend(Assembler::of(bytes).into_batch());
             for batch in &batches {
                 for column in batch.columns() {
                     let whole = column.to_data().validate_full();

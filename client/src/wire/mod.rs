@@ -29,7 +29,7 @@ mod weight;
 pub use admin::{
     from_fault, from_overview, from_progress, from_report, to_fault, to_overview, to_progress, to_report,
 };
-pub use arrow::{Assembler, PIECE_BYTES, pieces, read_stream, write_stream};
+pub use arrow::{Assembler, FRAMED_PIECE_BYTES, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use arrow_message::check_message;
 pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tonic::{Request, Status};
 
 use super::call::{ADMIN, Call, Reply, Service, blocking};
-use super::streams::{self, ALIVE_EVERY, Answers};
+use super::sending::Sending;
+use super::streams::{ALIVE_EVERY, Answers};
 use crate::copies::Place;
 
 /// How many events of a check may wait for its client.
@@ -66,11 +67,12 @@ impl Protocol for AdminService {
         let call = self.0.enter(&request, ADMIN)?;
         let (table, peek) = wire::to_peek(request.into_inner());
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        let room = self.0.answers.clone();
         let rows = blocking(move || {
             let rows = AdminCalls::peek(call.session.holder.store(), &table, &peek)?;
-            streams::written(&rows)
+            Sending::with_room(rows, &room)
         });
-        self.0.answer(streams::pieces(rows.await?))
+        self.0.answer(rows.await?.pieces())
     }
 
     async fn budgets(&self, request: Request<BudgetsRequest>) -> Reply<BudgetsReply> {

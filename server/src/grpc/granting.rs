@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::wire::proto::{ClaimReply, ClaimRequest};
-use forebay_client::wire::{self, MESSAGE_BYTES_MAX, from_error};
+use forebay_client::wire::{self, MESSAGE_BYTES_MAX, PIECE_BYTES, from_error};
 use forebay_client::{Ask, Epoch, Error, Granted, Role};
 use futures_util::Future;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
 use super::call::{Call, Service, blocking};
+use super::quick;
 use super::sessions::{Session, check_owner};
 use super::streams::{self, Wanted, check_columns};
 use super::waits::Waiting;
@@ -24,8 +25,10 @@ use crate::gathered::Gathered;
 /// How often a subscription that has as many claims as it may looks whether leases have ended, and a wait whether its token has: the
 /// clock may be set.
 const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The largest columns that come along with a claim, in bytes.
-const ALONG_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
+/// The largest columns that come along with a claim that somebody waits for, in bytes: more is sooner there in pieces of its own.
+const ALONG_BYTES_MAX: usize = PIECE_BYTES;
+/// The same of a claim that is pushed: it comes while its client does other things.
+const PUSHED_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 
 impl Service {
     /// Waits for rows, for as long as the client does.
@@ -45,7 +48,7 @@ impl Service {
         match waited(call, request, &wait).await? {
             Some(Found::Granted(granted)) => {
                 session.waits.give_up(call.name);
-                Ok(reply(session, request, granted, &self.answers).await)
+                Ok(reply(session, request, granted, ALONG_BYTES_MAX, &self.answers).await)
             }
             Some(Found::Complete) => Ok(ClaimReply { granted: None, complete: true }),
             Some(Found::Before(noted)) => again(session, request, noted, &self.answers).await,
@@ -166,31 +169,42 @@ async fn again(
 ) -> Result<ClaimReply, Status> {
     let Some(epoch) = noted else { return Ok(ClaimReply::default()) };
     let granted = session.holder.look(epoch, |claim| Granted::of(claim, epoch.2));
-    Ok(reply(session, request, granted.map_err(|error| from_error(&error))?, room).await)
+    let granted = granted.map_err(|error| from_error(&error))?;
+    Ok(reply(session, request, granted, ALONG_BYTES_MAX, room).await)
 }
 
-/// What is said of rows that were granted, with the columns that come along.
+/// What is said of rows that were granted, with the columns that come along if they take no more than that.
 async fn reply(
     session: &Arc<Session>,
     request: &ClaimRequest,
     granted: Granted,
+    along_bytes_max: usize,
     room: &Gathered,
 ) -> ClaimReply {
-    let (epoch, mut granted) = (granted.epoch, wire::from_granted(granted));
+    let (epoch, rows) = (granted.epoch, granted.rows.len());
+    let mut granted = wire::from_granted(granted);
     if !request.columns.is_empty() {
         let (session, room) = (session.clone(), room.clone());
         let placed = request.placed && session.loans.is_some();
         let wanted = Wanted { names: request.columns.clone(), cells: request.cells, placed };
-        let along = blocking(move || along(&session, epoch, &wanted, &room)).await;
+        let is_quick = quick::tells_places(session.holder.store(), rows, &wanted);
+        let along = move || along(&session, epoch, &wanted, along_bytes_max, &room);
+        let along = if is_quick { along().ok() } else { blocking(along).await.ok() };
         granted.columns = along.unwrap_or_default(); // what is wrong with them, the next call says
     }
     ClaimReply { granted: Some(granted), complete: false }
 }
 
 /// Columns that come along with a claim, with their memory until the reply is made; nothing where they are too large.
-fn along(session: &Session, epoch: Epoch, wanted: &Wanted, room: &Gathered) -> Result<Bytes, Error> {
-    let whole = streams::of_claim(&session.holder, epoch, wanted, ALONG_BYTES_MAX as u64, room)?;
-    Ok(if whole.stream.len() <= ALONG_BYTES_MAX { whole.into_bytes() } else { Bytes::new() })
+fn along(
+    session: &Session,
+    epoch: Epoch,
+    wanted: &Wanted,
+    bytes_max: usize,
+    room: &Gathered,
+) -> Result<Bytes, Error> {
+    let whole = streams::of_claim(&session.holder, epoch, wanted, bytes_max as u64, room)?;
+    Ok(if whole.stream.len() <= PUSHED_BYTES_MAX { whole.into_bytes() } else { Bytes::new() })
 }
 
 #[cfg(test)]

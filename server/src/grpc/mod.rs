@@ -26,6 +26,7 @@ mod put;
 mod quick;
 mod replies;
 mod room;
+mod sending;
 mod service;
 mod sessions;
 mod slab_door;
@@ -46,11 +47,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_client::wire::MESSAGE_BYTES_MAX;
 use forebay_client::wire::proto::admin_server::AdminServer;
 use forebay_client::wire::proto::history_server::HistoryServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
+use forebay_client::wire::{FRAMED_PIECE_BYTES, MESSAGE_BYTES_MAX};
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
@@ -76,7 +77,7 @@ const BLOCKING_MAX: usize = 64;
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// How much of it comes at once.
-const FRAME_BYTES: u32 = 1 << 20;
+const FRAME_BYTES: u32 = FRAMED_PIECE_BYTES as u32;
 /// How long calls go on after the word to stop.
 const GRACE: Duration = Duration::from_secs(5);
 

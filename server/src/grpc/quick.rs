@@ -9,10 +9,22 @@ use forebay_client::wire::proto::*;
 use forebay_client::wire::{Frame, parts_of_slabs, values_in};
 use forebay_store::{Durability, Store};
 
+use super::streams::Wanted;
+
 /// The largest changes that are made on a thread that others need, in bytes: more than a batch of 64 samples of 10 KB.
 const QUICK_BYTES_MAX: usize = 1 << 20;
 /// What a row counts for beside its values.
 const ROW_BYTES: usize = 256;
+
+/// The most cells whose places are looked up on such a thread.
+const QUICK_PLACES_MAX: usize = 4096;
+
+/// Whether what is asked for of so many rows is told soon: to a neighbour, who hears where values lie, they are few, and nobody reads them
+/// here.
+pub(super) fn tells_places(store: &Store, rows: usize, wanted: &Wanted) -> bool {
+    let reads = wanted.cells && store.checks_values();
+    wanted.placed && !reads && rows.saturating_mul(wanted.names.len()) <= QUICK_PLACES_MAX
+}
 
 /// About how large a change is.
 fn bytes_in(change: &Change, frames: &[Frame]) -> usize {

@@ -405,12 +405,15 @@ impl Protocol for Service {
         let ColumnsRequest { incarnation, claim, columns: names, cells, placed, member } =
             request.into_inner();
         let wanted = streams::Wanted { names, cells, placed: placed && call.session.loans.is_some() };
-        let room = self.answers.clone();
-        let stream = blocking(move || {
-            let epoch = (incarnation, claim, member);
-            streams::of_claim(&call.session.holder, epoch, &wanted, u64::MAX, &room)
-        });
-        self.answer(stream.await?.pieces())
+        let (room, epoch) = (self.answers.clone(), (incarnation, claim, member));
+        let rows =
+            call.session.holder.look(epoch, forebay_store::Claim::len).map_err(|error| from_error(&error))?;
+        let is_quick = quick::tells_places(&self.store, rows, &wanted);
+        let stream = move || streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room);
+        self.answer(match is_quick {
+            true => stream().map_err(|error| from_error(&error))?,
+            false => blocking(stream).await?,
+        })
     }
 
     async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {

@@ -10,6 +10,7 @@ use forebay_client::wire::{self, from_error};
 use forebay_client::{Error, SnapshotCalls, TakeSnapshot};
 
 use super::call::{Call, Reply, Service, blocking};
+use super::sending::Sending;
 use super::sessions::check_owner;
 use super::streams::{self, Answers, check_columns};
 use crate::access::{Caller, Scope};
@@ -72,9 +73,9 @@ impl Service {
         let room = self.answers.clone();
         let batch = blocking(move || {
             let batch = session.snapshots.read(snapshot, &table, &rows, from)?;
-            batch.map(|batch| streams::Whole::of_batch(&batch, &room)).transpose()
+            batch.map(|batch| Sending::with_room(batch, &room)).transpose()
         });
-        let pieces = batch.await?.map(streams::Whole::pieces);
+        let pieces = batch.await?.map(Sending::pieces);
         self.answer(pieces.unwrap_or_else(|| streams::pieces(Vec::new())))
     }
 

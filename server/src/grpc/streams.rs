@@ -16,6 +16,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 use tonic::Status;
 
+use super::sending::Sending;
 use super::sessions::Present;
 use crate::asked::failure;
 use crate::gathered::{Gathered, Taken};
@@ -52,11 +53,6 @@ impl Whole {
         Self::sized(wire::bytes_of_cells(columns), room, || whole(&wire::from_cells(columns)?))
     }
 
-    /// A batch of rows, if there is room for it.
-    pub(super) fn of_batch(batch: &RecordBatch, room: &Gathered) -> Result<Self, Error> {
-        Self::sized(0, room, || written(batch))
-    }
-
     /// A stream of about so many bytes, made once there is room for it.
     fn sized(
         bytes: u64,
@@ -90,7 +86,7 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-fn room_for(bytes: u64, room: &Gathered) -> Result<Taken, Error> {
+pub(super) fn room_for(bytes: u64, room: &Gathered) -> Result<Taken, Error> {
     room.take(bytes).ok_or_else(|| {
         let message = format!(
             "an answer of {bytes} bytes does not fit into what answers of rows have together; ask for fewer rows or columns at once"
@@ -179,6 +175,23 @@ pub(super) fn check_columns(names: &[String]) -> Result<(), Error> {
     let Some(twice) = names.iter().find(|name| !named.insert(name.as_str())) else { return Ok(()) };
     let message = format!("column {twice:?} was asked for twice; name each column once");
     Err(Error::new(Kind::Input, "ColumnTwice", message))
+}
+
+/// Columns of a claim as an answer of their own: values that travel in pieces as they are read.
+pub(super) fn answer_of_claim(
+    holder: &Holder,
+    claim: Epoch,
+    wanted: &Wanted,
+    room: &Gathered,
+) -> Result<Answers<ArrowPiece>, Error> {
+    if wanted.cells || wanted.placed {
+        return of_claim(holder, claim, wanted, u64::MAX, room).map(Whole::pieces);
+    }
+    check_columns(&wanted.names)?;
+    let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
+    let bytes = holder.look(claim, |claim| claim.bytes_of(names.iter().copied()))??;
+    let taken = room_for(bytes, room)?; // before they are read
+    Ok(Sending::new(holder.columns(claim, &names)?, taken)?.pieces())
 }
 
 /// Columns of a claim as they travel, where they take no more bytes than that. Nothing of them is read before there is room for it.

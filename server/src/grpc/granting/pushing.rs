@@ -15,7 +15,7 @@ use futures_util::{Stream, stream};
 use tokio::time::sleep;
 use tonic::Status;
 
-use super::{EXPIRY_LOOK_EVERY, check_still, refused, reply};
+use super::{EXPIRY_LOOK_EVERY, PUSHED_BYTES_MAX, check_still, refused, reply};
 use crate::grpc::call::{Call, Service};
 use crate::grpc::sessions::Session;
 use crate::grpc::subscriptions::Turn;
@@ -83,7 +83,9 @@ impl Service {
             }
         };
         match granted {
-            Some(granted) => Ok(reply(&call.session, ask, granted, &self.answers).await.granted),
+            Some(granted) => {
+                Ok(reply(&call.session, ask, granted, PUSHED_BYTES_MAX, &self.answers).await.granted)
+            }
             None => turn.goes_on().map(|_| None).map_err(|error| from_error(&error)),
         }
     }

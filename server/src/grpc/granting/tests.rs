@@ -131,7 +131,7 @@ async fn what_comes_along_has_its_memory_for_as_long_as_the_reply_is_there() {
         (request.columns, request.cells) = (vec!["prompt".to_owned()], cells);
         let granted = world.granted(&call);
         let epoch = granted.epoch;
-        let reply = reply(&call.session, &request, granted, &room).await;
+        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &room).await;
         assert!(reply.granted.as_ref().unwrap().columns.len() > 512 << 10);
         assert!(room.take(512 << 10).is_none(), "half of it and more is taken");
         drop(reply);
@@ -147,7 +147,7 @@ async fn what_is_too_large_to_come_along_is_not_read() {
     let request = ClaimRequest { columns: vec!["prompt".to_owned()], ..request() };
     for room in [Gathered::new(ROOM_BYTES), Gathered::new(1 << 20)] {
         let (granted, reads) = (world.granted(&call), world.store.stats().value_reads);
-        let reply = reply(&call.session, &request, granted, &room).await;
+        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &room).await;
         assert!(reply.granted.unwrap().columns.is_empty());
         assert_eq!(world.store.stats().value_reads, reads);
     }
@@ -160,7 +160,7 @@ async fn an_answer_that_has_no_room_is_refused_before_anything_of_it_is_read() {
     let epoch = world.granted(&call).epoch;
     let wanted = |cells| Wanted { names: vec!["prompt".to_owned()], cells, placed: false };
     let ask = |cells, room: &Gathered| {
-        streams::of_claim(&call.session.holder, epoch, &wanted(cells), u64::MAX, room).map(drop)
+        streams::answer_of_claim(&call.session.holder, epoch, &wanted(cells), room).map(drop)
     };
     let reads = world.store.stats().value_reads;
     let error = ask(false, &Gathered::new(1 << 20)).unwrap_err();

@@ -1,6 +1,9 @@
 //! Record batches both ways: what a claim gave, another table takes.
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int32Type};
+use arrow_array::{Array, RecordBatch};
+use forebay_store::Value;
 
 use super::*;
 
@@ -33,5 +36,61 @@ fn what_a_claim_gave_as_arrow_another_table_takes() {
         copy.write_batch(&rows, &batch.project(&[1, 2, 3]).unwrap()).unwrap();
         let later = all(&copied);
         assert_eq!(later.project(&[1, 2, 3]).unwrap(), batch.project(&[1, 2, 3]).unwrap());
+    });
+}
+
+/// How long the texts and lists of a row are: nothing, a little, or much.
+fn length(at: usize) -> usize {
+    [0, 3, 40_000, 200_000, 7][at % 5]
+}
+
+#[test]
+fn columns_that_travel_in_many_pieces_are_those_that_were_written() {
+    const ROWS: usize = 40;
+    on_every_way(|world| {
+        let client = world.client();
+        let schema = Schema::new()
+            .data("text", DataType::Utf8)
+            .data("image", DataType::Binary)
+            .data("tokens", DataType::list(Element::Int32))
+            .data("tensor", DataType::Tensor(Element::Float32, vec![2, 3]))
+            .data("sure", DataType::Bool);
+        client.create_table("solver", schema).unwrap();
+        let read = client.create_consumer("read", Consumer::task(["solver"]).ready(["tensor"])).unwrap();
+        let mut changes = Changes::new();
+        for at in 0..ROWS {
+            let new = NewRow::new(0, &format!("q{at:02}_0_0")).unwrap();
+            let image = Value::Binary(vec![at as u8; length(at + 1)].into());
+            let tokens: Vec<i32> = (0..length(at + 2) as i32 / 4).map(|token| token * at as i32).collect();
+            let cells =
+                [("text", "x".repeat(length(at)).into()), ("image", image), ("tokens", tokens.into())];
+            let cells = cells.into_iter().filter(|_| !at.is_multiple_of(9)); // of some there is nothing
+            let always = [("tensor", vec![at as f32; 6].into()), ("sure", Value::from(at.is_multiple_of(2)))];
+            changes.insert("solver", new, cells.chain(always));
+        }
+        client.write(&changes).unwrap();
+        let claim = read.claim(up_to(ROWS), Wait::No).unwrap().unwrap();
+        let columns = claim.columns(["sample_id", "text", "image", "tokens", "tensor", "sure"]).unwrap();
+        assert_eq!(columns.num_rows(), ROWS);
+        for (row, id) in claim.sample_ids().iter().enumerate() {
+            let at: usize = id.input()[1..].parse().unwrap();
+            assert_eq!(columns.column(0).as_string_view().value(row), format!("q{at:02}_0_0"));
+            assert_eq!(columns.column(4).as_fixed_size_list().value(row).len(), 6);
+            let tensor = columns.column(4).as_fixed_size_list().value(row);
+            assert_eq!(tensor.as_primitive::<Float32Type>().values(), &[at as f32; 6]);
+            assert_eq!(columns.column(5).as_boolean().value(row), at.is_multiple_of(2));
+            let [text, image, tokens] = [1, 2, 3].map(|column| columns.column(column));
+            assert_eq!([text, image, tokens].map(|column| column.is_null(row)), [at.is_multiple_of(9); 3]);
+            if at.is_multiple_of(9) {
+                continue;
+            }
+            assert_eq!(text.as_string_view().value(row), "x".repeat(length(at)));
+            assert_eq!(image.as_binary_view().value(row), vec![at as u8; length(at + 1)]);
+            let tokens = tokens.as_list::<i32>().value(row);
+            let tokens = tokens.as_primitive::<Int32Type>().values();
+            assert_eq!(tokens.len(), length(at + 2) / 4);
+            assert!(tokens.iter().enumerate().all(|(number, token)| *token == (number * at) as i32));
+        }
+        claim.finish(&Changes::new()).unwrap();
     });
 }
