@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::machine::resident_bytes;
 use crate::{Outcome, large, reopen};
 
 /// What the program says when its errand is done.
@@ -17,6 +18,8 @@ const DONE: &str = "done";
 pub(crate) enum Errand {
     /// A new store of so many rows.
     Fill { rows: usize },
+    /// A new store of [`large`], with so many rows a table.
+    FillLarge { rows: usize },
     /// Opened, no more.
     Open,
     /// So many records more, of one row each, in a store of [`large`] with so many rows a table.
@@ -27,6 +30,7 @@ impl Errand {
     fn words(self) -> [String; 3] {
         match self {
             Errand::Fill { rows } => ["fill".to_owned(), rows.to_string(), "0".to_owned()],
+            Errand::FillLarge { rows } => ["fill-large".to_owned(), rows.to_string(), "0".to_owned()],
             Errand::Open => ["open".to_owned(), "0".to_owned(), "0".to_owned()],
             Errand::More { rows, records } => ["more".to_owned(), rows.to_string(), records.to_string()],
         }
@@ -37,6 +41,7 @@ impl Errand {
         let (rows, records) = (rows.parse()?, records.parse()?);
         match what.as_str() {
             "fill" => Ok(Errand::Fill { rows }),
+            "fill-large" => Ok(Errand::FillLarge { rows }),
             "open" => Ok(Errand::Open),
             "more" => Ok(Errand::More { rows, records }),
             other => Err(format!("no errand is named {other:?}").into()),
@@ -54,17 +59,18 @@ impl Killed {
         Killed(program.into())
     }
 
-    /// Has an errand done in a folder by a process that is dead when this returns.
-    pub(crate) fn after(&self, folder: &Path, errand: Errand) -> Outcome<()> {
+    /// Has an errand done in a folder by a process that is dead when this returns. Gives how much memory it had then, in bytes.
+    pub(crate) fn after(&self, folder: &Path, errand: Errand) -> Outcome<u64> {
         let mut command = Command::new(&self.0);
         command.arg(folder).args(errand.words());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut said = String::new();
         let told = process.stdout.take().ok_or("no output")?;
         BufReader::new(told).read_line(&mut said)?;
+        let resident = resident_bytes(process.id());
         process.kill()?;
         process.wait()?;
-        if said.trim_end() == DONE { Ok(()) } else { Err(format!("{errand:?} was not done").into()) }
+        if said.trim_end() == DONE { Ok(resident) } else { Err(format!("{errand:?} was not done").into()) }
     }
 }
 
@@ -77,6 +83,7 @@ pub fn be_killed(words: &[String]) -> Outcome<()> {
     let folder = Path::new(folder);
     let store = match Errand::read(errand)? {
         Errand::Fill { rows } => reopen::fill(folder, rows)?,
+        Errand::FillLarge { rows } => large::fill(folder, rows)?,
         Errand::Open => crate::workload::open(folder)?,
         Errand::More { rows, records } => large::more(folder, rows, records)?,
     };

@@ -52,9 +52,9 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Bytes of this process that are in memory and of no file.
-pub(crate) fn resident_bytes() -> u64 {
-    let status = read_to_string("/proc/self/status").unwrap_or_default();
+/// Bytes of a process that are in memory and of no file.
+pub(crate) fn resident_bytes(process: u32) -> u64 {
+    let status = read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kilobytes = anonymous.and_then(|text| text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024

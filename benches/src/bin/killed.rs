@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// As in the `forebay` command, whose memory it stands for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match forebay_benches::be_killed(&words) {
