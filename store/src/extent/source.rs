@@ -7,6 +7,7 @@
 //! A writer whose extent is full begins the next, as large as [`Sizing`] says: a free file where one fits, else, if there
 //! is [`Room`], a new one.
 
+use std::io;
 use std::sync::Arc;
 
 use super::file::{Extent, ExtentFile};
@@ -89,6 +90,8 @@ pub(crate) struct ValueWriter<'a> {
     held: Vec<Arc<Extent>>,
     /// Values of this call that another process has put where they lie.
     taken: TakenValues,
+    /// Values that were written before did not get into their extent: the call may not be recorded, whoever goes on with it.
+    is_lost: bool,
 }
 
 impl ValueSource {
@@ -158,6 +161,7 @@ impl ValueSource {
             writers: Vec::new(),
             held: Vec::new(),
             taken: TakenValues::default(),
+            is_lost: false,
         }
     }
 
@@ -378,7 +382,8 @@ impl ValueWriter<'_> {
         if HEADER_BYTES + length + 64 + TRAILER_BYTES > limit {
             return Err(Cause::ValueTooLarge { bytes: length, limit }.into());
         }
-        let view = self.writer(lifetime, length, align)?.write(parts, align, owner)?;
+        let view = self.writer(lifetime, length, align)?.write(parts, align, owner);
+        let view = view.inspect_err(|_| self.is_lost = true)?;
         self.source.written_bytes.fetch_add(length as u64, Ordering::Relaxed);
         Ok(view)
     }
@@ -389,7 +394,7 @@ impl ValueWriter<'_> {
             Some(index) if self.writers[index].fits(length, align) => return Ok(&mut self.writers[index]),
             Some(index) => {
                 let mut full = self.writers.swap_remove(index);
-                full.flush()?;
+                full.flush().inspect_err(|_| self.is_lost = true)?;
                 let next = self.source.follow(full, length, self.asking)?;
                 self.push(next)
             }
@@ -408,9 +413,14 @@ impl ValueWriter<'_> {
     }
 
     /// Brings every value into its extent, so that it can be read and a record may name it, and puts the open extents
-    /// back. What was written stays held until the writer is dropped.
+    /// back. What was written stays held until the writer is dropped. Fails also where a write before has failed: what was gathered
+    /// with it is in no extent.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        let mut outcome = self.taken.close();
+        let lost = || {
+            let reason = io::Error::other("an earlier write of the same batch failed");
+            Cause::io("write to", self.source.directory.extents(), reason).into()
+        };
+        let mut outcome = self.taken.close().and(if self.is_lost { Err(lost()) } else { Ok(()) });
         for mut writer in self.writers.drain(..) {
             outcome = outcome.and(writer.flush());
             self.source.check_in(writer);

@@ -70,6 +70,8 @@ pub(crate) struct Writer {
     gathered_from: usize,
     /// Something was written since the last flush.
     written: bool,
+    /// Something large was handed over since.
+    handed_over: bool,
 }
 
 impl Writer {
@@ -77,7 +79,17 @@ impl Writer {
     pub(super) fn new(extent: Arc<Extent>, lifetime: Lifetime, path: Path, before_bytes: u64) -> Self {
         let next = HEADER_BYTES;
         let gathered = Vec::new();
-        Writer { extent, lifetime, path, before_bytes, next, gathered, gathered_from: next, written: false }
+        Writer {
+            extent,
+            lifetime,
+            path,
+            before_bytes,
+            next,
+            gathered,
+            gathered_from: next,
+            written: false,
+            handed_over: false,
+        }
     }
 
     /// Gathers in a buffer that was used before.
@@ -177,7 +189,7 @@ impl Writer {
         };
         let written = written.and_then(|()| self.hand_over(at, part));
         self.gathered.clear();
-        self.gathered_from = at + part.len();
+        (self.gathered_from, self.handed_over) = (at + part.len(), true);
         written.map_err(|error| self.not_written(error))
     }
 
@@ -191,8 +203,10 @@ impl Writer {
             return Ok(());
         }
         let file = self.extent.file();
+        // Behind what the kernel is writing already no page is touched.
+        let has_called = std::mem::take(&mut self.handed_over);
         let outcome = match self.path {
-            Path::Gathered { call_bytes_min, .. } if self.gathered.len() >= call_bytes_min => {
+            Path::Gathered { call_bytes_min, .. } if has_called || self.gathered.len() >= call_bytes_min => {
                 self.hand_over(self.gathered_from, &self.gathered)
             }
             path => {
@@ -220,7 +234,7 @@ impl Writer {
     /// Gives up what was written since the last flush. Nothing names it; the extent goes on behind it.
     pub(super) fn discard(&mut self) {
         self.gathered.clear();
-        self.written = false;
+        (self.written, self.handed_over) = (false, false);
     }
 
     /// Ends the extent's writing. Gives the buffer to be used again.

@@ -399,6 +399,30 @@ fn large_and_small_values_side_by_side_are_whole_at_every_level_whichever_way_th
     }
 }
 
+// FX-B03: what was gathered with a value that could not be written is in no extent either.
+#[test]
+fn a_batch_of_which_a_value_was_not_written_is_refused_whoever_goes_on_with_it() {
+    let world = World::new();
+    let options = world.options().extent_bytes(4 << 20, 4 << 20);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    table.insert(0, "q_0_0", [("prompt", "x".repeat(20_000).as_str().into())]).unwrap();
+    let mut batch = store.batch();
+    let mut insert = |id: &str, length: usize| {
+        batch.insert(&table, NewRow::new(0, id).unwrap(), [("prompt", "y".repeat(length).into())])
+    };
+    insert("small_0_0", 20_000).unwrap();
+    world.disk.arm(world.disk.operations() + 1, DiskFault::IoError);
+    assert!(matches!(insert("large_0_0", 300_000).unwrap_err().cause(), Cause::Io { .. }));
+    insert("other_0_0", 20_000).unwrap();
+    assert!(matches!(batch.commit().unwrap_err().cause(), Cause::Io { .. }));
+    assert_eq!(table.counts().written, 1);
+    let again = "z".repeat(300_000);
+    table.insert(0, "large_0_0", [("prompt", (&*again).into())]).unwrap();
+    let row = table.find(0, &"large_0_0".parse().unwrap()).unwrap();
+    assert!(matches!(table.cell(row, "prompt").unwrap(), Cell::Bytes(bytes) if *bytes == *again.as_bytes()));
+}
+
 // File handles are few: a process has 1,024 of them where nobody says otherwise.
 #[test]
 fn what_is_full_and_synced_holds_no_file_open() {
