@@ -30,7 +30,8 @@ const ALONE_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 enum Stage {
     UnderWay(BackupProgress),
-    Over(Result<Event, Status>),
+    /// How far it had come, and how it ended.
+    Over(BackupProgress, Result<Event, Status>),
 }
 
 /// Work under way, or what it came to.
@@ -106,25 +107,33 @@ impl Over {
 impl Drop for Over {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.1, Err(Status::internal("told twice")));
-        self.0.stage.send_replace(Stage::Over(outcome));
+        self.0.stage.send_modify(|stage| {
+            let (Stage::UnderWay(far) | Stage::Over(far, _)) = *stage;
+            *stage = Stage::Over(far, outcome);
+        });
     }
 }
 
 impl Work {
-    /// How it goes from now on, the newest word alone where its reader is slow, and last how it ended.
+    /// How it goes from now on: the newest word alone where its reader is slow, how far it had come in the end, and how it ended.
     fn events(&self) -> Answers<WorkEvent> {
         let mut receiver = self.stage.subscribe();
         receiver.mark_changed(); // what it is now is the first word
-        let told = stream::unfold(Some(receiver), |receiver| async move {
-            let mut receiver = receiver?;
+        // Who watches is told how far it came, also of work that was over before he looked.
+        let none = BackupProgress::default();
+        let told = stream::unfold(Some((receiver, none)), |listening| async move {
+            let (mut receiver, heard) = listening?;
             // The sender is gone with the session, which has heard the end.
             let _ = tokio::time::timeout(ALIVE_EVERY, receiver.changed()).await;
             let stage = receiver.borrow_and_update().clone();
+            let progress = |far| Ok(Event::Progress(from_work_progress(far)));
             Some(match stage {
-                Stage::UnderWay(progress) => {
-                    (Ok(Event::Progress(from_work_progress(progress))), Some(receiver))
+                Stage::UnderWay(far) => (progress(far), Some((receiver, far))),
+                Stage::Over(far, _) if far != heard => {
+                    receiver.mark_changed(); // the end comes next
+                    (progress(far), Some((receiver, far)))
                 }
-                Stage::Over(outcome) => (outcome, None),
+                Stage::Over(_, outcome) => (outcome, None),
             })
         });
         told.map(|event| event.map(|event| WorkEvent { event: Some(event) })).boxed()
@@ -156,6 +165,19 @@ mod tests {
         drop(again);
         teller.alone_since = Instant::now().checked_sub(ALONE_MAX);
         assert!(teller.tell(far).is_break());
+    }
+
+    #[tokio::test]
+    async fn who_watches_work_that_was_over_before_he_looked_hears_how_far_it_came() {
+        let (work, mut teller) = under_way();
+        let far = BackupProgress { done_bytes: 2, total_bytes: 2 };
+        assert!(teller.tell(far).is_continue());
+        let over = Event::Progress(Default::default()); // stands for an outcome
+        drop(Over(work.clone(), Ok(over.clone())));
+        for _ in 0..2 {
+            let events: Vec<_> = work.events().map(|event| event.unwrap().event).collect().await;
+            assert_eq!(events, [Some(Event::Progress(from_work_progress(far))), Some(over.clone())]);
+        }
     }
 
     #[tokio::test]
