@@ -60,14 +60,14 @@ fn take(stream: &mut Rope, bytes: usize) -> Result<Bytes> {
     if stream.remaining() < bytes { Err(cut()) } else { Ok(stream.copy_to_bytes(bytes)) }
 }
 
-/// How long the next message's header is, as it is said; none at the end of the stream.
+/// How long the next message's header is, as it is said; none at the end of the stream, behind which nothing comes.
 fn next_length(stream: &mut Rope) -> Result<Option<Bytes>> {
-    if !stream.has_remaining() {
-        return Ok(None);
-    }
     let word = take(stream, 4)?;
     let length = if *word == CONTINUES { take(stream, 4)? } else { word };
-    Ok(Some(length).filter(|length| **length != END))
+    match *length == END {
+        true if stream.has_remaining() => Err(malformed("an Arrow stream that goes on behind its end")),
+        is_end => Ok((!is_end).then_some(length)),
+    }
 }
 
 /// The next message: how long its header is, the header, and the body. None at the end. Refuses one that says that it is longer than the
@@ -148,23 +148,30 @@ impl Assembler {
 
 /// Several batches as one.
 fn joined(schema: &Arc<Schema>, batches: &[RecordBatch]) -> Result<RecordBatch> {
-    // Of these a few bytes may stand for many more, which would all be written out. No column is one.
-    let stands_for_more = |of: &DataType| {
-        matches!(
-            of,
-            DataType::ListView(_)
-                | DataType::LargeListView(_)
-                | DataType::RunEndEncoded(..)
-                | DataType::Dictionary(..)
-        )
-    };
-    if schema.flattened_fields().into_iter().any(|field| stands_for_more(field.data_type())) {
-        return Err(malformed("several batches where one is due"));
+    if !schema.fields().iter().all(|field| takes_what_it_came_in(field.data_type())) {
+        return Err(malformed("several batches, of columns that no table has, where one is due"));
     }
     let join = || concat_batches(schema, batches);
     match catch_unwind(AssertUnwindSafe(join)) {
         Ok(joined) => joined.map_err(unreadable),
         Err(_) => Err(malformed("batches that do not fit together")),
+    }
+}
+
+/// Whether a column that is written out takes about as much as it came in. Not so a list view, of which a few bytes name the same values again
+/// and again, nor what takes no bytes at all, of which there may be any number. All that a table's columns can be is one that does.
+fn takes_what_it_came_in(of: &DataType) -> bool {
+    match of {
+        DataType::Boolean | DataType::Utf8 | DataType::Binary | DataType::Utf8View | DataType::BinaryView => {
+            true
+        }
+        DataType::FixedSizeBinary(bytes) => *bytes > 0,
+        DataType::List(item) => takes_what_it_came_in(item.data_type()),
+        DataType::FixedSizeList(item, elements) => *elements > 0 && takes_what_it_came_in(item.data_type()),
+        DataType::Struct(fields) => {
+            !fields.is_empty() && fields.iter().all(|field| takes_what_it_came_in(field.data_type()))
+        }
+        of => of.is_primitive(),
     }
 }
 
@@ -193,6 +200,7 @@ fn unreadable(error: ArrowError) -> Error {
 mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::{Int32Array, StringViewArray};
+    use arrow_schema::{Field, Fields};
 
     use super::*;
 
@@ -232,7 +240,6 @@ mod tests {
         assert!(long.clone().count() > 4_000 && long.clone().all(lies_in_what_came));
     }
 
-    // A list view of a few bytes may name the same values again and again.
     #[test]
     fn batches_whose_few_bytes_may_stand_for_many_are_not_put_together() {
         let stream = streams().swap_remove(1); // four batches, one column of them list views
@@ -240,6 +247,29 @@ mod tests {
         let error = Assembler::of(stream).into_batch().unwrap_err();
         assert_eq!(error.cause(), "Protocol");
         assert!(error.to_string().contains("several batches"), "{error}");
+        let nested = |of: DataType| DataType::List(Arc::new(Field::new("item", of, true)));
+        for of in [
+            DataType::Null,
+            DataType::FixedSizeBinary(0),
+            DataType::Struct(Fields::empty()),
+            DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int32, true)), 0),
+        ] {
+            assert!(!takes_what_it_came_in(&of) && !takes_what_it_came_in(&nested(of.clone())), "{of}");
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_where_it_says_and_nowhere_else() {
+        let whole = batch(3_000);
+        let parts = [whole.slice(0, 1_500), whole.slice(1_500, 1_500)];
+        let stream = write_stream(&whole.schema(), &parts).unwrap();
+        let first = write_stream(&whole.schema(), &parts[..1]).unwrap();
+        let without_end = first.len() - 8;
+        assert_eq!(stream[..without_end], first[..without_end], "a batch behind the other");
+        let longer = [&stream[..], &[0; 8]].concat();
+        for bytes in [&stream[..without_end], &longer] {
+            assert_eq!(read_stream(bytes.to_vec()).unwrap_err().cause(), "Protocol");
+        }
     }
 
     #[test]

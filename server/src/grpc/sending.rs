@@ -2,18 +2,20 @@
 //!
 //! As many rows as make up a piece are compacted and written as a batch of their own while the piece before them is under way; who
 //! reads the stream puts them together again. So large values are copied while they are in the processor's cache, and of what
-//! stays where it lies, as texts and bytes do, no more is in memory than a few pieces.
+//! stays where it lies, as texts and bytes do, no more is in memory than a few pieces. Its space is held until the last was made, as for every reader.
 //!
 //! The rows are read on a thread that may wait for the disk. What the whole answer takes is taken from [`Gathered`](crate::gathered)
 //! beforehand, for lists are there already.
+
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType};
 use forebay_client::Error;
-use forebay_client::wire::PIECE_BYTES;
 use forebay_client::wire::proto::ArrowPiece;
+use forebay_client::wire::{FRAMED_PIECE_BYTES, PIECE_BYTES};
 use forebay_store::Kind;
 use futures_util::{StreamExt, stream};
 
@@ -30,7 +32,8 @@ pub(super) struct Sending {
     /// How many rows make up a piece.
     at_once: usize,
     writer: StreamWriter<Vec<u8>>,
-    _room: Taken,
+    /// Until the last piece was taken.
+    room: Arc<Taken>,
 }
 
 impl Sending {
@@ -51,7 +54,7 @@ impl Sending {
         let at_once = (PIECE_BYTES / mean).max(1);
         let buffer = Vec::with_capacity(bytes.min(PIECE_BYTES) + HEADERS_BYTES);
         let writer = StreamWriter::try_new(buffer, &rows.schema()).map_err(unwritable)?;
-        Ok(Sending { rows, at_once, writer, _room: room })
+        Ok(Sending { rows, at_once, writer, room: Arc::new(room) })
     }
 
     /// What comes next of the stream, and what is left after it.
@@ -63,7 +66,7 @@ impl Sending {
             if left == 0 { writer.finish() } else { Ok(()) }
         };
         write(&mut self.writer).map_err(unwritable)?;
-        let room = self.writer.get_ref().capacity();
+        let room = self.writer.get_ref().capacity().min(FRAMED_PIECE_BYTES);
         let written = std::mem::take(self.writer.get_mut());
         if left == 0 {
             return Ok((written, None));
@@ -75,6 +78,7 @@ impl Sending {
 
     /// The pieces of its stream. Each is made when it is asked for.
     pub(super) fn pieces(self) -> Answers<ArrowPiece> {
+        let room = self.room.clone();
         let written = stream::unfold(Some(self), |left| async {
             let left = left?;
             match blocking(move || left.next()).await {
@@ -86,7 +90,11 @@ impl Sending {
             Ok(written) => pieces(written),
             Err(status) => stream::iter([Err(status)]).boxed(),
         });
-        pieces.boxed()
+        let until_the_last = pieces.map(move |piece| {
+            let _ = &room;
+            piece
+        });
+        until_the_last.boxed()
     }
 }
 

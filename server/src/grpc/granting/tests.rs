@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use forebay_client::wire::{failure_of, from_micro_batch};
 use forebay_store::{Consumer, ConsumerHandle, DataType, MicroBatch, Options, Schema, Store, Wait};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 
 use super::pushing::until_fewer;
 use super::*;
@@ -169,4 +169,21 @@ async fn an_answer_that_has_no_room_is_refused_before_anything_of_it_is_read() {
     let room = Gathered::new(3 << 20);
     ask(false, &room).and(ask(true, &room)).unwrap();
     assert!(room.take(3 << 20).is_some(), "it is given back");
+}
+
+#[tokio::test]
+async fn an_answer_in_pieces_has_its_room_until_the_last_was_taken() {
+    let world = World::of(&[5 << 20]).await;
+    let call = world.call(Caller::trusted());
+    let (epoch, room) = (world.granted(&call).epoch, Gathered::new(6 << 20));
+    let wanted = Wanted { names: vec!["prompt".to_owned()], cells: false, placed: false };
+    let mut pieces = streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room).unwrap();
+    let (mut bytes, mut taken) = (0, 0);
+    while let Some(piece) = pieces.next().await {
+        (bytes, taken) = (bytes + piece.unwrap().bytes.len(), taken + 1);
+        assert!(room.take(2 << 20).is_none(), "behind {taken} pieces");
+    }
+    assert!(bytes > 5 << 20 && taken > 5, "{bytes} bytes in {taken} pieces");
+    drop(pieces);
+    assert!(room.take(6 << 20).is_some());
 }
