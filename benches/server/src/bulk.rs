@@ -10,6 +10,8 @@ use forebay_store::{MicroBatch, NewRow, Wait};
 
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 1 << 20;
+/// One value is moved for so many samples of the other rows.
+pub(crate) const SAMPLES_PER_VALUE: usize = 16;
 /// Values of a write, and of a claim.
 const TOGETHER: usize = 16;
 /// How many writes are under way at a time.

@@ -127,7 +127,7 @@ pub fn run(scale: &Scale, only: Option<&str>, print: &mut dyn FnMut(Row)) -> Out
 
 /// Large values over TCP, beside a bare copy of as many bytes, in turns.
 fn large_values(scale: &Scale, print: &mut dyn FnMut(Row)) -> Outcome<()> {
-    let count = (scale.samples / TURNS / 16).max(1).next_multiple_of(bulk::AT_ONCE);
+    let count = (scale.samples / TURNS / bulk::SAMPLES_PER_VALUE).max(1).next_multiple_of(bulk::AT_ONCE);
     let (mut moved, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         let world = World::new()?;

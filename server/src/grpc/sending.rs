@@ -16,11 +16,10 @@ use arrow_schema::{ArrowError, DataType};
 use forebay_client::Error;
 use forebay_client::wire::proto::ArrowPiece;
 use forebay_client::wire::{FRAMED_PIECE_BYTES, PIECE_BYTES};
-use forebay_store::Kind;
 use futures_util::{StreamExt, stream};
 
 use super::call::blocking;
-use super::streams::{Answers, pieces, room_for};
+use super::streams::{Answers, bug, in_pieces, room_for};
 use crate::gathered::{Gathered, Taken};
 
 /// Room for what a piece has beside its values.
@@ -53,7 +52,7 @@ impl Sending {
         let mean = (bytes / rows.num_rows().max(1)).max(1);
         let at_once = (PIECE_BYTES / mean).max(1);
         let buffer = Vec::with_capacity(bytes.min(PIECE_BYTES) + HEADERS_BYTES);
-        let writer = StreamWriter::try_new(buffer, &rows.schema()).map_err(unwritable)?;
+        let writer = StreamWriter::try_new(buffer, &rows.schema()).map_err(bug)?;
         Ok(Sending { rows, at_once, writer, room: Arc::new(room) })
     }
 
@@ -61,11 +60,11 @@ impl Sending {
     fn next(mut self) -> Result<(Vec<u8>, Option<Self>), Error> {
         let now = self.at_once.min(self.rows.num_rows());
         let left = self.rows.num_rows() - now;
-        let write = |writer: &mut StreamWriter<Vec<u8>>| {
+        let write = |writer: &mut StreamWriter<Vec<u8>>| -> Result<(), ArrowError> {
             writer.write(&forebay_store::compact(&self.rows.slice(0, now))?)?;
             if left == 0 { writer.finish() } else { Ok(()) }
         };
-        write(&mut self.writer).map_err(unwritable)?;
+        write(&mut self.writer).map_err(bug)?;
         let room = self.writer.get_ref().capacity().min(FRAMED_PIECE_BYTES);
         let written = std::mem::take(self.writer.get_mut());
         if left == 0 {
@@ -86,15 +85,11 @@ impl Sending {
                 Err(status) => Some((Err(status), None)),
             }
         });
-        let pieces = written.flat_map(|written| match written {
-            Ok(written) => pieces(written),
-            Err(status) => stream::iter([Err(status)]).boxed(),
-        });
-        let until_the_last = pieces.map(move |piece| {
-            let _ = &room;
+        let pieces = in_pieces(written).map(move |piece| {
+            let _until_the_last = &room;
             piece
         });
-        until_the_last.boxed()
+        pieces.boxed()
     }
 }
 
@@ -113,8 +108,4 @@ fn bytes_of_column(column: &ArrayRef) -> usize {
         DataType::BinaryView => views(&mut column.as_binary_view().lengths()),
         _ => column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size()),
     }
-}
-
-fn unwritable(error: ArrowError) -> Error {
-    Error::new(Kind::State, "Bug", error.to_string())
 }

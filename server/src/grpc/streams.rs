@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
+use arrow_schema::ArrowError;
 use bytes::Bytes;
 use forebay_client::wire::proto::ArrowPiece;
 use forebay_client::wire::{PIECE_BYTES, SentCell};
@@ -13,7 +14,7 @@ use forebay_client::{Epoch, Error, Holder, wire};
 use forebay_query::RowStream;
 use forebay_store::Kind;
 use futures_util::stream::BoxStream;
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use tonic::Status;
 
 use super::sending::Sending;
@@ -124,14 +125,20 @@ pub(super) fn rows(rows: RowStream, query: Arc<Query>) -> Result<Answers<ArrowPi
         let bytes = std::mem::take(writer.get_mut());
         Some((Ok(bytes), (rows, (!last).then_some(writer), query)))
     });
-    let split = written.flat_map(|written| match written {
-        Ok(bytes) => pieces(bytes),
-        Err(status) => stream::iter([Err(status)]).boxed(),
-    });
-    Ok(split.boxed())
+    Ok(in_pieces(written).boxed())
 }
 
-fn unwritable(error: arrow_schema::ArrowError) -> Status {
+/// The pieces of a stream that is written as it is sent.
+pub(super) fn in_pieces(
+    written: impl Stream<Item = Result<Vec<u8>, Status>> + Send + 'static,
+) -> impl Stream<Item = Result<ArrowPiece, Status>> + Send + 'static {
+    written.flat_map(|written| match written {
+        Ok(bytes) => pieces(bytes),
+        Err(status) => stream::iter([Err(status)]).boxed(),
+    })
+}
+
+fn unwritable(error: ArrowError) -> Status {
     tracing::error!(%error, "an answer could not be written");
     Status::internal(error.to_string())
 }
@@ -230,9 +237,12 @@ fn check_bytes(bytes: u64, most: u64) -> Result<(), Error> {
 
 /// Rows as they travel: nothing of an extent beside the values.
 pub(super) fn written(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
-    let compacted =
-        forebay_store::compact(batch).map_err(|error| Error::new(Kind::State, "Bug", error.to_string()))?;
-    whole(&compacted)
+    whole(&forebay_store::compact(batch).map_err(bug)?)
+}
+
+/// What no batch of this store can cause.
+pub(super) fn bug(error: ArrowError) -> Error {
+    Error::new(Kind::State, "Bug", error.to_string())
 }
 
 /// A batch as a stream of its own.

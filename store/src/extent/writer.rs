@@ -37,11 +37,11 @@ pub(crate) enum Lifetime {
 
 /// Gathered bytes are handed to the kernel when there are this many, so that a large batch stays in the cache.
 const GATHERED_BYTES_MAX: usize = 1 << 20;
-/// A part of a value that is as long goes to the kernel from where the caller has it.
-const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// As many where a sync follows: while the disk takes one piece in, the next is gathered. Of 640 KiB in batches of 64 samples
 /// pieces of 192 to 384 KiB were alike, smaller and larger ones slower.
 const PIECE_BYTES: usize = 256 << 10;
+/// A part of a value that is so long is not gathered: the kernel has it from where the caller has it.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Fewer bytes than this wait for the sync: getting them on their way costs more than it gains.
 const BEGIN_BYTES_MIN: usize = 16 << 10;
 
