@@ -206,9 +206,8 @@ impl From<ConsumerInfo> for Depth {
 
 fn counters(stats: &Stats) -> BTreeMap<String, u64> {
     let Stats { commits, log_bytes, syncs, durable_commits, value_bytes_written, value_reads, .. } = *stats;
-    let Stats {
-        extents, extent_bytes, memory_bytes, free_extent_bytes, extents_recycled, duties_failed, ..
-    } = *stats;
+    let Stats { extents, extent_bytes, memory_bytes, free_extent_bytes, .. } = *stats;
+    let Stats { extents_recycled, extents_never_synced, duties_failed, .. } = *stats;
     let all = [
         ("commits", commits),
         ("log_bytes", log_bytes),
@@ -221,6 +220,7 @@ fn counters(stats: &Stats) -> BTreeMap<String, u64> {
         ("memory_bytes", memory_bytes),
         ("free_extent_bytes", free_extent_bytes),
         ("extents_recycled", extents_recycled),
+        ("extents_never_synced", extents_never_synced),
         ("duties_failed", duties_failed),
     ];
     all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()

@@ -115,6 +115,11 @@ fn space(page: &mut Page, store: &Store, stats: Stats) {
         "How often a file was used again since the store was opened.",
     );
     page.sample(&[], stats.extents_recycled);
+    page.counter(
+        "forebay_extents_never_synced_total",
+        "How often an extent was over before the disk had all of it, since the store was opened.",
+    );
+    page.sample(&[], stats.extents_never_synced);
     page.gauge(
         "forebay_memory_bytes",
         "Bytes of memory that the store takes by its own count, as its budget counts them.",

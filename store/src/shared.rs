@@ -19,7 +19,7 @@ use crate::error::{Cause, Error, Result};
 use crate::extent::{Extents, Pin, ValueSource, stored_bytes};
 use crate::limits::Limits;
 use crate::log::record::{Event, Record, ReturnReason};
-use crate::log::{self, Appended};
+use crate::log::{self, Appended, Named};
 use crate::memory::Memory;
 use crate::object::{Core, Puts};
 use crate::options::Options;
@@ -223,7 +223,7 @@ impl Shared {
         let brought = match level {
             Durability::Memory if appended.buffered_bytes < BUFFER_BYTES_MAX => Ok(()),
             Durability::Memory | Durability::Logged => self.log.flush(appended.sequence),
-            Durability::Synced => self.log.sync(appended.sequence, &|values| self.sync_named(values)),
+            Durability::Synced => self.log.sync(appended.sequence, &|named| self.sync_named(named)),
         };
         if appended.buffered_bytes >= BUFFER_BYTES_MAX {
             self.memory_may_be_free(); // the buffer may have let go of what it had grown by
@@ -250,21 +250,21 @@ impl Shared {
 
     /// Brings everything to stable storage.
     pub(crate) fn sync_all(&self) -> Result<()> {
-        self.log.sync_all(&|values| self.sync_named(values)).map_err(|error| self.close_after(&error))
+        self.log.sync_all(&|named| self.sync_named(named)).map_err(|error| self.close_after(&error))
     }
 
     /// As [`sync_all`](Self::sync_all), and with the extents of values that records carry: nothing then rests on the log
     /// but the records themselves, and those of them that a checkpoint holds may go.
     pub(crate) fn sync_all_and_carried(&self) -> Result<()> {
-        let outside = self.values.sync_written().and_then(|()| self.unsynced.sync(&self.directory));
+        let outside = self.values.sync_written(&[]).and_then(|()| self.unsynced.sync(&self.directory));
         outside.inspect_err(|error| self.directory.doubt(error)).map_err(|error| self.close_after(&error))?;
         self.sync_all()
     }
 
-    /// Makes stable what records name outside the log.
-    fn sync_named(&self, values: bool) -> Result<()> {
+    /// Makes stable what records name outside the log, but for what is over with them.
+    fn sync_named(&self, named: Named) -> Result<()> {
         self.unsynced.sync(&self.directory)?;
-        if values { self.values.sync_written() } else { Ok(()) }
+        if named.values { self.values.sync_written(&self.over_before(named.before)) } else { Ok(()) }
     }
 
     /// Syncs when something has been unsynced for long enough, and says when the next sync is due. What is promised to nobody

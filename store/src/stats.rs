@@ -26,6 +26,9 @@ pub struct Stats {
     pub free_extent_bytes: u64,
     /// How many times an extent was used again since the store was opened.
     pub extents_recycled: u64,
+    /// How many times an extent was over before the disk had all of it, since the store was opened: what lives shorter than it
+    /// takes to sync costs no sync.
+    pub extents_never_synced: u64,
     /// Background duties that failed since the store was opened; each is tried again with the next
     /// [`Store::run_once`](crate::Store::run_once).
     pub duties_failed: u64,

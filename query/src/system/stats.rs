@@ -29,6 +29,7 @@ fn counters(stats: &Stats) -> Vec<(&'static str, u64)> {
         memory_bytes,
         free_extent_bytes,
         extents_recycled,
+        extents_never_synced,
         duties_failed,
     } = *stats;
     vec![
@@ -42,6 +43,7 @@ fn counters(stats: &Stats) -> Vec<(&'static str, u64)> {
         ("extent_bytes", extent_bytes),
         ("free_extent_bytes", free_extent_bytes),
         ("extents_recycled", extents_recycled),
+        ("extents_never_synced", extents_never_synced),
         ("duties_failed", duties_failed),
         ("memory_bytes", memory_bytes),
     ]

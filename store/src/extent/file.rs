@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use arrow_buffer::Buffer;
 
 use super::layout::{ExtentHeader, HEADER_BYTES};
+use super::liveness::Place;
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
 use crate::sync::Mutex;
@@ -165,11 +166,22 @@ impl ExtentFile {
             }
             *self.mapped.lock() = None;
         }
-        if close && !self.unsynced.load(Ordering::SeqCst) {
+        if close && !self.is_unsynced() {
             *self.file.lock() = None;
         }
         passing.done();
         Ok(())
+    }
+
+    /// Whether something was written since the last sync began.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.unsynced.load(Ordering::SeqCst)
+    }
+
+    /// Closes the file, which nobody writes to or reads any more. True: its last generation was over before it was synced.
+    pub(super) fn let_handle_go(&self) -> bool {
+        *self.file.lock() = None;
+        self.is_unsynced()
     }
 
     /// Makes the file ready for its next generation: space reserved again, the new header in place.
@@ -328,6 +340,11 @@ impl Extent {
 
     pub(crate) fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Number and generation.
+    pub(super) fn place(&self) -> Place {
+        (self.number(), self.generation)
     }
 
     pub(crate) fn capacity(&self) -> usize {

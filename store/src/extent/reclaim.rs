@@ -5,6 +5,7 @@
 //! state locked, so no record can come in between; a batch that is not committed holds the extents that it wrote to.
 //! What is done with the file (a new header, or its removal) comes after, with nothing locked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::Extent;
@@ -102,10 +103,32 @@ impl Shared {
         let state = self.state.lock();
         let stable = self.stable();
         let unproven = all.iter().filter(|extent| extent.is_sealed()).filter(|extent| {
-            let life = self.life_of(&state, (extent.number(), extent.generation()));
+            let life = self.life_of(&state, extent.place());
             life.values == 0 && !stable.covers(&life)
         });
         unproven.map(|extent| extent.reserved()).sum()
+    }
+
+    /// Sealed extents that only wait for the proof that records below `before` bring, of what is not on stable storage yet.
+    /// A sync that is to end with that proof need not bring their values to the disk: where it has ended nothing names
+    /// them, and before it has, recovery ends the log where what it names is there, as after any sync that did not end.
+    /// Who holds one back may hold it for long, and its file would stay open as long: it is synced with the rest.
+    pub(crate) fn over_before(&self, before: u64) -> Vec<Place> {
+        let all = self.extents.all();
+        let unheld = |extent: &&Arc<Extent>| Arc::strong_count(extent) <= 2; // one is the registry's, one ours
+        let waiting = |extent: &&Arc<Extent>| extent.is_sealed() && extent.file().is_unsynced();
+        let waiting: Vec<Place> = all.iter().filter(waiting).filter(unheld).map(|e| e.place()).collect();
+        if waiting.is_empty() {
+            return waiting;
+        }
+        let state = self.state.lock();
+        let pins = self.extents.pins().held();
+        let over = |place: &Place| {
+            let life = self.life_of(&state, *place);
+            let is_pinned = pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
+            life.values == 0 && life.last_left < before && !is_pinned
+        };
+        waiting.into_iter().filter(over).collect()
     }
 
     /// Brings that proof.
@@ -154,7 +177,7 @@ impl Shared {
 
     fn sealed_places(&self) -> Vec<Place> {
         let all = self.extents.all();
-        all.iter().filter(|extent| extent.is_sealed()).map(|e| (e.number(), e.generation())).collect()
+        all.iter().filter(|extent| extent.is_sealed()).map(|extent| extent.place()).collect()
     }
 
     /// Who holds back space, the greatest first.
@@ -164,10 +187,9 @@ impl Shared {
         let (dead, pins, stable, memory) = {
             let state = self.state.lock();
             let dead = all.iter().filter(|extent| extent.is_sealed()).filter_map(|extent| {
-                let place = (extent.number(), extent.generation());
-                let life = self.life_of(&state, place);
+                let life = self.life_of(&state, extent.place());
                 // One count is the registry's, one ours.
-                let held = std::sync::Arc::strong_count(extent) > 2;
+                let held = Arc::strong_count(extent) > 2;
                 (life.values == 0).then(|| Dead { life, bytes: extent.reserved(), held })
             });
             (

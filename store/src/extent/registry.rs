@@ -168,10 +168,12 @@ impl Extents {
         self.by_number.read().values().cloned().collect()
     }
 
-    /// Makes every value that was written before the call stable.
-    pub(super) fn sync(&self) -> Result<()> {
+    /// Makes every value that was written before the call stable, but for those in generations that are `over`.
+    pub(super) fn sync(&self, over: &[Place]) -> Result<()> {
         let io = |extent: &Extent, e| Cause::io("sync", extent.file().path.clone(), e).into();
-        self.all().iter().try_for_each(|extent| extent.sync().map_err(|e| io(extent, e)))
+        let all = self.all();
+        let mut wanted = all.iter().filter(|extent| !over.contains(&extent.place()));
+        wanted.try_for_each(|extent| extent.sync().map_err(|e| io(extent, e)))
     }
 
     /// The greatest extent number in use.

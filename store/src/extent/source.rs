@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::file::{Extent, ExtentFile};
 use super::layout::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, ValueOwner};
+use super::liveness::Place;
 use super::outlook::Outlook;
 use super::registry::Extents;
 use super::sizing::Sizing;
@@ -67,6 +68,7 @@ pub(crate) struct ValueSource {
     next_extent: AtomicU32,
     written_bytes: AtomicU64,
     recycled: AtomicU64,
+    never_synced: AtomicU64,
     /// A file was made since the last sync: its name is not on stable storage.
     begun_unsynced: AtomicBool,
     /// Passed by whoever syncs those names.
@@ -114,6 +116,7 @@ impl ValueSource {
             free: Mutex::ranked(Rank::FreeFiles, Vec::new()),
             written_bytes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
+            never_synced: AtomicU64::new(0),
             begun_unsynced: AtomicBool::new(false),
             names_gate: SyncGate::default(),
         }
@@ -134,15 +137,21 @@ impl ValueSource {
         self.recycled.load(Ordering::Relaxed)
     }
 
+    /// How many extents were over before their last values got to the disk, since the store was opened.
+    pub(crate) fn never_synced(&self) -> u64 {
+        self.never_synced.load(Ordering::Relaxed)
+    }
+
     /// Bytes of the disk that free files take.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free.lock().iter().map(|(file, _)| file.reserved()).sum()
     }
 
-    /// Makes every value that was written before the call stable: to be called before a sync of the log that makes
-    /// records naming them stable. Extents without unsynced bytes cost nothing; two calls at once share a sync.
-    pub(crate) fn sync_written(&self) -> Result<()> {
-        self.extents.sync()?;
+    /// Makes every value that was written before the call stable, but for those in extents that are `over`: to be called
+    /// before a sync of the log that makes records naming them stable. Extents without unsynced bytes cost nothing; two
+    /// calls at once share a sync.
+    pub(crate) fn sync_written(&self, over: &[Place]) -> Result<()> {
+        self.extents.sync(over)?;
         let path = self.directory.extents();
         let io = |e| Cause::io("sync", &path, e);
         let passing = self.names_gate.enter().map_err(io)?;
@@ -199,6 +208,9 @@ impl ValueSource {
     pub(super) fn give_free(&self, extent: Extent) -> Result<()> {
         let (file, generation) = (extent.file().clone(), extent.generation());
         drop(extent);
+        if file.let_handle_go() {
+            self.never_synced.fetch_add(1, Ordering::Relaxed);
+        }
         let reusable = file.capacity() >= self.bytes_first && self.extents.is_readable(file.number);
         if let Some(next) = file.generation_after(generation).filter(|_| reusable) {
             let mut free = self.free.lock();
@@ -496,7 +508,7 @@ mod tests {
         };
         let syncs = || {
             let before = disk.operations();
-            source.sync_written().unwrap();
+            source.sync_written(&[]).unwrap();
             disk.operations() - before
         };
         assert_eq!(syncs(), 0, "no extent");

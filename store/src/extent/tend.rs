@@ -51,6 +51,9 @@ impl Shared {
     /// Syncs before its time when more space waits for that than is free: new files cost more than a sync, and what is
     /// written meanwhile would grow the store. True when there was such space.
     ///
+    /// The proof of how far that was is the header of a new segment. The next record would bring it, too, but that would have to be synced
+    /// with all that was written meanwhile, much of which may be over before its turn comes.
+    ///
     /// At `memory` such space is what lived when something else was synced, and there is no more of it before the next sync,
     /// whatever is written: it waits for that, and only the proof is brought.
     fn sync_to_reclaim(&self) -> Result<bool> {
@@ -63,11 +66,6 @@ impl Shared {
         }
         if self.options.durability > Durability::Memory {
             self.sync_all()?;
-            // Records that came meanwhile say how far that was; where none came, a segment's header does.
-            if self.log.is_unsynced() {
-                self.sync_all()?;
-                return Ok(true);
-            }
         }
         let proven = self.log.proven_through();
         self.log.prove_durable().map_err(|error| self.close_after(&error))?;

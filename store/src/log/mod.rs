@@ -12,7 +12,8 @@
 //!   next life begins a new segment whose header names the sequence number that it continues with, so a record that is
 //!   missing in the middle is seen.
 //! - After a failed write or sync nothing more is accepted.
-//! - What a record names is on stable storage before the log is synced; `durable_through` never tells more than is so.
+//! - What a record names is on stable storage before the log is synced, unless a record that the same sync makes durable says
+//!   that it is nobody's any more; `durable_through` never tells more than is so.
 //!
 //! Lock order: state, then `buffer`. `file` is taken only with neither held, except that its holder takes `buffer`. No lock
 //! is held while the disk syncs: appending goes on meanwhile.
@@ -37,4 +38,4 @@ pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
 pub(crate) use scan::{Found, Place, scan, scan_from, store_id};
 pub(crate) use segments::{SegmentFile, cut, last_boot, prove_copy, segments, survey};
-pub(crate) use writer::{Appended, BUFFER_BYTES, Writer};
+pub(crate) use writer::{Appended, BUFFER_BYTES, Named, Writer};

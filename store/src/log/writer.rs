@@ -14,8 +14,17 @@ use crate::error::{Cause, Error, Result};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Rank};
 
-/// Makes the bytes stable that records name and that lie outside the log. True: also those in extents.
-pub(crate) type SyncNamed<'a> = &'a dyn Fn(bool) -> Result<()>;
+/// Makes the bytes stable that records name and that lie outside the log.
+pub(crate) type SyncNamed<'a> = &'a dyn Fn(Named) -> Result<()>;
+
+/// What is to be stable before a sync of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    /// Values in extents are among it.
+    pub(crate) values: bool,
+    /// The records below this one are all on stable storage afterwards, or nothing is promised by any of them.
+    pub(crate) before: u64,
+}
 
 /// The bytes of memory that each of the two buffers keeps: what small records need, and less than one large batch leaves behind.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
@@ -259,7 +268,7 @@ impl Writer {
         if files_pending {
             self.begin_sync()?;
         }
-        named(files_pending)?;
+        named(Named { values: files_pending, before })?;
         self.buffer.lock().files_synced = before;
         let (files, name_unsynced, written) = {
             let mut segment = self.file.lock();

@@ -74,6 +74,7 @@ impl Store {
             memory_bytes: self.0.memory_bytes(),
             free_extent_bytes: self.0.values.free_bytes(),
             extents_recycled: self.0.values.recycled(),
+            extents_never_synced: self.0.values.never_synced(),
             duties_failed: self.0.duties_failed.load(Ordering::Relaxed),
         }
     }

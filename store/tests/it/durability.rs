@@ -288,3 +288,84 @@ fn a_memory_store_syncs_by_itself_what_was_promised_and_nothing_else() {
     tend();
     assert_eq!(store.stats().durable_commits, store.stats().commits, "somebody was");
 }
+
+/// Fills extents with rows named after `round` that are over at once.
+fn come_and_go(table: &Table, store: &Store, round: usize) {
+    let ids = [0, 1].map(|at| format!("passing{round}_{at}_0"));
+    ids.iter().for_each(|id| insert_at(store, table, Durability::Logged, id, &LONG.repeat(50)).unwrap());
+    let rows = ids.map(|id| table.find(0, &id.parse().unwrap()).unwrap());
+    table.delete(&Delete::rows(rows).force()).unwrap();
+}
+
+// FX-B10
+#[test]
+fn what_is_over_when_a_sync_comes_is_not_brought_to_the_disk_and_what_is_kept_is() {
+    let world = World::new();
+    let options = || world.options().durability(Durability::Logged).extent_bytes(4096, 4096);
+    let (probe, store, table) = probed(&world, options());
+    (0..5).for_each(|round| come_and_go(&table, &store, round));
+    insert_at(&store, &table, Durability::Logged, "kept_0_0", &LONG.repeat(50)).unwrap();
+    come_and_go(&table, &store, 5);
+    insert_at(&store, &table, Durability::Logged, "open_0_0", &LONG.repeat(50)).unwrap();
+    probe.take();
+    store.sync().unwrap();
+    let synced = probe.take().iter().filter(|asked| asked.ends_with(".extent")).count();
+    let kept = store.extents().iter().filter(|extent| extent.live_bytes > 0).count();
+    assert_eq!(synced, kept, "those in which something lives");
+    insert_at(&store, &table, Durability::Synced, "proof_0_0", LONG).unwrap();
+    store.run_once().unwrap();
+    let stats = store.stats();
+    assert!(stats.extents_never_synced > 5, "{stats:?}");
+    let seen = scan_content(&store);
+    std::mem::forget((store, table));
+    world.disk.cut_power();
+    world.disk.restart();
+    let store = Store::open(ROOT, options()).unwrap();
+    assert_eq!(scan_content(&store), seen);
+    let report = verify(ROOT, &options(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    assert!(report.is_sound(), "{:?}", report.faults);
+}
+
+#[test]
+fn what_is_over_but_may_still_be_read_is_synced_with_the_rest() {
+    let world = World::new();
+    let options = world.options().durability(Durability::Logged).extent_bytes(4096, 4096);
+    let (_, store, table) = probed(&world, options);
+    let ids = ["seen_0_0", "seen_0_1"]; // the latter is alone in its extent
+    ids.iter().for_each(|id| insert_at(&store, &table, Durability::Logged, id, &LONG.repeat(50)).unwrap());
+    let snapshot = store.snapshot();
+    let rows = ids.map(|id| table.find(0, &id.parse().unwrap()).unwrap());
+    table.delete(&Delete::rows(rows).force()).unwrap();
+    insert_at(&store, &table, Durability::Logged, "next_0_0", &LONG.repeat(50)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(scan_of(&snapshot.table("solver").unwrap(), |name| name == "sample_id").len(), 3);
+    drop(snapshot);
+    store.sync().unwrap();
+    insert_at(&store, &table, Durability::Synced, "proof_0_0", LONG).unwrap();
+    store.run_once().unwrap();
+    let stats = store.stats();
+    assert_eq!(stats.extents_never_synced, 0, "{stats:?}");
+    assert!(stats.free_extent_bytes > 0 || stats.extents_recycled > 0, "{stats:?}");
+}
+
+/// Values of a batch that nobody has committed yet lie in extents in which nothing lives.
+#[test]
+fn what_a_batch_wrote_before_a_sync_and_commits_after_it_is_brought_by_the_next() {
+    let world = World::new();
+    let options = || world.options().durability(Durability::Logged).extent_bytes(4096, 4096);
+    let (_, store, table) = probed(&world, options());
+    let mut batch = store.batch();
+    for at in 0..4 {
+        let new = NewRow::new(0, &format!("late_{at}_0")).unwrap();
+        batch.insert(&table, new, [("prompt", LONG.repeat(50).as_str().into())]).unwrap();
+    }
+    insert_at(&store, &table, Durability::Logged, "other_0_0", LONG).unwrap();
+    store.sync().unwrap();
+    batch.commit().unwrap();
+    store.sync().unwrap();
+    let seen = scan_content(&store);
+    std::mem::forget((store, table));
+    world.disk.cut_power();
+    world.disk.restart();
+    assert_eq!(scan_content(&Store::open(ROOT, options()).unwrap()), seen);
+}

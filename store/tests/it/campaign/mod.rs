@@ -28,7 +28,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 
 /// The kinds of lives that `FOREBAY_LIFE` names: all when it names none.
 fn lives() -> Vec<Life> {
-    let mut lives = vec![Life::Whole, Life::Plain, Life::Grouped, Life::Brief];
+    let mut lives = vec![Life::Whole, Life::Plain, Life::Grouped, Life::Brief, Life::Passing];
     if let Ok(named) = std::env::var("FOREBAY_LIFE") {
         lives.retain(|life| format!("{life:?}") == named);
     }
@@ -39,10 +39,11 @@ fn lives() -> Vec<Life> {
 /// the next may say more.
 fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
     let (start, mut tally, mut seeds, mut failed) = (Instant::now(), Tally::default(), 0, Vec::new());
-    let (mut used_again, mut trained) = (0, 0);
+    let (mut used_again, mut never_synced, mut trained) = (0, 0, 0);
     for seed in seed.. {
         let reference = Reference::new(seed, life);
         used_again += reference.used_again;
+        never_synced += reference.never_synced;
         trained += reference.trained;
         let dice = Dice::new(seed ^ 0x5EED);
         for point in reference.points() {
@@ -62,7 +63,8 @@ fn campaign(life: Life, seed: u64, wanted: u64, share: u64) {
         }
     }
     eprintln!("{} points of {seeds} seeds from {seed} on in {:.1?}", tally.points, start.elapsed());
-    assert!(life != Life::Brief || used_again > seeds, "{used_again} extents were used again");
+    assert!(!life.is_short() || used_again > seeds, "{used_again} extents were used again");
+    assert!(life != Life::Passing || never_synced > seeds, "{never_synced} extents were over before a sync");
     assert!(life != Life::Grouped || trained > 0, "no group was trained");
     eprintln!("by fault: {:?}\nby operation: {:?}", tally.by_fault, tally.by_operation);
     assert!(
@@ -80,6 +82,7 @@ fn whatever_fails_at_whatever_point_what_was_acknowledged_is_there() {
     campaign(Life::Whole, 1, 2000, 15);
     campaign(Life::Grouped, 1, 1000, 10);
     campaign(Life::Brief, 1, 1000, 15);
+    campaign(Life::Passing, 1, 1000, 15);
 }
 
 /// Seeds at which a long campaign found something: 1049 put a carried value back over an extent that had been used again

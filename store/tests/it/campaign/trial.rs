@@ -18,6 +18,8 @@ pub(crate) struct Reference {
     pub(crate) history: Vec<DiskOperation>,
     /// The most extents that were used again while it was open.
     pub(crate) used_again: u64,
+    /// The most extents that were over before they were synced.
+    pub(crate) never_synced: u64,
     /// Steps in which groups were trained.
     pub(crate) trained: u64,
 }
@@ -92,17 +94,18 @@ impl Reference {
         let history = unseen.disk.history();
         let world = world(seed, seed);
         let mut contents = BTreeMap::from([(0, Content::default())]);
-        let mut used_again = 0;
+        let (mut used_again, mut never_synced) = (0, 0);
         let mut workload = Workload::new(&world, seed, life);
         let (_, result) = workload.run(&mut |store, _| {
             let stats = store.stats();
             used_again = stats.extents_recycled.max(used_again);
+            never_synced = stats.extents_never_synced.max(never_synced);
             contents.insert(stats.commits, Content::of(store));
             check_sums(store);
         });
         result.unwrap_or_else(|error| panic!("seed {seed}, undisturbed: {error:?}"));
         let trained = workload.trained;
-        Reference { seed, life, contents, history, used_again, trained }
+        Reference { seed, life, contents, history, used_again, never_synced, trained }
     }
 
     /// Every fault that fits every operation.

@@ -21,6 +21,8 @@ pub(crate) enum Life {
     Grouped,
     /// At `memory`: rows that come and go between syncs, and extents that are used again in their wake.
     Brief,
+    /// The same at `logged`: extents are over before a sync comes to them.
+    Passing,
 }
 
 impl Life {
@@ -31,16 +33,22 @@ impl Life {
                 .checkpoint_records(30)
                 .object_versions_kept(3)
                 .retention(Retention::default().versions(4)),
-            Life::Brief => options.checkpoint_records(60).extent_bytes(4096, 4096),
+            Life::Brief | Life::Passing => options.checkpoint_records(60).extent_bytes(4096, 4096),
         }
+    }
+
+    /// Whether rows come and go more often than anything else happens.
+    pub(super) fn is_short(self) -> bool {
+        matches!(self, Life::Brief | Life::Passing)
     }
 
     /// What a store is opened at, and what calls ask for.
     pub(super) fn level(self, dice: &Dice) -> Durability {
         match self {
             Life::Plain | Life::Whole | Life::Grouped => dice.one_of(&LEVELS),
-            Life::Brief if dice.below(12) == 0 => dice.one_of(&LEVELS),
+            Life::Brief | Life::Passing if dice.below(12) == 0 => dice.one_of(&LEVELS),
             Life::Brief => Durability::Memory,
+            Life::Passing => Durability::Logged,
         }
     }
 }
@@ -61,8 +69,19 @@ impl Workload<'_> {
         match self.dice.below(6) {
             0..3 => self.fill(store, told),
             3..5 => self.empty(store, told),
+            _ if self.life == Life::Passing => self.sync_and_tend(store, told),
             _ => self.pass_time(store, told),
         }
+    }
+
+    /// What is over then is used again from there on: the second sync brings the proof.
+    fn sync_and_tend(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+        self.fill(store, told)?;
+        self.empty(store, told)?;
+        self.sync(store, told)?;
+        self.fill(store, told)?;
+        self.sync(store, told)?;
+        self.pass_time(store, told)
     }
 
     fn fill(&mut self, store: &Store, told: Told<'_>) -> Result<()> {

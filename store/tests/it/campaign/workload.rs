@@ -52,7 +52,7 @@ impl<'a> Workload<'a> {
         let dice = Dice::new(seed);
         let level =
             dice.one_of(&[Durability::Memory, Durability::Logged, Durability::Logged, Durability::Synced]);
-        let level = if life == Life::Brief { life.level(&dice) } else { level };
+        let level = if life.is_short() { life.level(&dice) } else { level };
         let (rows, members) = (Vec::new(), Vec::new());
         Workload { world, life, dice, level, rows, next_input: 0, members, groups: 0, columns: 0, trained: 0 }
     }
@@ -95,7 +95,7 @@ impl<'a> Workload<'a> {
         if matches!(self.life, Life::Whole | Life::Grouped) && self.dice.below(3) == 0 {
             return self.upkeep(store, told);
         }
-        if self.life == Life::Brief && self.dice.below(3) > 0 {
+        if self.life.is_short() && self.dice.below(3) > 0 {
             return self.come_and_go(store, told);
         }
         match self.dice.below(24) {
@@ -300,7 +300,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn sync(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
+    pub(super) fn sync(&mut self, store: &Store, told: Told<'_>) -> Result<()> {
         store.sync()?;
         told(store, Durability::Synced);
         Ok(())
