@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int32Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use forebay_store::{
-    Consumer, Durability, GroupBy, MicroBatch, NewRow, Options, SampleId, Step, StepPlan, Store, Table,
-    Value, Wait,
+    Claim, Consumer, Durability, GroupBy, MicroBatch, NewRow, Options, SampleId, Step, StepPlan, Store,
+    Table, Value, Wait, compact,
 };
 
 use crate::Outcome;
@@ -14,11 +16,24 @@ use crate::row::{Goal, Row};
 use crate::workload::{self, BATCH, COLUMNS, GROUP, MICRO_BATCH, Workload};
 
 const MEMCPY: &str = "nothing but a memcpy of those columns";
+const TOGETHER: &str = "Arrow";
+const IN_PLACE: &str = "Arrow in place";
 
-/// Times of some claims and of their limit.
+/// How a claim's lists become Arrow.
+#[derive(Clone, Copy)]
+enum Lists {
+    Together,
+    InPlace,
+}
+
+/// Times of some claims and of their limit. Claims whose lists are gathered and claims whose lists stay where they are were
+/// taken by turns, so that both saw the same machine.
 #[derive(Default)]
 struct Measured {
-    claims: Times,
+    together: Times,
+    in_place: Times,
+    /// From the claim until every value of a column that stayed where it is was read once.
+    read: Times,
     copies: Times,
     digest: u64,
 }
@@ -26,54 +41,34 @@ struct Measured {
 /// Claims of a trainer in a step, and of a task at two sizes of the table.
 pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let groups = workload.scale.step_groups;
-    both(
-        &format!("claim {MICRO_BATCH} + Arrow, trainer, step of {groups} groups of {GROUP}"),
-        &mut trainer(workload, groups)?,
-        Goal::AtMost,
-        print,
-    );
+    let who = format!("trainer, step of {groups} groups of {GROUP}");
+    trainer(workload, groups)?.rows(&who, Goal::AtMost, print);
     let [fewer, _] = workload.scale.claim_rows;
-    both(
-        &format!("claim {MICRO_BATCH} + Arrow, task, {fewer} rows, values checked"),
-        &mut task(workload, fewer, true)?,
-        |_| Goal::None,
-        print,
-    );
+    let who = format!("task, {fewer} rows, values checked");
+    task(workload, fewer, true)?.rows(&who, |_| Goal::None, print);
     let mut medians = Vec::new(); // the larger last: it leaves the process's memory as no other row does
     for rows in workload.scale.claim_rows {
         let mut measured = task(workload, rows, false)?;
-        let measure = format!("claim {MICRO_BATCH} + Arrow, task, {rows} rows");
-        medians.push((measured.claims.percentile(50), measured.digest));
-        both(&measure, &mut measured, Goal::AtMost, print);
+        measured.rows(&format!("task, {rows} rows"), Goal::AtMost, print);
+        let [together, in_place] =
+            [&mut measured.together, &mut measured.in_place].map(|times| times.percentile(50));
+        medians.push((together, in_place, measured.digest));
     }
-    if let [(small, _), (large, digest)] = medians[..] {
-        print(Row {
-            measure: "claim 16 + Arrow, task, p50 as rows grow".into(),
-            level: Durability::Logged,
-            value: large,
-            unit: "us",
-            limit: small,
-            limit_kind: "the same claim among fewer rows",
-            goal: Goal::RatioAtMost(1.5),
-            digest,
-        });
+    if let [small, large] = medians[..] {
+        for (how, value, limit) in [(TOGETHER, large.0, small.0), (IN_PLACE, large.1, small.1)] {
+            print(Row {
+                measure: format!("claim {MICRO_BATCH} + {how}, task, p50 as rows grow"),
+                level: Durability::Logged,
+                value,
+                unit: "us",
+                limit,
+                limit_kind: "the same claim among fewer rows",
+                goal: Goal::RatioAtMost(1.5),
+                digest: large.2,
+            });
+        }
     }
     Ok(())
-}
-
-fn both(measure: &str, measured: &mut Measured, goal: impl Fn(f64) -> Goal, print: &mut dyn FnMut(Row)) {
-    for (percent, most) in [(50, 20.0), (99, 60.0)] {
-        print(Row {
-            measure: format!("{measure}, p{percent}"),
-            level: Durability::Logged,
-            value: measured.claims.percentile(percent),
-            unit: "us",
-            limit: measured.copies.percentile(percent),
-            limit_kind: MEMCPY,
-            goal: goal(most),
-            digest: measured.digest,
-        });
-    }
 }
 
 /// A table of so many ready rows. Those that the claims take lie spread over all of it and were ready first; the others
@@ -85,18 +80,16 @@ fn task(workload: &Workload, rows: usize, checked: bool) -> Outcome<Measured> {
     let store = workload::open_with(directory.path(), options)?;
     let table = workload::solver(&store)?;
     let consumer = workload::score(&store)?;
-    let claimed = workload.scale.claims * MICRO_BATCH;
+    let claimed = 2 * workload.scale.claims * MICRO_BATCH;
     fill(workload, &store, &table, &workload::sample_ids(rows)?, rows / claimed.min(rows))?;
 
     let mut measured = Measured::default();
     let mut copy = Copy::new();
-    for claim in 0..workload.scale.claims.min(rows / MICRO_BATCH) {
+    for claim in 0..(2 * workload.scale.claims).min(rows / MICRO_BATCH) {
         let start = Instant::now();
         let taken = consumer.claim(MicroBatch::of(MICRO_BATCH), "bench", Wait::No)?;
         let taken = taken.ok_or("nothing was ready")?;
-        let batch = taken.columns(COLUMNS)?;
-        measured.claims.add(start.elapsed());
-        measured.add(&batch);
+        measured.columns(start, &taken, Lists::of(claim))?;
         taken.finish(|_| Ok(()))?;
         measured.copies.add(copy.of(workload, claim * MICRO_BATCH));
     }
@@ -154,9 +147,7 @@ fn trainer(workload: &Workload, groups: usize) -> Outcome<Measured> {
     for claim in 0..ids.len() / MICRO_BATCH {
         let start = Instant::now();
         let taken = step.next(&train, MicroBatch::of(MICRO_BATCH), Wait::No)?.ok_or("nothing was ready")?;
-        let batch = taken.columns(COLUMNS)?;
-        measured.claims.add(start.elapsed());
-        measured.add(&batch);
+        measured.columns(start, &taken, Lists::of(claim))?;
         taken.accumulated()?;
         measured.copies.add(copy.of(workload, claim * MICRO_BATCH));
     }
@@ -164,7 +155,57 @@ fn trainer(workload: &Workload, groups: usize) -> Outcome<Measured> {
     Ok(measured)
 }
 
+impl Lists {
+    /// By turns.
+    fn of(claim: usize) -> Self {
+        if claim.is_multiple_of(2) { Lists::Together } else { Lists::InPlace }
+    }
+}
+
 impl Measured {
+    /// Takes the columns of a claim that was begun at `start`.
+    fn columns(&mut self, start: Instant, claim: &Claim, lists: Lists) -> Outcome<()> {
+        let batch = match lists {
+            Lists::Together => {
+                let batch = claim.columns(COLUMNS)?;
+                self.together.add(start.elapsed());
+                batch
+            }
+            Lists::InPlace => {
+                let batch = claim.columns_in_place(COLUMNS)?;
+                self.in_place.add(start.elapsed());
+                std::hint::black_box(sum_of(&batch));
+                self.read.add(start.elapsed());
+                compact(&batch)?
+            }
+        };
+        self.add(&batch);
+        Ok(())
+    }
+
+    fn rows(&mut self, who: &str, goal: impl Fn(f64) -> Goal, print: &mut dyn FnMut(Row)) {
+        let read = format!("{IN_PLACE}, each value read");
+        let ways: [(&str, &mut Times, &dyn Fn(f64) -> Goal); 3] = [
+            (TOGETHER, &mut self.together, &goal),
+            (IN_PLACE, &mut self.in_place, &goal),
+            (&read, &mut self.read, &|_| Goal::None),
+        ];
+        for (how, times, goal) in ways {
+            for (percent, most) in [(50, 20.0), (99, 60.0)] {
+                print(Row {
+                    measure: format!("claim {MICRO_BATCH} + {how}, {who}, p{percent}"),
+                    level: Durability::Logged,
+                    value: times.percentile(percent),
+                    unit: "us",
+                    limit: self.copies.percentile(percent),
+                    limit_kind: MEMCPY,
+                    goal: goal(most),
+                    digest: self.digest,
+                });
+            }
+        }
+    }
+
     /// Hashes what was claimed, in whatever order it came.
     fn add(&mut self, batch: &RecordBatch) {
         for column in batch.columns() {
@@ -175,6 +216,22 @@ impl Measured {
             }
         }
     }
+}
+
+/// Looks at every element of the lists.
+fn sum_of(batch: &RecordBatch) -> u64 {
+    let lists = batch.columns().iter().filter_map(|column| column.as_list_view_opt::<i32>());
+    let sum = |list: ArrayRef| -> u64 {
+        match list.as_primitive_opt::<Int32Type>() {
+            Some(tokens) => tokens.values().iter().fold(0, |sum, at| sum ^ *at as u64),
+            None => list
+                .as_primitive::<Float32Type>()
+                .values()
+                .iter()
+                .fold(0, |sum, at| sum ^ u64::from(at.to_bits())),
+        }
+    };
+    lists.flat_map(|lists| lists.iter().flatten().map(sum).collect::<Vec<_>>()).fold(0, |sum, of| sum ^ of)
 }
 
 /// The limit: one buffer a column, there before, and the bytes of the samples copied to it.

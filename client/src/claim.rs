@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use forebay_store::{GradientId, Row, SampleId, Timestamp, Wait};
+use forebay_store::{GradientId, Lists, Row, SampleId, Timestamp, Wait};
 
 use crate::cell::CellValue;
 use crate::changes::Changes;
@@ -108,7 +108,15 @@ impl Claim {
     /// Columns of the rows as Arrow arrays. Cells that are not final are null.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
         let names: Vec<&str> = names.into_iter().collect();
-        self.client.connection.columns(self.epoch(), &names)
+        self.client.connection.columns(self.epoch(), &names, Lists::Together)
+    }
+
+    /// As [`columns`](Claim::columns), with lists and tensors as list views, which are not copied where the store is in this
+    /// process or its files can be read here: see [`forebay_store::Claim::columns_in_place`]. What was sent is a list view of
+    /// what came.
+    pub fn columns_in_place<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
+        let names: Vec<&str> = names.into_iter().collect();
+        self.client.connection.columns(self.epoch(), &names, Lists::InPlace)
     }
 
     /// What the cells of data columns hold, a list a column with a value a row. Bytes of a store in this process are where

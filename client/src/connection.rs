@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::Schema as ArrowSchema;
 use forebay_store::{
     Claim, CommittedStep, Consumer, ConsumerKind, DataColumn, Delete, Deleted, Durability, Gang, GradientId,
-    MicroBatch, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, SampleId, Schema, TableCounts,
+    Lists, MicroBatch, ObjectRef, Policy, PolicyInfo, Rewind, RewoundTo, Row, SampleId, Schema, TableCounts,
     Timestamp, Value, Wait,
 };
 
@@ -239,7 +239,7 @@ pub trait Connection: fmt::Debug + Send + Sync {
     fn claim_async(&self, ask: &Ask<'_>, wait: Wait) -> Result<Granting>;
     /// Claims for a task that come by themselves, for as long as fewer than `outstanding` of them are unsettled.
     fn subscribe(&self, ask: &Ask<'_>, outstanding: usize) -> Result<Box<dyn Pushing>>;
-    fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch>;
+    fn columns(&self, claim: Epoch, names: &[&str], lists: Lists) -> Result<RecordBatch>;
     /// What the cells of data columns hold, a list a column with a value a row: as [`forebay_store::Claim::cells`].
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>>;
     fn finish(&self, claim: Epoch, changes: &Changes<'_>) -> Result<Vec<Row>>;

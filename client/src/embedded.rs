@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    CommittedStep, ConsumerInfo, ConsumerKind, Delete, Deleted, Gang, Kind, ObjectRef, PolicyInfo, Rewind,
-    RewoundTo, Row, SampleId, Schema, Store, TableCounts, Timestamp, Value, Wait,
+    CommittedStep, ConsumerInfo, ConsumerKind, Delete, Deleted, Gang, Kind, Lists, ObjectRef, PolicyInfo,
+    Rewind, RewoundTo, Row, SampleId, Schema, Store, TableCounts, Timestamp, Value, Wait,
 };
 
 use crate::admin::AdminCalls;
@@ -242,8 +242,8 @@ impl Connection for Embedded {
         Ok(Box::new(Taking::begin(&self.holder, &self.full, ask, outstanding)?))
     }
 
-    fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
-        self.holder.columns(claim, names)
+    fn columns(&self, claim: Epoch, names: &[&str], lists: Lists) -> Result<RecordBatch> {
+        self.holder.columns(claim, names, lists)
     }
 
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    Cause, Cell, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Places, Row, Step,
-    StepPlan, Store, Timestamp, Wait,
+    Cause, Cell, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Lists, Places, Row,
+    Step, StepPlan, Store, Timestamp, Wait,
 };
 
 use crate::cell::CellValue;
@@ -235,8 +235,12 @@ impl Holder {
     ///
     /// # Errors
     /// `state` when the claim is not this holder's; `input` when a column is unknown.
-    pub fn columns(&self, epoch: Epoch, names: &[&str]) -> Result<RecordBatch> {
-        self.with(epoch, |claim| claim.columns(names.iter().copied()))
+    pub fn columns(&self, epoch: Epoch, names: &[&str], lists: Lists) -> Result<RecordBatch> {
+        let names = names.iter().copied();
+        self.with(epoch, |claim| match lists {
+            Lists::Together => claim.columns(names),
+            Lists::InPlace => claim.columns_in_place(names),
+        })
     }
 
     /// What the cells of data columns of a claim's rows hold, a list a column. Bytes are where they lie.

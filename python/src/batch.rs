@@ -181,7 +181,12 @@ impl Batch {
         }
     }
 
-    fn record_batch(&self, py: Python<'_>, columns: Option<Vec<String>>) -> Result<RecordBatch> {
+    fn record_batch(
+        &self,
+        py: Python<'_>,
+        columns: Option<Vec<String>>,
+        in_place: bool,
+    ) -> Result<RecordBatch> {
         let batch = self.with_claim(py, |open, claim| {
             let names = match columns {
                 Some(names) => names,
@@ -190,7 +195,8 @@ impl Batch {
                     shown_columns(&schema)
                 }
             };
-            Ok(claim.columns(names.iter().map(String::as_str))?)
+            let names = names.iter().map(String::as_str);
+            Ok(if in_place { claim.columns_in_place(names)? } else { claim.columns(names)? })
         })?;
         self.count_copied(batch.columns().iter().map(copied_bytes).sum());
         Ok(RecordBatch::new(batch))
@@ -297,13 +303,14 @@ impl Batch {
 
     /// Columns of the rows as a `pyarrow.RecordBatch`: all that are not lazy, with sample id and version, unless some are
     /// named.
-    #[pyo3(signature = (columns=None))]
+    #[pyo3(signature = (columns=None, *, in_place=false))]
     fn arrow<'py>(
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        in_place: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        let batch = self.record_batch(py, columns)?;
+        let batch = self.record_batch(py, columns, in_place)?;
         Ok(packages::pyarrow(py)?.getattr("record_batch")?.call1((batch,))?)
     }
 
@@ -313,7 +320,7 @@ impl Batch {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyTuple>> {
-        let batch = Bound::new(py, self.record_batch(py, None)?)?;
+        let batch = Bound::new(py, self.record_batch(py, None, false)?)?;
         let capsules = batch.getattr("__arrow_c_array__")?.call1((requested_schema,))?;
         Ok(capsules.cast_into::<PyTuple>().map_err(PyErr::from)?)
     }

@@ -90,10 +90,17 @@ pub(crate) fn kind(data_type: &DataType) -> Option<(&'static str, Vec<u32>)> {
     TYPES.iter().find(|(known, _)| *known == Some(shown)).map(|(_, name)| (*name, sides))
 }
 
-/// Bytes of values that were copied to make an array. Texts and bytes in a record batch lie where they lay.
+/// Bytes of values that were copied to make an array. Texts and bytes in a record batch lie where they lay, and so do lists with
+/// something between them: where values lie, each has a trailer behind it.
 pub(crate) fn copied_bytes(array: &ArrayRef) -> usize {
     match array.data_type() {
         ArrowType::Utf8View | ArrowType::BinaryView => 0,
+        ArrowType::ListView(_) => {
+            let lists = array.as_list_view::<i32>();
+            let elements: usize = lists.value_sizes().iter().map(|size| *size as usize).sum();
+            let is_apart = lists.len() == 1 || elements < lists.values().len();
+            if is_apart { 0 } else { lists.values().to_data().get_slice_memory_size().unwrap_or_default() }
+        }
         _ => array.to_data().get_slice_memory_size().unwrap_or_default(),
     }
 }

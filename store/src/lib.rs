@@ -129,7 +129,9 @@ pub use sample_id::SampleId;
 pub use schema::{
     ColumnClass, DATA_COLUMNS_MAX, DataColumn, DataType, Element, META_COLUMNS, Role, Schema, StorageClass,
 };
-pub use snapshot::{Kinds, Part, Peek, ScanColumn, ScanOrder, Snapshot, TableSnapshot, VersionRows, compact};
+pub use snapshot::{
+    Kinds, Lists, Part, Peek, ScanColumn, ScanOrder, Snapshot, TableSnapshot, VersionRows, compact,
+};
 pub use state::ConsumerInfo;
 pub use stats::Stats;
 pub use step::{

@@ -146,6 +146,15 @@ fn cell_of<'b>(array: &'b dyn Array) -> Result<CellOf<'b>, String> {
             let (offsets, numbers) = (lists.value_offsets(), numbers_of(lists.values().as_ref())?);
             Arc::new(move |row| numbers(offsets[row] as usize..offsets[row + 1] as usize))
         }
+        ArrowType::ListView(_) => {
+            let lists = array.as_list_view::<i32>();
+            let (offsets, sizes) = (lists.value_offsets(), lists.value_sizes());
+            let numbers = numbers_of(lists.values().as_ref())?;
+            Arc::new(move |row| {
+                let start = offsets[row] as usize;
+                numbers(start..start + sizes[row] as usize)
+            })
+        }
         ArrowType::FixedSizeList(_, size) => {
             let (size, lists) = (*size as usize, array.as_fixed_size_list());
             let (each, numbers) = tensor_of(lists.values().as_ref())?;

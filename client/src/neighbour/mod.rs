@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use forebay_store::{Hold, PlacedKind, Places, ValuePlace, ValueReader};
+use forebay_store::{Hold, Lists, PlacedKind, Places, ValuePlace, ValueReader};
 
 pub(crate) use fillers::Fillers;
 pub(crate) use filling::Filling;
 
 use crate::error::Result;
-use crate::wire::proto;
+use crate::wire::{self, proto};
 
 /// Shorter values are sent, in bytes: to place one costs the server two calls to the kernel.
 pub(crate) const PLACED_BYTES_MIN: usize = 1 << 10;
@@ -60,11 +60,12 @@ impl Neighbour {
     }
 }
 
-/// Columns with their values, where they were left in their files.
-pub(crate) fn columns(hold: Option<&Hold>, batch: RecordBatch) -> Result<RecordBatch> {
-    match hold {
-        None => Ok(batch),
-        Some(hold) => Ok(hold.columns(&Places::of_batch(batch))?),
+/// Columns with their values, where they were left in their files. Lists that were sent are where they came.
+pub(crate) fn columns(hold: Option<&Hold>, batch: RecordBatch, lists: Lists) -> Result<RecordBatch> {
+    match (hold, lists) {
+        (Some(hold), lists) => Ok(hold.columns(&Places::of_batch(batch), lists)?),
+        (None, Lists::Together) => Ok(batch),
+        (None, Lists::InPlace) => wire::as_views(&batch),
     }
 }
 

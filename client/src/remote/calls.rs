@@ -6,8 +6,8 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use forebay_store::{
-    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, Kind, ObjectRef, PolicyInfo, Rewind, RewoundTo,
-    Row, SampleId, Schema, TableCounts, Timestamp, Value, Wait,
+    CommittedStep, ConsumerKind, Delete, Deleted, Gang, Hold, Kind, Lists, ObjectRef, PolicyInfo, Rewind,
+    RewoundTo, Row, SampleId, Schema, TableCounts, Timestamp, Value, Wait,
 };
 use futures_util::stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -286,12 +286,12 @@ impl Connection for Remote {
         self.subscribed(ask, outstanding)
     }
 
-    fn columns(&self, claim: Epoch, names: &[&str]) -> Result<RecordBatch> {
+    fn columns(&self, claim: Epoch, names: &[&str], lists: Lists) -> Result<RecordBatch> {
         let (stream, hold) = match self.along.take(claim, names) {
             Some((stream, hold)) => (Assembler::of(stream), hold),
             None => self.stream(claim, names, false)?,
         };
-        neighbour::columns(hold.as_ref(), stream.into_batch()?)
+        neighbour::columns(hold.as_ref(), stream.into_batch()?, lists)
     }
 
     fn cells(&self, claim: Epoch, names: &[&str]) -> Result<Vec<Vec<CellValue>>> {

@@ -16,6 +16,7 @@ mod consumer;
 mod frame;
 mod history;
 mod lent;
+mod list_views;
 mod objects;
 mod operated;
 mod parts;
@@ -43,6 +44,7 @@ pub(crate) use frame::FrameWriter;
 pub use frame::{Frame, frame_of, kept_by};
 pub use history::{from_row_shown, from_trained, to_row_shown, to_trained};
 pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
+pub(crate) use list_views::as_views;
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,
     to_commit, to_expected, to_layout, to_manifest, to_places, to_shown, to_version,

@@ -725,9 +725,11 @@ class Batch:
 
         Arrays stay valid for as long as they are held, whatever becomes of the batch and of the store.
         """
-    def arrow(self, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
+    def arrow(self, columns: Sequence[str] | None = None, *, in_place: bool = False) -> pyarrow.RecordBatch:
         """Columns of the rows: all that are not lazy, with sample id and version, unless some are named. Texts and bytes are
-        not copied; lists and tensors are, into one buffer each."""
+        not copied; lists and tensors are, into one buffer each. ``in_place``: neither are they where the store is in this
+        process, or beside it, and the rows lie in one extent. They are list views then (of tensors: of their elements), over all
+        that lies between the first value and the last, so take what is needed before such a batch is sent or kept."""
     def torch(
         self,
         column: str,

@@ -12,7 +12,7 @@ use forebay_client::wire::proto::ArrowPiece;
 use forebay_client::wire::{PIECE_BYTES, SentCell};
 use forebay_client::{Epoch, Error, Holder, wire};
 use forebay_query::RowStream;
-use forebay_store::Kind;
+use forebay_store::{Kind, Lists};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, stream};
 use tonic::Status;
@@ -198,7 +198,7 @@ pub(super) fn answer_of_claim(
     let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
     let bytes = holder.look(claim, |claim| claim.bytes_of(names.iter().copied()))??;
     let taken = room_for(bytes, room)?; // before they are read
-    Ok(Sending::new(holder.columns(claim, &names)?, taken)?.pieces())
+    Ok(Sending::new(holder.columns(claim, &names, Lists::Together)?, taken)?.pieces())
 }
 
 /// Columns of a claim as they travel, where they take no more bytes than that. Nothing of them is read before there is room for it.
@@ -223,7 +223,7 @@ pub(super) fn of_claim(
     check_bytes(bytes, bytes_max)?;
     Whole::sized(bytes, room, || match wanted.placed {
         true => whole(holder.places(claim, &names)?.batch()),
-        false => written(&holder.columns(claim, &names)?),
+        false => written(&holder.columns(claim, &names, Lists::Together)?),
     })
 }
 

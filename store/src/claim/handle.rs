@@ -16,7 +16,7 @@ use crate::extent::View;
 use crate::local::Places;
 use crate::log::record::{ClaimRecord, Event, ReturnReason, StoredValue};
 use crate::sample_id::SampleId;
-use crate::snapshot::{ColumnSet, gather_rows};
+use crate::snapshot::{ColumnSet, Lists, gather_rows};
 use crate::state::State;
 use crate::step::{GradientId, Share};
 use crate::store::Store;
@@ -149,7 +149,21 @@ impl Claim {
     /// `input` when a column is unknown.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
         self.store.0.check_process()?;
-        self.store.0.columns_of(self.table_id, &self.indexes, names)
+        self.store.0.columns_of(self.table_id, &self.indexes, names, Lists::Together)
+    }
+
+    /// As [`columns`](Claim::columns), with lists and tensors left where they lie: they are list views, a tensor that of its
+    /// elements, over the part of an extent that the rows span, and nothing of them is copied. Values of a column that lie in
+    /// several extents are gathered, and so is bfloat16, which is shown as float32; the types do not depend on it.
+    ///
+    /// For whoever reads row by row, or puts rows into tensors of his own. Such a batch holds its extents, and carries along
+    /// what lies between its values: [`compact`](crate::compact) it before it goes out or is kept.
+    ///
+    /// # Errors
+    /// As [`columns`](Claim::columns).
+    pub fn columns_in_place<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
+        self.store.0.check_process()?;
+        self.store.0.columns_of(self.table_id, &self.indexes, names, Lists::InPlace)
     }
 
     /// As [`columns`](Claim::columns), with texts, bytes, lists and tensors left where they lie: for a process of this machine

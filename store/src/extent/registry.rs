@@ -234,12 +234,11 @@ impl Extents {
                 return Ok(ValueBytes::inline(view));
             }
             reads += 1;
-            let extent = match last.take().filter(|extent| why_not(extent, view).is_none()) {
-                Some(extent) => extent,
-                None => self.locate(view)?.0,
+            let extent = match last.take() {
+                Some(extent) if self.is_sound_in(&extent, view)? => extent,
+                _ => self.locate_sound(view)?.0,
             };
             last = Some(extent.clone());
-            self.check_value(&extent, view)?;
             Ok(ValueBytes::located(extent, view.offset(), view.length()))
         };
         let found = views.map(|view| view.map(&mut resolve).transpose()).collect();
@@ -254,6 +253,18 @@ impl Extents {
         }
         let sound = extent.sound_trailer(view);
         sound.map(drop).inspect_err(|error| tracing::error!(%error, "a damaged value is not given"))
+    }
+
+    /// Whether a value lies in an extent that is at hand.
+    ///
+    /// # Errors
+    /// `corrupt` when it does, and is damaged.
+    pub(crate) fn is_sound_in(&self, extent: &Extent, view: View) -> Result<bool> {
+        let is_in = why_not(extent, view).is_none();
+        if is_in {
+            self.check_value(extent, view)?;
+        }
+        Ok(is_in)
     }
 
     /// As [`locate`](Self::locate), for whoever reads.

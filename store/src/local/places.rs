@@ -17,7 +17,7 @@ use crate::error::{Cause, Result};
 use crate::extent::{Extents, View};
 use crate::log::record::StoredValue;
 use crate::schema::{DataType, StorageClass};
-use crate::snapshot::{GatheredColumn, arrow_type, data_array};
+use crate::snapshot::{GatheredColumn, Lists, data_array};
 
 const TYPE: &str = "forebay.placed";
 const COMMITS: &str = "forebay.commits";
@@ -76,7 +76,7 @@ impl Places {
     }
 
     /// The columns with their values, from where they lie.
-    pub(super) fn fill(&self, extents: &Extents) -> Result<RecordBatch> {
+    pub(super) fn fill(&self, extents: &Extents, lists: Lists) -> Result<RecordBatch> {
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for (field, array) in self.0.schema_ref().fields().iter().zip(self.0.columns()) {
             let Some(data_type) = placed_type(field)? else {
@@ -86,9 +86,11 @@ impl Places {
             };
             let mut metadata = field.metadata().clone();
             metadata.remove(TYPE);
-            let shown = Field::new(field.name(), arrow_type(&data_type), field.is_nullable());
+            let values: Vec<_> = values_of(array)?.collect();
+            let filled = data_array(&data_type, &values, extents, lists)?;
+            let shown = Field::new(field.name(), filled.data_type().clone(), field.is_nullable());
             fields.push(Arc::new(shown.with_metadata(metadata)));
-            arrays.push(data_array(&data_type, &values_of(array)?.collect::<Vec<_>>(), extents)?);
+            arrays.push(filled);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.0.num_rows()));
         RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(unfit)
@@ -103,7 +105,7 @@ fn placed(column: GatheredColumn, field: &Arc<Field>) -> Result<(Arc<Field>, Arr
     };
     if data_type.storage_class() == StorageClass::Inline {
         let nowhere = Extents::none(PathBuf::new());
-        return Ok((field.clone(), data_array(&data_type, &values, &nowhere)?));
+        return Ok((field.clone(), data_array(&data_type, &values, &nowhere, Lists::Together)?));
     }
     let mut views = FixedSizeBinaryBuilder::with_capacity(values.len(), VIEW_BYTES);
     for value in values {

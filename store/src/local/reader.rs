@@ -11,6 +11,7 @@ use crate::directory::Directory;
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Result;
 use crate::extent::{Extents, Kept, MappedFile, ValueBytes, View};
+use crate::snapshot::Lists;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, Rank};
 
@@ -155,14 +156,14 @@ impl Drop for Held {
 }
 
 impl Hold {
-    /// Columns with their values. Texts and bytes are not copied; lists and tensors are gathered once.
+    /// Columns with their values. Texts and bytes are not copied, and lists and tensors come as they are wished.
     ///
     /// # Errors
     /// `corrupt` when a place is none.
-    pub fn columns(&self, places: &Places) -> Result<RecordBatch> {
+    pub fn columns(&self, places: &Places, lists: Lists) -> Result<RecordBatch> {
         self.held.reader.knows(places.commits());
         places.views()?.into_iter().try_for_each(|view| self.find(view))?;
-        places.fill(&self.extents)
+        places.fill(&self.extents, lists)
     }
 
     /// The bytes of a value, where they lie.

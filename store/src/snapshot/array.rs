@@ -1,22 +1,23 @@
 //! Arrow arrays of data columns.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::types::*;
 use arrow_array::{
-    ArrayRef, BinaryViewArray, BooleanArray, FixedSizeListArray, ListArray, PrimitiveArray, StringViewArray,
+    ArrayRef, BinaryViewArray, BooleanArray, FixedSizeListArray, ListArray, ListViewArray, PrimitiveArray,
+    StringViewArray,
 };
 use arrow_buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field};
 
+use super::windows::Windows;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Extents, ValueBytes, View};
 use crate::log::record::StoredValue;
 use crate::schema::{DataType, Element, StorageClass};
 
 /// The Arrow type that a data column is shown as. Arrow has no bfloat16: it is shown as float32, exactly.
-pub(crate) fn arrow_type(data_type: &DataType) -> ArrowType {
+pub(super) fn arrow_type(data_type: &DataType) -> ArrowType {
     match data_type {
         DataType::Bool => ArrowType::Boolean,
         DataType::Number(element) => element_type(*element),
@@ -53,11 +54,21 @@ fn element_type(element: Element) -> ArrowType {
     }
 }
 
+/// How lists and tensors come out of their extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// Gathered, one behind the other, as lists and as lists of a fixed size.
+    Together,
+    /// Left where they lie, as list views.
+    InPlace,
+}
+
 /// The array of a data column; cells that are not final or are null are null in it.
 pub(crate) fn data_array(
     data_type: &DataType,
     values: &[Option<StoredValue>],
     extents: &Extents,
+    lists: Lists,
 ) -> Result<ArrayRef> {
     let nulls =
         NullBuffer::from_iter(values.iter().map(|value| !matches!(value, None | Some(StoredValue::Null))));
@@ -77,7 +88,10 @@ pub(crate) fn data_array(
             Ok(numbers(*element, bytes.into(), nulls))
         }
         DataType::Utf8 | DataType::Binary => view_array(data_type, values, nulls, extents),
-        DataType::List(element) => list_array(*element, values, nulls, extents),
+        DataType::List(element) | DataType::Tensor(element, _) if lists == Lists::InPlace => {
+            list_view_array(*element, values, nulls, extents)
+        }
+        DataType::List(element) => Ok(Arc::new(list_array(*element, values, nulls, extents)?)),
         DataType::Tensor(element, shape) => {
             tensor_array(*element, elements_of(shape), values, nulls, extents)
         }
@@ -126,9 +140,9 @@ fn view_array(
             continue;
         };
         views.push(Some(View(*view)));
-        windows.cover(View(*view), extents)?;
+        windows.cover(View(*view), StorageClass::View, extents)?;
     }
-    extents.count_reads(windows.values);
+    extents.count_reads(windows.values());
     let views: ScalarBuffer<u128> = views.into_iter().map(|view| windows.arrow_view(view)).collect();
     let buffers = windows.into_buffers();
     let invalid = |error: ArrowError| -> Error {
@@ -141,63 +155,13 @@ fn view_array(
     })
 }
 
-/// The parts of extents that some values lie in: one window an extent, as small as it can be.
-#[derive(Default)]
-struct Windows {
-    windows: Vec<Window>,
-    values: u64,
-}
-
-struct Window {
-    extent: u32,
-    bytes: Arc<crate::extent::Extent>,
-    range: Range<usize>,
-}
-
-impl Windows {
-    fn cover(&mut self, view: View, extents: &Extents) -> Result<()> {
-        if view.is_inline(StorageClass::View) {
-            return Ok(());
-        }
-        self.values += 1;
-        let range = view.offset()..view.offset() + view.length();
-        let (bytes, _) = extents.locate_sound(view)?;
-        match self.windows.iter_mut().find(|window| window.extent == view.extent()) {
-            Some(window) => {
-                window.range = window.range.start.min(range.start)..window.range.end.max(range.end);
-            }
-            None => self.windows.push(Window { extent: view.extent(), bytes, range }),
-        }
-        Ok(())
-    }
-
-    /// Arrow's own 16 bytes: like ours when inline; else length, first four bytes, window, offset in it.
-    fn arrow_view(&self, view: Option<View>) -> u128 {
-        let Some(view) = view else { return 0 };
-        let window = self.windows.iter().position(|window| window.extent == view.extent());
-        let (false, Some(index)) = (view.is_inline(StorageClass::View), window) else {
-            return u128::from_le_bytes(view.0);
-        };
-        let window = &self.windows[index];
-        let prefix = window.bytes.stable(view.offset(), 4).unwrap_or_default();
-        let prefix: [u8; 4] = prefix.try_into().unwrap_or_default();
-        let offset = (view.offset() - window.range.start) as u32;
-        let parts = [view.length() as u32, u32::from_le_bytes(prefix), index as u32, offset];
-        parts.iter().rev().fold(0, |bits, part| bits << 32 | u128::from(*part))
-    }
-
-    fn into_buffers(self) -> Vec<Buffer> {
-        self.windows.into_iter().map(|window| window.bytes.buffer(window.range)).collect()
-    }
-}
-
 /// Lists: gathered once into one buffer.
 fn list_array(
     element: Element,
     values: &[Option<StoredValue>],
     nulls: Option<NullBuffer>,
     extents: &Extents,
-) -> Result<ArrayRef> {
+) -> Result<ListArray> {
     let width = element.width_bytes();
     let slices = slices(values, extents)?;
     let lengths = || slices.iter().map(|slice| slice.as_deref().map_or(0, <[u8]>::len) / width);
@@ -213,16 +177,55 @@ fn list_array(
     let mut bytes = MutableBuffer::with_capacity(total * width);
     slices.iter().flatten().for_each(|slice| bytes.extend_from_slice(slice));
     let child = numbers(element, bytes.into(), None);
-    Ok(Arc::new(ListArray::new(item(element), OffsetBuffer::from_lengths(lengths()), child, nulls)))
+    Ok(ListArray::new(item(element), OffsetBuffer::from_lengths(lengths()), child, nulls))
+}
+
+/// Lists and tensors where they lie: each row is a part of one window of their extent. Where they lie in several, or are shown
+/// as numbers of another width, they are gathered and then as much a list view.
+fn list_view_array(
+    element: Element,
+    values: &[Option<StoredValue>],
+    nulls: Option<NullBuffer>,
+    extents: &Extents,
+) -> Result<ArrayRef> {
+    let mut windows = Windows::default();
+    let views: Vec<View> = values.iter().map(|value| view_of(value).unwrap_or_default()).collect();
+    views.iter().try_for_each(|view| windows.cover(*view, StorageClass::Slice, extents))?;
+    let only = windows.only_one().filter(|_| element != Element::BFloat16);
+    let Some((bytes, parts)) = only.and_then(|(start, bytes)| Some((bytes, parts(&views, start, element)?)))
+    else {
+        let gathered = list_array(element, values, nulls, extents)?;
+        return Ok(Arc::new(ListViewArray::from(gathered)));
+    };
+    extents.count_reads(windows.values());
+    let (offsets, sizes): (Vec<i32>, Vec<i32>) = parts.into_iter().unzip();
+    let child = numbers(element, bytes, None);
+    Ok(Arc::new(ListViewArray::new(item(element), offsets.into(), sizes.into(), child, nulls)))
+}
+
+/// From which element of a window on each list lies, and how many it has; none where one does not lie as lists do, or further
+/// away than can be told.
+fn parts(views: &[View], start: usize, element: Element) -> Option<Vec<(i32, i32)>> {
+    let width = element.width_bytes();
+    let part = |view: &View| {
+        let offset = if view.length() == 0 { 0 } else { view.offset() - start };
+        let lies_ready = view.offset().is_multiple_of(width) && view.length().is_multiple_of(width);
+        let part = (i32::try_from(offset / width).ok()?, i32::try_from(view.length() / width).ok()?);
+        lies_ready.then_some(part)
+    };
+    views.iter().map(part).collect()
 }
 
 /// The bytes of lists or tensors; `None` where there is none.
 fn slices(values: &[Option<StoredValue>], extents: &Extents) -> Result<Vec<Option<ValueBytes>>> {
-    let view = |value: &Option<StoredValue>| match value {
+    extents.read_all(values.iter().map(view_of), StorageClass::Slice)
+}
+
+fn view_of(value: &Option<StoredValue>) -> Option<View> {
+    match value {
         Some(StoredValue::View(view)) => Some(View(*view)),
         _ => None,
-    };
-    extents.read_all(values.iter().map(view), StorageClass::Slice)
+    }
 }
 
 /// Tensors: gathered once into one buffer, zeros where there is none.

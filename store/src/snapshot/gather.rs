@@ -13,9 +13,9 @@ use arrow_array::{
     TimestampMicrosecondArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, MutableBuffer, NullBuffer, OffsetBuffer};
-use arrow_schema::SchemaRef;
+use arrow_schema::{Fields, Schema as ArrowSchema, SchemaRef};
 
-use super::array::{data_array, numbers};
+use super::array::{Lists, data_array, numbers};
 use super::columns::{Column, ColumnSet, span_field, span_fields};
 use super::text_array::{repeated, written};
 use crate::consumer::{GroupBy, GroupName};
@@ -88,17 +88,36 @@ impl Gathered {
 
     /// The second half: finds the values and makes the batch.
     pub(crate) fn into_batch(self, extents: &Extents) -> Result<RecordBatch> {
+        self.into_batch_with(Lists::Together, extents)
+    }
+
+    /// As [`into_batch`](Self::into_batch), with lists as they are wished.
+    pub(crate) fn into_batch_with(self, lists: Lists, extents: &Extents) -> Result<RecordBatch> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in self.columns {
             arrays.push(match column {
                 GatheredColumn::Array(array) => array,
-                GatheredColumn::Values(data_type, values) => data_array(&data_type, &values, extents)?,
+                GatheredColumn::Values(data_type, values) => data_array(&data_type, &values, extents, lists)?,
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
-        RecordBatch::try_new_with_options(self.schema, arrays, &options)
+        let schema = match lists {
+            Lists::Together => self.schema,
+            Lists::InPlace => Arc::new(of_types(&self.schema, &arrays)),
+        };
+        RecordBatch::try_new_with_options(schema, arrays, &options)
             .map_err(|error| Cause::Argument { what: "columns", reason: error.to_string() }.into())
     }
+}
+
+/// The schema with the types that the arrays have.
+fn of_types(schema: &ArrowSchema, arrays: &[ArrayRef]) -> ArrowSchema {
+    let fields = schema.fields().iter().zip(arrays);
+    ArrowSchema::new(
+        fields
+            .map(|(f, array)| f.as_ref().clone().with_data_type(array.data_type().clone()))
+            .collect::<Fields>(),
+    )
 }
 
 impl Source<'_> {

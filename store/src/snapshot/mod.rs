@@ -22,13 +22,15 @@ mod peek;
 mod picked;
 mod text_array;
 mod versions;
+mod windows;
 
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-pub(crate) use array::{arrow_type, data_array};
+pub use array::Lists;
+pub(crate) use array::data_array;
 pub(crate) use columns::{ColumnSet, arrow_schema};
 pub use compact::compact;
 pub(crate) use gather::{GatheredColumn, gather_rows};

@@ -2,6 +2,7 @@
 
 use arrow_array::RecordBatch;
 
+use super::array::Lists;
 use super::columns::ColumnSet;
 use super::gather::gather_rows;
 use crate::error::Result;
@@ -15,6 +16,7 @@ impl Shared {
         table: u32,
         rows: &[u32],
         names: impl IntoIterator<Item = &'a str>,
+        lists: Lists,
     ) -> Result<RecordBatch> {
         let (gathered, _pin) = {
             let state = self.state.lock();
@@ -23,6 +25,6 @@ impl Shared {
             let gathered = gather_rows(table, state.texts.pages(), rows, columns);
             (gathered, self.pin_reader(&state))
         };
-        gathered.into_batch(&self.extents)
+        gathered.into_batch_with(lists, &self.extents)
     }
 }

@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 use super::GradientId;
 use crate::error::{Cause, Result};
 use crate::sample_id::SampleId;
+use crate::snapshot::Lists;
 use crate::state::State;
 use crate::step::StepProgress;
 use crate::store::Store;
@@ -50,7 +51,7 @@ impl ReplayedBatch {
     /// # Errors
     /// `input` when a column is unknown.
     pub fn columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
-        self.store.0.columns_of(self.table_id, &self.indexes, names)
+        self.store.0.columns_of(self.table_id, &self.indexes, names, Lists::Together)
     }
 }
 

@@ -96,7 +96,7 @@ fn check(world: &World, store: &Store, damaged: &Place, path: &PathBuf) {
     let read = store.consumer("read").unwrap();
     let claim = read.claim(MicroBatch::of(2), "me", Wait::No).unwrap().unwrap();
     let (table, hold) = (store.table("solver").unwrap(), neighbours(world, store));
-    let neighbour = |column| hold.columns(&claim.places([column])?);
+    let neighbour = |column| hold.columns(&claim.places([column])?, Lists::Together);
     for column in COLUMNS {
         for (row, at) in claim.rows().iter().enumerate() {
             match (damaged.column, damaged.row) == (column, row) {
@@ -106,6 +106,7 @@ fn check(world: &World, store: &Store, damaged: &Place, path: &PathBuf) {
         }
         if damaged.column == column {
             is_corrupt_at(claim.columns([column]), damaged, path);
+            is_corrupt_at(claim.columns_in_place([column]), damaged, path);
             is_corrupt_at(claim.cells(column), damaged, path);
             is_corrupt_at(scanned(store, column), damaged, path);
             is_corrupt_at(neighbour(column), damaged, path);

@@ -74,8 +74,10 @@ fn check(world: &World, store: &Store, task: &ConsumerHandle, rows: usize) {
     let claim = task.claim(MicroBatch::of(rows), "me", Wait::No).unwrap().unwrap();
     let hold = reader.hold().unwrap();
     let places = claim.places(names).unwrap();
-    let (direct, read) = (claim.columns(names).unwrap(), hold.columns(&places).unwrap());
+    let (direct, read) = (claim.columns(names).unwrap(), hold.columns(&places, Lists::Together).unwrap());
     assert_eq!(direct, read);
+    let in_place = hold.columns(&places, Lists::InPlace).unwrap();
+    assert_eq!(claim.columns_in_place(names).unwrap(), in_place);
     let prompts = read.column(1).as_string_view();
     assert!(prompts.iter().enumerate().all(|(i, text)| text == Some(&*long(i))), "{prompts:?}");
     for name in ["prompt", "image", "response", "matrix", "system"] {
@@ -356,8 +358,24 @@ fn who_reads_another_store_or_none_is_told_so() {
     let mut places = claim.places(["prompt"]).unwrap().batch().clone();
     let hostile = arrow_array::FixedSizeBinaryArray::try_from_iter([[0xFF_u8; 16]].into_iter()).unwrap();
     places = RecordBatch::try_new(places.schema(), vec![Arc::new(hostile)]).unwrap();
-    let refused = hold.columns(&Places::of_batch(places)).unwrap_err();
+    let refused = hold.columns(&Places::of_batch(places), Lists::Together).unwrap_err();
     assert!(!refused.to_string().is_empty());
+    // A list that lies as none does is read, and not in place.
+    let row =
+        table.insert(0, "q_0_1", [("prompt", long(2).into()), ("response", vec![7; 40].into())]).unwrap();
+    let Cell::Bytes(bytes) = table.cell(row, "response").unwrap() else { panic!("no bytes") };
+    let mut place = bytes.place().unwrap().to_bytes();
+    place[12] += 2;
+    place[0] = 9;
+    drop(claim);
+    let claim = task.claim(MicroBatch::of(2), "me", Wait::No).unwrap().unwrap();
+    let places = claim.places(["response"]).unwrap().batch().clone();
+    let crooked = arrow_array::FixedSizeBinaryArray::try_from_iter([place; 2].into_iter()).unwrap();
+    let places = Places::of_batch(RecordBatch::try_new(places.schema(), vec![Arc::new(crooked)]).unwrap());
+    let hold = reader.hold().unwrap();
+    for lists in [Lists::Together, Lists::InPlace] {
+        assert_eq!(hold.columns(&places, lists).unwrap().num_rows(), 2);
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod gap;
 mod golden;
 mod groups;
 mod hostile;
+mod in_place;
 mod indexing;
 mod killed;
 mod limiter;

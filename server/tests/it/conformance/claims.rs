@@ -7,7 +7,7 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type};
 use forebay_client::{CellValue, Changes};
-use forebay_store::{Kind, NewRow, SimulatedClock, Timestamp};
+use forebay_store::{Kind, Lists, NewRow, SimulatedClock, Timestamp};
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn what_one_holds_another_cannot_end() {
             thief.finish(claim.epoch(), &changes).map(drop),
             thief.release(claim.epoch()),
             thief.accumulated(claim.epoch()),
-            thief.columns(claim.epoch(), &["reward"]).map(drop),
+            thief.columns(claim.epoch(), &["reward"], Lists::Together).map(drop),
             thief.cells(claim.epoch(), &["reward"]).map(drop),
             thief.extend(claim.epoch(), Duration::from_secs(1)).map(drop),
         ];

@@ -94,3 +94,53 @@ fn columns_that_travel_in_many_pieces_are_those_that_were_written() {
         claim.finish(&Changes::new()).unwrap();
     });
 }
+
+#[test]
+fn lists_that_stay_where_they_are_hold_what_lists_do_on_every_way() {
+    on_every_way(|world| {
+        let client = world.client();
+        let schema = Schema::new()
+            .data("tokens", DataType::list(Element::Int32))
+            .data("half", DataType::list(Element::BFloat16))
+            .data("tensor", DataType::Tensor(Element::Float32, vec![2, 3]));
+        let table = client.create_table("solver", schema).unwrap();
+        let read = client.create_consumer("read", Consumer::task(["solver"]).ready(["tensor"])).unwrap();
+        for at in 0..12 {
+            let half = vec![at as u8; 2 * at];
+            let cells = [
+                ("tokens", vec![at as i32; at * 100].into()),
+                ("half", Value::Numbers(Element::BFloat16, half.into())),
+                ("tensor", vec![at as f32; 6].into()),
+            ];
+            let cells = cells.into_iter().skip(usize::from(at % 5 == 4)); // of some there is nothing
+            table.insert(NewRow::new(0, &format!("q{at:02}_0_0")).unwrap(), cells).unwrap();
+        }
+        let claim = read.claim(up_to(12), Wait::No).unwrap().unwrap();
+        let names = ["sample_id", "tokens", "half", "tensor", "version_spans"];
+        let (together, in_place) = (claim.columns(names).unwrap(), claim.columns_in_place(names).unwrap());
+        for at in [0, 4] {
+            assert_eq!(in_place.column(at), together.column(at));
+        }
+        for at in [1, 2] {
+            assert!(
+                in_place
+                    .column(at)
+                    .as_list_view::<i32>()
+                    .iter()
+                    .eq(together.column(at).as_list::<i32>().iter())
+            );
+        }
+        assert!(
+            in_place
+                .column(3)
+                .as_list_view::<i32>()
+                .iter()
+                .eq(together.column(3).as_fixed_size_list().iter())
+        );
+        let copy = client.create_table(
+            "copy",
+            Schema::new().data("tokens", DataType::list(Element::Int32)).policy("copy"),
+        );
+        assert_eq!(copy.unwrap().insert_batch(0, &in_place.project(&[0, 1]).unwrap()).unwrap().len(), 12);
+    });
+}

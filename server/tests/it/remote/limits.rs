@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use forebay_client::wire::proto::*;
 use forebay_client::{Ask, Changes, Client, ConnectOptions, Role};
 use forebay_server::{Builder, Grant, Server, Token};
-use forebay_store::{Consumer, Kind, NewRow, Wait};
+use forebay_store::{Consumer, Kind, Lists, NewRow, Wait};
 use tonic::Code;
 
 use super::raw::Raw;
@@ -216,7 +216,7 @@ fn a_claim_is_ended_by_nobody_else() {
         other.connection().release(held.epoch),
         other.connection().accumulated(held.epoch),
         other.connection().extend(held.epoch, Duration::from_secs(1)).map(drop),
-        other.connection().columns(held.epoch, &["response"]).map(drop),
+        other.connection().columns(held.epoch, &["response"], Lists::Together).map(drop),
     ];
     for theft in thefts {
         assert_eq!(theft.unwrap_err().cause(), "ClaimFenced");
