@@ -161,6 +161,16 @@ impl<'a> PagesReader<'a> {
             Cause::Corrupt { path, offset: at.offset, reason }.into()
         })
     }
+
+    /// The rows of an image of one part that has something of each of `expected` rows.
+    pub(super) fn all_rows<T: Pod>(&self, at: StoredAt, expected: u32) -> Result<Rows<T>> {
+        let rows = self.rows(at, 0)?;
+        if rows.len() == expected as usize {
+            return Ok(rows);
+        }
+        let reason = format!("an image is of {} rows where {expected} are due", rows.len());
+        Err(Cause::Corrupt { path: self.directory.pages_path(at.file), offset: at.offset, reason }.into())
+    }
 }
 
 fn map(directory: &Directory, image: FileImage) -> Result<Arc<Mapping>> {

@@ -13,11 +13,13 @@ use crate::extent::{Liveness, View};
 use crate::index::{IdIndex, Run};
 use crate::log::record::ObjectRecord;
 use crate::object::ObjectRef;
-use crate::page::{CowArc, Page, StoredAt};
+use crate::page::{CowArc, Page, Rows, StoredAt};
 use crate::policy::{PolicyMoment, PolicyState};
 use crate::state::{Effects, State};
 use crate::step::{Membership, StepBatch, StepProgress, StepState, StepUpdate};
-use crate::table::{CHUNK_ROWS, CHUNKS_MAX, Chunk, ColumnPage, Rare, Summary, TableCounts};
+use crate::table::{
+    CHUNK_ROWS, CHUNKS_MAX, Chunk, ColumnPage, Rare, RowMeta, Summary, TableCounts, WideRowMeta,
+};
 use crate::texts::{TextId, TextPage, Texts};
 
 /// The state that the manifest stands for.
@@ -159,6 +161,16 @@ fn with_gone(there: Vec<CowArc<Chunk>>, gone: &[(u32, u32)]) -> Result<Vec<CowAr
     Ok(chunks)
 }
 
+/// What is known of each row of a chunk; in memory where the checkpoint has an older form of it.
+fn meta(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<CowArc<Page<Rows<RowMeta>>>> {
+    let bytes = image.meta.parts[0] as usize;
+    if bytes != image.rows as usize * size_of::<WideRowMeta>() {
+        return Ok(Page::stored(pages.all_rows(image.meta, image.rows)?, image.meta));
+    }
+    let wide = pages.all_rows::<WideRowMeta>(image.meta, image.rows)?;
+    Ok(Page::new(Rows::Owned(wide.iter().map(|wide| RowMeta::from(*wide)).collect())))
+}
+
 fn chunk(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<Chunk> {
     let words = |at: &StoredAt| Ok(Page::stored(pages.rows(*at, 0)?, *at));
     let column = |at: &StoredAt| {
@@ -167,8 +179,8 @@ fn chunk(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<Chunk> {
     };
     Ok(Chunk {
         rows: image.rows as usize,
-        meta: Page::stored(pages.rows(image.meta, 0)?, image.meta),
-        status: Page::stored(pages.rows(image.status, 0)?, image.status),
+        meta: meta(pages, image)?,
+        status: Page::stored(pages.all_rows(image.status, image.rows)?, image.status),
         removed: Page::stored(pages.rows(image.removed, 0)?, image.removed),
         columns: image.columns.iter().map(column).collect::<Result<_>>()?,
         words: image.words.iter().map(words).collect::<Result<_>>()?,

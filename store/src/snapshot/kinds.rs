@@ -14,7 +14,7 @@ use super::numbers::has_numbers;
 use super::parts::ScanColumn;
 use crate::error::{Cause, Result};
 use crate::schema::META_COLUMNS;
-use crate::table::{Chunk, Purpose};
+use crate::table::Chunk;
 
 /// The most columns, other than status columns, by which rows are told apart.
 const LANES_MAX: usize = 4;
@@ -170,10 +170,8 @@ fn numbers_of(name: &str, source: &Source<'_>, run: &[u32]) -> Vec<u64> {
         "policy_version" => source.versions(run),
         "turn" => source.metas(run, |meta| meta.turn.into()),
         "trajectory_id" => source.metas(run, |meta| meta.trajectory.into()),
-        "attempt" => source.metas(run, |meta| meta.attempt.into()),
-        "purpose" => {
-            source.metas(run, |meta| Purpose::from_tag(meta.purpose as u8).unwrap_or_default() as u64)
-        }
+        "attempt" => source.metas(run, |meta| meta.attempt().into()),
+        "purpose" => source.metas(run, |meta| meta.purpose() as u64),
         "step" => source.statuses(run, |status| status.step.into()),
         _ => {
             let numbers = source.numbers(name, run);

@@ -210,7 +210,7 @@ impl TableSnapshot {
         if order == ScanOrder::SampleId {
             rows.sort_by_cached_key(|&row| {
                 let meta = self.chunks[row as usize / CHUNK_ROWS].meta(row as usize % CHUNK_ROWS);
-                (meta.policy_version, meta.sample(&self.texts), meta.attempt)
+                (meta.policy_version, meta.sample(&self.texts), meta.attempt())
             });
         }
         rows

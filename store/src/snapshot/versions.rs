@@ -43,7 +43,7 @@ impl TableSnapshot {
         let mut rows: Vec<u32> = self.rows_of_versions(version..=version).map(|(row, ..)| row).collect();
         rows.sort_by_cached_key(|&row| {
             let meta = self.chunk_of(row).0.meta(row as usize % CHUNK_ROWS);
-            (meta.sample(&self.texts), meta.attempt)
+            (meta.sample(&self.texts), meta.attempt())
         });
         rows
     }

@@ -69,7 +69,7 @@ impl RowInfo {
             policy_version: meta.policy_version,
             version_spans: [&[first], of.rare.spans().get(index)].concat(),
             trainable_from: of.rare.trainable_from(index),
-            attempt: meta.attempt,
+            attempt: meta.attempt(),
             purpose: meta.purpose(),
             created_at: meta.created_at(),
             agent: state.texts.get(meta.agent).to_owned(),

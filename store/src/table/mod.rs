@@ -31,7 +31,7 @@ pub use info::RowInfo;
 pub use rare::VersionSpan;
 pub(crate) use rare::{Rare, RarePages, RareRecord};
 pub use record::Purpose;
-pub(crate) use record::{RowMeta, RowStatus};
+pub(crate) use record::{ATTEMPT_MAX, RowMeta, RowStatus, WideRowMeta};
 pub use row::Row;
 pub use state::TableCounts;
 pub(crate) use state::{Identity, TableState};

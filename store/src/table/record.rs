@@ -36,7 +36,11 @@ impl Purpose {
     }
 }
 
-/// What is known of a row from its first moment and never changes, as pages and checkpoints hold it.
+/// The greatest number that an attempt has: what a row is for lies above it.
+pub(crate) const ATTEMPT_MAX: u32 = (1 << PURPOSE_SHIFT) - 1;
+const PURPOSE_SHIFT: u32 = 30;
+
+/// What is known of a row from its first moment and never changes, as pages and checkpoints hold it: one line of the cache.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RowMeta {
@@ -48,13 +52,44 @@ pub(crate) struct RowMeta {
     pub(crate) input: TextId,
     pub(crate) turn: u32,
     pub(crate) trajectory: u32,
-    pub(crate) attempt: u32,
+    /// The attempt, and above it the purpose.
+    pub(crate) attempt_and_purpose: u32,
     pub(crate) agent: TextId,
     pub(crate) origin: TextId,
     pub(crate) parent: TextId,
     pub(crate) weights: TextId,
-    pub(crate) purpose: u32,
-    pub(crate) zeros: u32,
+}
+
+const _: () = assert!(size_of::<RowMeta>() == 64);
+
+/// The form that checkpoints had before a row's record was one line of the cache: read, and not written any more.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct WideRowMeta {
+    policy_version: u64,
+    created_at: i64,
+    token: [u64; 2],
+    input: TextId,
+    turn: u32,
+    trajectory: u32,
+    attempt: u32,
+    agent: TextId,
+    origin: TextId,
+    parent: TextId,
+    weights: TextId,
+    purpose: u32,
+    zeros: u32,
+}
+
+impl From<WideRowMeta> for RowMeta {
+    fn from(wide: WideRowMeta) -> Self {
+        let WideRowMeta { policy_version, created_at, token, input, turn, trajectory, .. } = wide;
+        let WideRowMeta { attempt, agent, origin, parent, weights, purpose, .. } = wide;
+        let narrow = RowMeta { policy_version, created_at, token, input, turn, trajectory, ..RowMeta::NONE };
+        let mut narrow = RowMeta { agent, origin, parent, weights, ..narrow };
+        narrow.set_attempt(attempt, Purpose::from_tag(purpose as u8).unwrap_or_default());
+        narrow
+    }
 }
 
 impl RowMeta {
@@ -66,21 +101,25 @@ impl RowMeta {
         input: TextId::EMPTY,
         turn: 0,
         trajectory: 0,
-        attempt: 0,
+        attempt_and_purpose: 0,
         agent: TextId::EMPTY,
         origin: TextId::EMPTY,
         parent: TextId::EMPTY,
         weights: TextId::EMPTY,
-        purpose: 0,
-        zeros: 0,
     };
 
-    pub(crate) fn purpose(&self) -> Purpose {
-        Purpose::from_tag(self.purpose as u8).unwrap_or_default()
+    /// How many rows were given up for this one, from 0.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt_and_purpose & ATTEMPT_MAX
     }
 
-    pub(crate) fn set_purpose(&mut self, purpose: Purpose) {
-        self.purpose = purpose as u32;
+    pub(crate) fn purpose(&self) -> Purpose {
+        Purpose::from_tag((self.attempt_and_purpose >> PURPOSE_SHIFT) as u8).unwrap_or_default()
+    }
+
+    /// `attempt` is [`ATTEMPT_MAX`] at most.
+    pub(crate) fn set_attempt(&mut self, attempt: u32, purpose: Purpose) {
+        self.attempt_and_purpose = attempt & ATTEMPT_MAX | (purpose as u32) << PURPOSE_SHIFT;
     }
 
     pub(crate) fn token(&self) -> u128 {
@@ -121,5 +160,21 @@ impl RowStatus {
     /// Whether the row may still be trained on, as far as this says.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_excluded() && self.step == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_and_a_purpose_lie_in_one_word_and_leave_each_other_alone() {
+        for attempt in [0, 1, 77, ATTEMPT_MAX - 1, ATTEMPT_MAX] {
+            for purpose in Purpose::ALL {
+                let mut meta = RowMeta::NONE;
+                meta.set_attempt(attempt, purpose);
+                assert_eq!((meta.attempt(), meta.purpose()), (attempt, purpose));
+            }
+        }
     }
 }

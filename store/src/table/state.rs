@@ -155,6 +155,14 @@ impl TableState {
         self.rows = rows;
     }
 
+    /// As if every row of the last chunk had been begun anew so often.
+    #[cfg(test)]
+    pub(crate) fn pretend_attempts(&mut self, attempt: u32) {
+        let last = self.row_count() - 1;
+        let metas = crate::page::Page::edit(&mut self.chunk_mut(last).meta).to_mut();
+        metas.iter_mut().for_each(|meta| meta.set_attempt(attempt, meta.purpose()));
+    }
+
     pub(crate) fn meta(&self, row: u32) -> RowMeta {
         self.chunk(row).meta(at(row))
     }

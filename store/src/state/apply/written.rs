@@ -7,7 +7,7 @@ use crate::consumer::{GroupBy, GroupChange, GroupName, KeyParts};
 use crate::extent::View;
 use crate::log::record::*;
 use crate::origin::EXTERNAL_VERSION;
-use crate::table::{Purpose, RowMeta, TableState, VersionSpan};
+use crate::table::{ATTEMPT_MAX, Purpose, RowMeta, TableState, VersionSpan};
 use crate::texts::TextId;
 
 impl State {
@@ -93,7 +93,6 @@ impl State {
             input: self.texts.intern(&insert.input),
             turn: insert.turn,
             trajectory: insert.trajectory,
-            attempt: insert.attempt,
             agent: self.texts.intern(agent),
             origin: self.texts.intern(&insert.origin),
             parent: self.texts.intern(&insert.parent),
@@ -103,7 +102,10 @@ impl State {
         if meta.policy_version == EXTERNAL_VERSION {
             return Err(format!("row {} is of a version that no policy reaches", insert.row));
         }
-        meta.set_purpose(Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?);
+        if insert.attempt > ATTEMPT_MAX {
+            return Err(format!("row {} is attempt {}, beyond {ATTEMPT_MAX}", insert.row, insert.attempt));
+        }
+        meta.set_attempt(insert.attempt, Purpose::from_tag(insert.purpose).ok_or("unknown purpose")?);
         meta.set_token(insert.token);
         let superseded = insert.supersedes.checked_sub(1);
         if let Some(old) = superseded {

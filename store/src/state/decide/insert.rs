@@ -7,7 +7,7 @@ use crate::origin::EXTERNAL_VERSION;
 use crate::sample_id::SampleId;
 use crate::state::State;
 use crate::state::apply::{STALE, SUPERSEDED};
-use crate::table::{Identity, Row};
+use crate::table::{ATTEMPT_MAX, Identity, Row};
 
 /// The texts of an insert: input, agent, origin, parent, weights, and why it is left out.
 const TEXTS_PER_REQUEST_MAX: usize = 6;
@@ -30,7 +30,7 @@ impl Decision<'_> {
         self.state.check_lengths(table, &insertion.cells, |_| None)?;
         if let Some(old) = there {
             self.check_can_leave(table, old, "superseded")?;
-            self.check_purpose(&insertion, old)?;
+            self.check_attempt(&insertion, old)?;
             self.left_out.insert((table, old), SUPERSEDED.to_owned());
         }
         let row = self.next_row(table)?;
@@ -121,9 +121,13 @@ impl Decision<'_> {
         Err(Cause::DuplicateRow { table, sample_id, version }.into())
     }
 
-    /// A next attempt takes the place of the one before, so it is for the same purpose and of the same origin.
-    fn check_purpose(&self, insertion: &Insertion, old: u32) -> Result<()> {
+    /// A next attempt takes the place of the one before, so it is for the same purpose and of the same origin. There are only
+    /// so many.
+    fn check_attempt(&self, insertion: &Insertion, old: u32) -> Result<()> {
         let meta = self.state.tables[insertion.table as usize].meta(old);
+        if meta.attempt() == ATTEMPT_MAX {
+            return Err(Cause::NumbersUsedUp { what: "attempts at a row", left: 0, wanted: 1 }.into());
+        }
         let (purpose, origin) = (meta.purpose(), self.state.texts.get(meta.origin));
         if origin != insertion.origin {
             let reason = "the row that it takes the place of has another one".to_owned();
@@ -169,7 +173,7 @@ impl Decision<'_> {
             input: insertion.sample.input().to_owned(),
             turn: insertion.sample.turn(),
             trajectory: insertion.sample.trajectory(),
-            attempt: supersedes.map_or(0, |old| table.meta(old).attempt + 1),
+            attempt: supersedes.map_or(0, |old| table.meta(old).attempt() + 1),
             supersedes: supersedes.map_or(0, |old| old + 1),
             agent: insertion.agent.filter(|agent| **agent != *table.name).unwrap_or_default(),
             purpose: insertion.purpose,
@@ -198,6 +202,7 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
+    use crate::table::ATTEMPT_MAX;
     use crate::{Cause, DataType, Kind, NewRow, Options, Schema, SimulatedDisk, Store};
 
     #[test]
@@ -214,6 +219,23 @@ mod tests {
         let Cause::NumbersUsedUp { left: 2, wanted: 3, .. } = refused.cause() else { panic!("{refused}") };
         assert_eq!(refused.kind(), Kind::Capacity);
         assert_eq!(store.closed(), None);
+    }
+
+    #[test]
+    fn an_attempt_whose_number_would_begin_again_is_refused() {
+        let options = Options::default().disk(Arc::new(SimulatedDisk::default()));
+        let store = Store::open("/store", options).unwrap();
+        let table = store.create_table("solver", Schema::new().data("reward", DataType::Float32)).unwrap();
+        let again = || NewRow::new(0, "q_0_0").unwrap().next_attempt();
+        table.insert(0, "q_0_0", []).unwrap();
+        table.insert_row(again(), []).unwrap();
+        store.0.state.lock().tables[0].pretend_attempts(ATTEMPT_MAX);
+        let refused = table.insert_row(again(), []).unwrap_err();
+        assert!(
+            matches!(refused.cause(), Cause::NumbersUsedUp { what: "attempts at a row", .. }),
+            "{refused}"
+        );
+        assert_eq!((refused.kind(), store.closed()), (Kind::Capacity, None));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! to the next process, to which no claim is open any more (`opened.txt`).
 //!
 //! `format-1-rewound/` was written before rewinds kept groups at their size: its log has `Rewound` where `WentBack` is written
-//! now, and means what it meant then.
+//! now, and means what it meant then; and its checkpoint has rows in a wider form than is written now.
 //!
 //! When a test in here fails, the format has changed. After its release that is a new `FORMAT_VERSION`, with golden files
 //! of its own beside the old ones. Before it, `FOREBAY_WRITE_GOLDEN=1 cargo test -p forebay-store --test it golden` makes
