@@ -91,14 +91,16 @@ pub(crate) fn kind(data_type: &DataType) -> Option<(&'static str, Vec<u32>)> {
 }
 
 /// Bytes of values that were copied to make an array. Texts and bytes in a record batch lie where they lay, and so do lists with
-/// something between them: where values lie, each has a trailer behind it.
+/// something between them, for each value has a trailer behind it, and lists that share values. One list alone is taken for one
+/// that lies where it lay.
 pub(crate) fn copied_bytes(array: &ArrayRef) -> usize {
     match array.data_type() {
         ArrowType::Utf8View | ArrowType::BinaryView => 0,
         ArrowType::ListView(_) => {
             let lists = array.as_list_view::<i32>();
             let elements: usize = lists.value_sizes().iter().map(|size| *size as usize).sum();
-            let is_apart = lists.len() == 1 || elements < lists.values().len();
+            let is_one = lists.value_sizes().iter().filter(|size| **size > 0).count() < 2;
+            let is_apart = is_one || elements != lists.values().len();
             if is_apart { 0 } else { lists.values().to_data().get_slice_memory_size().unwrap_or_default() }
         }
         _ => array.to_data().get_slice_memory_size().unwrap_or_default(),

@@ -36,6 +36,11 @@ impl SyncGate {
         Ok(Passing(failed))
     }
 
+    /// Whether a sync has failed. Waits for one that is under way.
+    pub(crate) fn has_failed(&self) -> bool {
+        *self.failed.lock()
+    }
+
     /// As [`enter`](Self::enter), for what may as well be left to the next sync: nothing when one is under way or has failed.
     pub(crate) fn try_enter(&self) -> Option<Passing<'_>> {
         let mut failed = self.failed.try_lock().filter(|failed| !**failed)?;

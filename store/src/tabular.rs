@@ -149,6 +149,14 @@ fn cell_of<'b>(array: &'b dyn Array) -> Result<CellOf<'b>, String> {
         ArrowType::ListView(_) => {
             let lists = array.as_list_view::<i32>();
             let (offsets, sizes) = (lists.value_offsets(), lists.value_sizes());
+            let is_inside = |row: usize| {
+                let [offset, size] = [offsets[row], sizes[row]].map(usize::try_from);
+                let end = offset.and_then(|offset| size.map(|size| offset + size));
+                lists.is_null(row) || end.is_ok_and(|end| end <= lists.values().len())
+            };
+            if let Some(row) = (0..lists.len()).find(|row| !is_inside(*row)) {
+                return Err(format!("has a list view of values that are not there, in row {row}"));
+            }
             let numbers = numbers_of(lists.values().as_ref())?;
             Arc::new(move |row| {
                 let start = offsets[row] as usize;

@@ -62,11 +62,11 @@ impl Neighbour {
 
 /// Columns with their values, where they were left in their files. Lists that were sent are where they came.
 pub(crate) fn columns(hold: Option<&Hold>, batch: RecordBatch, lists: Lists) -> Result<RecordBatch> {
-    match (hold, lists) {
-        (Some(hold), lists) => Ok(hold.columns(&Places::of_batch(batch), lists)?),
-        (None, Lists::Together) => Ok(batch),
-        (None, Lists::InPlace) => wire::as_views(&batch),
-    }
+    let batch = match hold {
+        Some(hold) => hold.columns(&Places::of_batch(batch), lists)?,
+        None => batch,
+    };
+    if lists == Lists::InPlace { wire::as_views(&batch) } else { Ok(batch) }
 }
 
 /// The bytes of a value in its file.

@@ -156,9 +156,7 @@ impl<'a> PagesReader<'a> {
         });
         let whole = bytes.is_multiple_of(size_of::<T>());
         rows.filter(|_| whole).ok_or_else(|| {
-            let path = self.directory.pages_path(at.file);
-            let reason = format!("an image of {bytes} bytes lies outside of the file or is cut wrongly");
-            Cause::Corrupt { path, offset: at.offset, reason }.into()
+            self.corrupt(at, format!("an image of {bytes} bytes lies outside of the file or is cut wrongly"))
         })
     }
 
@@ -168,8 +166,12 @@ impl<'a> PagesReader<'a> {
         if rows.len() == expected as usize {
             return Ok(rows);
         }
-        let reason = format!("an image is of {} rows where {expected} are due", rows.len());
-        Err(Cause::Corrupt { path: self.directory.pages_path(at.file), offset: at.offset, reason }.into())
+        Err(self.corrupt(at, format!("an image is of {} rows where {expected} are due", rows.len())))
+    }
+
+    /// An image that is not what it should be.
+    pub(super) fn corrupt(&self, at: StoredAt, reason: String) -> Error {
+        Cause::Corrupt { path: self.directory.pages_path(at.file), offset: at.offset, reason }.into()
     }
 }
 

@@ -168,7 +168,10 @@ fn meta(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<CowArc<Page<Rows<
         return Ok(Page::stored(pages.all_rows(image.meta, image.rows)?, image.meta));
     }
     let wide = pages.all_rows::<WideRowMeta>(image.meta, image.rows)?;
-    Ok(Page::new(Rows::Owned(wide.iter().map(|wide| RowMeta::from(*wide)).collect())))
+    let narrow: Option<Vec<RowMeta>> = wide.iter().map(WideRowMeta::narrow).collect();
+    let narrow =
+        narrow.ok_or_else(|| pages.corrupt(image.meta, "a row's attempt or purpose is none".to_owned()))?;
+    Ok(Page::new(Rows::Owned(narrow)))
 }
 
 fn chunk(pages: &PagesReader<'_>, image: &ChunkImage) -> Result<Chunk> {

@@ -160,7 +160,7 @@ impl Claim {
     /// what lies between its values: [`compact`](crate::compact) it before it goes out or is kept.
     ///
     /// # Errors
-    /// As [`columns`](Claim::columns).
+    /// As [`columns`](Claim::columns); also for more elements of tensors that lie in several extents than a list can count.
     pub fn columns_in_place<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<RecordBatch> {
         self.store.0.check_process()?;
         self.store.0.columns_of(self.table_id, &self.indexes, names, Lists::InPlace)

@@ -40,7 +40,7 @@ pub(super) struct ExtentFile {
     pub(super) number: u32,
     pub(super) path: PathBuf,
     pub(super) mapping: Arc<Mapping>,
-    /// Open while there may be unsynced bytes or a writer; closed otherwise, for file handles are few.
+    /// Open while there may be unsynced bytes that somebody needs or a writer; closed otherwise, for file handles are few.
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     /// Something was written since the last sync began.
     unsynced: AtomicBool,
@@ -176,6 +176,11 @@ impl ExtentFile {
     /// Whether something was written since the last sync began.
     pub(super) fn is_unsynced(&self) -> bool {
         self.unsynced.load(Ordering::SeqCst)
+    }
+
+    /// Whether no sync of it counts any more.
+    pub(super) fn has_failed(&self) -> bool {
+        self.gate.has_failed()
     }
 
     /// Closes the file, which nobody writes to or reads any more. True: its last generation was over before it was synced.
@@ -406,8 +411,9 @@ impl Extent {
         #[allow(unsafe_code, reason = "an Arrow buffer over mapped bytes")]
         // SAFETY: the range lies inside the mapping, as just checked; the mapping lives as long as the `Arc` that the
         // buffer holds; the bytes of values in the range do not change while it is held (see the head of this folder).
-        // Bytes between values (padding, trailers) are written before a later value's record exists and are never read
-        // through it.
+        // Bytes between values (padding, trailers, values of others) are written before a later value's record exists. Of an
+        // extent that another process fills that is so for all that it says is filled; what it writes there beside that is what
+        // being trusted with the files allows, and shows in no value, for each is held against its checksum before it is named.
         unsafe {
             Buffer::from_custom_allocation(start, range.len(), self.clone())
         }

@@ -112,7 +112,8 @@ impl Shared {
     /// Sealed extents that only wait for the proof that records below `before` bring, of what is not on stable storage yet.
     /// A sync that is to end with that proof need not bring their values to the disk: where it has ended nothing names
     /// them, and before it has, recovery ends the log where what it names is there, as after any sync that did not end.
-    /// Who holds one back may hold it for long, and its file would stay open as long: it is synced with the rest.
+    /// Who holds one back, here or in another process, may hold it for long, and its file would stay open as long: it is synced with
+    /// the rest.
     pub(crate) fn over_before(&self, before: u64) -> Vec<Place> {
         let all = self.extents.all();
         let unheld = |extent: &&Arc<Extent>| Arc::strong_count(extent) <= 2; // one is the registry's, one ours
@@ -121,14 +122,21 @@ impl Shared {
         if waiting.is_empty() {
             return waiting;
         }
-        let state = self.state.lock();
-        let pins = self.extents.pins().held();
-        let over = |place: &Place| {
-            let life = self.life_of(&state, *place);
-            let is_pinned = pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
-            life.values == 0 && life.last_left < before && !is_pinned
+        let over: Vec<(Place, Life)> = {
+            let state = self.state.lock();
+            let pins = self.extents.pins().held();
+            let lives = waiting.into_iter().map(|place| (place, self.life_of(&state, place)));
+            let is_pinned = |life: &Life| pins.iter().any(|pin| pin.covers(life.first_named, life.last_left));
+            let is_over = |life: &Life| life.values == 0 && life.last_left < before;
+            lives.filter(|(_, life)| is_over(life) && !is_pinned(life)).collect()
         };
-        waiting.into_iter().filter(over).collect()
+        if over.is_empty() {
+            return Vec::new();
+        }
+        let readers = self.directory.readers_hold();
+        let is_read = |life: &Life| readers.is_some_and(|seen| life.last_left >= seen);
+        let held = |(place, life): &(Place, Life)| is_read(life) || local::is_lent(&self.directory, place.0);
+        over.into_iter().filter(|over| !held(over)).map(|(place, _)| place).collect()
     }
 
     /// Brings that proof.

@@ -211,7 +211,9 @@ impl ValueSource {
         if file.let_handle_go() {
             self.never_synced.fetch_add(1, Ordering::Relaxed);
         }
-        let reusable = file.capacity() >= self.bytes_first && self.extents.is_readable(file.number);
+        let reusable = file.capacity() >= self.bytes_first
+            && self.extents.is_readable(file.number)
+            && !file.has_failed();
         if let Some(next) = file.generation_after(generation).filter(|_| reusable) {
             let mut free = self.free.lock();
             let bytes: u64 = free.iter().map(|(file, _)| file.reserved()).sum();

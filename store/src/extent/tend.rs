@@ -8,6 +8,8 @@ use crate::shared::Shared;
 
 /// Less space than this is not worth a sync of its own.
 const SYNC_BYTES_MIN: u64 = 64 << 20;
+/// A segment of the log is not followed by another for a proof before it is so long.
+const PROVING_SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
 impl Shared {
     /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and lets go of
@@ -51,8 +53,9 @@ impl Shared {
     /// Syncs before its time when more space waits for that than is free: new files cost more than a sync, and what is
     /// written meanwhile would grow the store. True when there was such space.
     ///
-    /// The proof of how far that was is the header of a new segment. The next record would bring it, too, but that would have to be synced
-    /// with all that was written meanwhile, much of which may be over before its turn comes.
+    /// The proof of how far that was is the header of a new segment. The next record would bring it, too, but that has to be
+    /// synced with all that was written meanwhile, much of which may be over before its turn comes. So it does only where the
+    /// segment is small: many of those would cost more.
     ///
     /// At `memory` such space is what lived when something else was synced, and there is no more of it before the next sync,
     /// whatever is written: it waits for that, and only the proof is brought.
@@ -66,6 +69,10 @@ impl Shared {
         }
         if self.options.durability > Durability::Memory {
             self.sync_all()?;
+            if self.log.is_unsynced() && self.log.segment_bytes() < PROVING_SEGMENT_BYTES_MIN {
+                self.sync_all()?;
+                return Ok(true);
+            }
         }
         let proven = self.log.proven_through();
         self.log.prove_durable().map_err(|error| self.close_after(&error))?;

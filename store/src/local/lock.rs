@@ -62,6 +62,11 @@ impl FillerLock {
     }
 }
 
+/// Whether another process was given an extent to fill, and the store has not looked since whether it is done.
+pub(crate) fn is_lent(directory: &Directory, extent: u32) -> bool {
+    directory.disk.exists(&Numbered::Filler.path(&folder(directory), extent))
+}
+
 /// Whether nobody fills an extent any more. From then on nobody can begin to.
 pub(crate) fn may_give_away(directory: &Directory, extent: u32) -> bool {
     let path = Numbered::Filler.path(&folder(directory), extent);

@@ -42,5 +42,5 @@ pub use places::Places;
 pub use reader::{Hold, ValuePlace, ValueReader};
 pub use slab::{Copied, Slab, SlabFiller};
 
-pub(crate) use lock::may_give_away;
+pub(crate) use lock::{is_lent, may_give_away};
 pub(crate) use taken::TakenValues;

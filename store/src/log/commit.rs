@@ -17,7 +17,7 @@ pub(super) struct GroupCommit {
     // Of the standard library, whose broadcast wakes every waiting thread with one call of the kernel.
     turn: Mutex<Turn>,
     changed: Condvar,
-    /// Every record below this one is on stable storage, with every byte that it names.
+    /// Every record below this one is on stable storage, with every byte that it names and that is not over by them.
     durable: AtomicU64,
     syncs: AtomicU64,
 }

@@ -8,8 +8,8 @@
 //! ```
 //! The header has a checksum of its own so that a damaged length is told apart from a torn append.
 //!
-//! *Durable through*: every record with a lower sequence number was on stable storage, with every byte that it names,
-//! when this header was made.
+//! *Durable through*: every record with a lower sequence number was on stable storage, with every byte that it names and that
+//! is not over by these records, when this header was made.
 
 use crate::header::{HEADER_BYTES, Header, HeaderFault, Magic, u32_at, u64_at};
 

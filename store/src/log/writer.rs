@@ -53,7 +53,7 @@ struct Buffer {
     next_sequence: u64,
     /// One past the last record that names values or objects outside the log.
     files_named: u64,
-    /// Every value and object that a record below this one names is on stable storage.
+    /// Every value and object that a record below this one names is on stable storage, or over by these records.
     files_synced: u64,
     /// How far the log was durable by what the last record says.
     marked: u64,
@@ -152,7 +152,12 @@ impl Writer {
         self.commit.syncs()
     }
 
-    /// Every record below this one is on stable storage, with every byte that it names.
+    /// Bytes of the segment that is being written.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.file.lock().bytes
+    }
+
+    /// Every record below this one is on stable storage, with every byte that it names and that is not over by them.
     pub(crate) fn durable_through(&self) -> u64 {
         self.commit.durable()
     }
@@ -247,7 +252,7 @@ impl Writer {
         self.flush(next - 1)
     }
 
-    /// Returns once every record up to `sequence` is on stable storage, with every byte that it names.
+    /// Returns once every record up to `sequence` is on stable storage, with every byte that it names and that is not over by them.
     pub(crate) fn sync(&self, sequence: u64, named: SyncNamed<'_>) -> Result<()> {
         self.commit.reach(sequence, || self.lead(named).inspect_err(|error| self.directory.doubt(error)))
     }

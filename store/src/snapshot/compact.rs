@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, ListArray, ListViewArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, ListArray, ListViewArray, RecordBatch, new_empty_array};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType as ArrowType};
 use arrow_select::concat::concat;
@@ -32,11 +32,17 @@ pub fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
 
 /// The same lists, one behind the other.
 fn together(lists: &ListViewArray) -> Result<ListViewArray, ArrowError> {
-    let rows: Vec<ArrayRef> =
-        lists.iter().map(|list| list.unwrap_or_else(|| lists.values().slice(0, 0))).collect();
-    let all: Vec<&dyn Array> = rows.iter().map(|row| &**row).collect();
-    let values = if all.is_empty() { lists.values().slice(0, 0) } else { concat(&all)? };
     let ArrowType::ListView(item) = lists.data_type() else { return Ok(lists.clone()) };
-    let offsets = OffsetBuffer::from_lengths(rows.iter().map(|row| row.len()));
+    let nothing = new_empty_array(item.data_type());
+    let rows: Vec<ArrayRef> = lists.iter().map(|list| list.unwrap_or_else(|| nothing.clone())).collect();
+    let lengths = || rows.iter().map(|row| row.len());
+    let elements: usize = lengths().sum(); // of rows that share a value more than there are
+    if i32::try_from(elements).is_err() {
+        return Err(ArrowError::OffsetOverflowError(elements));
+    }
+    // One array alone would be given back as it is.
+    let all: Vec<&dyn Array> = rows.iter().map(|row| &**row).chain([&*nothing, &*nothing]).collect();
+    let values = concat(&all)?;
+    let offsets = OffsetBuffer::from_lengths(lengths());
     Ok(ListArray::new(item.clone(), offsets, values, lists.nulls().cloned()).into())
 }

@@ -81,14 +81,16 @@ pub(crate) struct WideRowMeta {
     zeros: u32,
 }
 
-impl From<WideRowMeta> for RowMeta {
-    fn from(wide: WideRowMeta) -> Self {
-        let WideRowMeta { policy_version, created_at, token, input, turn, trajectory, .. } = wide;
-        let WideRowMeta { attempt, agent, origin, parent, weights, purpose, .. } = wide;
+impl WideRowMeta {
+    /// The same as it is kept now; none where its attempt or its purpose is none.
+    pub(crate) fn narrow(&self) -> Option<RowMeta> {
+        let WideRowMeta { policy_version, created_at, token, input, turn, trajectory, .. } = *self;
+        let WideRowMeta { attempt, agent, origin, parent, weights, purpose, .. } = *self;
         let narrow = RowMeta { policy_version, created_at, token, input, turn, trajectory, ..RowMeta::NONE };
         let mut narrow = RowMeta { agent, origin, parent, weights, ..narrow };
-        narrow.set_attempt(attempt, Purpose::from_tag(purpose as u8).unwrap_or_default());
-        narrow
+        let purpose = u8::try_from(purpose).ok().and_then(Purpose::from_tag)?;
+        narrow.set_attempt(Some(attempt).filter(|attempt| *attempt <= ATTEMPT_MAX)?, purpose);
+        Some(narrow)
     }
 }
 
@@ -174,7 +176,14 @@ mod tests {
                 let mut meta = RowMeta::NONE;
                 meta.set_attempt(attempt, purpose);
                 assert_eq!((meta.attempt(), meta.purpose()), (attempt, purpose));
+                let wide = WideRowMeta { attempt, purpose: purpose as u32, turn: 7, ..WideRowMeta::zeroed() };
+                let narrow = wide.narrow().unwrap();
+                assert_eq!((narrow.attempt(), narrow.purpose(), narrow.turn), (attempt, purpose, 7));
             }
+        }
+        for (attempt, purpose) in [(ATTEMPT_MAX + 1, 0), (u32::MAX, 0), (0, 3), (0, 256)] {
+            let wide = WideRowMeta { attempt, purpose, ..WideRowMeta::zeroed() };
+            assert!(wide.narrow().is_none(), "attempt {attempt}, purpose {purpose}");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Lists and tensors of a claim where they lie: the same values, not copied, and held for as long as anybody has them.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, ListViewArray, RecordBatch};
-use arrow_schema::DataType as ArrowType;
+use arrow_array::{Array, ArrayRef, ListViewArray, RecordBatch, UInt8Array};
+use arrow_schema::{ArrowError, DataType as ArrowType, Field};
 use forebay_store::*;
 
 use crate::support::*;
@@ -117,8 +119,51 @@ fn lists_in_place_lie_in_their_extent_and_compact_leaves_only_what_they_are() {
         assert!(whole.iter().eq(left.iter()), "{name}");
     }
     assert!(views(&batch, "tokens").values().len() > views(&compacted, "tokens").values().len());
-    let nothing = compact(&batch.slice(0, 0)).unwrap();
-    assert_eq!((nothing.num_rows(), nothing.schema()), (0, batch.schema()));
+}
+
+/// How many bytes a batch keeps alive, whole buffers counted.
+fn kept_bytes(batch: &RecordBatch, name: &str) -> usize {
+    views(batch, name).values().get_buffer_memory_size()
+}
+
+#[test]
+fn what_is_compacted_holds_nothing_else_however_few_rows_it_has() {
+    let world = World::new();
+    let store = Store::open(ROOT, world.options().extent_bytes(1 << 20, 1 << 20)).unwrap();
+    let (table, read) = fill(&store, 30);
+    let (compacted, rows) = {
+        let claim = claim(&read);
+        let batch = claim.columns_in_place(COLUMNS).unwrap();
+        let few = [(0, 0), (0, 1), (5, 1), (5, 2), (29, 1)];
+        let compacted = few.map(|(first, rows)| {
+            let (slice, compacted) = (batch.slice(first, rows), compact(&batch.slice(first, rows)).unwrap());
+            assert_eq!((compacted.num_rows(), compacted.schema()), (rows, batch.schema()));
+            assert!(views(&slice, "tokens").iter().eq(views(&compacted, "tokens").iter()));
+            assert!(kept_bytes(&compacted, "tokens") < 2000, "{first}, {rows}");
+            compacted
+        });
+        (compacted, claim.rows().to_vec())
+    };
+    table.delete(&Delete::rows(rows).force()).unwrap();
+    // The second does not fit beside the first, so the extent of all that is over is sealed.
+    let beside = table.insert(0, "later_0_0", [("tokens", vec![1; 200_000].into())]).unwrap();
+    table.insert(0, "later_0_1", [("tokens", vec![1; 200_000].into())]).unwrap();
+    table.delete(&Delete::rows([beside]).force()).unwrap();
+    store.sync().unwrap();
+    table.insert(0, "proof_0_0", [("tokens", vec![1; 10].into())]).unwrap();
+    store.sync().unwrap();
+    store.run_once().unwrap();
+    assert!(store.stats().free_extent_bytes > 0 || store.stats().extents_recycled > 0, "{:?}", store.stats());
+    drop(compacted);
+}
+
+#[test]
+fn lists_that_are_more_than_an_array_counts_are_refused_and_not_copied() {
+    let values: ArrayRef = Arc::new(UInt8Array::from(vec![0; 1 << 30]));
+    let item = Arc::new(Field::new_list_field(ArrowType::UInt8, false));
+    let lists = ListViewArray::new(item, vec![0; 3].into(), vec![1 << 30; 3].into(), values, None);
+    let batch = RecordBatch::try_from_iter([("shared", Arc::new(lists) as ArrayRef)]).unwrap();
+    assert!(matches!(compact(&batch), Err(ArrowError::OffsetOverflowError(elements)) if elements == 3 << 30));
 }
 
 // FX-B10
