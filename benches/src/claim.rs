@@ -185,10 +185,11 @@ impl Measured {
 
     fn rows(&mut self, who: &str, goal: impl Fn(f64) -> Goal, print: &mut dyn FnMut(Row)) {
         let read = format!("{IN_PLACE}, each value read");
-        let ways: [(&str, &mut Times, &dyn Fn(f64) -> Goal); 3] = [
+        let no_goal = |_| Goal::None;
+        let ways: [Way<'_>; 3] = [
             (TOGETHER, &mut self.together, &goal),
             (IN_PLACE, &mut self.in_place, &goal),
-            (&read, &mut self.read, &|_| Goal::None),
+            (&read, &mut self.read, &no_goal),
         ];
         for (how, times, goal) in ways {
             for (percent, most) in [(50, 20.0), (99, 60.0)] {
@@ -233,6 +234,9 @@ fn sum_of(batch: &RecordBatch) -> u64 {
     };
     lists.flat_map(|lists| lists.iter().flatten().map(sum).collect::<Vec<_>>()).fold(0, |sum, of| sum ^ of)
 }
+
+/// How the columns are had, how long that took, and what is wanted of it.
+type Way<'a> = (&'a str, &'a mut Times, &'a dyn Fn(f64) -> Goal);
 
 /// The limit: one buffer a column, there before, and the bytes of the samples copied to it.
 struct Copy([Vec<u8>; 4]);

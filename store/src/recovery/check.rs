@@ -32,6 +32,14 @@ pub(super) struct Kept {
     pub(super) generations: HashMap<u32, u32>,
 }
 
+impl Kept {
+    /// Whether a value lies in an earlier generation than the last that the log names. It is dead then, and its file may hold
+    /// anything, or be gone where nothing of it was promised.
+    pub(super) fn is_over(&self, view: View) -> bool {
+        self.generations.get(&view.extent()).is_some_and(|last| view.generation() < *last)
+    }
+}
+
 /// Looks at records one by one, in their order.
 #[derive(Debug)]
 pub(super) struct Check<'a> {

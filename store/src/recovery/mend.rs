@@ -50,9 +50,10 @@ impl<'a> Mend<'a> {
         }
         for view in state.values_named(&record.event) {
             let bytes = split_carried(view, &mut carried)?;
-            let last = self.kept.generations.get(&view.extent());
-            let is_over = last.is_some_and(|last| view.generation() < *last);
-            if is_over || self.values.used_again(view).is_some() || self.values.holds(view, bytes) {
+            if self.kept.is_over(view)
+                || self.values.used_again(view).is_some()
+                || self.values.holds(view, bytes)
+            {
                 continue;
             }
             self.put_back += 1;
@@ -87,9 +88,9 @@ impl<'a> Mend<'a> {
         let kept = std::mem::take(&mut self.kept);
         let extents = self.directory.extents();
         let values = &mut self.values;
-        kept.values
-            .into_iter()
-            .try_for_each(|view| values.write_again(view))
+        let mut alive = kept.values.iter().filter(|view| !kept.is_over(**view));
+        alive
+            .try_for_each(|view| values.write_again(*view))
             .map_err(|e| Cause::io("write again", &extents, e))?;
         let objects = kept.objects.iter().map(|object| object::path_of(self.directory, object));
         for path in objects.chain(segments.iter().map(|segment| segment.path.clone())) {

@@ -35,7 +35,7 @@ fn together(lists: &ListViewArray) -> Result<ListViewArray, ArrowError> {
     let ArrowType::ListView(item) = lists.data_type() else { return Ok(lists.clone()) };
     let nothing = new_empty_array(item.data_type());
     let rows: Vec<ArrayRef> = lists.iter().map(|list| list.unwrap_or_else(|| nothing.clone())).collect();
-    let lengths = || rows.iter().map(|row| row.len());
+    let lengths = || rows.iter().map(Array::len);
     let elements: usize = lengths().sum(); // of rows that share a value more than there are
     if i32::try_from(elements).is_err() {
         return Err(ArrowError::OffsetOverflowError(elements));

@@ -270,7 +270,7 @@ impl Source<'_> {
             }
             "parent" => self.texts_of(self.metas(rows, |meta| present(meta.parent))),
             "weights" => self.texts_of(self.metas(rows, |meta| present(meta.weights))),
-            "attempt" => Arc::new(UInt32Array::from(self.metas(rows, |meta| meta.attempt()))),
+            "attempt" => Arc::new(UInt32Array::from(self.metas(rows, RowMeta::attempt))),
             "created_at" => {
                 let times = self.metas(rows, |meta| meta.created_at);
                 Arc::new(TimestampMicrosecondArray::from(times).with_timezone("+00:00"))

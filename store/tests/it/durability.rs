@@ -338,7 +338,7 @@ fn what_is_over_but_may_still_be_read_is_synced_with_the_rest() {
     table.delete(&Delete::rows(rows).force()).unwrap();
     insert_at(&store, &table, Durability::Logged, "next_0_0", &LONG.repeat(50)).unwrap();
     store.sync().unwrap();
-    assert_eq!(scan_of(&snapshot.table("solver").unwrap(), |name| name == "sample_id").len(), 3);
+    assert_eq!(scan_of(snapshot.table("solver").unwrap(), |name| name == "sample_id").len(), 3);
     drop(snapshot);
     store.sync().unwrap();
     insert_at(&store, &table, Durability::Synced, "proof_0_0", LONG).unwrap();

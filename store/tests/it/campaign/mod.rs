@@ -102,7 +102,7 @@ fn what_a_long_campaign_once_found_stays_mended() {
 /// Points of whole lives at which a long campaign found something: the machine went down between the proof of a cut and the cut, behind
 /// a checkpoint, and what was to be cut away stayed; a file that could not be looked at was said to be an object that was set; a first
 /// segment whose header was lost, and in which there was no record, stayed and was called damaged.
-const POINTS_ONCE_FAILED: [(u64, Point); 4] = [
+const WHOLE_POINTS_ONCE_FAILED: [(u64, Point); 4] = [
     (7002, Point { at: 72, fault: DiskFault::PowerFails }),
     (7008, Point { at: 119, fault: DiskFault::SyncFailsAndForgets }),
     (7003, Point { at: 290, fault: DiskFault::IoError }),
@@ -111,9 +111,15 @@ const POINTS_ONCE_FAILED: [(u64, Point); 4] = [
 
 #[test]
 fn what_whole_lives_once_found_stays_mended() {
-    for (seed, point) in POINTS_ONCE_FAILED {
+    for (seed, point) in WHOLE_POINTS_ONCE_FAILED {
         Reference::new(seed, Life::Whole).fail_at(point);
     }
+}
+
+/// In doubt, a carried value was to be written again whose file had been used again since and was lost with its name.
+#[test]
+fn what_passing_lives_once_found_stays_mended() {
+    Reference::new(280_002, Life::Passing).fail_at(Point { at: 200, fault: DiskFault::ReadOnly });
 }
 
 /// As many points as `FOREBAY_POINTS` says (100,000), of the seeds from `FOREBAY_SEED` on, every point of each.
