@@ -16,12 +16,16 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// Fewer gathered bytes than this go through the mapping: a call costs more than the page or two that they touch. More pages
 /// cost more than the call, above all new ones, for the kernel reads ahead around each.
 const CALL_BYTES_MIN: usize = 4 << 10;
+/// A part of a value that is so long, or as a quarter of the largest extent, is not gathered: the kernel has it from where the caller
+/// has it.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 
 /// How extents are made, filled and sealed from now on.
 #[derive(Debug)]
 pub(super) struct Outlook {
     path: ValuePath,
     durability: Durability,
+    direct_bytes_min: usize,
     /// Unused tails are left to extents.
     tails_stay: AtomicBool,
     /// New files are made to be filled through their mapping.
@@ -34,6 +38,7 @@ impl Outlook {
         let outlook = Outlook {
             path,
             durability,
+            direct_bytes_min: DIRECT_BYTES_MIN.min(options.extent_bytes_max / 4),
             tails_stay: AtomicBool::default(),
             fills_mapped: AtomicBool::default(),
         };
@@ -71,8 +76,11 @@ impl Outlook {
 
     /// How values go into an extent.
     pub(super) fn path_for(&self, file: &ExtentFile) -> Path {
-        let gathered =
-            |call_bytes_min| Path::Gathered { call_bytes_min, syncs_at_once: self.syncs_at_once() };
+        let gathered = |call_bytes_min| Path::Gathered {
+            call_bytes_min,
+            direct_bytes_min: self.direct_bytes_min,
+            syncs_at_once: self.syncs_at_once(),
+        };
         match self.path {
             ValuePath::Mapped => Path::Mapped,
             ValuePath::Gathered => gathered(0),

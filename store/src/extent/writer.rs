@@ -40,8 +40,6 @@ const GATHERED_BYTES_MAX: usize = 1 << 20;
 /// As many where a sync follows: while the disk takes one piece in, the next is gathered. Of 640 KiB in batches of 64 samples
 /// pieces of 192 to 384 KiB were alike, smaller and larger ones slower.
 const PIECE_BYTES: usize = 256 << 10;
-/// A part of a value that is so long is not gathered: the kernel has it from where the caller has it.
-const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Fewer bytes than this wait for the sync: getting them on their way costs more than it gains.
 const BEGIN_BYTES_MIN: usize = 16 << 10;
 
@@ -50,9 +48,9 @@ const BEGIN_BYTES_MIN: usize = 16 << 10;
 pub(super) enum Path {
     /// Each through the mapping.
     Mapped,
-    /// Gathered, then in one call when they are at least so many bytes, else through the mapping. Where the caller is going to
-    /// sync them, what a call hands over goes on to the disk.
-    Gathered { call_bytes_min: usize, syncs_at_once: bool },
+    /// Gathered, then in one call when they are at least so many bytes, else through the mapping; a part that is long by itself
+    /// in a call of its own. Where the caller is going to sync them, what a call hands over goes on to the disk.
+    Gathered { call_bytes_min: usize, direct_bytes_min: usize, syncs_at_once: bool },
 }
 
 /// One open extent.
@@ -132,6 +130,13 @@ impl Writer {
         matches!(self.path, Path::Gathered { syncs_at_once: true, .. })
     }
 
+    fn direct_bytes_min(&self) -> usize {
+        match self.path {
+            Path::Gathered { direct_bytes_min, .. } => direct_bytes_min,
+            Path::Mapped => usize::MAX,
+        }
+    }
+
     fn gathered_bytes_max(&self) -> usize {
         if self.syncs_at_once() { PIECE_BYTES } else { GATHERED_BYTES_MAX }
     }
@@ -163,7 +168,7 @@ impl Writer {
         let mut crc = 0;
         for part in parts {
             crc = crate::checksum::crc32c_append(crc, part);
-            if part.len() >= DIRECT_BYTES_MIN {
+            if part.len() >= self.direct_bytes_min() {
                 self.hand_over_behind(part)?;
             } else {
                 self.gathered.extend_from_slice(part);
