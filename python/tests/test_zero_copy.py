@@ -123,23 +123,38 @@ def test_space_is_not_used_again_while_an_array_shows_it(path):
         assert [int(array.min()) for _, array in held] == [int(array.max()) for _, array in held] == list(range(20))
 
 
-def test_lists_of_a_record_batch_lie_in_the_mapping_where_that_is_asked_for(store):
-    table = store.create_table("t", {"response": "list<int32>", "matrix": "tensor<float32, [2, 2]>", "half": "list<bfloat16>"})
+def lists_in_place(store):
+    """A reader of four rows of lists and tensors, and the lists of the rows."""
+    columns = {"response": "list<int32>", "matrix": "tensor<float32, [2, 2]>", "half": "list<bfloat16>"}
+    table = store.create_table("t", columns)
     reader = store.create_consumer("r", tables=["t"], kind="task")
     tokens = [np.arange(100 * row, dtype=np.int32) for row in range(4)]
     table.insert(
         policy_version=0, sample_ids=[f"q{row}_0_0" for row in range(4)], response=tokens,
         matrix=[np.full((2, 2), row, np.float32) for row in range(4)], half=[[0.5] * row for row in range(4)],
     )
+    return reader, tokens
+
+
+def test_lists_in_place_are_what_they_are_otherwise(store):
+    reader, tokens = lists_in_place(store)
     with reader.claim(size=4, timeout=0) as claim:
-        lists = claim.arrow(["response", "matrix"], in_place=True)
-        assert claim.copied_bytes == 0
-        widened = claim.arrow(["half"], in_place=True)
-        assert claim.copied_bytes == 4 * 6
-    assert all(pa.types.is_list_view(column.type) for column in [*lists, *widened])
-    assert lists["response"].to_pylist() == [row.tolist() for row in tokens]
-    assert lists["matrix"].to_pylist() == [[float(row)] * 4 for row in range(4)]
-    assert widened["half"].to_pylist() == [[0.5] * row for row in range(4)]
-    for row in range(1, 4):
-        values = np.asarray(lists["response"][row].values)
-        assert lies_in_an_extent(values.ctypes.data, values.nbytes) and (values == tokens[row]).all()
+        batch = claim.arrow(["response", "matrix", "half"], in_place=True)
+    assert all(pa.types.is_list_view(column.type) for column in batch)
+    assert batch["response"].to_pylist() == [row.tolist() for row in tokens]
+    assert batch["matrix"].to_pylist() == [[float(row)] * 4 for row in range(4)]
+    assert batch["half"].to_pylist() == [[0.5] * row for row in range(4)]
+
+
+def test_lists_in_place_lie_in_the_mapping_of_a_store_of_this_process(path):
+    with forebay.open(path) as store:
+        reader, tokens = lists_in_place(store)
+        with reader.claim(size=4, timeout=0) as claim:
+            lists = claim.arrow(["response", "matrix"], in_place=True)
+            assert claim.copied_bytes == 0
+            claim.arrow(["half"], in_place=True)
+            assert claim.copied_bytes == 4 * 6
+        for row in range(1, 4):
+            values = np.asarray(lists["response"][row].values)
+            assert lies_in_an_extent(values.ctypes.data, values.nbytes) and (values == tokens[row]).all()
+        del lists, values
