@@ -6,8 +6,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use forebay_store::{
-    Claim, Consumer, Durability, GroupBy, MicroBatch, NewRow, Options, SampleId, Step, StepPlan, Store,
-    Table, Value, Wait, compact,
+    Claim, Consumer, Durability, GroupBy, Lists, MicroBatch, NewRow, Options, SampleId, Step, StepPlan,
+    Store, Table, Value, Wait, compact,
 };
 
 use crate::Outcome;
@@ -18,13 +18,6 @@ use crate::workload::{self, BATCH, COLUMNS, GROUP, MICRO_BATCH, Workload};
 const MEMCPY: &str = "nothing but a memcpy of those columns";
 const TOGETHER: &str = "Arrow";
 const IN_PLACE: &str = "Arrow in place";
-
-/// How a claim's lists become Arrow.
-#[derive(Clone, Copy)]
-enum Lists {
-    Together,
-    InPlace,
-}
 
 /// Times of some claims and of their limit. Claims whose lists are gathered and claims whose lists stay where they are were
 /// taken by turns, so that both saw the same machine.
@@ -89,7 +82,7 @@ fn task(workload: &Workload, rows: usize, checked: bool) -> Outcome<Measured> {
         let start = Instant::now();
         let taken = consumer.claim(MicroBatch::of(MICRO_BATCH), "bench", Wait::No)?;
         let taken = taken.ok_or("nothing was ready")?;
-        measured.columns(start, &taken, Lists::of(claim))?;
+        measured.columns(start, &taken, lists_of(claim))?;
         taken.finish(|_| Ok(()))?;
         measured.copies.add(copy.of(workload, claim * MICRO_BATCH));
     }
@@ -147,7 +140,7 @@ fn trainer(workload: &Workload, groups: usize) -> Outcome<Measured> {
     for claim in 0..ids.len() / MICRO_BATCH {
         let start = Instant::now();
         let taken = step.next(&train, MicroBatch::of(MICRO_BATCH), Wait::No)?.ok_or("nothing was ready")?;
-        measured.columns(start, &taken, Lists::of(claim))?;
+        measured.columns(start, &taken, lists_of(claim))?;
         taken.accumulated()?;
         measured.copies.add(copy.of(workload, claim * MICRO_BATCH));
     }
@@ -155,11 +148,9 @@ fn trainer(workload: &Workload, groups: usize) -> Outcome<Measured> {
     Ok(measured)
 }
 
-impl Lists {
-    /// By turns.
-    fn of(claim: usize) -> Self {
-        if claim.is_multiple_of(2) { Lists::Together } else { Lists::InPlace }
-    }
+/// How the lists of a claim are had: by turns.
+fn lists_of(claim: usize) -> Lists {
+    if claim.is_multiple_of(2) { Lists::Together } else { Lists::InPlace }
 }
 
 impl Measured {

@@ -212,11 +212,8 @@ impl Claim {
             let values: Vec<_> = self.indexes.iter().map(|&row| table.cell(index, row)).collect();
             (values, class, shared.pin_reader(&state))
         };
-        let view = |value: &Option<StoredValue>| match value {
-            Some(StoredValue::View(view)) => Some(View(*view)),
-            _ => None,
-        };
-        let bytes = shared.extents.read_all(values.iter().map(view), class)?;
+        let views = values.iter().map(|value| value.and_then(View::of));
+        let bytes = shared.extents.read_all(views, class)?;
         let cell = |(value, bytes)| match (value, bytes) {
             (_, Some(bytes)) => Cell::Bytes(bytes),
             (Some(StoredValue::Inline(bits)), None) => Cell::Inline(bits),

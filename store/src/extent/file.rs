@@ -183,10 +183,9 @@ impl ExtentFile {
         self.gate.has_failed()
     }
 
-    /// Closes the file, which nobody writes to or reads any more. True: its last generation was over before it was synced.
-    pub(super) fn let_handle_go(&self) -> bool {
+    /// Closes the file, which nobody writes to or reads any more.
+    pub(super) fn let_handle_go(&self) {
         *self.file.lock() = None;
-        self.is_unsynced()
     }
 
     /// Makes the file ready for its next generation: space reserved again, the new header in place.

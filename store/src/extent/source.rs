@@ -208,7 +208,8 @@ impl ValueSource {
     pub(super) fn give_free(&self, extent: Extent) -> Result<()> {
         let (file, generation) = (extent.file().clone(), extent.generation());
         drop(extent);
-        if file.let_handle_go() {
+        file.let_handle_go();
+        if file.is_unsynced() {
             self.never_synced.fetch_add(1, Ordering::Relaxed);
         }
         let reusable = file.capacity() >= self.bytes_first

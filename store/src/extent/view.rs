@@ -1,5 +1,6 @@
 //! The 16 bytes in a table that stand for a value elsewhere.
 
+use crate::log::record::StoredValue;
 use crate::schema::StorageClass;
 
 /// Where a value lies: in the view itself, or in an extent.
@@ -31,6 +32,14 @@ impl View {
             slot.copy_from_slice(&part.to_le_bytes());
         }
         View(view)
+    }
+
+    /// What stands for a value in a column of views; none where it is null or lies in the table.
+    pub(crate) fn of(value: StoredValue) -> Option<Self> {
+        match value {
+            StoredValue::View(view) => Some(View(view)),
+            StoredValue::Null | StoredValue::Inline(_) => None,
+        }
     }
 
     fn part(self, index: usize) -> u32 {

@@ -69,7 +69,11 @@ impl Places {
         for (field, array) in self.0.schema_ref().fields().iter().zip(self.0.columns()) {
             if let Some(data_type) = placed_type(field)? {
                 let class = data_type.storage_class();
-                views.extend(values_of(array)?.filter_map(view_of).filter(|view| !view.is_inline(class)));
+                views.extend(
+                    values_of(array)?
+                        .filter_map(|value| value.and_then(View::of))
+                        .filter(|view| !view.is_inline(class)),
+                );
             }
         }
         Ok(views)
@@ -109,7 +113,7 @@ fn placed(column: GatheredColumn, field: &Arc<Field>) -> Result<(Arc<Field>, Arr
     }
     let mut views = FixedSizeBinaryBuilder::with_capacity(values.len(), VIEW_BYTES);
     for value in values {
-        match view_of(value) {
+        match value.and_then(View::of) {
             Some(view) => views.append_value(view.0).map_err(unfit)?,
             None => views.append_null(),
         }
@@ -122,13 +126,6 @@ fn placed(column: GatheredColumn, field: &Arc<Field>) -> Result<(Arc<Field>, Arr
 
 fn placed_type(field: &Field) -> Result<Option<DataType>> {
     field.metadata().get(TYPE).map(|name| name.parse()).transpose()
-}
-
-fn view_of(value: Option<StoredValue>) -> Option<View> {
-    match value {
-        Some(StoredValue::View(view)) => Some(View(view)),
-        _ => None,
-    }
 }
 
 fn values_of(array: &ArrayRef) -> Result<impl Iterator<Item = Option<StoredValue>> + '_> {

@@ -22,7 +22,7 @@ pub(crate) type SyncNamed<'a> = &'a dyn Fn(Named) -> Result<()>;
 pub(crate) struct Named {
     /// Values in extents are among it.
     pub(crate) values: bool,
-    /// The records below this one are all on stable storage afterwards, or nothing is promised by any of them.
+    /// The sync is to make every record below this one stable.
     pub(crate) before: u64,
 }
 

@@ -189,7 +189,7 @@ fn list_view_array(
     extents: &Extents,
 ) -> Result<ArrayRef> {
     let mut windows = Windows::default();
-    let views: Vec<View> = values.iter().map(|value| view_of(value).unwrap_or_default()).collect();
+    let views: Vec<View> = values.iter().map(|value| value.and_then(View::of).unwrap_or_default()).collect();
     views.iter().try_for_each(|view| windows.cover(*view, StorageClass::Slice, extents))?;
     let only = windows.only_one().filter(|_| element != Element::BFloat16);
     let Some((bytes, parts)) = only.and_then(|(start, bytes)| Some((bytes, parts(&views, start, element)?)))
@@ -218,14 +218,7 @@ fn parts(views: &[View], start: usize, element: Element) -> Option<Vec<(i32, i32
 
 /// The bytes of lists or tensors; `None` where there is none.
 fn slices(values: &[Option<StoredValue>], extents: &Extents) -> Result<Vec<Option<ValueBytes>>> {
-    extents.read_all(values.iter().map(view_of), StorageClass::Slice)
-}
-
-fn view_of(value: &Option<StoredValue>) -> Option<View> {
-    match value {
-        Some(StoredValue::View(view)) => Some(View(*view)),
-        _ => None,
-    }
+    extents.read_all(values.iter().map(|value| value.and_then(View::of)), StorageClass::Slice)
 }
 
 /// Tensors: gathered once into one buffer, zeros where there is none.

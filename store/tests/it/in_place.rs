@@ -80,7 +80,6 @@ fn check_same(together: &RecordBatch, in_place: &RecordBatch) {
     }
 }
 
-// FX-21
 #[test]
 fn lists_in_place_are_what_they_are_together_whatever_their_type_and_wherever_they_lie() {
     for extent_bytes in [4096, 1 << 20] {
