@@ -29,7 +29,7 @@ use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::{Forgetting, Numbering, State};
 use crate::step::Retiring;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use crate::sync::{Event as WakeUp, Mutex, Rank};
+use crate::sync::{BusyMutex, Event as WakeUp, Mutex, Rank};
 use crate::unsynced::Unsynced;
 
 /// When this much waits in the log's buffer, whoever adds to it hands it to the kernel, at any level.
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) directory: Arc<Directory>,
     pub(crate) extents: Arc<Extents>,
     pub(crate) values: ValueSource,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: BusyMutex<State>,
     pub(crate) log: log::Writer,
     /// What opening found.
     pub(crate) recovery: RecoveryReport,
@@ -107,7 +107,7 @@ impl Shared {
             duties_failed: AtomicU64::new(0),
             synced_at: AtomicI64::new(options.clock.now().0),
             checkpointer,
-            state: Mutex::ranked(Rank::State, state),
+            state: BusyMutex::ranked(Rank::State, state),
             numbering: Numbering::default(),
             forgetting: Forgetting::default(),
             memory: Memory::default(),

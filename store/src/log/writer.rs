@@ -12,7 +12,7 @@ use crate::disk::DiskFile;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, Rank};
+use crate::sync::{BusyMutex, Mutex, Rank};
 
 /// Makes the bytes stable that records name and that lie outside the log.
 pub(crate) type SyncNamed<'a> = &'a dyn Fn(Named) -> Result<()>;
@@ -36,7 +36,7 @@ pub(crate) struct Writer {
     segment_bytes_max: u64,
     boot: u128,
     buffer: Mutex<Buffer>,
-    file: Mutex<Segment>,
+    file: BusyMutex<Segment>,
     commit: GroupCommit,
     /// What a record on stable storage says of how far the log was durable.
     proven: AtomicU64,
@@ -116,7 +116,7 @@ impl Writer {
             directory,
             segment_bytes_max,
             buffer: Mutex::ranked(Rank::LogBuffer, buffer),
-            file: Mutex::ranked(Rank::LogFile, segment),
+            file: BusyMutex::ranked(Rank::LogFile, segment),
             commit: GroupCommit::new(end.durable_through),
             proven: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

@@ -16,6 +16,7 @@
 //! Every atomic is sequentially consistent there, whatever order the code asks for. So an order that is too weak is not
 //! found by these tests; see `CONTRIBUTING.md` for what looks at those.
 
+mod busy;
 mod event;
 mod held;
 #[cfg(feature = "shuttle")]
@@ -25,6 +26,7 @@ mod rank;
 mod ranked;
 pub(crate) mod standard;
 
+pub(crate) use self::busy::BusyMutex;
 pub(crate) use self::event::Event;
 pub use self::event::EventListener;
 pub(crate) use self::rank::Rank;

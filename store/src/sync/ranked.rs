@@ -42,6 +42,12 @@ impl<T> Mutex<T> {
         Some(Guarded { inner, held: self.order.take() }) // who does not get it does not wait for it either
     }
 
+    #[cfg(not(feature = "shuttle"))]
+    #[inline]
+    pub(super) fn is_locked(&self) -> bool {
+        self.inner.is_locked()
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
