@@ -80,6 +80,7 @@ arguments! {
     to_step as "step": u64 = "the number of a step, or 0 for none";
     tokens: Option<(String, u64)> = "(column, number of tokens), or None";
     trajectory: u32 = "a whole number, 0 or more";
+    version_spans: Option<Vec<Vec<(u32, u64)>>> = "a list with one list of pairs (START, VERSION) a row, or None";
     version: u64 = "a whole number, 0 or more";
     version_or_none as "version": Option<u64> = "a whole number, 0 or more, or None";
     versions_kept: Option<u64> = "a whole number, 1 or more, or None";

@@ -1,9 +1,10 @@
 //! New rows, as `Table.insert` is told of them.
 
-use forebay::store::{NewRow, Origin};
+use forebay::store::{NewRow, Origin, VersionSpan};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use crate::changes::starts;
 use crate::failure::{Result, input};
 use crate::options;
 use crate::table::purpose_named;
@@ -17,6 +18,7 @@ pub(crate) struct Begun {
     pub(crate) parents: Option<Vec<Option<String>>>,
     pub(crate) weights: Option<String>,
     pub(crate) idempotency_tokens: Option<Vec<u128>>,
+    pub(crate) version_spans: Option<Vec<Vec<(u32, u64)>>>,
     pub(crate) next_attempt: bool,
     pub(crate) late: bool,
     pub(crate) excluded: Option<String>,
@@ -24,11 +26,18 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// The rows with these sample ids.
-    pub(crate) fn rows(self, sample_ids: &Bound<'_, PyAny>) -> Result<Vec<NewRow>> {
+    /// The rows with these sample ids, trained on from there on: one start of all, or one a row.
+    pub(crate) fn rows(
+        self,
+        sample_ids: &Bound<'_, PyAny>,
+        trainable_from: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Vec<NewRow>> {
         let samples = samples(sample_ids)?;
         check_count("parents", self.parents.as_ref().map(Vec::len), samples.len())?;
         check_count("idempotency_tokens", self.idempotency_tokens.as_ref().map(Vec::len), samples.len())?;
+        check_count("version_spans", self.version_spans.as_ref().map(Vec::len), samples.len())?;
+        let starts =
+            trainable_from.map(|given| starts(given, "trainable_from", samples.len())).transpose()?;
         let mut rows: Vec<NewRow> = samples
             .iter()
             .map(|sample| Ok(NewRow::new(self.policy_version, sample)?))
@@ -39,6 +48,12 @@ impl Begun {
         }
         for (row, token) in rows.iter_mut().zip(self.idempotency_tokens.into_iter().flatten()) {
             row.token = token;
+        }
+        for (row, spans) in rows.iter_mut().zip(self.version_spans.into_iter().flatten()) {
+            row.spans = spans.into_iter().map(|(start, version)| VersionSpan { start, version }).collect();
+        }
+        for (row, start) in rows.iter_mut().zip(starts.into_iter().flatten()) {
+            row.trainable_from = start;
         }
         Ok(rows)
     }

@@ -108,7 +108,7 @@ impl Table {
 
     /// Begins rows of a policy version, with what is known of them already.
     #[pyo3(signature = (batch=None, /, *, policy_version, sample_ids, purpose=None, agent=None, parents=None, weights=None,
-        idempotency_tokens=None, rollouts=NonZeroU32::MIN, next_attempt=false, late=false, excluded=None, origin=None,
+        idempotency_tokens=None, version_spans=None, trainable_from=None, rollouts=NonZeroU32::MIN, next_attempt=false, late=false, excluded=None, origin=None,
         durability=None, timeout=None, **columns))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn insert(
@@ -122,6 +122,8 @@ impl Table {
         #[pyo3(from_py_with = arguments::parents)] parents: Option<Vec<Option<String>>>,
         #[pyo3(from_py_with = arguments::weights)] weights: Option<String>,
         #[pyo3(from_py_with = arguments::idempotency_tokens)] idempotency_tokens: Option<Vec<u128>>,
+        #[pyo3(from_py_with = arguments::version_spans)] version_spans: Option<Vec<Vec<(u32, u64)>>>,
+        trainable_from: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::rollouts)] rollouts: NonZeroU32,
         #[pyo3(from_py_with = arguments::next_attempt)] next_attempt: bool,
         #[pyo3(from_py_with = arguments::late)] late: bool,
@@ -138,12 +140,13 @@ impl Table {
             parents,
             weights,
             idempotency_tokens,
+            version_spans,
             next_attempt,
             late,
             excluded,
             origin,
         };
-        let rows = begun.rows(sample_ids)?;
+        let rows = begun.rows(sample_ids, trainable_from)?;
         let columns = self.converted(py, gathered(batch, columns)?.as_ref(), rows.len())?;
         self.say(py, What::Insert { rows, rollouts, columns }, Terms::of(durability, timeout)?)
     }
@@ -238,7 +241,7 @@ impl Table {
         #[pyo3(from_py_with = arguments::version)] version: u64,
     ) -> Result<()> {
         let rows = rows.get().of(&self.name)?;
-        let starts = starts(start, rows.len())?;
+        let starts = starts(start, "start", rows.len())?;
         self.say(py, What::Span { rows, starts, version }, Terms::default()).map(drop)
     }
 
@@ -250,7 +253,7 @@ impl Table {
         start: &Bound<'_, PyAny>,
     ) -> Result<()> {
         let rows = rows.get().of(&self.name)?;
-        let starts = starts(start, rows.len())?;
+        let starts = starts(start, "start", rows.len())?;
         self.say(py, What::TrainableFrom { rows, starts }, Terms::default()).map(drop)
     }
 

@@ -49,6 +49,39 @@ def test_a_row_says_which_version_made_which_of_its_tokens(store, solver):
     assert [span["version"] for span in first["version_spans"]] == [0, 1, 5]
 
 
+def test_a_new_row_says_at_once_what_made_it_and_what_is_trained_on(store, solver):
+    rows = solver.insert(
+        policy_version=0, sample_ids=ids("q1", 2), version_spans=[[(2, 1), (3, 5)], []], trainable_from=[2, 0],
+        response=[[1, 2, 3, 4], [5, 6, 7]],
+    )
+    said = lambda rows: [(row["version_spans"], row["trainable_from"]) for row in solver.show(rows)]
+    assert said(rows) == [([(0, 0), (2, 1), (3, 5)], 2), ([(0, 0)], 0)]
+    spans, starts = zip(*said(rows))
+    again = solver.insert(policy_version=0, sample_ids=ids("q2", 2), version_spans=spans, trainable_from=starts)
+    assert said(again) == said(rows), "as they are shown"
+    with store.changes() as changes:
+        more = changes.insert(solver, policy_version=0, sample_ids=["q3_0_?"], rollouts=2, version_spans=[[(4, 2)]], trainable_from=4)
+    assert said(more) == [([(0, 0), (4, 2)], 4)] * 2
+
+
+@pytest.mark.parametrize(
+    "said, named",
+    [
+        (dict(version_spans=[[(2, 1)]]), "version_spans has 1 entries for 2 rows"),
+        (dict(version_spans=[(2, 1), (2, 1)]), "version_spans is a list with one list of pairs"),
+        (dict(version_spans=[[(2, 1)], [(-1, 1)]]), "version_spans is a list with one list of pairs"),
+        (dict(version_spans=[[(2, 1)], [(2, 0)]]), "version 0 from token 2 on does not follow on version 0 from token 0"),
+        (dict(version_spans=[[], [(3, 1), (2, 2)]]), "version 2 from token 2 on does not follow on version 1 from token 3"),
+        (dict(trainable_from=[1]), "trainable_from has 1 entries for 2 rows"),
+        (dict(trainable_from="all"), "trainable_from is the number of a token"),
+    ],
+)
+def test_what_is_said_wrongly_of_a_new_row_is_refused_by_its_name_and_nothing_is_inserted(store, solver, said, named):
+    with pytest.raises(forebay.InputError, match=named):
+        solver.insert(policy_version=0, sample_ids=ids("q1", 2), **said)
+    assert solver.counts()["written"] == 0
+
+
 def test_only_tokens_from_a_start_on_are_trained_on(store, solver):
     rows = solver.insert(policy_version=0, sample_ids=ids("q1", 2), response=[[1, 2, 3, 4], [5, 6, 7]])
     solver.trainable_from(rows, np.array([2, 0]))

@@ -44,6 +44,10 @@ pub struct NewRow {
     pub weights: String,
     /// See [`NewRow::token`]; 0 for none.
     pub token: u128,
+    /// See [`NewRow::span`].
+    pub spans: Vec<VersionSpan>,
+    /// See [`NewRow::trainable_from`]; 0 for all tokens.
+    pub trainable_from: u32,
     /// See [`NewRow::next_attempt`].
     pub next_attempt: bool,
     /// See [`NewRow::late`].
@@ -89,6 +93,8 @@ impl NewRow {
             parent: String::new(),
             weights: String::new(),
             token: 0,
+            spans: Vec::new(),
+            trainable_from: 0,
             next_attempt: false,
             late: false,
             excluded: None,
@@ -144,6 +150,33 @@ impl NewRow {
     /// Makes the insert safe to repeat: a row that was inserted with the same token is returned as it is. 0 is no token.
     pub fn token(mut self, token: u128) -> Self {
         self.token = token;
+        self
+    }
+
+    /// Says that the rollout went on under a later version, from token `start` on: it was cut by new weights and resumed before
+    /// the row was inserted. To be said once for each version, in their order. As [`Table::span`] says of a row that is there,
+    /// with nothing in between; as there, nobody is given the row before the policy has reached the version.
+    ///
+    /// ```
+    /// # use forebay_store::*;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(dir.path().join("store"), Options::default())?;
+    /// let solver = store.create_table("solver", Schema::new().data("reward", DataType::Float32))?;
+    /// let row = solver.insert_row(NewRow::new(3, "q17_0_0")?.span(120, 4).trainable_from(120), [])?;
+    /// # assert_eq!(row.policy_version(), 3);
+    /// let info = solver.get(3, &"q17_0_0".parse()?).unwrap();
+    /// assert_eq!((info.version_spans[1], info.trainable_from), (VersionSpan { start: 120, version: 4 }, 120));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn span(mut self, start: u32, version: u64) -> Self {
+        self.spans.push(VersionSpan { start, version });
+        self
+    }
+
+    /// Says that only the tokens from `start` on are trained on, as [`Table::trainable_from`] does of a row that is there. Whether
+    /// the row may still be inserted goes by the version that its rollout started under. Default: all of them.
+    pub fn trainable_from(mut self, start: u32) -> Self {
+        self.trainable_from = start;
         self
     }
 
@@ -255,6 +288,8 @@ impl<'a> WriteBatch<'a> {
             parent,
             weights,
             token,
+            spans,
+            trainable_from,
             next_attempt,
             late,
             excluded,
@@ -272,6 +307,8 @@ impl<'a> WriteBatch<'a> {
             parent,
             weights,
             token,
+            spans,
+            trainable_from,
             excluded,
             cells,
         }));

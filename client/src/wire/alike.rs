@@ -45,6 +45,7 @@ fn differ_by_id_alone(a: &NewRow, b: &NewRow) -> bool {
         && common(a) == common(b)
         && (&a.agent, &a.origin, &a.parent) == (&b.agent, &b.origin, &b.parent)
         && (&a.weights, &a.excluded) == (&b.weights, &b.excluded)
+        && (&a.spans, a.trainable_from) == (&b.spans, b.trainable_from)
 }
 
 /// Changes that are alike as one.
@@ -197,6 +198,10 @@ mod tests {
             changes.insert("solver", new(id).purpose(Purpose::Eval), [("a", 1.0.into()), ("b", id.into())]);
         }
         changes.insert("solver", new("r_0_0"), [("a", 1.0.into()), ("b", "r".into())]); // for training
+        let cut = |id| new(id).span(4, 5);
+        for row in [cut("c_0_0"), cut("c_0_1"), cut("c_0_2").trainable_from(4), new("c_0_3").span(4, 6)] {
+            changes.insert("solver", row, [("a", 1.0.into()), ("b", "c".into())]);
+        }
         changes.insert("solver", new("r_0_1"), [("b", "r".into()), ("a", 1.0.into())]); // the other way round
         changes.insert("checker", new("r_0_1"), [("b", "r".into()), ("a", 1.0.into())]);
         changes.insert("checker", new("r_0_2").token(7), [("b", "r".into()), ("a", 1.0.into())]);
@@ -209,7 +214,7 @@ mod tests {
         changes.write("solver", row(2), [("c", 2.0.into())]);
         let wire = from_changes(&changes);
         let runs: Vec<usize> = wire.changes.iter().map(rows_of).collect();
-        assert_eq!(runs, [3, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 1]);
+        assert_eq!(runs, [3, 1, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 1]);
         assert_eq!(to_changes(&wire, &Lent::default()).unwrap(), changes);
     }
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 use forebay_store::{NewRow, Origin, Purpose, Value, Wait};
 
 use super::alike;
+use super::begun::check_inserts;
+use super::history::{from_span, to_span};
 use super::lent::Lent;
 use super::value::{self, from_row, from_value, to_row, to_value};
 use super::{malformed, milliseconds, proto, to_durability};
 use crate::changes::{Cells, Change, Changes, GroupChange, What};
-use crate::error::{Error, Result};
-
-/// The most rows that one call may insert: a short message can ask for many.
-pub(super) const ROWS_MAX: u64 = 1 << 20;
+use crate::error::Result;
 
 /// Puts a value of a row of a policy version where its receiver finds it, and says where; none to have it sent.
 pub type Place<'p> = dyn FnMut(u64, &Value<'_>) -> Option<proto::Value> + 'p;
@@ -104,13 +103,7 @@ pub fn to_changes<'v>(wire: &'v proto::Changes, lent: &'v Lent) -> Result<Change
         u64::MAX => Wait::Forever,
         ms => Wait::For(Duration::from_millis(ms)),
     });
-    let inserted: u64 = wire.changes.iter().map(inserted_by).sum();
-    if inserted > ROWS_MAX {
-        return Err(Error::input(
-            "TooLarge",
-            format!("{inserted} rows are more than the {ROWS_MAX} of one call; make several"),
-        ));
-    }
+    check_inserts(&wire.changes)?;
     let mut list: Vec<Change<'_>> = Vec::with_capacity(wire.changes.len());
     for change in &wire.changes {
         to_change(change, lent, &mut list)?;
@@ -140,15 +133,6 @@ pub fn placed_bytes(changes: &proto::Changes) -> u64 {
         _ => 0,
     };
     changes.changes.iter().flat_map(values_in).map(bytes).sum()
-}
-
-/// How many rows a change inserts.
-pub fn inserted_by(change: &proto::Change) -> u64 {
-    match &change.change {
-        Some(proto::change::Change::Insert(insert)) => insert.rollouts.unwrap_or(1).max(1).into(),
-        Some(proto::change::Change::InsertRows(rows)) => rows.sample_ids.len() as u64,
-        _ => 0,
-    }
 }
 
 fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
@@ -255,6 +239,8 @@ pub(super) fn from_new_row(row: &NewRow) -> proto::NewRow {
         next_attempt: row.next_attempt,
         late: row.late,
         excluded: row.excluded.clone(),
+        spans: row.spans.iter().copied().map(from_span).collect(),
+        trainable_from: row.trainable_from,
     }
 }
 
@@ -279,6 +265,8 @@ pub(super) fn to_new_row(wire: &proto::NewRow) -> Result<NewRow> {
     row.weights.clone_from(&wire.weights);
     (row.next_attempt, row.late) = (wire.next_attempt, wire.late);
     row.excluded.clone_from(&wire.excluded);
+    row.spans = wire.spans.iter().copied().map(to_span).collect();
+    row.trainable_from = wire.trainable_from;
     Ok(row)
 }
 
@@ -295,7 +283,7 @@ mod tests {
         let new = NewRow::new(3, "q_1_2").unwrap();
         let full =
             new.clone().agent("a").purpose(Purpose::Eval).external(&origin).parent("t/q_0_0").weights("w");
-        let full = full.token(u128::MAX).late().excluded("why").next_attempt();
+        let full = full.token(u128::MAX).late().excluded("why").next_attempt().span(4, 9).trainable_from(2);
         let mut changes = Changes::new();
         changes.durability(Durability::Synced).wait(Wait::For(Duration::from_millis(17)));
         changes.insert("solver", new, [("reward", 1.0.into()), ("text", "t".into())]);

@@ -8,14 +8,21 @@ use super::{malformed, proto};
 use crate::error::Result;
 use crate::history::{RowShown, TrainedBatch};
 
+pub(super) fn from_span(VersionSpan { start, version }: VersionSpan) -> proto::VersionSpan {
+    proto::VersionSpan { start, version }
+}
+
+pub(super) fn to_span(proto::VersionSpan { start, version }: proto::VersionSpan) -> VersionSpan {
+    VersionSpan { start, version }
+}
+
 /// A row that is shown, on the wire.
 pub fn from_row_shown(shown: RowShown) -> proto::RowShown {
-    let span = |VersionSpan { start, version }| proto::VersionSpan { start, version };
     proto::RowShown {
         row: from_row(shown.row),
         sample_id: shown.sample_id.to_string(),
         policy_version: shown.policy_version,
-        version_spans: shown.version_spans.into_iter().map(span).collect(),
+        version_spans: shown.version_spans.into_iter().map(from_span).collect(),
         trainable_from: shown.trainable_from,
         attempt: shown.attempt,
         purpose: shown.purpose.as_str().to_owned(),
@@ -35,7 +42,6 @@ pub fn from_row_shown(shown: RowShown) -> proto::RowShown {
 /// # Errors
 /// `input` for a name, a purpose or an origin that is none.
 pub fn to_row_shown(wire: proto::RowShown) -> Result<RowShown> {
-    let span = |proto::VersionSpan { start, version }| VersionSpan { start, version };
     let purpose = Purpose::ALL.into_iter().find(|purpose| purpose.as_str() == wire.purpose);
     let origin =
         |text: String| Origin::parse(&text).ok_or_else(|| malformed(&format!("{text:?} is not PEER/ROUND")));
@@ -43,7 +49,7 @@ pub fn to_row_shown(wire: proto::RowShown) -> Result<RowShown> {
         row: to_row(&wire.row)?,
         sample_id: wire.sample_id.parse()?,
         policy_version: wire.policy_version,
-        version_spans: wire.version_spans.into_iter().map(span).collect(),
+        version_spans: wire.version_spans.into_iter().map(to_span).collect(),
         trainable_from: wire.trainable_from,
         attempt: wire.attempt,
         purpose: purpose.ok_or_else(|| malformed(&format!("{:?} is no purpose", wire.purpose)))?,

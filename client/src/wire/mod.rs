@@ -8,6 +8,7 @@ mod admin;
 mod alike;
 mod arrow;
 mod arrow_message;
+mod begun;
 mod cells;
 mod changes;
 mod claims;
@@ -32,10 +33,10 @@ pub use admin::{
 };
 pub use arrow::{Assembler, FRAMED_PIECE_BYTES, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use arrow_message::check_message;
+pub use begun::inserted_by;
 pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{
-    Place, from_changes, from_changes_placed, inserted_by, name_inserts, placed_bytes, to_changes, unplace,
-    values_in,
+    Place, from_changes, from_changes_placed, name_inserts, placed_bytes, to_changes, unplace, values_in,
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use codec::{BoundedCodec, BoundedDecoder};

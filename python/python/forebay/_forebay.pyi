@@ -400,6 +400,8 @@ class Table:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        version_spans: Sequence[Sequence[tuple[int, int]]] | None = None,
+        trainable_from: int | Sequence[int] | None = None,
         rollouts: int = 1,
         next_attempt: bool = False,
         late: bool = False,
@@ -416,6 +418,10 @@ class Table:
         parents: the rows that these continue, as ``TABLE/SAMPLE_ID``.
         weights: the fingerprint of the weights that the rollout runs on.
         idempotency_tokens: numbers that make the insert safe to repeat: the row that is there is given.
+        version_spans: of each row pairs of a token and the later version that its rollout went on under from there, as ``span`` says of rows
+            that are there; what ``show`` gives is taken too.
+        trainable_from: the token from which on rows are trained on, one of all or one a row, as the call of that name says of rows that
+            are there.
         rollouts: so many rows a sample id, with the same cells, on the trajectories that follow; a token is for all of them. They are given
             one after the other.
         next_attempt: the rows are the next attempts of those with these ids, which are left out as ``superseded``.
@@ -439,6 +445,8 @@ class Table:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        version_spans: Sequence[Sequence[tuple[int, int]]] | None = None,
+        trainable_from: int | Sequence[int] | None = None,
         rollouts: int = 1,
         next_attempt: bool = False,
         late: bool = False,
@@ -562,6 +570,8 @@ class Changes:
         parents: Sequence[str | None] | None = None,
         weights: str | None = None,
         idempotency_tokens: Sequence[int] | None = None,
+        version_spans: Sequence[Sequence[tuple[int, int]]] | None = None,
+        trainable_from: int | Sequence[int] | None = None,
         rollouts: int = 1,
         next_attempt: bool = False,
         late: bool = False,

@@ -204,6 +204,50 @@ fn a_row_says_which_versions_it_was_made_under() {
     assert!(matches!(table.span(row, 99, 9).unwrap_err().cause(), Cause::RowExcluded { .. }));
 }
 
+/// In one call, and in one record: nobody sees the row without.
+#[test]
+fn a_new_row_says_at_once_which_versions_it_was_made_under_and_what_is_trained_on() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let cut = || NewRow::new(3, "a_0_0").unwrap().span(17, 4).span(40, 6).trainable_from(17).token(9);
+    let commits = store.stats().commits;
+    let row = table.insert_row(cut(), [("reward", 1.0.into())]).unwrap();
+    assert_eq!(store.stats().commits, commits + 1);
+    assert_eq!(table.insert_row(cut(), [("reward", 1.0.into())]).unwrap(), row, "told again");
+    table.insert_rollouts(NewRow::new(3, "b_0_0").unwrap().span(2, 5), 2, []).unwrap();
+    let left_out = NewRow::new(3, "c_0_0").unwrap().span(0, 3).span(8, 4).excluded("cut");
+    table.insert_row(left_out, []).unwrap();
+    for (start, version) in [(0, 4), (5, 3), (5, 2)] {
+        let mut batch = store.batch();
+        batch.insert(&table, NewRow::new(3, "d_0_0").unwrap(), []).unwrap();
+        let wrong = NewRow::new(3, "e_0_0").unwrap().span(start, version);
+        batch.insert(&table, wrong, []).unwrap();
+        let refused = batch.commit().unwrap_err();
+        assert_eq!(refused.kind(), Kind::Input, "{start} {version}");
+        let named = format!("version {version} from token {start} on");
+        assert!(refused.to_string().contains(&named), "{refused}");
+    }
+    let backwards = NewRow::new(3, "e_0_0").unwrap().span(9, 5).span(8, 6);
+    assert_eq!(table.insert_row(backwards, []).unwrap_err().kind(), Kind::Input);
+    table.span(row, 50, 7).unwrap();
+    assert_eq!(table.trainable_from(row, 16).unwrap_err().kind(), Kind::Input, "masked stays masked");
+    let store = world.reopen(store);
+    let shown = pick(&store, "solver", &["sample_id", "version_spans"]);
+    assert_eq!(
+        shown,
+        [
+            ["a_0_0", "{0 3} {17 4} {40 6} {50 7}"],
+            ["b_0_0", "{0 3} {2 5}"],
+            ["b_0_1", "{0 3} {2 5}"],
+            ["c_0_0", "{0 3} {8 4}"],
+        ],
+        "of a batch all or none"
+    );
+    let table = store.table("solver").unwrap();
+    assert_eq!(table.get(3, &id("a_0_0")).unwrap().trainable_from, 17);
+    assert_eq!(table.get(3, &id("c_0_0")).unwrap().excluded.as_deref(), Some("cut"));
+}
+
 fn token_schema() -> Schema {
     Schema::new()
         .data("ids", DataType::list(Element::Int32))

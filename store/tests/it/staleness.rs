@@ -190,6 +190,25 @@ fn a_row_with_a_part_from_the_future_waits_for_it() {
     }
 }
 
+// PL-21: nor of one that comes with everything at once.
+#[test]
+fn a_new_row_with_a_part_from_the_future_waits_for_it_and_what_is_masked_makes_it_no_older() {
+    let world = World::new();
+    let (store, table, train) = windowed(&world, Some(1), false);
+    let new = |id: &str| NewRow::new(0, id).unwrap().span(4, 1);
+    let cells = || [("response", vec![1, 2, 3].into()), ("reward", 1.0.into())];
+    for row in [NewRow::new(0, "plain_0_0").unwrap(), new("cut_0_0"), new("masked_0_0").trainable_from(4)] {
+        table.insert_row(row, cells()).unwrap();
+    }
+    assert_eq!(obtainable(&store, &train), ["plain_0_0"], "version 1 is not here");
+    move_on(&store, &table, &train);
+    let (store, table, train) = restarted(&world, store);
+    assert_eq!(obtainable(&store, &train), ["plain_0_0", "cut_0_0", "masked_0_0"]);
+    move_on(&store, &table, &train);
+    assert_eq!(obtainable(&store, &train), ["masked_0_0"]);
+    restarted(&world, store);
+}
+
 #[test]
 fn groups_within_the_window_keep_to_one_version() {
     let world = World::new();

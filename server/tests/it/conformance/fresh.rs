@@ -124,6 +124,40 @@ fn a_row_with_a_part_from_the_future_waits_for_it() {
     });
 }
 
+/// Alone, of rows that are alike, and of replicas: whichever form they have on their way.
+#[test]
+fn new_rows_say_at_once_what_made_them_and_what_is_trained_on() {
+    on_every_way(|world| {
+        let client = world.client();
+        let (table, train) = (solver(&client), declared(&client, |trainer| trainer.staleness(1)));
+        let new = |id: &str| NewRow::new(0, id).unwrap().span(2, 1);
+        let reward = || [("reward", 1.0.into())];
+        let mut changes = Changes::new();
+        changes.insert("solver", new("a_0_0").trainable_from(2), reward());
+        changes.insert("solver", new("a_0_1").trainable_from(2), reward());
+        changes.insert("solver", new("a_0_2"), reward());
+        changes.insert("solver", NewRow::new(0, "a_0_3").unwrap(), reward());
+        changes.insert_rollouts("solver", new("b_0_0").span(3, 2), 2, reward());
+        let rows = client.write(&changes).unwrap();
+        let said = rows.iter().map(|row| {
+            let shown = table.show(*row).unwrap();
+            let spans = shown.version_spans.iter().map(|span| (span.start, span.version));
+            (spans.collect::<Vec<_>>(), shown.trainable_from)
+        });
+        let (one, two) = (vec![(0, 0), (2, 1)], vec![(0, 0), (2, 1), (3, 2)]);
+        let expected =
+            [(one.clone(), 2), (one.clone(), 2), (one, 0), (vec![(0, 0)], 0), (two.clone(), 0), (two, 0)];
+        assert_eq!(said.collect::<Vec<_>>(), expected);
+        assert_eq!(obtainable(&client, &train), ["a_0_3"], "the others wait for what made a part of them");
+        move_on(&client, &table, &train);
+        let mut obtainable = obtainable(&client, &train);
+        obtainable.sort();
+        assert_eq!(obtainable, ["a_0_0", "a_0_1", "a_0_2", "a_0_3"]);
+        let wrong = table.insert(new("c_0_0").span(9, 1), reward()).unwrap_err();
+        assert_eq!((wrong.kind(), wrong.cause()), (Kind::Input, "Argument"), "{wrong}");
+    });
+}
+
 /// A row of a peer that a trainer is ready for.
 fn received(table: &Table, version: u64, id: &str, origin: &Origin) -> Row {
     let new = NewRow::new(version, id).unwrap().external(origin);

@@ -86,11 +86,22 @@ impl Decision<'_> {
         let first = VersionSpan { start: 0, version: table.meta(row.index).policy_version };
         let known = table.rare.spans().get(row.index).last().copied().unwrap_or(first);
         let last = self.spans.insert((row.table, row.index), span).unwrap_or(known);
+        self.next_span(row, last, span)
+    }
+
+    /// The span that comes after `last`; none where that is told again.
+    pub(super) fn next_span(
+        &self,
+        row: Row,
+        last: VersionSpan,
+        span: VersionSpan,
+    ) -> Result<Option<Operation>> {
         if span == last {
             return Ok(None);
         }
-        if span.start <= last.start || span.version <= last.version {
-            let (table, row, VersionSpan { start, version }) = (table.name.to_string(), row.index, span);
+        let VersionSpan { start, version } = span;
+        if start <= last.start || version <= last.version {
+            let (table, row) = (self.state.tables[row.table as usize].name.to_string(), row.index);
             let reason = format!(
                 "version {version} from token {start} on does not follow on version {} from token {} on, in row {row} \
                  of table {table:?}",
@@ -98,7 +109,6 @@ impl Decision<'_> {
             );
             return Err(Cause::Argument { what: "span", reason }.into());
         }
-        let VersionSpan { start, version } = span;
         Ok(Some(Operation::Span { table: row.table, row: row.index, start, version }))
     }
 

@@ -7,7 +7,7 @@ use crate::origin::EXTERNAL_VERSION;
 use crate::sample_id::SampleId;
 use crate::state::State;
 use crate::state::apply::{STALE, SUPERSEDED};
-use crate::table::{ATTEMPT_MAX, Identity, Row};
+use crate::table::{ATTEMPT_MAX, Identity, Row, VersionSpan};
 
 /// The texts of an insert: input, agent, origin, parent, weights, and why it is left out.
 const TEXTS_PER_REQUEST_MAX: usize = 6;
@@ -36,12 +36,29 @@ impl Decision<'_> {
         let row = self.next_row(table)?;
         let handle = Row::new(table, row, version, &insertion.sample);
         let excluded = insertion.excluded.take();
+        let told = self.told(handle, &insertion)?;
         if insertion.numbered && insertion.token != 0 {
             self.tokens.insert((table, insertion.token), handle);
         }
         operations.push(Operation::Insert(Box::new(self.record(insertion, row, there))));
+        operations.extend(told);
         operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
         Ok(handle)
+    }
+
+    /// What is said of a new row's rollout beside what its record holds.
+    fn told(&self, row: Row, insertion: &Insertion) -> Result<Vec<Operation>> {
+        let (Insertion { spans, trainable_from, .. }, table) = (insertion, row.table);
+        let mut told = Vec::new();
+        let mut last = VersionSpan { start: 0, version: insertion.policy_version };
+        for &span in spans {
+            told.extend(self.next_span(row, last, span)?);
+            last = span;
+        }
+        if *trainable_from > 0 {
+            told.push(Operation::Mask { table, row: row.index, start: *trainable_from });
+        }
+        Ok(told)
     }
 
     /// The row that the same call, made before, led to.

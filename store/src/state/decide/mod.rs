@@ -73,6 +73,10 @@ pub(crate) struct Insertion {
     pub(crate) parent: String,
     pub(crate) weights: String,
     pub(crate) token: u128,
+    /// The versions that its rollout went on under.
+    pub(crate) spans: Vec<VersionSpan>,
+    /// The first token to train on.
+    pub(crate) trainable_from: u32,
     /// The row is left out from the start.
     pub(crate) excluded: Option<String>,
     pub(crate) cells: Vec<CellRecord>,
