@@ -54,36 +54,27 @@ pub struct TrainedBatch {
     pub samples: Vec<SampleId>,
 }
 
-/// How a row is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhichRow<'a> {
-    /// That one, whatever attempt it is.
-    Row(Row),
-    /// The live attempt of that policy version and sample.
-    Identity(u64, &'a SampleId),
-}
-
 /// Calls for who wants to know what became of rows. They change nothing.
 #[allow(missing_docs, reason = "each is as its namesake of `Client` and `Table`")]
 pub trait HistoryCalls: Send + Sync {
-    /// None where no row has that identity.
-    fn show(&self, table: &str, which: &WhichRow<'_>) -> Result<Option<RowShown>>;
+    fn get(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<RowShown>>;
+    fn show(&self, table: &str, rows: &[Row]) -> Result<Vec<RowShown>>;
     fn replay(&self, step: u64) -> Result<Vec<TrainedBatch>>;
 }
 
 /// The calls of a store of this process.
 impl HistoryCalls for Store {
-    fn show(&self, table: &str, which: &WhichRow<'_>) -> Result<Option<RowShown>> {
+    fn get(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<RowShown>> {
+        self.check_process()?;
+        let info = self.table(table)?.get(policy_version, sample);
+        Ok(info.map(|info| RowShown::of(self, info)))
+    }
+
+    fn show(&self, table: &str, rows: &[Row]) -> Result<Vec<RowShown>> {
         self.check_process()?;
         let table = self.table(table)?;
-        let info = match *which {
-            WhichRow::Row(row) => {
-                self.check_rows(&[row])?; // of no table at all, before it is of another
-                Some(table.show(row)?)
-            }
-            WhichRow::Identity(policy_version, sample) => table.get(policy_version, sample),
-        };
-        Ok(info.map(|info| RowShown::of(self, info)))
+        self.check_rows(rows)?; // of no table at all, before they are of another
+        rows.iter().map(|row| Ok(RowShown::of(self, table.show(*row)?))).collect()
     }
 
     fn replay(&self, step: u64) -> Result<Vec<TrainedBatch>> {

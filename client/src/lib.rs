@@ -69,7 +69,7 @@ pub use connection::{
 pub use consumer::ConsumerHandle;
 pub use embedded::{Embedded, Queries, consumers, declare, grow, read};
 pub use error::{Error, Result};
-pub use history::{HistoryCalls, RowShown, TrainedBatch, WhichRow};
+pub use history::{HistoryCalls, RowShown, TrainedBatch};
 pub use holder::Holder;
 pub use objects::{
     Beginning, GetObject, HeldObject, HeldTensor, Holding, KeptObjects, LeasedBytes, LeasedObject, ObjectAsk,

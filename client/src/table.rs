@@ -10,7 +10,7 @@ use crate::changes::Changes;
 use crate::client::Client;
 use crate::connection::Declaration;
 use crate::error::{Error, Result};
-use crate::history::{RowShown, WhichRow};
+use crate::history::RowShown;
 
 /// A table: the rows of one agent. Calls are as those of [`forebay_store::Table`], where their errors are said.
 #[derive(Clone, Debug)]
@@ -111,13 +111,21 @@ impl Table {
 
     /// The live attempt of a row, with what became of it: which step and gradient used it, or why it was left out.
     pub fn get(&self, policy_version: u64, sample: &SampleId) -> Result<Option<RowShown>> {
-        self.client.connection.history().show(&self.name, &WhichRow::Identity(policy_version, sample))
+        self.client.connection.history().get(&self.name, policy_version, sample)
     }
 
     /// The same of a row that is named, also of one that a later attempt has taken the place of.
     pub fn show(&self, row: Row) -> Result<RowShown> {
-        let shown = self.client.connection.history().show(&self.name, &WhichRow::Row(row))?;
-        shown.ok_or_else(|| Error::new(Kind::Input, "Protocol", "the server did not show the row"))
+        let mut shown = self.show_all(&[row])?;
+        shown.pop().ok_or_else(|| Error::new(Kind::Input, "Protocol", "the server did not show the row"))
+    }
+
+    /// The same of each of many rows, as it is when it is looked at. A server shows hundreds in one call.
+    ///
+    /// # Errors
+    /// `input` when one of them is of another table or none, `state` when it was deleted; then none is shown.
+    pub fn show_all(&self, rows: &[Row]) -> Result<Vec<RowShown>> {
+        self.client.connection.history().show(&self.name, rows)
     }
 
     /// What a cell holds now, partial values included.

@@ -21,6 +21,9 @@ use crate::rows::Rows;
 use crate::schema::data_type;
 use crate::wait::heed_signals;
 
+/// How many rows are shown before signals are heeded: as many as a server shows in one call.
+const SHOWN_AT_ONCE: usize = 256;
+
 /// What a deletion is told that names its rows in no way, or in several.
 const DELETE_ONE_WAY: &str =
     "say in one way which rows to delete: rows, version=, versions_up_to= or all=True";
@@ -322,8 +325,12 @@ impl Table {
     ) -> Result<Vec<Bound<'py, PyDict>>> {
         let rows = rows.get().of(&self.name)?;
         let shown = self.run(py, |_, table| {
-            let show = |row: &Row| heed_signals().and_then(|()| Ok(table.show(*row)?));
-            rows.iter().map(show).collect::<Result<Vec<_>>>()
+            let mut shown = Vec::with_capacity(rows.len());
+            for rows in rows.chunks(SHOWN_AT_ONCE) {
+                heed_signals()?;
+                shown.extend(table.show_all(rows)?);
+            }
+            Ok(shown)
         })?;
         shown.into_iter().map(|row| history::shown(py, &self.name, row)).collect()
     }

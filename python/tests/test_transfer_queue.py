@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import inspect
 import json
 import pathlib
 import pickle
@@ -20,6 +21,7 @@ tensordict = pytest.importorskip("tensordict")
 import transfer_queue_script  # noqa: E402
 
 import forebay.transfer_queue as tq  # noqa: E402
+from forebay.transfer_queue import _partitions  # noqa: E402
 from transfer_queue_script import batch, ragged  # noqa: E402
 
 SCRIPT = pathlib.Path(transfer_queue_script.__file__)
@@ -38,6 +40,11 @@ def queue(path):
     tq.init(settings(path))
     yield tq
     tq.close()
+
+
+def test_fields_that_are_called_as_an_argument_of_insert_have_no_column_of_their_own():
+    arguments = set(inspect.signature(forebay.Table.insert).parameters) - {"self", "batch", "columns"}
+    assert _partitions._ARGUMENTS == arguments
 
 
 def test_the_queue_is_there_again_after_a_restart(path):

@@ -154,8 +154,9 @@ impl NewRow {
     }
 
     /// Says that the rollout went on under a later version, from token `start` on: it was cut by new weights and resumed before
-    /// the row was inserted. To be said once for each version, in their order. As [`Table::span`] says of a row that is there,
-    /// with nothing in between; as there, nobody is given the row before the policy has reached the version.
+    /// the row was inserted. To be said once for each version, in their order. As [`Table::span`] says of a row that is there, but
+    /// with nothing in between: no trainer is given a row of this run before its policy has reached the last of them. A trainer
+    /// without [`staleness`](crate::Consumer::staleness) is not given it then either, for the row's own version is left behind.
     ///
     /// ```
     /// # use forebay_store::*;

@@ -35,6 +35,8 @@ const GROWTH: u64 = 4;
 const COPIED_BYTES: u64 = 1 << 20;
 /// The bytes that a change of one row takes at least while it is in flight: its meta, its status, its place in the index.
 const REQUEST_BYTES: u64 = 256;
+/// The same of a span: as an operation, in the record, and where it is kept.
+const SPAN_BYTES: u64 = 128;
 
 /// What is known of the memory that a store takes.
 #[derive(Debug)]
@@ -102,14 +104,15 @@ impl Shared {
         aside: Aside,
     ) -> Result<()> {
         let Some(limit) = self.limits.memory_bytes_max() else { return Ok(()) };
-        let grow = requests.iter().filter(|request| request.grows()).count() as u64;
-        if grow == 0 {
+        let grow = requests.iter().filter(|request| request.grows());
+        let bytes = grow.map(|request| REQUEST_BYTES + request.spans() as u64 * SPAN_BYTES).sum();
+        if bytes == 0 {
             return Ok(());
         }
         let begins = !finishes && requests.iter().all(Request::begins);
         let wish = |limit: u64| {
             let reserve = if begins { limit / 8 } else { 0 };
-            Wish { most: limit - reserve, bytes: grow * REQUEST_BYTES }
+            Wish { most: limit - reserve, bytes }
         };
         if self.has_memory(wish(limit), false) {
             return Ok(());

@@ -120,9 +120,8 @@ impl AdminCalls for Remote {
     }
 
     fn evict(&self, table: &str, rows: &[Row], reason: &str) -> Result<()> {
-        let rows: Vec<u8> = rows.iter().flat_map(|row| row.to_bytes()).collect();
-        let request =
-            proto::EvictRequest { table: table.to_owned(), rows: rows.into(), reason: reason.to_owned() };
+        let rows = wire::from_rows(rows.iter().copied());
+        let request = proto::EvictRequest { table: table.to_owned(), rows, reason: reason.to_owned() };
         self.call(&request).map(drop)
     }
 

@@ -1,25 +1,46 @@
 //! What became of rows, as messages.
 
+use forebay_store::{Row, SampleId};
 use tonic::{Request, Response};
 
 use super::calls::next_piece;
 use super::line::Line;
 use super::{Again, Remote};
 use crate::error::Result;
-use crate::history::{HistoryCalls, RowShown, TrainedBatch, WhichRow};
-use crate::wire::{self, new_call, proto};
+use crate::history::{HistoryCalls, RowShown, TrainedBatch};
+use crate::wire::proto::show_rows_request::Which;
+use crate::wire::{self, malformed, new_call, proto};
+
+/// How many rows a server is asked to show at once; it may show fewer.
+const ROWS_AT_ONCE: usize = 256;
+
+impl Remote {
+    fn shown(&self, table: &str, which: Which) -> Result<Vec<proto::RowShown>> {
+        let request = proto::ShowRowsRequest { table: table.to_owned(), which: Some(which) };
+        Ok(self.call(&request)?.rows)
+    }
+}
 
 impl HistoryCalls for Remote {
-    fn show(&self, table: &str, which: &WhichRow<'_>) -> Result<Option<RowShown>> {
-        use proto::show_row_request::Which;
-        let which = match *which {
-            WhichRow::Row(row) => Which::Row(wire::from_row(row)),
-            WhichRow::Identity(policy_version, sample) => {
-                Which::Identity(proto::Identity { policy_version, sample_id: sample.to_string() })
+    fn get(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<RowShown>> {
+        let identity = proto::Identity { policy_version, sample_id: sample.to_string() };
+        let found = self.shown(table, Which::Identity(identity))?;
+        found.into_iter().next().map(wire::to_row_shown).transpose()
+    }
+
+    fn show(&self, table: &str, rows: &[Row]) -> Result<Vec<RowShown>> {
+        let mut shown = Vec::with_capacity(rows.len());
+        while let Some(left) = rows.get(shown.len()..).filter(|left| !left.is_empty()) {
+            let asked = left.iter().copied().take(ROWS_AT_ONCE);
+            let some = self.shown(table, Which::Rows(wire::from_rows(asked)))?;
+            if !(1..=left.len().min(ROWS_AT_ONCE)).contains(&some.len()) {
+                return Err(malformed(&format!("{} rows are shown of {}", some.len(), left.len())));
             }
-        };
-        let reply = self.call(&proto::ShowRowRequest { table: table.to_owned(), which: Some(which) })?;
-        reply.row.map(wire::to_row_shown).transpose()
+            for row in some {
+                shown.push(wire::to_row_shown(row)?);
+            }
+        }
+        Ok(shown)
     }
 
     fn replay(&self, step: u64) -> Result<Vec<TrainedBatch>> {

@@ -93,7 +93,7 @@ unary! { "Admin":
 }
 
 unary! { "History":
-    "ShowRow": ShowRowRequest => ShowRowReply,
+    "ShowRows": ShowRowsRequest => ShowRowsReply,
 }
 
 /// A message as it is sent; cheap to clone.
@@ -242,7 +242,7 @@ mod tests {
             EvictRequest,
             BudgetsRequest,
             RetentionRequest,
-            ShowRowRequest
+            ShowRowsRequest
         );
         let all = protocol.lines().filter(|line| line.trim().starts_with("rpc ") && !line.contains("stream"));
         assert_eq!(unary, all.count());

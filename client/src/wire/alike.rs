@@ -5,18 +5,14 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
 use forebay_store::NewRow;
 
 use super::changes::{Place, from_new_row, sample_id_of, to_new_row};
 use super::lent::Lent;
-use super::value::{from_value, to_row, to_value};
+use super::value::{from_rows, from_value, rows_in, to_value};
 use super::{malformed, proto};
 use crate::changes::{Cells, Change, What};
 use crate::error::Result;
-
-/// Bytes of a row's name.
-const ROW_BYTES: usize = 24;
 
 /// How many of the changes, from the first on, are alike.
 pub(super) fn run_of(changes: &[Change<'_>]) -> usize {
@@ -68,14 +64,12 @@ pub(super) fn from_run(run: &[Change<'_>], place: &mut Place<'_>) -> Option<prot
             })
         }
         What::Write { cells, .. } => {
-            let mut rows = BytesMut::with_capacity(run.len() * ROW_BYTES);
-            for change in run {
-                if let What::Write { row, .. } = &change.what {
-                    rows.put_slice(&row.to_bytes());
-                }
-            }
+            let rows = from_rows(run.iter().filter_map(|change| match change.what {
+                What::Write { row, .. } => Some(row),
+                _ => None,
+            }));
             let (columns, values) = (columns_of(cells), values_of(run, place));
-            Wire::WriteRows(proto::WriteRows { rows: rows.freeze(), columns, values })
+            Wire::WriteRows(proto::WriteRows { rows, columns, values })
         }
         _ => return None,
     };
@@ -141,11 +135,11 @@ pub(super) fn to_writes<'v>(
     lent: &'v Lent,
     list: &mut Vec<Change<'v>>,
 ) -> Result<()> {
-    let rows = wire.rows.chunks(ROW_BYTES);
+    let rows = rows_in(&wire.rows);
     let mut values = Values::of(&wire.columns, &wire.values, rows.len(), lent)?;
     let table: Arc<str> = Arc::from(table);
     for row in rows {
-        let what = What::Write { row: to_row(row)?, cells: values.next()? };
+        let what = What::Write { row: row?, cells: values.next()? };
         list.push(Change { table: table.clone(), what });
     }
     Ok(())
@@ -221,7 +215,7 @@ mod tests {
     fn rows_of(change: &proto::Change) -> usize {
         match &change.change {
             Some(proto::change::Change::InsertRows(rows)) => rows.sample_ids.len(),
-            Some(proto::change::Change::WriteRows(rows)) => rows.rows.len() / ROW_BYTES,
+            Some(proto::change::Change::WriteRows(rows)) => rows_in(&rows.rows).len(),
             _ => 1,
         }
     }

@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 
 /// The most rows that one call may insert.
 const ROWS_MAX: u64 = 1 << 20;
-/// What a span takes where it is kept.
-const SPAN_BYTES: u64 = 16;
+/// What a span takes on its way: in the message, in the row, as an operation, in the log's buffer, and where it is kept.
+const SPAN_BYTES: u64 = 160;
 
 /// How many rows a change inserts.
 pub fn inserted_by(change: &proto::Change) -> u64 {
@@ -39,7 +39,7 @@ pub(super) fn check_inserts(changes: &[proto::Change]) -> Result<()> {
 }
 
 /// How many bytes a change's rows take of what the message has once for all of them.
-fn said_of_all(change: &proto::Change) -> u64 {
+pub fn said_of_all(change: &proto::Change) -> u64 {
     let common = match &change.change {
         Some(proto::change::Change::Insert(insert)) => insert.row.as_ref(),
         Some(proto::change::Change::InsertRows(rows)) => rows.common.as_ref(),
@@ -69,16 +69,17 @@ mod tests {
     fn what_a_short_message_says_of_many_rows_has_a_bound() {
         let new = || NewRow::new(0, "q_0_?").unwrap();
         let text = "x".repeat(1 << 10);
-        let spans = (0..64).fold(new(), |row, at| row.span(at + 1, u64::from(at) + 1));
         let said = [
             new().parent(&text),
             new().weights(&text),
             new().agent(&text),
             new().excluded(&text),
             new().external(&forebay_store::Origin { peer: text.clone(), round: 1 }),
-            spans,
         ];
         let most = (WEIGHT_MAX >> 10) as u32; // of a kibibyte each
+        let spans = (0..7).fold(new(), |row, at| row.span(at + 1, u64::from(at) + 1)); // a little more than that
+        let mut cut = Changes::new();
+        assert!(check(cut.insert_rollouts("solver", spans, most, [])).is_err());
         for row in said {
             let rollouts = |rows| {
                 let mut changes = Changes::new();

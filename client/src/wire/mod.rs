@@ -33,7 +33,7 @@ pub use admin::{
 };
 pub use arrow::{Assembler, FRAMED_PIECE_BYTES, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use arrow_message::check_message;
-pub use begun::inserted_by;
+pub use begun::{inserted_by, said_of_all};
 pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{
     Place, from_changes, from_changes_placed, name_inserts, placed_bytes, to_changes, unplace, values_in,
@@ -63,8 +63,8 @@ pub use snapshots::{
 };
 pub use status::{failure_of, from_error, is_late, to_error};
 pub use value::{
-    from_cell, from_framed, from_loan, from_placed, from_row, from_value, to_cell, to_loan, to_row, to_rows,
-    to_spot, to_value,
+    from_cell, from_framed, from_loan, from_placed, from_row, from_rows, from_value, rows_in, to_cell,
+    to_loan, to_row, to_rows, to_spot, to_value,
 };
 pub use weight::{Shape, WEIGHT_MAX, Weighed, decode};
 

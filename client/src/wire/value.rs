@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use forebay_store::{Element, Loan, PlacedKind, Row, Spot, Value};
 
 use super::lent::Lent;
 use super::{malformed, proto};
 use crate::cell::CellValue;
 use crate::error::Result;
+
+/// Bytes of a row's name.
+const ROW_BYTES: usize = 24;
 
 /// Every element with its number on the wire, which is its place.
 const ELEMENTS: [Element; 12] = [
@@ -168,6 +171,18 @@ pub fn to_row(bytes: &[u8]) -> Result<Row> {
         .try_into()
         .map_err(|_| malformed(&format!("a row is named by 24 bytes, not {}", bytes.len())))?;
     Ok(Row::from_bytes(bytes))
+}
+
+/// The names of rows in one piece.
+pub fn from_rows(rows: impl Iterator<Item = Row>) -> Bytes {
+    let mut names = BytesMut::new();
+    rows.for_each(|row| names.put_slice(&row.to_bytes()));
+    names.freeze()
+}
+
+/// The rows whose names lie in one piece, as [`from_rows`] lays them.
+pub fn rows_in(names: &[u8]) -> impl ExactSizeIterator<Item = Result<Row>> {
+    names.chunks(ROW_BYTES).map(to_row)
 }
 
 /// The rows that are named.

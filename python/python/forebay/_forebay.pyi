@@ -421,7 +421,7 @@ class Table:
         version_spans: of each row pairs of a token and the later version that its rollout went on under from there, as ``span`` says of rows
             that are there; what ``show`` gives is taken too.
         trainable_from: the token from which on rows are trained on, one of all or one a row, as the call of that name says of rows that
-            are there.
+            are there. Whether rows come too late goes by ``policy_version`` all the same.
         rollouts: so many rows a sample id, with the same cells, on the trajectories that follow; a token is for all of them. They are given
             one after the other.
         next_attempt: the rows are the next attempts of those with these ids, which are left out as ``superseded``.
@@ -507,7 +507,7 @@ class Table:
         """``get`` for an event loop, on one of two threads for reads."""
     def show(self, rows: Rows) -> list[RowShown]:
         """The same of rows that are named, one a row, also of those that a later attempt has taken the place of. Each is as it is when it
-        is looked at; a server is asked once a row. Raises InputError for rows that were deleted."""
+        is looked at; a server shows 256 in one call. Raises InputError for rows that were deleted."""
     def show_async(self, rows: Rows) -> Coroutine[Any, Any, list[RowShown]]: ...
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
         """The live rows with these identities, for instance those of a run that goes on after a crash."""

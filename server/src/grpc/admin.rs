@@ -21,8 +21,6 @@ use crate::copies::Place;
 
 /// How many events of a check may wait for its client.
 const EVENTS_AHEAD: usize = 16;
-/// Bytes of a row's name.
-const ROW_BYTES: usize = 24;
 
 /// An operator's calls.
 #[derive(Clone)]
@@ -56,7 +54,7 @@ impl Protocol for AdminService {
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
         self.0
             .once(call, move |holder| {
-                let rows = rows.chunks(ROW_BYTES).map(wire::to_row).collect::<Result<Vec<_>, _>>()?;
+                let rows = wire::rows_in(&rows).collect::<Result<Vec<_>, _>>()?;
                 AdminCalls::evict(holder.store(), &table, &rows, &reason)?;
                 Ok(EvictReply {})
             })

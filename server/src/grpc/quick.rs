@@ -6,14 +6,14 @@
 //! that [`aside`].
 
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{Frame, parts_of_slabs, values_in};
+use forebay_client::wire::{Frame, parts_of_slabs, rows_in, said_of_all, values_in};
 use forebay_store::{Durability, Store};
 
 use super::streams::Wanted;
 
 /// The largest changes that are made on a thread that others need, in bytes: more than a batch of 64 samples of 10 KB.
 const QUICK_BYTES_MAX: usize = 1 << 20;
-/// What a row counts for beside its values.
+/// What a row counts for beside its values, and what is said of all rows of a change at once.
 const ROW_BYTES: usize = 256;
 
 /// The most cells whose places are looked up on such a thread.
@@ -40,11 +40,11 @@ fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
     let (rows, rollouts) = match &change.change {
         Some(change::Change::Insert(insert)) => (1, insert.rollouts.unwrap_or(1).max(1) as usize),
         Some(change::Change::InsertRows(rows)) => (rows.sample_ids.len(), 1),
-        Some(change::Change::WriteRows(rows)) => (rows.rows.len() / 24, 1),
+        Some(change::Change::WriteRows(rows)) => (rows_in(&rows.rows).len(), 1),
         _ => (1, 1),
     };
     let bytes = rows * ROW_BYTES + values_in(change).map(value).sum::<usize>();
-    rollouts.saturating_mul(bytes)
+    rollouts.saturating_mul(bytes).saturating_add(said_of_all(change) as usize)
 }
 
 /// Whether changes are made soon: they are small, with what they name of frames, and wait for nobody and for no disk.
@@ -100,6 +100,11 @@ mod tests {
             (0..rows).for_each(|at| _ = changes.insert("solver", row(at), [("prompt", "?".into())]));
             from_changes(&changes)
         };
+        let said = |row: NewRow, rollouts: u32| {
+            let mut changes = forebay_client::Changes::new();
+            changes.insert_rollouts("solver", row, rollouts, []);
+            from_changes(&changes)
+        };
         let excludes = |rows: usize| {
             let (mut changes, row) =
                 (forebay_client::Changes::new(), forebay_store::Row::from_bytes([7; 24]));
@@ -112,6 +117,9 @@ mod tests {
             (insert(8, 100 << 10), true),
             (insert(16, 100 << 10), false),
             (insert(u32::MAX, 0), false),
+            (said(NewRow::new(0, "q_0_?").unwrap().span(1, 1), 4_000), false),
+            (said(NewRow::new(0, "q_0_?").unwrap().span(1, 1), 2_000), true),
+            (said(NewRow::new(0, "q_0_?").unwrap().parent(&"p".repeat(1 << 10)), 1_000), false),
             (alike(3_000), true),
             (alike(5_000), false),
             (excludes(4_000), true),
@@ -135,10 +143,10 @@ mod tests {
             });
             is_quick(&store, &message, &[frame])
         };
-        let most = QUICK_BYTES_MAX - ROW_BYTES;
+        let most = QUICK_BYTES_MAX - ROW_BYTES - "q_0_?".len();
         assert_eq!([most, most + 1].map(|bytes| framed(1, bytes)), [true, false]);
         assert_eq!([most, most + 1].map(|bytes| framed(1024, bytes / 1024)), [false, false]);
-        assert_eq!([768, 769].map(|bytes| framed(1024, bytes)), [true, false]);
+        assert_eq!([763, 764].map(|bytes| framed(1024, bytes)), [true, false]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ const METHODS: [&str; 48] = [
     "Compact",
     "Backup",
     "MoveObject",
-    "ShowRow",
+    "ShowRows",
     "Replay",
 ];
 const UNKNOWN: &str = "unknown";

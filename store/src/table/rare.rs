@@ -104,7 +104,8 @@ impl Rare {
     /// Bytes of memory.
     pub(crate) fn heap_bytes(&self) -> usize {
         let spans = self.spans.iter().map(|(_, spans)| size_of_val(spans) + SPAN_ROW_BYTES).sum::<usize>();
-        spans + self.tokens.heap_bytes() + self.retired.heap_bytes() + self.deleted.heap_bytes()
+        let in_trees = self.trainable_from.heap_bytes() + self.ahead.heap_bytes();
+        spans + in_trees + self.tokens.heap_bytes() + self.retired.heap_bytes() + self.deleted.heap_bytes()
     }
 
     pub(crate) fn spans(&self) -> &RarePages<VersionSpan> {

@@ -226,6 +226,7 @@ fn a_new_row_says_at_once_which_versions_it_was_made_under_and_what_is_trained_o
         assert_eq!(refused.kind(), Kind::Input, "{start} {version}");
         let named = format!("version {version} from token {start} on");
         assert!(refused.to_string().contains(&named), "{refused}");
+        assert!(refused.to_string().contains("in the new row e_0_0 of table \"solver\""), "{refused}");
     }
     let backwards = NewRow::new(3, "e_0_0").unwrap().span(9, 5).span(8, 6);
     assert_eq!(table.insert_row(backwards, []).unwrap_err().kind(), Kind::Input);

@@ -37,7 +37,7 @@ _OWN = {
 _CONSUMED = {"partition_id": "utf8", "task": "utf8", "numbers": "list<int64>", "put": "int64"}
 _ARGUMENTS = {
     "policy_version", "sample_ids", "purpose", "agent", "parents", "weights", "idempotency_tokens", "durability",
-    "next_attempt", "late", "excluded", "origin", "timeout",
+    "next_attempt", "late", "excluded", "origin", "timeout", "rollouts", "version_spans", "trainable_from",
 }  # fmt: skip
 FIELD_COLUMNS_MAX = 48
 Tag = dict[Any, Any]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_client::{Plan, TrainedBatch};
+use forebay_client::{Changes, Plan, TrainedBatch};
 use forebay_store::{GradientId, GroupBy, GroupRule, Kind, Rewind};
 
 use super::*;
@@ -77,6 +77,33 @@ fn rows_that_are_none_and_rows_that_are_gone_are_shown_to_nobody() {
             client.table_named("nowhere").get(0, &"q_0_0".parse().unwrap()).unwrap_err().cause(),
             "Unknown"
         );
+    });
+}
+
+/// More than a server shows in one call, be it for their number or for what is told of them.
+#[test]
+fn many_rows_are_shown_in_the_order_in_which_they_are_named() {
+    on_every_way(|world| {
+        let client = world.client();
+        let (table, other) = (solver(&client), client.create_table("other", solver_schema()).unwrap());
+        let parent = "p".repeat(300 << 10);
+        let mut changes = Changes::new();
+        changes.insert_rollouts("solver", NewRow::new(0, "short_0_0").unwrap(), 600, []);
+        changes.insert_rollouts("solver", NewRow::new(0, "long_0_0").unwrap().parent(&parent), 9, []);
+        let mut rows = client.write(&changes).unwrap();
+        rows.reverse();
+        rows.push(rows[0]);
+        let shown = table.show_all(&rows).unwrap();
+        assert_eq!(shown.iter().map(|shown| shown.row).collect::<Vec<_>>(), rows);
+        assert_eq!(shown.iter().filter(|shown| shown.parent.as_deref() == Some(&*parent)).count(), 10);
+        assert_eq!(shown[300], table.show(rows[300]).unwrap());
+        assert_eq!(table.show_all(&[]).unwrap(), []);
+        let theirs = row(&other, 0, "o_0_0", None);
+        for at in [0, 599, rows.len()] {
+            let mut wrong = rows.clone();
+            wrong.insert(at, theirs);
+            assert_eq!(table.show_all(&wrong).unwrap_err().kind(), Kind::Input, "at {at}");
+        }
     });
 }
 

@@ -86,7 +86,8 @@ impl Decision<'_> {
         let first = VersionSpan { start: 0, version: table.meta(row.index).policy_version };
         let known = table.rare.spans().get(row.index).last().copied().unwrap_or(first);
         let last = self.spans.insert((row.table, row.index), span).unwrap_or(known);
-        self.next_span(row, last, span)
+        let named = || format!("row {}", row.index);
+        self.next_span(row, last, span, named)
     }
 
     /// The span that comes after `last`; none where that is told again.
@@ -95,17 +96,20 @@ impl Decision<'_> {
         row: Row,
         last: VersionSpan,
         span: VersionSpan,
+        named: impl Fn() -> String,
     ) -> Result<Option<Operation>> {
         if span == last {
             return Ok(None);
         }
         let VersionSpan { start, version } = span;
         if start <= last.start || version <= last.version {
-            let (table, row) = (self.state.tables[row.table as usize].name.to_string(), row.index);
+            let table = &self.state.tables[row.table as usize].name;
             let reason = format!(
-                "version {version} from token {start} on does not follow on version {} from token {} on, in row {row} \
-                 of table {table:?}",
-                last.version, last.start
+                "version {version} from token {start} on does not follow on version {} from token {} on, in {} of table \
+                 {table:?}",
+                last.version,
+                last.start,
+                named()
             );
             return Err(Cause::Argument { what: "span", reason }.into());
         }

@@ -52,7 +52,7 @@ impl Decision<'_> {
         let mut told = Vec::new();
         let mut last = VersionSpan { start: 0, version: insertion.policy_version };
         for &span in spans {
-            told.extend(self.next_span(row, last, span)?);
+            told.extend(self.next_span(row, last, span, || format!("the new row {}", insertion.sample))?);
             last = span;
         }
         if *trainable_from > 0 {

@@ -45,6 +45,15 @@ impl Request {
         !matches!(self, Request::Exclude { .. } | Request::Group { .. })
     }
 
+    /// How many spans come with it.
+    pub(crate) fn spans(&self) -> usize {
+        match self {
+            Request::Insert(insertion) => insertion.spans.len(),
+            Request::Span { .. } => 1,
+            _ => 0,
+        }
+    }
+
     /// The cells that the request would write.
     pub(crate) fn cells_mut(&mut self) -> &mut [CellRecord] {
         match self {
