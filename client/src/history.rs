@@ -73,8 +73,11 @@ impl HistoryCalls for Store {
     fn show(&self, table: &str, rows: &[Row]) -> Result<Vec<RowShown>> {
         self.check_process()?;
         let table = self.table(table)?;
-        self.check_rows(rows)?; // of no table at all, before they are of another
-        rows.iter().map(|row| Ok(RowShown::of(self, table.show(*row)?))).collect()
+        let show = |row: &Row| {
+            self.check_rows(&[*row])?; // of no table at all, before it is of another
+            Ok(RowShown::of(self, table.show(*row)?))
+        };
+        rows.iter().map(show).collect()
     }
 
     fn replay(&self, step: u64) -> Result<Vec<TrainedBatch>> {

@@ -175,7 +175,7 @@ pub fn to_row(bytes: &[u8]) -> Result<Row> {
 
 /// The names of rows in one piece.
 pub fn from_rows(rows: impl Iterator<Item = Row>) -> Bytes {
-    let mut names = BytesMut::new();
+    let mut names = BytesMut::with_capacity(ROW_BYTES * rows.size_hint().1.unwrap_or(0));
     rows.for_each(|row| names.put_slice(&row.to_bytes()));
     names.freeze()
 }

@@ -12,19 +12,23 @@ use tonic::{Request, Response};
 use super::call::{READ, Reply, Service, blocking};
 use super::streams::Answers;
 
+/// So many are looked at by the thread that has read who asks: each takes the state's lock and looks through a step's micro-batches.
+const QUICK_ROWS_MAX: usize = 16;
 /// How many rows are shown at once at most.
 const SHOWN_ROWS_MAX: usize = 256;
-/// From here on no further row is shown: what is told of one may be long.
+/// How many bytes are told of all of them at most, if it is more than one: what is told of one may be long.
 const SHOWN_BYTES: usize = 1 << 20;
 
 /// The first of the rows that are named, as many as are shown at once.
 fn first_shown(store: &Store, table: &str, names: &[u8]) -> forebay_client::Result<Vec<RowShown>> {
     let (mut shown, mut bytes) = (Vec::new(), 0);
     for row in wire::rows_in(names).take(SHOWN_ROWS_MAX) {
-        let row = HistoryCalls::show(store, table, &[row?])?;
-        shown.extend(row.into_iter().map(wire::from_row_shown).inspect(|row| bytes += row.encoded_len()));
-        if bytes >= SHOWN_BYTES {
-            break;
+        for row in HistoryCalls::show(store, table, &[row?])?.into_iter().map(wire::from_row_shown) {
+            bytes += row.encoded_len();
+            if bytes > SHOWN_BYTES && !shown.is_empty() {
+                return Ok(shown);
+            }
+            shown.push(row);
         }
     }
     Ok(shown)
@@ -42,20 +46,22 @@ impl Protocol for HistoryService {
         use show_rows_request::Which;
         let call = self.0.enter(&request, READ)?;
         let ShowRowsRequest { table, which } = request.into_inner();
-        let show = || {
-            call.caller.check_table(&table)?;
+        call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        let is_quick =
+            !matches!(&which, Some(Which::Rows(names)) if wire::rows_in(names).len() > QUICK_ROWS_MAX);
+        let store = self.0.store.clone();
+        let show = move || {
             let rows = match which.ok_or_else(|| malformed("a row without a name"))? {
-                Which::Rows(names) => first_shown(&self.0.store, &table, &names)?,
+                Which::Rows(names) => first_shown(&store, &table, &names)?,
                 Which::Identity(Identity { policy_version, sample_id }) => {
-                    let found =
-                        HistoryCalls::get(&self.0.store, &table, policy_version, &sample_id.parse()?)?;
+                    let found = HistoryCalls::get(&store, &table, policy_version, &sample_id.parse()?)?;
                     found.map(wire::from_row_shown).into_iter().collect()
                 }
             };
             Ok(ShowRowsReply { rows })
         };
-        // Looks at memory alone and at few rows, so it may run here.
-        show().map(Response::new).map_err(|error: forebay_client::Error| from_error(&error))
+        let shown = if is_quick { show().map_err(|error| from_error(&error)) } else { blocking(show).await };
+        shown.map(Response::new)
     }
 
     async fn replay(&self, request: Request<ReplayRequest>) -> Reply<Self::ReplayStream> {

@@ -37,13 +37,16 @@ fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
         Some(value::Value::Framed(of)) => framed(of).map_or(0, <[u8]>::len),
         _ => 8,
     };
-    let (rows, rollouts) = match &change.change {
-        Some(change::Change::Insert(insert)) => (1, insert.rollouts.unwrap_or(1).max(1) as usize),
-        Some(change::Change::InsertRows(rows)) => (rows.sample_ids.len(), 1),
-        Some(change::Change::WriteRows(rows)) => (rows_in(&rows.rows).len(), 1),
-        _ => (1, 1),
+    let (rows, rollouts, texts) = match &change.change {
+        Some(change::Change::Insert(insert)) => (1, insert.rollouts.unwrap_or(1).max(1) as usize, 0),
+        Some(change::Change::InsertRows(rows)) => {
+            (rows.sample_ids.len(), 1, rows.sample_ids.iter().map(String::len).sum())
+        }
+        Some(change::Change::WriteRows(rows)) => (rows_in(&rows.rows).len(), 1, 0),
+        Some(change::Change::Exclude(exclude)) => (1, 1, exclude.reason.len()),
+        _ => (1, 1, 0),
     };
-    let bytes = rows * ROW_BYTES + values_in(change).map(value).sum::<usize>();
+    let bytes = rows * ROW_BYTES + texts + values_in(change).map(value).sum::<usize>();
     rollouts.saturating_mul(bytes).saturating_add(said_of_all(change) as usize)
 }
 
@@ -100,6 +103,14 @@ mod tests {
             (0..rows).for_each(|at| _ = changes.insert("solver", row(at), [("prompt", "?".into())]));
             from_changes(&changes)
         };
+        let of_long_texts = |bytes: usize| {
+            let (mut changes, text) = (forebay_client::Changes::new(), "x".repeat(bytes));
+            for at in 0..2 {
+                changes.insert("solver", NewRow::new(0, &format!("{text}_0_{at}")).unwrap(), []);
+            }
+            changes.exclude("solver", forebay_store::Row::from_bytes([7; 24]), text);
+            from_changes(&changes)
+        };
         let said = |row: NewRow, rollouts: u32| {
             let mut changes = forebay_client::Changes::new();
             changes.insert_rollouts("solver", row, rollouts, []);
@@ -124,6 +135,8 @@ mod tests {
             (alike(5_000), false),
             (excludes(4_000), true),
             (excludes(5_000), false),
+            (of_long_texts(100), true),
+            (of_long_texts(400 << 10), false),
         ];
         for (at, (changes, expected)) in cases.iter().enumerate() {
             assert_eq!(is_quick(&store, changes, &[]), *expected, "case {at}");

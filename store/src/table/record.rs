@@ -41,7 +41,7 @@ pub(crate) const ATTEMPT_MAX: u32 = (1 << PURPOSE_SHIFT) - 1;
 const PURPOSE_SHIFT: u32 = 30;
 
 /// What is known of a row from its first moment and never changes, as pages and checkpoints hold it: one line of the cache.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RowMeta {
     pub(crate) policy_version: u64,

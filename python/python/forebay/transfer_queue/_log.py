@@ -50,7 +50,7 @@ class Log:
         self._found = {name: rows for name, rows in self._found.items() if name in live}
         return said
 
-    def append(self, count: int, **columns: Any) -> list[str]:
+    def append(self, count: int, /, **columns: Any) -> list[str]:
         """Writes so many rows, all of them or none. Gives their names."""
         numbers = range(self.next, self.next + count)
         names = [f"{self.name}_{number >> 32}_{number & 0xFFFFFFFF}" for number in numbers]

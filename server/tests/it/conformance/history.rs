@@ -64,14 +64,18 @@ fn rows_that_are_none_and_rows_that_are_gone_are_shown_to_nobody() {
         let gone = row(&table, 0, "gone_0_0", None);
         table.delete(&forebay_store::Delete::rows([gone])).unwrap();
         let foreign = other.insert(NewRow::new(0, "q_0_0").unwrap(), []).unwrap();
+        let mut guessed = gone.to_bytes();
+        guessed[8..].fill(0);
         for (row, kind, cause) in [
             (Row::from_bytes([7; 24]), Kind::Input, "Unknown"),
+            (Row::from_bytes(guessed), Kind::Input, "Unknown"), // and hears nothing of the row that was there
             (gone, Kind::State, "RowDeleted"),
             (foreign, Kind::Input, "Argument"),
         ] {
             let error = table.show(row).unwrap_err();
             assert_eq!((error.kind(), error.cause()), (kind, cause), "{error}");
         }
+        assert_eq!(table.show_all(&[foreign, gone]).unwrap_err().cause(), "Argument", "the first of them");
         assert_eq!(table.get(0, &"gone_0_0".parse().unwrap()).unwrap(), None);
         assert_eq!(
             client.table_named("nowhere").get(0, &"q_0_0".parse().unwrap()).unwrap_err().cause(),
