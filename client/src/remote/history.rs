@@ -9,10 +9,7 @@ use super::{Again, Remote};
 use crate::error::Result;
 use crate::history::{HistoryCalls, RowShown, TrainedBatch};
 use crate::wire::proto::show_rows_request::Which;
-use crate::wire::{self, malformed, new_call, proto};
-
-/// How many rows a server is asked to show at once; it may show fewer.
-const ROWS_AT_ONCE: usize = 256;
+use crate::wire::{self, SHOWN_ROWS_MAX, malformed, new_call, proto};
 
 impl Remote {
     fn shown(&self, table: &str, which: Which) -> Result<Vec<proto::RowShown>> {
@@ -31,9 +28,9 @@ impl HistoryCalls for Remote {
     fn show(&self, table: &str, rows: &[Row]) -> Result<Vec<RowShown>> {
         let mut shown = Vec::with_capacity(rows.len());
         while let Some(left) = rows.get(shown.len()..).filter(|left| !left.is_empty()) {
-            let asked = left.iter().copied().take(ROWS_AT_ONCE);
+            let asked = left.iter().copied().take(SHOWN_ROWS_MAX);
             let some = self.shown(table, Which::Rows(wire::from_rows(asked)))?;
-            if !(1..=left.len().min(ROWS_AT_ONCE)).contains(&some.len()) {
+            if !(1..=left.len().min(SHOWN_ROWS_MAX)).contains(&some.len()) {
                 return Err(malformed(&format!("{} rows are shown of {}", some.len(), left.len())));
             }
             for row in some {

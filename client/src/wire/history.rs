@@ -16,6 +16,9 @@ pub(super) fn to_span(proto::VersionSpan { start, version }: proto::VersionSpan)
     VersionSpan { start, version }
 }
 
+/// How many rows are shown at once at most.
+pub const SHOWN_ROWS_MAX: usize = 256;
+
 /// A row that is shown, on the wire.
 pub fn from_row_shown(shown: RowShown) -> proto::RowShown {
     proto::RowShown {

@@ -3,7 +3,7 @@
 use forebay_client::HistoryCalls;
 use forebay_client::wire::proto::history_server::History as Protocol;
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{self, from_error, malformed};
+use forebay_client::wire::{self, SHOWN_ROWS_MAX, from_error, malformed};
 use forebay_store::Store;
 use futures_util::{StreamExt, stream};
 use prost::Message;
@@ -14,8 +14,6 @@ use super::streams::Answers;
 
 /// So many are looked at by the thread that has read who asks: each takes the state's lock and looks through a step's micro-batches.
 const QUICK_ROWS_MAX: usize = 16;
-/// How many rows are shown at once at most.
-const SHOWN_ROWS_MAX: usize = 256;
 /// How many bytes are told of all of them at most, if it is more than one: what is told of one may be long.
 const SHOWN_BYTES: usize = 1 << 20;
 

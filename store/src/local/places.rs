@@ -69,11 +69,8 @@ impl Places {
         for (field, array) in self.0.schema_ref().fields().iter().zip(self.0.columns()) {
             if let Some(data_type) = placed_type(field)? {
                 let class = data_type.storage_class();
-                views.extend(
-                    values_of(array)?
-                        .filter_map(|value| value.and_then(View::of))
-                        .filter(|view| !view.is_inline(class)),
-                );
+                let stored = values_of(array)?.flatten().filter_map(View::of);
+                views.extend(stored.filter(|view| !view.is_inline(class)));
             }
         }
         Ok(views)

@@ -51,6 +51,13 @@ pub(super) fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Ve
     let (table, column, row) = ("solver".to_owned(), "response".to_owned(), wire::from_row(row));
     let value = Some(wire::from_value(&vec![1_i32].into()));
     let columns = Columns::new().data("a", DataType::Tensor(Element::BFloat16, vec![2, 3])).policy("solver");
+    let claim = ClaimRequest {
+        consumer: "judge".to_owned(),
+        rule: rule.clone(),
+        wait_ms: Some(0),
+        columns: vec![column.clone()],
+        ..Default::default()
+    };
     let mut all = objects(&object);
     let evict = EvictRequest { table: table.clone(), rows: row.clone(), reason: "spoilt".to_owned() };
     all.extend([
@@ -140,29 +147,8 @@ pub(super) fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Ve
             QueryRequest { statement: "SELECT sample_id, reward FROM solver LIMIT 3".to_owned() }
                 .encode_to_vec(),
         ),
-        (
-            "Claim",
-            ClaimRequest {
-                consumer: "judge".to_owned(),
-                rule: rule.clone(),
-                wait_ms: Some(0),
-                columns: vec![column.clone()],
-                cells: true,
-                ..Default::default()
-            }
-            .encode_to_vec(),
-        ),
-        (
-            "Claim",
-            ClaimRequest {
-                consumer: "judge".to_owned(),
-                rule: rule.clone(),
-                wait_ms: Some(0),
-                columns: vec![column.clone()],
-                ..Default::default()
-            }
-            .encode_to_vec(),
-        ),
+        ("Claim", ClaimRequest { cells: true, ..claim.clone() }.encode_to_vec()),
+        ("Claim", claim.encode_to_vec()),
         (
             "TakeSnapshot",
             wire::from_take(&TakeSnapshot::default().tables(["solver"]).owner("eval")).encode_to_vec(),
