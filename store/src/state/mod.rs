@@ -76,6 +76,8 @@ pub(crate) struct Effects {
     pub(crate) everyone: Vec<usize>,
     /// Consumers that may find something to claim, or whose step may be complete.
     pub(crate) wake: Vec<usize>,
+    /// What was applied and is of no use any more, for whoever holds the lock to drop after it.
+    pub(crate) spent: Vec<Operation>,
 }
 
 impl Effects {

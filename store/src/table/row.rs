@@ -25,7 +25,12 @@ pub struct Row {
 
 impl Row {
     pub(crate) fn new(table: u32, index: u32, policy_version: u64, sample: &SampleId) -> Self {
-        Row { table, index, key: Row::key(policy_version, sample.key()), version: policy_version }
+        Row::with_key(table, index, policy_version, Row::key(policy_version, sample.key()))
+    }
+
+    /// As [`new`](Self::new), of a sample whose [key](Self::key) is known.
+    pub(crate) fn with_key(table: u32, index: u32, policy_version: u64, key: u64) -> Self {
+        Row { table, index, key, version: policy_version }
     }
 
     /// The policy version that its rollout started under.

@@ -17,54 +17,65 @@ impl State {
         now: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), String> {
-        for operation in operations {
-            match operation {
-                Operation::Insert(insert) => self.insert(*insert, now, effects)?,
-                Operation::Write { table, row, cells } => {
-                    self.table(table)?;
-                    self.cells_turn_final(table, row, &cells)?;
-                    self.table(table)?.write(row, &cells, now)?;
-                    self.change_consumers(table, effects, |consumer, table, fallout| {
-                        consumer.row_changed(table, row, fallout);
-                    });
+        for operation in &operations {
+            self.changed(operation, now, effects)?;
+        }
+        effects.spent = operations;
+        Ok(())
+    }
+
+    fn changed(
+        &mut self,
+        operation: &Operation,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        match *operation {
+            Operation::Insert(ref insert) => self.insert(insert, now, effects)?,
+            Operation::Write { table, row, ref cells } => {
+                self.table(table)?;
+                self.cells_turn_final(table, row, cells)?;
+                self.table(table)?.write(row, cells, now)?;
+                self.change_consumers(table, effects, |consumer, table, fallout| {
+                    consumer.row_changed(table, row, fallout);
+                });
+            }
+            Operation::Append { table, row, column, view } => {
+                let state = self.table(table)?;
+                if row >= state.row_count() || usize::from(column) >= state.schema.data_columns().len() {
+                    return Err(format!("append to cell {column} of row {row}, which does not exist"));
                 }
-                Operation::Append { table, row, column, view } => {
-                    let state = self.table(table)?;
-                    if row >= state.row_count() || usize::from(column) >= state.schema.data_columns().len() {
-                        return Err(format!("append to cell {column} of row {row}, which does not exist"));
-                    }
-                    state.append(row, column, View(view));
-                    self.fragment_lives(table, column, View(view));
+                state.append(row, column, View(view));
+                self.fragment_lives(table, column, View(view));
+            }
+            Operation::Share { view, hash } => self.liveness.share(View(view), hash),
+            Operation::Exclude { table, row, ref reason } => {
+                if row >= self.table(table)?.row_count() {
+                    return Err(format!("row {row} is excluded but does not exist"));
                 }
-                Operation::Share { view, hash } => self.liveness.share(View(view), hash),
-                Operation::Exclude { table, row, reason } => {
-                    if row >= self.table(table)?.row_count() {
-                        return Err(format!("row {row} is excluded but does not exist"));
-                    }
-                    self.exclude(table, row, &reason, effects);
+                self.exclude(table, row, reason, effects);
+            }
+            Operation::Group { consumer, table, policy_version, ref key, change } => {
+                let group = (policy_version, &**key);
+                self.group_changed(consumer, table, group, change, effects)?;
+            }
+            Operation::Span { table, row, start, version } => {
+                let state = self.table(table)?;
+                if row >= state.row_count() {
+                    return Err(format!("row {row} goes on under version {version} but does not exist"));
                 }
-                Operation::Group { consumer, table, policy_version, key, change } => {
-                    let group = (policy_version, key.as_str());
-                    self.group_changed(consumer, table, group, change, effects)?;
+                let current = state.freshness.current;
+                state.rare.add_span(row, VersionSpan { start, version }, current);
+                self.change_consumers(table, effects, |consumer, table, _| {
+                    consumer.hold_back(table, row);
+                });
+            }
+            Operation::Mask { table, row, start } => {
+                let state = self.table(table)?;
+                if row >= state.row_count() {
+                    return Err(format!("row {row} is masked up to token {start} but does not exist"));
                 }
-                Operation::Span { table, row, start, version } => {
-                    let state = self.table(table)?;
-                    if row >= state.row_count() {
-                        return Err(format!("row {row} goes on under version {version} but does not exist"));
-                    }
-                    let current = state.freshness.current;
-                    state.rare.add_span(row, VersionSpan { start, version }, current);
-                    self.change_consumers(table, effects, |consumer, table, _| {
-                        consumer.hold_back(table, row);
-                    });
-                }
-                Operation::Mask { table, row, start } => {
-                    let state = self.table(table)?;
-                    if row >= state.row_count() {
-                        return Err(format!("row {row} is masked up to token {start} but does not exist"));
-                    }
-                    state.rare.mask(row, start);
-                }
+                state.rare.mask(row, start);
             }
         }
         Ok(())
@@ -76,7 +87,7 @@ impl State {
 
     pub(super) fn insert(
         &mut self,
-        insert: InsertRecord,
+        insert: &InsertRecord,
         now: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), String> {

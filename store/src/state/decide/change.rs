@@ -41,32 +41,43 @@ impl Decision<'_> {
     }
 
     /// Cells that are final already with the same bytes are dropped: writing them again is success.
-    fn write(&mut self, row: Row, cells: Vec<CellRecord>) -> Result<Option<Operation>> {
+    fn write(&mut self, row: Row, mut cells: Vec<CellRecord>) -> Result<Option<Operation>> {
         self.check_row(row)?;
         self.state.check_columns(row.table, &cells)?;
+        let mut looked = Ok(());
+        cells.retain(|cell| {
+            looked.is_err()
+                || self.turns_final(row, cell).unwrap_or_else(|refused| {
+                    looked = Err(refused);
+                    true
+                })
+        });
+        looked?;
+        if cells.is_empty() {
+            return Ok(None);
+        }
+        self.check_not_excluded(row)?;
+        self.check_lengths(row, &cells)?;
+        Ok(Some(Operation::Write { table: row.table, row: row.index, cells }))
+    }
+
+    /// Whether a cell is to turn final with a value; not, when it has the same one.
+    fn turns_final(&mut self, row: Row, cell: &CellRecord) -> Result<bool> {
         let state = &self.state.tables[row.table as usize];
-        let mut new = Vec::with_capacity(cells.len());
-        for cell in cells {
-            let column = || state.schema.data_columns()[cell.column as usize].name.clone();
-            if state.is_partial(row.index, cell.column) {
-                return Err(Cause::CellPartial { column: column(), row: self.shown(row) }.into());
-            }
-            let place = (row.table, row.index, cell.column);
-            let old = state.cell(cell.column as usize, row.index).or(self.cells.get(&place).copied());
-            match old {
-                None => {
-                    self.cells.insert(place, cell.value);
-                    new.push(cell);
-                }
-                Some(old) if (self.same_bytes)(row.table, cell.column, old, cell.value)? => {}
-                Some(_) => return Err(Cause::CellFinal { column: column(), row: self.shown(row) }.into()),
-            }
+        let column = || state.schema.data_columns()[cell.column as usize].name.clone();
+        if state.is_partial(row.index, cell.column) {
+            return Err(Cause::CellPartial { column: column(), row: self.shown(row) }.into());
         }
-        if !new.is_empty() {
-            self.check_not_excluded(row)?;
-            self.check_lengths(row, &new)?;
+        let place = (row.table, row.index, cell.column);
+        let old = state.cell(cell.column as usize, row.index).or(self.cells.get(&place).copied());
+        match old {
+            None => {
+                self.cells.insert(place, cell.value);
+                Ok(true)
+            }
+            Some(old) if (self.same_bytes)(row.table, cell.column, old, cell.value)? => Ok(false),
+            Some(_) => Err(Cause::CellFinal { column: column(), row: self.shown(row) }.into()),
         }
-        Ok((!new.is_empty()).then_some(Operation::Write { table: row.table, row: row.index, cells: new }))
     }
 
     fn check_lengths(&self, row: Row, cells: &[CellRecord]) -> Result<()> {

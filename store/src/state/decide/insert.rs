@@ -18,7 +18,7 @@ impl Decision<'_> {
         mut insertion: Insertion,
         operations: &mut Vec<Operation>,
     ) -> Result<Row> {
-        let (table, version) = (insertion.table, insertion.policy_version);
+        let (table, version) = (insertion.record.table, insertion.record.policy_version);
         let identity = self.identity(version, &insertion.sample);
         let there = identity.and_then(|identity| self.state.tables[table as usize].find(identity));
         if let Some(row) = self.inserted_before(&insertion, there) {
@@ -26,31 +26,40 @@ impl Decision<'_> {
         }
         self.check_version(&mut insertion, identity)?;
         self.check_identity(&insertion, there)?;
-        self.state.check_columns(table, &insertion.cells)?;
-        self.state.check_lengths(table, &insertion.cells, |_| None)?;
+        self.state.check_columns(table, &insertion.record.cells)?;
+        self.state.check_lengths(table, &insertion.record.cells, |_| None)?;
         if let Some(old) = there {
-            self.check_can_leave(table, old, "superseded")?;
-            self.check_attempt(&insertion, old)?;
-            self.left_out.insert((table, old), SUPERSEDED.to_owned());
+            self.take_place_of(&mut insertion.record, old)?;
         }
-        let row = self.next_row(table)?;
-        let handle = Row::new(table, row, version, &insertion.sample);
-        let excluded = insertion.excluded.take();
-        let told = self.told(handle, &insertion)?;
-        if insertion.numbered && insertion.token != 0 {
-            self.tokens.insert((table, insertion.token), handle);
+        insertion.record.row = self.next_row(table)?;
+        let row = Row::with_key(table, insertion.record.row, version, insertion.key);
+        let told = self.told(row, &insertion)?;
+        let Insertion { record, excluded, .. } = insertion;
+        if record.numbered && record.token != 0 {
+            self.tokens.insert((table, record.token), row);
         }
-        operations.push(Operation::Insert(Box::new(self.record(insertion, row, there))));
+        let index = record.row;
+        operations.push(Operation::Insert(record));
         operations.extend(told);
-        operations.extend(excluded.map(|reason| Operation::Exclude { table, row, reason }));
-        Ok(handle)
+        operations.extend(excluded.map(|reason| Operation::Exclude { table, row: index, reason }));
+        Ok(row)
+    }
+
+    /// Makes a new row the next attempt of one that is there.
+    fn take_place_of(&mut self, record: &mut InsertRecord, old: u32) -> Result<()> {
+        self.check_can_leave(record.table, old, "superseded")?;
+        self.check_attempt(record, old)?;
+        self.left_out.insert((record.table, old), SUPERSEDED.to_owned());
+        record.attempt = self.state.tables[record.table as usize].meta(old).attempt() + 1;
+        record.supersedes = old + 1;
+        Ok(())
     }
 
     /// What is said of a new row's rollout beside what its record holds.
     fn told(&self, row: Row, insertion: &Insertion) -> Result<Vec<Operation>> {
         let (Insertion { spans, trainable_from, .. }, table) = (insertion, row.table);
         let mut told = Vec::new();
-        let mut last = VersionSpan { start: 0, version: insertion.policy_version };
+        let mut last = VersionSpan { start: 0, version: insertion.record.policy_version };
         for &span in spans {
             told.extend(self.next_span(row, last, span, || format!("the new row {}", insertion.sample))?);
             last = span;
@@ -63,17 +72,17 @@ impl Decision<'_> {
 
     /// The row that the same call, made before, led to.
     fn inserted_before(&self, insertion: &Insertion, there: Option<u32>) -> Option<Row> {
-        let Insertion { table, sample, policy_version, token, .. } = insertion;
-        let state = &self.state.tables[*table as usize];
-        let same = there.filter(|row| *token != 0 && state.meta(*row).token() == *token);
-        let same = same.map(|row| Row::new(*table, row, *policy_version, sample));
-        same.or_else(|| self.numbered_before(insertion))
+        let InsertRecord { table, policy_version, token, .. } = *insertion.record;
+        let state = &self.state.tables[table as usize];
+        let same = there.filter(|row| token != 0 && state.meta(*row).token() == token);
+        let same = same.map(|row| Row::with_key(table, row, policy_version, insertion.key));
+        same.or_else(|| self.numbered_before(&insertion.record))
     }
 
     /// A row is of a version that may still come; one that comes late is left out from the start, where that is wanted.
     fn check_version(&self, insertion: &mut Insertion, identity: Option<Identity>) -> Result<()> {
-        let state = &self.state.tables[insertion.table as usize];
-        let (table, version) = (|| state.name.to_string(), insertion.policy_version);
+        let state = &self.state.tables[insertion.record.table as usize];
+        let (table, version) = (|| state.name.to_string(), insertion.record.policy_version);
         if state.rare.is_retired(version) {
             return Err(Cause::Retired { table: table(), version }.into());
         }
@@ -81,7 +90,7 @@ impl Decision<'_> {
             let sample_id = insertion.sample.to_string();
             return Err(Cause::RowDeleted { table: table(), sample_id, version }.into());
         }
-        if insertion.origin.is_empty() && version < state.freshness.oldest() {
+        if insertion.record.origin.is_empty() && version < state.freshness.oldest() {
             let policy = &self.state.policies[state.policy];
             if !insertion.late {
                 let (policy, current) = (policy.name.to_string(), policy.version);
@@ -112,8 +121,8 @@ impl Decision<'_> {
     }
 
     /// The row that was given a number for the same token before.
-    fn numbered_before(&self, insertion: &Insertion) -> Option<Row> {
-        let Insertion { table, token, numbered: true, .. } = insertion else { return None };
+    fn numbered_before(&self, record: &InsertRecord) -> Option<Row> {
+        let InsertRecord { table, token, numbered: true, .. } = record else { return None };
         let state = &self.state.tables[*table as usize];
         let known = state.rare.row_of_token(*token).map(|row| {
             let meta = state.meta(row);
@@ -124,7 +133,8 @@ impl Decision<'_> {
 
     /// A new row has an identity of its own; a next attempt has that of a row that is there.
     fn check_identity(&mut self, insertion: &Insertion, there: Option<u32>) -> Result<()> {
-        let Insertion { table, sample, policy_version: version, next_attempt, .. } = insertion;
+        let Insertion { sample, next_attempt, record, .. } = insertion;
+        let (table, version) = (&record.table, &record.policy_version);
         let again = !self.fresh.insert((*table, *version, sample.clone()));
         if !again && there.is_some() == *next_attempt {
             return Ok(());
@@ -140,17 +150,17 @@ impl Decision<'_> {
 
     /// A next attempt takes the place of the one before, so it is for the same purpose and of the same origin. There are only
     /// so many.
-    fn check_attempt(&self, insertion: &Insertion, old: u32) -> Result<()> {
-        let meta = self.state.tables[insertion.table as usize].meta(old);
+    fn check_attempt(&self, record: &InsertRecord, old: u32) -> Result<()> {
+        let meta = self.state.tables[record.table as usize].meta(old);
         if meta.attempt() == ATTEMPT_MAX {
             return Err(Cause::NumbersUsedUp { what: "attempts at a row", left: 0, wanted: 1 }.into());
         }
         let (purpose, origin) = (meta.purpose(), self.state.texts.get(meta.origin));
-        if origin != insertion.origin {
+        if origin != record.origin {
             let reason = "the row that it takes the place of has another one".to_owned();
             return Err(Cause::Argument { what: "origin", reason }.into());
         }
-        if purpose as u8 == insertion.purpose {
+        if purpose as u8 == record.purpose {
             return Ok(());
         }
         let reason = format!("the row's next attempt is for another one than {}", purpose.as_str());
@@ -178,28 +188,6 @@ impl Decision<'_> {
                 self.inserted.push((table, 1));
                 0
             }
-        }
-    }
-
-    fn record(&self, insertion: Insertion, row: u32, supersedes: Option<u32>) -> InsertRecord {
-        let table = &self.state.tables[insertion.table as usize];
-        InsertRecord {
-            table: insertion.table,
-            row,
-            policy_version: insertion.policy_version,
-            input: insertion.sample.input().to_owned(),
-            turn: insertion.sample.turn(),
-            trajectory: insertion.sample.trajectory(),
-            attempt: supersedes.map_or(0, |old| table.meta(old).attempt() + 1),
-            supersedes: supersedes.map_or(0, |old| old + 1),
-            agent: insertion.agent.filter(|agent| **agent != *table.name).unwrap_or_default(),
-            purpose: insertion.purpose,
-            origin: insertion.origin,
-            parent: insertion.parent,
-            weights: insertion.weights,
-            token: insertion.token,
-            numbered: insertion.numbered,
-            cells: insertion.cells,
         }
     }
 }

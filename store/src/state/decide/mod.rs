@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use super::State;
 use crate::error::Result;
 use crate::extent::View;
-use crate::log::record::{CellRecord, GroupChangeRecord, Operation, StoredValue};
+use crate::log::record::{CellRecord, GroupChangeRecord, InsertRecord, Operation, StoredValue};
 use crate::maps::FastMap;
 use crate::sample_id::SampleId;
 use crate::table::{Row, VersionSpan};
@@ -57,7 +57,7 @@ impl Request {
     /// The cells that the request would write.
     pub(crate) fn cells_mut(&mut self) -> &mut [CellRecord] {
         match self {
-            Request::Insert(insertion) => &mut insertion.cells,
+            Request::Insert(insertion) => &mut insertion.record.cells,
             Request::Write { cells, .. } => cells,
             _ => &mut [],
         }
@@ -67,28 +67,21 @@ impl Request {
 /// A row that a caller asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Insertion {
-    pub(crate) table: u32,
     pub(crate) sample: SampleId,
-    /// The trajectory's number was given out by the store.
-    pub(crate) numbered: bool,
-    pub(crate) policy_version: u64,
+    /// The [key](Row::key) that its handle will have.
+    pub(crate) key: u64,
     /// The row is the next attempt of one that is there.
     pub(crate) next_attempt: bool,
     /// The rollout began before its version was left behind.
     pub(crate) late: bool,
-    pub(crate) agent: Option<String>,
-    pub(crate) purpose: u8,
-    pub(crate) origin: String,
-    pub(crate) parent: String,
-    pub(crate) weights: String,
-    pub(crate) token: u128,
     /// The versions that its rollout went on under.
     pub(crate) spans: Vec<VersionSpan>,
     /// The first token to train on.
     pub(crate) trainable_from: u32,
     /// The row is left out from the start.
     pub(crate) excluded: Option<String>,
-    pub(crate) cells: Vec<CellRecord>,
+    /// What the log will say of it, but for its number and which attempt it is: only the state knows those.
+    pub(crate) record: Box<InsertRecord>,
 }
 
 /// Decides whether the stored values behind two views have the same bytes.
