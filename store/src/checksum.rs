@@ -4,7 +4,12 @@
 //! 55 GB/s. What the store had before (crate `crc32c`: three strands of the one instruction) took 9.0 ns, and 18 to 21 GB/s; the
 //! numbers are the same.
 
+use std::io;
+use std::ops::Range;
+
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+
+use crate::disk::DiskFile;
 
 /// The crc32c of `bytes`.
 ///
@@ -36,6 +41,22 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
 /// ```
 pub fn crc32c_combine(first: u32, second: u32, second_bytes: u64) -> u32 {
     checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), second_bytes) as u32
+}
+
+/// How much of a file is held at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// The crc32c of a range of a file, read in pieces.
+pub(crate) fn crc32c_of(file: &dyn DiskFile, range: Range<u64>) -> io::Result<u32> {
+    let (mut crc, mut at) = (0, range.start);
+    let mut buffer = vec![0; (range.end - range.start).min(PIECE_BYTES) as usize];
+    while at < range.end {
+        let piece = &mut buffer[..(range.end - at).min(PIECE_BYTES) as usize];
+        file.read_at(piece, at)?;
+        crc = crc32c_append(crc, piece);
+        at += piece.len() as u64;
+    }
+    Ok(crc)
 }
 
 #[cfg(test)]

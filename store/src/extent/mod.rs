@@ -62,7 +62,7 @@ pub use reclaim::PinInfo;
 pub(crate) use registry::{Extents, MappedFile};
 pub use show::ExtentInfo;
 pub(crate) use source::{ValueSource, ValueWriter};
-pub(crate) use stored::{StoredValues, stored_bytes, write_again};
+pub(crate) use stored::{StoredValues, absence, stored_bytes, write_again};
 #[cfg(test)]
 pub(crate) use view::INLINE_BYTES_MAX;
 pub(crate) use view::View;

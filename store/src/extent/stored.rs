@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use super::view::View;
@@ -52,47 +52,50 @@ impl<'a> StoredValues<'a> {
         StoredValues { directory, files: HashMap::new(), promised: HashMap::new(), being_written: None }
     }
 
-    /// Whether a value is there: its bytes match the trailer behind them, and that is the trailer of such a value.
+    /// Whether a value is there: its bytes match the trailer behind them, and that is the trailer of such a value. If not, in words,
+    /// what is wrong.
     ///
     /// # Errors
-    /// In words, what is wrong.
-    pub(crate) fn check(&mut self, view: View) -> Result<(), String> {
-        self.check_bytes(view).unwrap_or_else(|e| Err(e.to_string())).map_err(|why| {
+    /// When that cannot be told now: a file could not be opened or read. Nobody may give a value up for that.
+    pub(crate) fn check(&mut self, view: View) -> io::Result<Result<(), String>> {
+        let found = self.check_bytes(view).or_else(|error| absence(error).map(Err))?;
+        Ok(found.map_err(|why| {
             format!(
                 "a value of {} bytes in extent {} at {}: {why}",
                 view.length(),
                 view.extent(),
                 view.offset()
             )
-        })
+        }))
     }
 
     fn check_bytes(&mut self, view: View) -> io::Result<Result<(), String>> {
         let file = self.file(view)?;
-        let end = (view.offset() + view.length()).next_multiple_of(8);
+        let (start, length) = (view.offset() as u64, view.length() as u64);
         let mut trailer = [0; TRAILER_BYTES];
-        file.read_at(&mut trailer, end as u64)?;
+        file.read_at(&mut trailer, (start + length).next_multiple_of(8))?;
         let Some(trailer) = Trailer::decode(&trailer, view.extent()) else {
             return Ok(Err("it has no sound trailer".into()));
         };
         if !trailer.is_of(view) {
             return Ok(Err("its trailer speaks of another value".into()));
         }
-        let (mut crc, mut at) = (0, 0);
-        let mut piece = vec![0; view.length().min(PIECE_BYTES)];
-        while at < view.length() {
-            let piece = &mut piece[..PIECE_BYTES.min(view.length() - at)];
-            file.read_at(piece, (view.offset() + at) as u64)?;
-            crc = crate::checksum::crc32c_append(crc, piece);
-            at += piece.len();
-        }
+        let crc = crate::checksum::crc32c_of(file, start..start + length)?;
         Ok(if crc == trailer.crc32c { Ok(()) } else { Err("its bytes do not match their checksum".into()) })
     }
 
     /// In words, that the file of a value has been used again since, where that is so.
-    pub(crate) fn used_again(&mut self, view: View) -> Option<String> {
-        let (_, generation) = self.opened(view.extent()).ok().filter(|(_, g)| *g > view.generation())?;
-        Some(format!("the file of a value in extent {} holds generation {generation}", view.extent()))
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub(crate) fn used_again(&mut self, view: View) -> io::Result<Option<String>> {
+        let generation = match self.opened(view.extent()) {
+            Ok((_, generation)) => *generation,
+            Err(error) => return absence(error).map(|_| None),
+        };
+        let words =
+            || format!("the file of a value in extent {} holds generation {generation}", view.extent());
+        Ok((generation > view.generation()).then(words))
     }
 
     /// A value is going to be put back where it lies, and the header of its file with it where that was lost.
@@ -104,10 +107,13 @@ impl<'a> StoredValues<'a> {
     }
 
     /// Whether exactly `bytes` stand where the value lies.
-    pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub(crate) fn holds(&mut self, view: View, bytes: &[u8]) -> io::Result<bool> {
         let mut found = vec![0; bytes.len()];
         let read = self.file(view).and_then(|file| file.read_at(&mut found, view.offset() as u64));
-        read.is_ok() && found == bytes
+        read.map(|()| found == bytes).or_else(|error| absence(error).map(|_| false))
     }
 
     /// Writes a value with its trailer back to where it lies; makes its file again where that is gone too.
@@ -166,9 +172,11 @@ impl<'a> StoredValues<'a> {
             let mut header = [0; HEADER_BYTES];
             if let Some(number) = number
                 && file.length()? >= HEADER_BYTES as u64
-                && (file.read_at(&mut header, 0).is_err() || ExtentHeader::decode(&header).is_err())
             {
-                found.push((number, path));
+                file.read_at(&mut header, 0)?;
+                if ExtentHeader::decode(&header).is_err() {
+                    found.push((number, path));
+                }
             }
         }
         Ok(found)
@@ -191,7 +199,7 @@ impl<'a> StoredValues<'a> {
         let (file, generation) = self.opened(view.extent())?;
         // Values may have reached the disk before the header that makes them readable.
         if *generation != view.generation() {
-            return Err(io::Error::other(format!("its file holds generation {generation}")));
+            return Err(misses(format!("its file holds generation {generation}")));
         }
         Ok(&**file)
     }
@@ -205,6 +213,20 @@ fn open(directory: &Directory, number: u32, promised: Option<u32>) -> io::Result
     let found = ExtentHeader::decode(&header).map(|header| header.generation);
     match found.ok().max(promised) {
         Some(generation) => Ok((file, generation)),
-        None => Err(io::Error::other("its file has no sound header")),
+        None => Err(misses("its file has no sound header".to_owned())),
+    }
+}
+
+/// The error of a file that was read and does not hold what is looked for.
+fn misses(what: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// In words, why something is not there, where an error says so; the error, where it says only that nobody could look: the next
+/// attempt may find it.
+pub(crate) fn absence(error: io::Error) -> io::Result<String> {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData => Ok(error.to_string()),
+        _ => Err(error),
     }
 }

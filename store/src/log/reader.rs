@@ -56,6 +56,8 @@ pub(crate) enum Refusal {
     Impossible(String),
     /// What it names is not there: the log ends before it.
     Incomplete(String),
+    /// Nobody could look for what it names, or put it in order. That says nothing of the log.
+    Failed(Error),
 }
 
 /// Gives every record from `from` on to `apply`, in order, and stops at the first place that cannot be followed. Whether
@@ -185,6 +187,7 @@ impl Reader<'_> {
                         Ok(()) => {}
                         Err(Refusal::Impossible(reason)) => return Err(damage(reason).error()),
                         Err(Refusal::Incomplete(reason)) => return Ok(Some(damage(reason))),
+                        Err(Refusal::Failed(error)) => return Err(error),
                     }
                     self.end.durable_through = self.end.durable_through.max(durable_through);
                     self.end.next_sequence += 1;

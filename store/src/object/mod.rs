@@ -91,7 +91,7 @@ pub(crate) use disk::{
 };
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use host::replay_journal;
-pub(crate) use named::{check, left_aside, path_in, path_of, read, versions_in};
+pub(crate) use named::{check, found, left_aside, path_in, path_of, read, versions_in};
 pub(crate) use puts::{Puts, Unnamed};
 
 use host::Entry;

@@ -117,11 +117,12 @@ impl Objects {
     }
 
     /// The version in a file to which it may be left: one that was just written, or every byte of which was just held against
-    /// its checksum. A file that has come to be damaged is written again from memory. The caller holds a lease.
-    fn sound_disk_copy(&self, manifest: &Manifest) -> Result<Arc<DiskCopy>> {
+    /// its checksum. A file that has come to be damaged is written again from memory. One that there is nothing to mend with is given
+    /// as it is. The caller holds a lease.
+    fn sound_disk_copy(&self, manifest: &Manifest) -> Result<DiskFound> {
         let moving = self.begin_move(manifest)?;
-        match (&moving.copies.disk, &moving.copies.host) {
-            (Some(copy), None) => Ok(copy.clone()), // there is nothing to mend it with, and nothing to lose
+        let sound = match (&moving.copies.disk, &moving.copies.host) {
+            (Some(copy), None) => return Ok(DiskFound { copy: copy.clone(), is_proven: false }),
             (Some(copy), Some(host)) => match copy.verify(&*self.core.directory.disk, manifest) {
                 Ok(()) => Ok(copy.clone()),
                 Err(error) => {
@@ -132,7 +133,8 @@ impl Objects {
             },
             (None, Some(host)) => self.write_file(&moving, host),
             (None, None) => Err(self.core.catalog.lock().missing(&manifest.key, exactly(manifest)).into()),
-        }
+        };
+        sound.map(|copy| DiskFound { copy, is_proven: true })
     }
 
     fn write_file(&self, moving: &Moving<'_>, host: &HostCopy) -> Result<Arc<DiskCopy>> {
@@ -276,9 +278,20 @@ impl Objects {
     /// As for [`spill`](Self::spill).
     pub fn reference(&self, key: &str, version: u64) -> Result<ObjectRef> {
         let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No)?;
-        let copy = self.sound_disk_copy(&leased.manifest)?;
-        copy.reference(&*self.core.directory.disk, &leased.manifest)
+        let found = self.sound_disk_copy(&leased.manifest)?;
+        let object = found.copy.reference(&*self.core.directory.disk, &leased.manifest)?;
+        if found.is_proven {
+            self.store.0.puts.remember(&object); // or the commit that names it would read all of it again
+        }
+        Ok(object)
     }
+}
+
+/// A version in its file.
+struct DiskFound {
+    copy: Arc<DiskCopy>,
+    /// It was just written, or held against its checksums.
+    is_proven: bool,
 }
 
 /// Refuses what names more keys than one call takes.

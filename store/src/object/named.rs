@@ -4,6 +4,7 @@
 //! store, so a crash between the two leaves a file that nobody refers to and that the next write of the same version
 //! replaces. A version that a record names is never written again ([`puts`](super::puts)).
 
+use std::io;
 use std::path::PathBuf;
 
 use super::disk::ASIDE;
@@ -80,11 +81,15 @@ pub(super) fn not_as_committed(object: &ObjectRef, path: PathBuf, found: u64) ->
     Cause::Corrupt { path, offset: 0, reason }.into()
 }
 
-/// What the file of a version holds, whoever wrote it.
-pub(crate) fn found(directory: &Directory, object: &ObjectRef) -> Result<ObjectRef> {
-    let path = path_of(directory, object);
-    let payload = directory.disk.read(&path).map_err(|e| Cause::io("read", &path, e))?;
-    Ok(ObjectRef::of(&object.key, object.version, &payload))
+/// What the file of a version holds, whoever wrote it. It is read in pieces: a state of a trainer does not fit into memory twice.
+///
+/// # Errors
+/// When the file is not there, or cannot be read.
+pub(crate) fn found(directory: &Directory, object: &ObjectRef) -> io::Result<ObjectRef> {
+    let file = directory.disk.open(&path_of(directory, object))?;
+    let bytes = file.length()?;
+    let crc32c = crate::checksum::crc32c_of(&*file, 0..bytes)?;
+    Ok(ObjectRef { bytes, crc32c, ..object.clone() })
 }
 
 /// Checks that a version is there in its full length, without reading it.

@@ -99,12 +99,18 @@ impl Puts {
         if self.holds(object)? {
             return Ok(());
         }
-        let held = named::found(directory, object)?;
+        let path = named::path_of(directory, object);
+        let held = named::found(directory, object).map_err(|e| Cause::io("read", path, e))?;
         if held != *object {
             return Err(put_by_other(object, &held));
         }
-        self.0.lock().held.entry((object.key.clone(), object.version)).or_insert_with(|| object.clone());
+        self.remember(object);
         Ok(())
+    }
+
+    /// The file of a version holds this, as far as nothing else is known of it.
+    pub(crate) fn remember(&self, object: &ObjectRef) {
+        self.0.lock().held.entry((object.key.clone(), object.version)).or_insert_with(|| object.clone());
     }
 
     /// As [`check`](Self::check), once it was checked: for the decision, under the state's lock.

@@ -6,12 +6,15 @@
 //! Nothing is written here: what lies behind that record must not be put back.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 use crate::directory::Directory;
+use crate::error::Cause;
 use crate::extent::{self, Place, StoredValues, View};
 use crate::log::Refusal;
 use crate::log::record::{ObjectRecord, Record};
 use crate::object::{self, ObjectRef};
+use crate::schema::check_name;
 use crate::state::State;
 
 /// Where the log has to end although more could be read.
@@ -82,11 +85,11 @@ impl<'a> Check<'a> {
         doubted: bool,
     ) -> Result<(), Refusal> {
         state.values_named(&record.event).for_each(|view| self.name(sequence, view));
-        let views = state.values_named(&record.event);
+        let mut views = state.values_named(&record.event);
         if !record.carried.is_empty() {
             self.carried(sequence, views, &record.carried)?;
         } else if doubted {
-            views.for_each(|view| self.value(sequence, view));
+            views.try_for_each(|view| self.value(sequence, view))?;
         }
         if doubted {
             record.event.objects().try_for_each(|named| self.object(named))?;
@@ -128,14 +131,20 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn value(&mut self, sequence: u64, view: View) {
+    fn value(&mut self, sequence: u64, view: View) -> Result<(), Refusal> {
         if self.missing.contains(&view.place()) {
-            return;
+            return Ok(());
         }
-        match self.values.check(view) {
+        match self.values.check(view).map_err(|e| self.unread(view, e))? {
             Ok(()) => self.keep(sequence, view),
             Err(reason) => self.misses(view, reason),
         }
+        Ok(())
+    }
+
+    /// Nobody could look: the store cannot be opened then, and nothing is lost.
+    fn unread(&self, view: View, error: io::Error) -> Refusal {
+        Refusal::Failed(Cause::io("read", self.directory.extent_path(view.extent()), error).into())
     }
 
     fn keep(&mut self, sequence: u64, view: View) {
@@ -156,7 +165,7 @@ impl<'a> Check<'a> {
     ) -> Result<(), Refusal> {
         for view in views {
             split_carried(view, &mut carried)?;
-            match self.values.used_again(view) {
+            match self.values.used_again(view).map_err(|e| self.unread(view, e))? {
                 Some(reason) => self.misses(view, reason),
                 None => {
                     self.values.will_hold(view);
@@ -172,9 +181,11 @@ impl<'a> Check<'a> {
 
     fn object(&mut self, named: &ObjectRecord) -> Result<(), Refusal> {
         let object = ObjectRef::from_record(named.clone());
-        let directory = self.directory;
-        let is_there =
-            *self.objects.entry(object.clone()).or_insert_with(|| object::read(directory, &object).is_ok());
+        let is_there = match self.objects.get(&object) {
+            Some(is_there) => *is_there,
+            None => self.is_there(&object)?,
+        };
+        self.objects.insert(object, is_there);
         if is_there {
             return Ok(());
         }
@@ -184,6 +195,16 @@ impl<'a> Check<'a> {
         );
         self.reason.get_or_insert_with(|| reason.clone());
         Err(Refusal::Incomplete(reason))
+    }
+
+    fn is_there(&self, object: &ObjectRef) -> Result<bool, Refusal> {
+        if check_name("object", &object.key).is_err() {
+            return Ok(false); // a path would lead elsewhere
+        }
+        let found = object::found(self.directory, object).map(|found| found == *object);
+        let path = || object::path_of(self.directory, object);
+        let unread = |e| Refusal::Failed(Cause::io("read", path(), e).into());
+        found.or_else(|error| extent::absence(error).map(|_| false)).map_err(unread)
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::check::{Kept, split_carried};
 use crate::directory::Directory;
-use crate::error::{Cause, Error, Result};
-use crate::extent::{self, StoredValues};
+use crate::error::{Cause, Result};
+use crate::extent::{self, StoredValues, View};
 use crate::log::record::Record;
 use crate::log::{Refusal, SegmentFile};
 use crate::object;
@@ -22,23 +22,16 @@ pub(super) struct Mend<'a> {
     writable: bool,
     put_back: u64,
     kept: Kept,
-    /// Why a value could not be put back: the store cannot be opened then, and nothing is lost.
-    failed: Option<Error>,
 }
 
 impl<'a> Mend<'a> {
     pub(super) fn new(directory: &'a Directory, writable: bool, kept: Kept) -> Self {
-        Mend { directory, values: StoredValues::new(directory), writable, put_back: 0, kept, failed: None }
+        Mend { directory, values: StoredValues::new(directory), writable, put_back: 0, kept }
     }
 
     /// How many values were missing and carried.
     pub(super) fn put_back(&self) -> u64 {
         self.put_back
-    }
-
-    /// Why a record was refused, where the disk would not take what it carries.
-    pub(super) fn failure(&mut self) -> Result<()> {
-        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// Puts back what one record carries. What lay in an earlier generation than the last that the log names is dead: bytes
@@ -50,22 +43,21 @@ impl<'a> Mend<'a> {
         }
         for view in state.values_named(&record.event) {
             let bytes = split_carried(view, &mut carried)?;
-            if self.kept.is_over(view)
-                || self.values.used_again(view).is_some()
-                || self.values.holds(view, bytes)
-            {
-                continue;
-            }
-            self.put_back += 1;
-            if self.writable
-                && let Err(error) = self.values.put_back(view, bytes)
-            {
+            self.carried(view, bytes).map_err(|error| {
                 let path = self.directory.extent_path(view.extent());
-                self.failed = Some(Cause::io("put a value back into", path, error).into());
-                return Err(Refusal::Incomplete("a value that it carries could not be put back".to_owned()));
-            }
+                Refusal::Failed(Cause::io("put a value back into", path, error).into())
+            })?;
         }
         Ok(())
+    }
+
+    fn carried(&mut self, view: View, bytes: &[u8]) -> io::Result<()> {
+        let values = &mut self.values;
+        if self.kept.is_over(view) || values.used_again(view)?.is_some() || values.holds(view, bytes)? {
+            return Ok(());
+        }
+        self.put_back += 1;
+        if self.writable { values.put_back(view, bytes) } else { Ok(()) }
     }
 
     /// Extents without a sound header in which the state names nothing: they were being made when the machine went down.

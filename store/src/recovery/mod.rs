@@ -102,7 +102,6 @@ fn recover(directory: &Directory, options: &Options, from: u64, restore: Restore
         }
         state.apply(record).map(drop).map_err(Refusal::Impossible)
     })?;
-    mend.failure()?;
     let mut report = RecoveryReport {
         records: end.records,
         torn_bytes: end.torn_bytes,

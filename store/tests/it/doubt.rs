@@ -103,3 +103,41 @@ fn an_opening_after_a_failed_sync_that_fails_itself_leaves_the_doubt() {
     }
     assert!(interrupted > 100, "{interrupted}");
 }
+
+/// A machine that went down behind a sync whose proof is in no record: all that the log names has to be looked at.
+fn synced_and_down(seed: u64) -> World {
+    let world = World::on(SimulatedDisk::seeded(seed));
+    let (store, table) = solver(&world);
+    for i in 0..SYNCED {
+        table.insert(0, &format!("q_0_{i}"), [("prompt", (&*long(i)).into())]).unwrap();
+    }
+    store.sync().unwrap();
+    std::mem::forget((store, table));
+    world.disk.cut_power();
+    world.disk.restart();
+    world
+}
+
+#[test]
+fn an_opening_that_cannot_look_gives_nothing_up() {
+    let mut refused = 0;
+    for fault in [DiskFault::IoError, DiskFault::NoHandles] {
+        for at in 1.. {
+            let world = synced_and_down(at);
+            world.disk.arm(world.disk.operations() + at, fault);
+            let opened = world.try_open();
+            let (when, struck) = (format!("{fault:?} at {at}"), world.disk.struck().is_some());
+            if let Ok(store) = &opened {
+                assert_eq!((rows(store, &when), store.recovery().records_lost), (SYNCED, 0), "{when}");
+            }
+            refused += u64::from(opened.is_err());
+            drop(opened);
+            world.disk.restart();
+            assert_eq!(rows(&world.open(), &when), SYNCED, "{when}");
+            if !struck {
+                break;
+            }
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
