@@ -44,7 +44,7 @@ impl Store {
     ///
     /// # Errors
     /// `state` when the store is read only; `capacity` when there is no room for what is moved, or for the checkpoint: what was
-    /// done until then holds.
+    /// done until then holds. `corrupt` when a value that was to move is damaged: all else was done.
     pub fn compact(&self) -> Result<CompactReport> {
         let shared = &self.0;
         shared.check_writable("compact it")?;
@@ -53,7 +53,8 @@ impl Store {
         shared.seal_what_is_over();
         self.checkpoint()?; // lets the log go
         self.free_what_is_over()?; // first: what moves may need room
-        let values_moved = shared.evacuate_below(SPARSE_PARTS)? as u64;
+        let evacuated = shared.evacuate_below(SPARSE_PARTS)?;
+        let values_moved = evacuated.moved as u64;
         shared.values.seal_moved(); // also what a duty has moved before
         if values_moved > 0 {
             self.checkpoint()?; // what was said of each that moved is in it
@@ -61,6 +62,7 @@ impl Store {
         }
         shared.values.drop_free(u64::MAX)?;
         shared.retire_due();
+        evacuated.whole()?;
         let held_back_bytes = shared.pins().first().map_or(0, |pin| pin.bytes);
         Ok(CompactReport { bytes_before, bytes_after: shared.disk_bytes()?, values_moved, held_back_bytes })
     }

@@ -472,14 +472,17 @@ impl Cause {
         if let Some(link) = link_in_the_way(&source) {
             return Cause::Link { path: link.to_owned() };
         }
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Cause::DiskFull { verb, path, source }
-            }
+        match source {
+            _ if is_full(&source) => Cause::DiskFull { verb, path, source },
             _ if is_out_of_handles(&source) => Cause::NoHandles { verb, path, source },
             _ => Cause::Io { verb, path, source },
         }
     }
+}
+
+/// Whether there is no room for what was to be written.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Whether this process, or the machine, has as many files open as it may.

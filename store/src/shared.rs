@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     opened_by: u32,
     pub(crate) directory: Arc<Directory>,
     pub(crate) extents: Arc<Extents>,
-    pub(crate) values: ValueSource,
+    pub(crate) values: Arc<ValueSource>,
     pub(crate) state: BusyMutex<State>,
     pub(crate) log: log::Writer,
     /// What opening found.
@@ -96,10 +96,13 @@ impl Shared {
         extents.check(&state.liveness)?;
         let opened_commits = state.commits + u64::from(!options.read_only); // with the record of this opening
         let next_incarnation = state.incarnation + 1;
+        let values =
+            ValueSource::new(directory.clone(), extents.clone(), state.liveness.greatest(), &options);
+        let values = Arc::new(values);
         let shared = Shared {
             opened_by: process::current(),
-            values: ValueSource::new(directory.clone(), extents.clone(), state.liveness.greatest(), &options),
-            log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end),
+            log: log::Writer::new(directory.clone(), options.segment_bytes_max, &end, values.clone()),
+            values,
             unsynced: Unsynced::new(&directory, recovery.checked || end.next_sequence == 0)?,
             puts: Puts::default(),
             recovery,

@@ -10,11 +10,12 @@ use std::collections::{HashMap, HashSet};
 
 use super::layout::TRAILER_BYTES;
 use super::liveness::Place;
+use super::source::ValueWriter;
 use super::view::View;
 use super::writer::Lifetime;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::record::{Event, MoveRecord, StoredValue};
-use crate::schema::StorageClass;
+use crate::schema::{DataColumn, StorageClass};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::table::CHUNK_ROWS;
@@ -30,21 +31,23 @@ const MOVED_BYTES_MAX: usize = 16 << 20;
 struct Found {
     record: MoveRecord,
     class: StorageClass,
+    /// Other cells may stand for the same value.
+    is_shared: bool,
 }
 
 impl Shared {
-    /// Evacuates thin extents. Gives how many values were moved; those of a cell that changed meanwhile are not counted.
-    pub(crate) fn evacuate(&self) -> Result<usize> {
+    /// Evacuates thin extents.
+    pub(crate) fn evacuate(&self) -> Result<Evacuated> {
         self.evacuate_below(THIN_PARTS)
     }
 
     /// The same for sealed extents of which less than one part in `parts` is live.
-    pub(crate) fn evacuate_below(&self, parts: u64) -> Result<usize> {
+    pub(crate) fn evacuate_below(&self, parts: u64) -> Result<Evacuated> {
+        let mut pass = Pass::new(self);
         let thin = self.thin(parts);
         if thin.is_empty() {
-            return Ok(0);
+            return Ok(pass.evacuated);
         }
-        let mut moved = 0;
         let tables = self.state.lock().tables.len();
         for table in 0..tables {
             let chunks: Vec<u32> = self.state.lock().tables[table].chunks_where(|_| true).collect();
@@ -53,12 +56,12 @@ impl Shared {
                 let mut rest = found.as_slice();
                 while !rest.is_empty() {
                     let (part, after) = rest.split_at(part_of(rest));
-                    moved += self.move_values(part)?;
+                    pass.move_values(part)?;
                     rest = after;
                 }
             }
         }
-        Ok(moved)
+        Ok(pass.evacuated)
     }
 
     /// Sealed extents of which less than one part in `parts` is live, of what was written.
@@ -83,11 +86,12 @@ impl Shared {
         };
         let (first, mut found) = (number * CHUNK_ROWS as u32, Vec::new());
         let mut look = |row: u32, column: usize, fragment: u32, view: View| {
-            let class = schema.data_columns()[column].data_type.storage_class();
+            let DataColumn { shared: is_shared, ref data_type, .. } = schema.data_columns()[column];
+            let class = data_type.storage_class();
             if !view.is_inline(class) && thin.contains(&view.place()) {
                 let (table, column) = (table as u32, column as u16);
                 let record = MoveRecord { table, row, column, fragment, from: view.0, to: view.0 };
-                found.push(Found { record, class });
+                found.push(Found { record, class, is_shared });
             }
         };
         let inline = StorageClass::Inline;
@@ -104,45 +108,91 @@ impl Shared {
         }
         found
     }
+}
+
+/// What became of thin extents.
+#[derive(Debug, Default)]
+pub(crate) struct Evacuated {
+    /// How many values were moved; those of a cell that changed meanwhile are not counted.
+    pub(crate) moved: usize,
+    /// The first value that was damaged. Such a value stays where it is, and its extent with it; the others move all the same.
+    pub(crate) damaged: Option<Error>,
+}
+
+impl Evacuated {
+    /// How many values were moved.
+    ///
+    /// # Errors
+    /// `corrupt` when a value was passed over.
+    pub(crate) fn whole(self) -> Result<usize> {
+        self.damaged.map_or(Ok(self.moved), Err)
+    }
+}
+
+/// One pass over all tables.
+struct Pass<'a> {
+    shared: &'a Shared,
+    /// Holds what it has written until the pass is over, so that `places` stay what they are.
+    writer: ValueWriter<'a>,
+    /// Where values of shared columns lie now: many cells stand for one of them, and go on to.
+    places: HashMap<View, View>,
+    evacuated: Evacuated,
+}
+
+impl<'a> Pass<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let writer = shared.values.writer(shared);
+        Pass { shared, writer, places: HashMap::new(), evacuated: Evacuated::default() }
+    }
 
     /// Copies values and swaps their views in one record.
-    fn move_values(&self, found: &[Found]) -> Result<usize> {
-        let mut writer = self.values.writer(self);
-        let mut places: HashMap<View, View> = HashMap::new();
+    fn move_values(&mut self, found: &[Found]) -> Result<()> {
         let mut moves = Vec::with_capacity(found.len());
-        for Found { record, class } in found {
-            let from = View(record.from);
-            let to = match places.get(&from) {
-                Some(to) => *to,
-                None => {
-                    // A value that was let go since it was found may be gone with its extent.
-                    let Ok((extent, offset)) = self.extents.locate(from) else { continue };
-                    let bytes = extent.stable(offset, from.length()).unwrap_or_default();
-                    let owner = extent.sound_trailer(from)?.owner; // what has changed is not copied on
-                    let to = writer.write(&[bytes], *class, Lifetime::Moved, owner)?;
-                    places.insert(from, to);
-                    to
-                }
-            };
-            moves.push(MoveRecord { to: to.0, ..record.clone() });
+        for found in found {
+            if let Some(to) = self.copied(found)? {
+                moves.push(MoveRecord { to: to.0, ..found.record.clone() });
+            }
         }
-        writer.flush()?;
-        let moved = self.submit_if(|state| {
+        self.writer.flush()?;
+        self.evacuated.moved += self.shared.submit_if(|state| {
             moves.retain(|record| state.view_at(record) == Some(View(record.from)));
             let count = moves.len();
             let event = (count > 0).then_some(Event::Moved { moves });
             Ok((event, count))
         })?;
-        drop(writer);
-        Ok(moved)
+        Ok(())
+    }
+
+    /// The place of a value's copy; none for one that is damaged, or was let go since it was found and may be gone with its extent.
+    fn copied(&mut self, found: &Found) -> Result<Option<View>> {
+        let from = View(found.record.from);
+        if let Some(to) = self.places.get(&from) {
+            return Ok(Some(*to));
+        }
+        let Ok((extent, offset)) = self.shared.extents.locate(from) else { return Ok(None) };
+        let bytes = extent.stable(offset, from.length()).unwrap_or_default();
+        let owner = match extent.sound_trailer(from) {
+            Ok(trailer) => trailer.owner,
+            Err(error) => {
+                tracing::error!(%error, "a damaged value stays where it is");
+                self.evacuated.damaged.get_or_insert(error);
+                return Ok(None);
+            }
+        };
+        let to = self.writer.write(&[bytes], found.class, Lifetime::Moved, owner)?;
+        if found.is_shared {
+            self.places.insert(from, to);
+        }
+        Ok(Some(to))
     }
 }
 
-/// How many of these values one record moves: at least one.
+/// How many of these values one record moves: at least one. What several cells stand for is copied once.
 fn part_of(found: &[Found]) -> usize {
-    let mut bytes = 0;
+    let (mut bytes, mut counted) = (0, HashSet::new());
     let fits = found.iter().take(MOVES_MAX).take_while(|found| {
-        bytes += View(found.record.from).length();
+        let view = View(found.record.from);
+        bytes += if counted.insert(view) { view.length() } else { 0 };
         bytes <= MOVED_BYTES_MAX
     });
     fits.count().max(1)

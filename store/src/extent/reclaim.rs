@@ -5,15 +5,16 @@
 //! state locked, so no record can come in between; a batch that is not committed holds the extents that it wrote to.
 //! What is done with the file (a new header, or its removal) comes after, with nothing locked.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::Extent;
 use super::liveness::{Life, Place};
-use super::source::Room;
+use super::source::{Room, Wish};
 use crate::aside::Aside;
 use crate::clock::Timestamp;
-use crate::error::{Cause, Result};
+use crate::error::{Cause, Error, Result};
 use crate::local;
 use crate::log;
 use crate::shared::Shared;
@@ -251,14 +252,18 @@ impl Shared {
         let io = |e| Cause::io("measure", &path, e);
         let mut bytes = self.extents.totals().1 + self.values.free_bytes() + self.checkpointer.bytes();
         for segment in disk.list(&path).map_err(io)? {
-            bytes += disk.open(&segment).and_then(|file| file.length()).map_err(io)?;
+            match disk.open(&segment).and_then(|file| file.length()) {
+                Ok(length) => bytes += length,
+                Err(error) if error.kind() == ErrorKind::NotFound => {} // a checkpoint has removed it since
+                Err(error) => return Err(io(error).into()),
+            }
         }
         Ok(bytes)
     }
 
     /// Whether there is room for a file of so many bytes, after free ones made way for it.
     fn has_room(&self, needed: u64, limit: u64) -> Result<bool> {
-        let over = || Ok::<_, crate::Error>((self.disk_bytes()? + needed).saturating_sub(limit));
+        let over = || Ok::<_, Error>((self.disk_bytes()? + needed).saturating_sub(limit));
         let excess = over()?;
         if excess > 0 {
             self.values.drop_free(excess)?;
@@ -266,14 +271,14 @@ impl Shared {
         Ok(excess == 0 || over()? == 0)
     }
 
-    fn no_room(&self, needed: u64, limit: u64) -> Result<()> {
+    fn no_room(&self, needed: u64, limit: u64) -> Result<Error> {
         let largest = self.pins().into_iter().find(|pin| pin.bytes > 0);
         let pin = largest.map_or("nothing is held back by readers".to_owned(), |pin| {
             let since = pin.since.map(|since| format!(" since {since}")).unwrap_or_default();
             format!("the largest pin is {:?}{since}, which holds back {} bytes", pin.owner, pin.bytes)
         });
         let used = self.disk_bytes()?;
-        Err(Cause::NoSpace { needed, used, limit, pin }.into())
+        Ok(Cause::NoSpace { needed, used, limit, pin }.into())
     }
 }
 
@@ -284,28 +289,31 @@ impl Room for Shared {
         }
     }
 
-    fn reserve(&self, bytes: u64, aside: Aside) -> Result<()> {
+    fn reserve(&self, wish: Wish, aside: Aside) -> Result<u64> {
         match self.limits.disk_bytes_max() {
-            None => Ok(()),
-            Some(_) => aside.run(|| self.wait_for_room(bytes)),
+            None => Ok(wish.wished),
+            Some(_) => aside.run(|| self.wait_for_room(wish)),
         }
     }
 }
 
 impl Shared {
     /// The budget may become another while somebody waits.
-    fn wait_for_room(&self, bytes: u64) -> Result<()> {
+    fn wait_for_room(&self, Wish { wished, least }: Wish) -> Result<u64> {
         let clock = &self.options.clock;
         let until = clock.now().after(self.options.capacity_wait);
         loop {
             let freed = self.space_freed.listen();
-            let Some(limit) = self.limits.disk_bytes_max() else { return Ok(()) };
-            if self.has_room(bytes, limit)? || self.values.free_bytes() >= bytes {
-                return Ok(());
+            let Some(limit) = self.limits.disk_bytes_max() else { return Ok(wished) };
+            if self.has_room(wished, limit)? || self.values.free_bytes() >= wished {
+                return Ok(wished);
+            }
+            if least < wished && self.unproven_bytes() == 0 && self.has_room(least, limit)? {
+                return Ok(least); // rather a small file than a wait
             }
             let now = clock.now();
             if now >= until {
-                return self.no_room(bytes, limit);
+                return Err(self.no_room(least, limit)?);
             }
             self.check_writable("write to it")?;
             if self.unproven_bytes() > 0 {

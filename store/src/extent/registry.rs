@@ -1,6 +1,7 @@
 //! Every extent of the store, and how the bytes of a view are found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -62,7 +63,11 @@ impl Extents {
         let path = directory.extents();
         for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
             let Some(number) = Numbered::Extent.number(&file) else { continue };
-            let (extent, error) = open_extent(directory, &file, number, writable)?;
+            let opened = open_extent(directory, &file, number, writable);
+            if !writable && opened.as_ref().is_err_and(is_not_found) {
+                continue; // the writer has removed it since
+            }
+            let (extent, error) = opened?;
             extents.add(Arc::new(extent));
             if let Some(error) = error {
                 extents.unreadable.write().insert(number, error);
@@ -99,20 +104,29 @@ impl Extents {
         self.add(Arc::new(Extent::shown(file.0.clone(), generation, kept)));
     }
 
-    /// Maps the extents, and the generations of extents, that have come since, for a reader beside the writer.
+    /// Maps the extents, and the generations of extents, that have come since, for a reader beside the writer. Those whose files the
+    /// writer has removed are let go of unless somebody holds them: their space comes free with the last mapping.
     pub(crate) fn take_in(&self, directory: &Arc<Directory>) -> Result<()> {
-        let path = directory.extents();
+        let (path, mut there) = (directory.extents(), BTreeSet::new());
         for file in directory.disk.list(&path).map_err(|e| Cause::io("list", &path, e))? {
             let Some(number) = Numbered::Extent.number(&file) else { continue };
+            there.insert(number);
             let known = self.by_number.read().get(&number).cloned();
             // One that was still being made when it was looked at has no byte mapped yet.
             let is_known = known.is_some_and(|known| {
                 known.capacity() > 0 && generation_of(directory, &file) == Some(known.generation())
             });
-            if !is_known {
-                self.add(Arc::new(open_extent(directory, &file, number, false)?.0));
+            if is_known {
+                continue;
+            }
+            match open_extent(directory, &file, number, false) {
+                Ok((extent, _)) => self.add(Arc::new(extent)),
+                Err(error) if is_not_found(&error) => {} // it was removed in between; nothing that is shown lies there
+                Err(error) => return Err(error),
             }
         }
+        let mut by_number = self.by_number.write();
+        by_number.retain(|number, extent| there.contains(number) || Arc::strong_count(extent) > 1);
         Ok(())
     }
 
@@ -299,6 +313,10 @@ fn why_not(extent: &Extent, view: View) -> Option<&'static str> {
         return Some("was overwritten by another generation");
     }
     extent.stable(view.offset(), view.length()).is_none().then_some("lies outside the file")
+}
+
+fn is_not_found(error: &Error) -> bool {
+    matches!(error.cause(), Cause::Io { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
 /// The generation that a file's header tells now.

@@ -23,6 +23,7 @@ use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::limits::Budgets;
 use crate::local::TakenValues;
+use crate::log::MakesRoom;
 use crate::options::Options;
 use crate::retention::Retention;
 use crate::schema::StorageClass;
@@ -36,13 +37,24 @@ const IDLE_WRITERS_MAX: usize = 64;
 /// Buffers that nobody gathers in at the moment; they are large, and as many are needed as calls write at the same time.
 const IDLE_BUFFERS_MAX: usize = 8;
 
+/// As much of the free files makes way for the log on a full disk: a segment of it, with the default length.
+const LOG_ROOM_BYTES: u64 = 64 << 20;
+
 /// Who decides whether there is room for one more extent.
 pub(crate) trait Room {
     /// Tries to make extents free that nobody needs any more.
     fn reclaim(&self);
 
-    /// Returns once a new file of so many bytes may be made, or with the reason why not.
-    fn reserve(&self, bytes: u64, aside: Aside) -> Result<()>;
+    /// Waits until a new file may be made, and says of how many bytes: as many as are wished, or, where there is no room for those,
+    /// the fewest that do; or why there is no room for these either.
+    fn reserve(&self, wish: Wish, aside: Aside) -> Result<u64>;
+}
+
+/// How large a new file is to be, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) wished: u64,
+    pub(crate) least: u64,
 }
 
 /// Whom a call asks for room, and how it waits for that.
@@ -319,11 +331,13 @@ impl ValueSource {
         let (file, generation) = match free {
             Some(free) => free,
             None => {
-                room.reserve(capacity as u64, aside)?;
+                let fewest = least.max(self.bytes_first).min(capacity);
+                let wish = Wish { wished: capacity as u64, least: fewest as u64 };
+                let granted = room.reserve(wish, aside)? as usize;
                 // What was waited for may be a free file.
-                match self.take_free(capacity, least) {
+                match self.take_free(granted, least) {
                     Some(free) => free,
-                    None => (Arc::new(self.create(capacity, mapped)?), 0),
+                    None => (Arc::new(self.create_in_room(granted, fewest, mapped)?), 0),
                 }
             }
         };
@@ -350,6 +364,19 @@ impl ValueSource {
         Some(free.swap_remove(index))
     }
 
+    /// As [`create`](Self::create); on a full disk free files make way, and then fewer bytes have to do.
+    fn create_in_room(&self, wished: usize, fewest: usize, mapped: bool) -> Result<ExtentFile> {
+        let first = self.create(wished, mapped);
+        let is_full = |made: &Result<ExtentFile>| {
+            made.as_ref().is_err_and(|error| matches!(error.cause(), Cause::DiskFull { .. }))
+        };
+        if !is_full(&first) {
+            return first;
+        }
+        let again = if self.drop_free(wished as u64)? > 0 { self.create(wished, mapped) } else { first };
+        if is_full(&again) && fewest < wished { self.create(fewest, mapped) } else { again }
+    }
+
     fn create(&self, capacity: usize, mapped: bool) -> Result<ExtentFile> {
         let next = self.next_extent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         let number = next.map_err(|_| Cause::TooMany {
@@ -372,6 +399,15 @@ impl ValueSource {
             let _ = self.directory.disk.remove(&file.path); // else the next opening finds it dead
             Cause::io("write to", file.path.clone(), error).into()
         })
+    }
+}
+
+impl MakesRoom for ValueSource {
+    fn make_room(&self) -> bool {
+        let gained = self.drop_free(LOG_ROOM_BYTES);
+        gained
+            .inspect_err(|error| tracing::warn!(%error, "a free extent could not be removed"))
+            .is_ok_and(|gained| gained > 0)
     }
 }
 
@@ -409,7 +445,12 @@ impl ValueWriter<'_> {
             Some(index) if self.writers[index].fits(length, align) => return Ok(&mut self.writers[index]),
             Some(index) => {
                 let mut full = self.writers.swap_remove(index);
-                full.flush().inspect_err(|_| self.is_lost = true)?;
+                if let Err(error) = full.flush() {
+                    self.is_lost = true;
+                    full.discard();
+                    self.writers.push(full); // it is put back like any other, and sealed in its time
+                    return Err(error);
+                }
                 let next = self.source.follow(full, length, self.asking)?;
                 self.push(next)
             }
@@ -491,8 +532,8 @@ mod tests {
     impl Room for Plenty {
         fn reclaim(&self) {}
 
-        fn reserve(&self, _bytes: u64, _aside: Aside) -> Result<()> {
-            Ok(())
+        fn reserve(&self, wish: Wish, _aside: Aside) -> Result<u64> {
+            Ok(wish.wished)
         }
     }
 

@@ -13,7 +13,8 @@ const PROVING_SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
 impl Shared {
     /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and lets go of
-    /// what snapshots hold back that are held for too long.
+    /// what snapshots hold back that are held for too long. A damaged value keeps nothing but its own extent from that; it is the
+    /// error at the end.
     pub(crate) fn tend_extents(&self) -> Result<()> {
         if self.options.read_only || self.closed.get().is_some() {
             return Ok(());
@@ -21,7 +22,8 @@ impl Shared {
         self.let_overdue_pins_go();
         self.seal_what_is_over();
         self.reclaim()?;
-        if self.evacuate()? > 0 {
+        let evacuated = self.evacuate()?;
+        if evacuated.moved > 0 {
             self.reclaim()?;
         }
         if self.sync_to_reclaim()? {
@@ -34,7 +36,7 @@ impl Shared {
                 "a snapshot is held for longer than the store allows, and gives no values any more"
             );
         }
-        Ok(())
+        evacuated.whole().map(drop)
     }
 
     /// What snapshots hold back that are older than they may be is held back no longer.

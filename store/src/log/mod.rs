@@ -11,7 +11,7 @@
 //! - Only the last segment of a process's life may end in a torn record, and that record was never acknowledged. The
 //!   next life begins a new segment whose header names the sequence number that it continues with, so a record that is
 //!   missing in the middle is seen.
-//! - After a failed write or sync nothing more is accepted.
+//! - After a failed write or sync nothing more is accepted; on a full disk [`mod@room`] is made first.
 //! - What a record names is on stable storage before the log is synced, unless a record that the same sync makes durable says
 //!   that it is nobody's any more; `durable_through` never tells more than is so.
 //!
@@ -24,6 +24,7 @@ mod follow;
 mod frame;
 mod reader;
 pub(crate) mod record;
+mod room;
 mod scan;
 mod segments;
 mod window;
@@ -36,6 +37,7 @@ pub(crate) use frame::make_checksums_right;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
+pub(crate) use room::MakesRoom;
 pub(crate) use scan::{Found, Place, scan, scan_from, store_id};
 pub(crate) use segments::{SegmentFile, cut, last_boot, prove_copy, segments, survey};
 pub(crate) use writer::{Appended, BUFFER_BYTES, Named, Writer};

@@ -6,6 +6,7 @@ use super::LogEnd;
 use super::commit::GroupCommit;
 use super::frame::{PAYLOAD_BYTES_MAX, SegmentHeader, begin_frame, end_frame};
 use super::record::Record;
+use super::room::{self, MakesRoom};
 use super::segments::remove_below;
 use crate::directory::Directory;
 use crate::disk::DiskFile;
@@ -34,6 +35,7 @@ pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) struct Writer {
     directory: Arc<Directory>,
     segment_bytes_max: u64,
+    room: Arc<dyn MakesRoom>,
     boot: u128,
     buffer: Mutex<Buffer>,
     file: BusyMutex<Segment>,
@@ -89,7 +91,12 @@ pub(crate) struct Appended {
 
 impl Writer {
     /// A writer that goes on after the segments that were read.
-    pub(crate) fn new(directory: Arc<Directory>, segment_bytes_max: u64, end: &LogEnd) -> Self {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        segment_bytes_max: u64,
+        end: &LogEnd,
+        room: Arc<dyn MakesRoom>,
+    ) -> Self {
         let next_sequence = end.next_sequence;
         let segment = Segment {
             file: None,
@@ -115,6 +122,7 @@ impl Writer {
             boot: directory.disk.boot(),
             directory,
             segment_bytes_max,
+            room,
             buffer: Mutex::ranked(Rank::LogBuffer, buffer),
             file: BusyMutex::ranked(Rank::LogFile, segment),
             commit: GroupCommit::new(end.durable_through),
@@ -353,7 +361,8 @@ impl Writer {
         }
         let path = self.directory.segment_path(segment.number);
         let Some(file) = &segment.file else { return Ok(()) };
-        file.append(frames).map_err(|e| Error::from(Cause::io("append to", path, e)))?;
+        room::append(&**file, segment.bytes, frames, &*self.room)
+            .map_err(|e| Error::from(Cause::io("append to", path, e)))?;
         segment.bytes += frames.len() as u64;
         self.bytes.fetch_add(frames.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -396,9 +405,9 @@ impl Writer {
         };
         let header = header.encode();
         let io = |e| Error::from(Cause::io("create", &path, e));
-        let file = self.directory.disk.create(&path).map_err(io)?;
+        let file = room::create(&*self.directory.disk, &path, &*self.room).map_err(io)?;
         segment.name_unsynced = true;
-        file.append(&header).map_err(io)?;
+        room::append(&*file, 0, &header, &*self.room).map_err(io)?;
         segment.bytes = header.len() as u64;
         let full = segment.file.replace(Arc::from(file));
         segment.unsynced.extend(full);

@@ -39,7 +39,7 @@ impl<'a> Copy<'a> {
     ) -> Result<Self> {
         let directory = Arc::new(Directory::begin_as(to, options, from.store_id)?);
         let end = LogEnd { next_sequence, durable_through: next_sequence, ..LogEnd::default() };
-        let log = Writer::new(directory.clone(), options.segment_bytes_max, &end);
+        let log = Writer::new(directory.clone(), options.segment_bytes_max, &end, Arc::new(()));
         Ok(Copy { from, next_sequence, directory, log, last: Mutex::new(0) })
     }
 

@@ -117,3 +117,55 @@ fn a_store_that_is_read_only_is_not_compacted() {
     let store = Store::open(ROOT, world.options().read_only(true)).unwrap();
     assert_eq!(store.compact().unwrap_err().kind(), Kind::State);
 }
+
+#[test]
+fn what_many_rows_stand_for_lies_in_one_place_after_it_has_moved() {
+    const MANY: usize = 5_000; // more than a chunk of rows, and more than one record moves
+    let world = World::new();
+    let store = Store::open(ROOT, world.options().extent_bytes(1 << 20, 1 << 20)).unwrap();
+    let schema = Schema::new().data_shared("prompt", DataType::Utf8);
+    let table = store.create_table("solver", schema).unwrap();
+    let long = |at: usize| format!("prompt {at} ").repeat(1_000);
+    let mut batch = store.batch();
+    for row in 0..MANY {
+        let new = NewRow::new(0, &format!("q{row}_0_0")).unwrap();
+        batch.insert(&table, new, [("prompt", long(0).into())]).unwrap();
+    }
+    batch.commit().unwrap();
+    let others: Vec<Row> = (1..20)
+        .map(|at| table.insert(0, &format!("o{at}_0_0"), [("prompt", long(at).into())]).unwrap())
+        .collect();
+    table.delete(&Delete::rows(others).force()).unwrap();
+    let store = world.reopen(store); // what was open is sealed
+    let live = |store: &Store| store.extents().iter().map(|extent| extent.live_values).sum::<u64>();
+    assert_eq!(live(&store), 1);
+    assert_eq!(store.compact().unwrap().values_moved, MANY as u64);
+    assert_eq!(live(&store), 1);
+    assert!(prompts(&store).iter().all(|prompt| *prompt == long(0)));
+}
+
+/// Flips a byte of a value that is still there.
+fn damage(world: &World, value: &str) {
+    let image = image_of(&world.disk);
+    let place = files_with(&image, "extent").into_iter().find_map(|path| {
+        let at = image[&path].windows(value.len()).position(|bytes| bytes == value.as_bytes())?;
+        Some((path, at))
+    });
+    let (path, at) = place.unwrap();
+    world.disk.flip_byte(&path, at);
+}
+
+#[test]
+fn a_damaged_value_keeps_nothing_else_from_moving() {
+    let world = World::new();
+    let store = sparse(&world);
+    damage(&world, &prompt(8));
+    let store = world.reopen(store);
+    let before = store.stats().extent_bytes;
+    assert_eq!(store.run_once().unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(store.compact().unwrap_err().kind(), Kind::Corrupt);
+    assert!(store.stats().extent_bytes * 2 < before, "{before} bytes before, {:?}", store.stats());
+    assert_eq!(store.closed(), None);
+    let rows = prompts(&store);
+    assert_eq!(rows.iter().filter(|row| row.starts_with("prompt ")).count(), ROWS.div_ceil(8) - 1);
+}

@@ -286,3 +286,25 @@ fn the_slot_of_a_reader_ends_with_its_process() {
     assert_eq!(slots(), 2, "slots of the dead are used again");
     drop(readers);
 }
+
+#[test]
+fn a_reader_lets_go_of_extents_that_the_writer_has_removed() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    let beside = reader(&world);
+    for round in 0..5 {
+        (0..50).for_each(|i| {
+            _ = table.insert(round, &format!("q{i}_0_0"), [("response", long(i))]).unwrap();
+        });
+        beside.refresh().unwrap();
+        assert!(beside.extents().len() > 3, "round {round}: {}", beside.extents().len());
+        table.delete(&Delete::version(round).force()).unwrap();
+        beside.refresh().unwrap();
+        store.compact().unwrap();
+        table.insert(round + 1, "next_0_0", []).unwrap(); // a reader looks when there is something to read
+        beside.refresh().unwrap();
+        let numbers = |of: &Store| of.extents().iter().map(|extent| extent.number).collect::<Vec<_>>();
+        assert_eq!(numbers(&beside), numbers(&store), "round {round}");
+        assert_eq!(scan(&beside), scan(&store));
+    }
+}

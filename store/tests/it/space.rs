@@ -89,3 +89,78 @@ fn a_full_disk_does_not_keep_from_freeing_what_is_proven() {
     assert_eq!(store.closed(), None);
     assert!(world.disk.occupied() + 100_000 < taken, "{} of {taken}", world.disk.occupied());
 }
+
+// FX-B18
+#[test]
+fn at_the_budget_a_small_value_takes_what_is_left() {
+    let world = World::new();
+    let budget = 400_000;
+    let options = options(&world, budget).extent_bytes(4096, 1 << 20);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    fill(&table, 0, 200_000); // the next extent is to be an eighth of that
+    let small = "x".repeat(200);
+    let insert = |i: usize| {
+        table.insert(0, &format!("small{i}_0_0"), [("prompt", small.as_str().into())]).map(drop)
+    };
+    let refused = (0..10_000).find_map(|i| insert(i).err()).unwrap();
+    let Cause::NoSpace { used, needed, .. } = refused.cause() else { panic!("{refused}") };
+    assert!(used + 4096 > budget && *needed == 4096, "{refused}");
+}
+
+/// A log that cannot be written ends the store, so what lies around to be used again makes way for it.
+// FX-B18
+#[test]
+fn on_a_full_disk_free_files_make_way_for_the_log() {
+    let world = World::new();
+    let options = world.options().extent_bytes(4096, 1 << 16).free_extent_bytes_max(1 << 30);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    fill(&table, 0, 150_000);
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
+    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+    table.delete(&Delete::version(0).force()).unwrap();
+    store.checkpoint().unwrap();
+    store.run_once().unwrap();
+    assert!(store.stats().free_extent_bytes > 100_000, "{:?}", store.stats());
+    world.disk.set_capacity(world.disk.occupied());
+    let mut rows = 0;
+    while store.stats().free_extent_bytes > 0 {
+        table.insert(1, &format!("q{rows}_0_0"), [("reward", 1.0.into())]).unwrap();
+        rows += 1;
+    }
+    assert_eq!(store.closed(), None);
+    assert!(rows > 0);
+    let error = (rows..100_000).find_map(|i| table.insert(1, &format!("q{i}_0_0"), []).err()).unwrap();
+    assert_eq!(error.kind(), Kind::Closed, "{error}");
+    world.disk.mend();
+    let store = world.reopen(store);
+    let kept = scan(&store).len();
+    assert!(kept >= rows, "{kept} of at least {rows}");
+}
+
+#[test]
+fn an_extent_whose_last_bytes_were_not_taken_is_freed_like_any_other() {
+    let world = World::new();
+    let store = world.open();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let text = "x".repeat(1_500);
+    let mut failed = 0;
+    for round in 0..30 {
+        world.disk.arm(world.disk.operations() + 1 + round, DiskFault::IoError);
+        let mut batch = store.batch();
+        let added = (0..20).try_for_each(|i| {
+            let row = NewRow::new(0, &format!("r{round}i{i}_0_0")).unwrap();
+            batch.insert(&table, row, [("prompt", text.as_str().into())])
+        });
+        failed += usize::from(added.is_err());
+        drop(batch);
+        world.disk.mend();
+    }
+    assert!(failed > 5, "{failed}");
+    assert_eq!(store.closed(), None);
+    table.delete(&Delete::all_confirmed().force()).unwrap();
+    store.compact().unwrap();
+    let left = store.extents();
+    assert!(left.len() <= 1, "{left:?}"); // the one that the next value goes to
+}
