@@ -19,15 +19,14 @@ use super::room::Room;
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
-use super::{BLOCKING_MAX, Limits, Settings};
+use super::turns::{Turning, Turns};
+use super::{Limits, Settings};
 use crate::access::{Caller, Scope};
 use crate::copies::Copies;
 use crate::gathered::Gathered;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
-/// The most threads that writers may take.
-const WRITERS_MAX: usize = BLOCKING_MAX / 2;
 /// How many queries run at the same time; others wait for their turn.
 const QUERIES_AT_ONCE: usize = 16;
 
@@ -43,7 +42,7 @@ pub(super) struct Service {
     pub(super) queryable: Queryable,
     pub(super) queries: Queries,
     pub(super) sessions: Sessions,
-    writers: Arc<Semaphore>,
+    writers: Turns,
     /// For what is under way in frames.
     pub(super) room: Room,
     /// Where copies of the store may go.
@@ -94,7 +93,6 @@ impl Service {
     ) -> Self {
         let Settings { limits, copies, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
-        let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         let (room, checks) = (Room::new(&limits), Arc::new(Semaphore::new(1)));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
         Service {
@@ -102,7 +100,7 @@ impl Service {
             queryable,
             queries,
             sessions,
-            writers,
+            writers: Turns::of_all(),
             room,
             copies,
             checks,
@@ -150,14 +148,14 @@ impl Service {
     }
 
     /// The same for what may wait for room, too.
-    pub(super) async fn once_written<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    pub(super) async fn once_written<T, F>(&self, call: Call, what: Turning, rows: usize, work: F) -> Reply<T>
     where
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
         let (session, writers) = (call.session.clone(), self.writers.clone());
         let pending = call.session.replies.once(call.name, rows, move || async move {
-            let _turn = writers.acquire_owned().await; // never closed
+            let _turns = (session.turns.take(what).await, writers.take(what).await);
             blocking(move || work(&session.holder)).await
         })?;
         pending.await.map(Response::new)

@@ -27,6 +27,7 @@ use super::room;
 use super::slabs::{self, Slabs};
 use super::subscriptions::Subscriptions;
 use super::tally::{Ended, Tally};
+use super::turns::Turns;
 use super::waits::Waits;
 
 pub(super) use ending::sweep;
@@ -63,6 +64,8 @@ pub(super) struct Session {
     pub(super) object_waits: Arc<Semaphore>,
     /// What it may hold of the room for writes in frames.
     pub(super) room: Arc<Semaphore>,
+    /// What it may have of the turns of those who may wait.
+    pub(super) turns: Turns,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
@@ -193,6 +196,7 @@ impl Sessions {
             parts: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
             room: room::of_session(&self.limits),
+            turns: Turns::of_session(),
             waits: Waits::default(),
             subscriptions: Subscriptions::default(),
             finding: Mutex::default(),
