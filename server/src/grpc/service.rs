@@ -22,7 +22,7 @@ use super::call::{
 use super::changing::{apply, changed};
 use super::granting::pushing::{self, Pushing};
 use super::quick;
-use super::sessions::{Local, check_owner};
+use super::sessions::{Local, check_gang, check_owner};
 use super::slabs::SLAB_BYTES;
 use super::streams::{self, Answers};
 use super::turns::Turning;
@@ -462,7 +462,9 @@ impl Protocol for Service {
     async fn join_step(&self, request: Request<JoinStepRequest>) -> Reply<JoinStepReply> {
         let call = self.enter(&request, TRAIN)?;
         let message = request.into_inner();
-        self.check_consumer(&call.caller, &message.consumer).map_err(|error| from_error(&error))?;
+        self.check_consumer(&call.caller, &message.consumer)
+            .and_then(|()| check_gang(&message.gang))
+            .map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {
             let member = holder.join_step(message.step, &message.consumer, wire::to_gang(&message))?;
             Ok(JoinStepReply { member })
