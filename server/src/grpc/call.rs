@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_client::wire::proto::{LostClaims, PolicyUpdate, WriteRequest};
+use forebay_client::wire::proto::change::Change as What;
+use forebay_client::wire::proto::{Change, Changes, LostClaims, PolicyUpdate, WriteRequest};
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::{QueryThreads, Session as Queryable};
@@ -68,9 +69,32 @@ pub(super) struct Call {
 impl Call {
     /// Refuses a write whose caller may not have all of its tables.
     pub(super) fn check_tables(&self, write: &WriteRequest) -> Result<(), Status> {
-        let mut all = write.changes.iter().flat_map(|changes| &changes.changes);
-        let allowed = all.try_for_each(|change| self.caller.check_table(&change.table));
-        allowed.map_err(|error| from_error(&error))
+        write.changes.iter().try_for_each(|changes| self.check_changes(changes))
+    }
+
+    /// Refuses changes whose caller may not have all of their tables, or the consumers of groups of these.
+    pub(super) fn check_changes(&self, changes: &Changes) -> Result<(), Status> {
+        let mut tables = changes.changes.iter().map(|change| &change.table);
+        let allowed = tables.try_for_each(|table| self.caller.check_table(table));
+        allowed.and_then(|()| self.check_groups(changes)).map_err(|error| from_error(&error))
+    }
+
+    /// Refuses groups of a consumer that takes nothing of their table, as those of one that is not there.
+    fn check_groups(&self, changes: &Changes) -> Result<(), Error> {
+        let of_group = |change: &Change| match &change.change {
+            Some(What::Group(group)) => Some((group.consumer.clone(), change.table.clone())),
+            _ => None,
+        };
+        let mut groups = changes.changes.iter().filter_map(of_group).peekable();
+        if self.caller.sees_all_tables() || groups.peek().is_none() {
+            return Ok(());
+        }
+        let shown = self.session.holder.store().consumers().into_iter();
+        let known: HashSet<(String, String)> = shown.map(|shown| (shown.name, shown.table)).collect();
+        groups.try_for_each(|group| match known.contains(&group) {
+            true => Ok(()),
+            false => Err(self.caller.no_consumer(&group.0)),
+        })
     }
 }
 
@@ -179,18 +203,22 @@ impl Service {
 
     /// A consumer that the caller may work for.
     pub(super) fn check_consumer(&self, caller: &Caller, name: &str) -> Result<(), Error> {
+        self.check_tables_of(caller, name)?; // before anything is told of it
         let kind = self.store.consumer(name)?.kind();
-        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })?;
-        self.check_tables_of(caller, name)
+        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })
     }
 
-    /// A consumer whose tables the caller's token is for.
+    /// A consumer whose tables the caller's token is for. One of others is refused as one that is not there.
     pub(super) fn check_tables_of(&self, caller: &Caller, consumer: &str) -> Result<(), Error> {
         if caller.sees_all_tables() {
             return Ok(());
         }
         let places = self.store.consumers().into_iter().filter(|place| place.name == consumer);
-        places.into_iter().try_for_each(|place| caller.check_table(&place.table))
+        let mut sees = places.map(|place| caller.sees_table(&place.table)).peekable();
+        match sees.peek().is_some() && sees.all(|sees| sees) {
+            true => Ok(()),
+            false => Err(caller.no_consumer(consumer)),
+        }
     }
 
     /// A policy whose version a table carries that the caller's token is for.

@@ -398,9 +398,7 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let SettleRequest { incarnation, claim, how, member } = request.into_inner();
         if let Some(How::Finish(changes)) = &how {
-            let allowed =
-                changes.changes.iter().try_for_each(|change| call.caller.check_table(&change.table));
-            allowed.map_err(|error| from_error(&error))?;
+            call.check_changes(changes)?;
         }
         let (session, epoch) = (call.session.clone(), (incarnation, claim, member));
         let of = session.clone();
@@ -480,7 +478,8 @@ impl Protocol for Service {
             Some(Ask::DropCache(table)) => call.caller.check_table(table),
             Some(Ask::Check(commit)) => self.check_updates(&call.caller, &commit.updates),
             Some(Ask::ReturnLost(lost)) => self.check_claims(&call.caller, lost),
-            Some(Ask::IsComplete(_)) | None => Ok(()),
+            Some(Ask::IsComplete(consumer)) => self.check_tables_of(&call.caller, consumer),
+            None => Ok(()),
         };
         allowed.map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {
