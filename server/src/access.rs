@@ -226,6 +226,15 @@ impl Caller {
         ))
     }
 
+    /// The refusal of what is of all tables that carry a policy's version.
+    pub(crate) fn not_all_of_policy(&self, policy: &str) -> Error {
+        forbidden(format!(
+            "the token of {:?} is not for all tables that carry the version of policy {policy:?}, and this is of all of them; \
+             have it done by whose token is",
+            self.name
+        ))
+    }
+
     /// The session as it is for this caller, which sees the tables that its token is for.
     pub(crate) fn session(&self, whole: &Session) -> Session {
         match &self.tables {

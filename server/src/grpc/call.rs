@@ -221,6 +221,23 @@ impl Service {
         }
     }
 
+    /// A table whose gradients go where those of no other table go than of the caller's: they go as a whole.
+    pub(super) fn check_cache(&self, caller: &Caller, table: &str) -> Result<(), Error> {
+        caller.check_table(table)?;
+        if caller.sees_all_tables() {
+            return Ok(());
+        }
+        let policy_of = |name: &str| -> Result<String, Error> {
+            Ok(self.store.table(name)?.schema().policy_name().unwrap_or(name).to_owned())
+        };
+        let policy = policy_of(table)?;
+        let others = self.store.tables().into_iter().filter(|other| !caller.sees_table(other));
+        match others.into_iter().any(|other| policy_of(&other).is_ok_and(|of| of == policy)) {
+            true => Err(caller.not_all_of_policy(&policy)),
+            false => Ok(()),
+        }
+    }
+
     /// A policy whose version a table carries that the caller's token is for.
     pub(super) fn check_policy(&self, caller: &Caller, policy: &str) -> Result<(), Error> {
         if caller.sees_all_tables() {

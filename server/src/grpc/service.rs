@@ -475,7 +475,7 @@ impl Protocol for Service {
         let call = self.enter(&request, TRAIN)?;
         let AskStepRequest { step, ask } = request.into_inner();
         let allowed = match &ask {
-            Some(Ask::DropCache(table)) => call.caller.check_table(table),
+            Some(Ask::DropCache(table)) => self.check_cache(&call.caller, table),
             Some(Ask::Check(commit)) => self.check_updates(&call.caller, &commit.updates),
             Some(Ask::ReturnLost(lost)) => self.check_claims(&call.caller, lost),
             Some(Ask::IsComplete(consumer)) => self.check_tables_of(&call.caller, consumer),

@@ -357,6 +357,30 @@ fn who_is_bound_to_tables_is_not_told_whether_a_consumer_of_others_is_there() {
 }
 
 #[test]
+fn who_is_bound_to_one_of_a_policy_s_tables_gives_nothing_back_of_the_others() {
+    let all = [Scope::Read, Scope::Write, Scope::Train];
+    let (_world, address, local) = served([
+        Grant::new("tabled", token("tabled-token")).scopes(all).tables(["solver"]),
+        Grant::new("both", token("both-token")).scopes(all).tables(["solver", "critic"]),
+    ]);
+    let critic = Schema::new().data("verdict", DataType::Utf8).policy("solver");
+    let critic = local.create_table("critic", critic).unwrap();
+    let judged = Consumer::trainer(["critic"]).ready(["verdict"]);
+    let judged = local.create_consumer("train_critic", judged).unwrap();
+    critic.insert(NewRow::new(0, "q_0_0").unwrap(), [("verdict", "right".into())]).unwrap();
+    let step = local.begin_step(&Plan::new().rows("train_critic", 1)).unwrap();
+    step.next(&judged, up_to(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
+    let drop_cache =
+        |token| connect(&address, token).unwrap().connection().drop_cache(step.number(), "solver");
+    let refused = drop_cache("tabled-token").unwrap_err();
+    assert_eq!((refused.kind(), refused.cause()), (Kind::Input, "Forbidden"), "{refused}");
+    assert!(!refused.to_string().contains("critic"), "{refused}");
+    assert!(step.is_complete(&judged).unwrap(), "nothing went back");
+    drop_cache("both-token").unwrap();
+    assert!(!step.is_complete(&judged).unwrap(), "it went back");
+}
+
+#[test]
 fn a_row_of_another_table_is_not_reached_under_the_name_of_one_s_own() {
     let (world, address) = granted();
     let checker = world.store.table("checker").unwrap();
