@@ -30,6 +30,9 @@ use crate::server::Stopper;
 
 /// How many queries run at the same time; others wait for their turn.
 const QUERIES_AT_ONCE: usize = 16;
+/// How many objects are held against their checksums at the same time, and how many calls look for objects, which may come from the disk.
+const VERIFIED_AT_ONCE: usize = 4;
+const HELD_AT_ONCE: usize = 16;
 
 /// What answers of cells and columns may take together, in bytes.
 const ANSWERS_BYTES_MAX: usize = 4 << 30;
@@ -50,6 +53,9 @@ pub(super) struct Service {
     pub(super) copies: Copies,
     /// Of one check, copy or compaction.
     pub(super) checks: Arc<Semaphore>,
+    /// Of those who hold whole objects against their checksums, and of those who look for some.
+    pub(super) verifiers: Arc<Semaphore>,
+    pub(super) finders: Arc<Semaphore>,
     /// For answers of rows until they are taken.
     pub(super) answers: Gathered,
     pub(super) turns: Arc<Semaphore>,
@@ -128,6 +134,8 @@ impl Service {
             room,
             copies,
             checks,
+            verifiers: Arc::new(Semaphore::new(VERIFIED_AT_ONCE)),
+            finders: Arc::new(Semaphore::new(HELD_AT_ONCE)),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,
             threads,
