@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use forebay_store::{
-    Cause, Cell, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Lists, Places, Row,
-    Step, StepPlan, Store, Timestamp, Wait,
+    Cause, Cell, Claim, ClaimFuture, CommittedStep, ConsumerHandle, Gang, GangMember, Kind, Lists, Places,
+    Row, Step, StepPlan, Store, Timestamp, Wait,
 };
 
 use crate::cell::CellValue;
@@ -29,6 +29,9 @@ mod tests;
 
 /// Why a store is closed that nothing else has closed.
 pub(crate) const CLOSED_BY_OWNER: &str = "it was closed by its owner";
+
+/// How many places in gangs one may have of a step: each is kept until the step is over.
+const MEMBERS_MAX: usize = 4096;
 
 /// How many claims may lie there before those that have ended by themselves are looked for.
 const CLAIMS_BEFORE_SWEEP: usize = 256;
@@ -334,17 +337,18 @@ impl Holder {
     /// Takes a rank's place in a gang of an open step, whoever began it.
     ///
     /// # Errors
-    /// As [`Step::join`]; `state` when no such step is open.
+    /// As [`Step::join`]; `state` when no such step is open; `capacity` where this holder has too many places of it.
     pub fn join_step(&self, step: u64, consumer: &str, gang: Gang) -> Result<u64> {
-        let member = self.store.step(step)?.join(&self.store.consumer(consumer)?, gang)?;
+        let member = Arc::new(self.store.step(step)?.join(&self.store.consumer(consumer)?, gang)?);
         let mut inner = lock(&self.inner);
-        let over: Vec<_> = inner.members.extract_if(|_, (of, _)| *of != step).collect();
-        inner.next_member += 1;
-        let number = inner.next_member;
-        inner.members.insert(number, (step, Arc::new(member)));
+        let is_full = inner.members.len() >= MEMBERS_MAX;
+        // Those of a step of that number that was given up say so, for as long as there is room for them.
+        let is_over = |of: u64, kept: &GangMember| of != step || is_full && !kept.shares_step(&member);
+        let over: Vec<_> = inner.members.extract_if(|_, (of, kept)| is_over(*of, kept)).collect();
+        let number = inner.keep_member(step, &member);
         drop(inner);
         drop(over); // with nothing locked
-        Ok(number)
+        number
     }
 
     /// Whether all that a step had planned for a consumer was handed out.
@@ -412,6 +416,21 @@ impl Holder {
 
     fn forget(&self, step: u64) {
         lock(&self.inner).steps.remove(&step);
+    }
+}
+
+impl Inner {
+    /// Keeps a place in a gang, under a number.
+    fn keep_member(&mut self, step: u64, member: &Arc<GangMember>) -> Result<u64> {
+        if self.members.len() >= MEMBERS_MAX {
+            let message = format!(
+                "this client has {MEMBERS_MAX} places in gangs of step {step} already; ask with those, or begin another step"
+            );
+            return Err(Error::new(Kind::Capacity, "Members", message));
+        }
+        self.next_member += 1;
+        self.members.insert(self.next_member, (step, member.clone()));
+        Ok(self.next_member)
     }
 }
 

@@ -217,6 +217,24 @@ impl Caller {
         forbidden(format!("the token of {:?} is for {tables} only, and not for policy {policy:?}", self.name))
     }
 
+    /// The refusal of a consumer that takes of other tables than the caller's token is for, or is none.
+    pub(crate) fn no_consumer(&self, consumer: &str) -> Error {
+        let tables = self.tables.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+        forbidden(format!(
+            "the token of {:?} is for {tables} only, and not for consumer {consumer:?}",
+            self.name
+        ))
+    }
+
+    /// The refusal of what is of all tables that carry a policy's version.
+    pub(crate) fn not_all_of_policy(&self, policy: &str) -> Error {
+        forbidden(format!(
+            "the token of {:?} is not for all tables that carry the version of policy {policy:?}, and this is of all of them; \
+             have it done by whose token is",
+            self.name
+        ))
+    }
+
     /// The session as it is for this caller, which sees the tables that its token is for.
     pub(crate) fn session(&self, whole: &Session) -> Session {
         match &self.tables {

@@ -1,6 +1,6 @@
 use std::sync::mpsc;
 
-use forebay_store::{Consumer, ConsumerHandle as Handle, DataType, Kind, MicroBatch, Options, Schema, Value};
+use forebay_store::{Consumer, ConsumerHandle as Handle, DataType, MicroBatch, Options, Schema, Value};
 
 use super::*;
 
@@ -125,4 +125,18 @@ fn claims_that_have_ended_by_themselves_are_forgotten() {
     let next = judge.claim(MicroBatch::up_to(1), "me", Wait::No).unwrap().unwrap();
     let kept = holder.keep_unless_closed(next, Role::Task).unwrap();
     assert!(holder.claims() == 1 && holder.look(kept.epoch, Claim::is_live).unwrap());
+}
+
+#[test]
+fn who_joins_again_and_again_has_so_many_places_of_a_step_and_all_of_the_next() {
+    let (_dir, holder, ..) = world(1);
+    let plan = Plan::new().rows("train", 1);
+    let join = |step| holder.join_step(step, "train", Gang::new("ranks", 0, 2));
+    for _ in 0..2 {
+        let step = holder.begin_step(&plan).unwrap();
+        (0..MEMBERS_MAX).for_each(|_| _ = join(step).unwrap());
+        let error = join(step).unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::Capacity, "Members"), "{error}");
+        holder.abandon_step(step).unwrap();
+    }
 }

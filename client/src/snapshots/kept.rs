@@ -4,7 +4,7 @@
 //! them all. A snapshot ends with its deadline, too: whoever asks next finds it gone, and a server looks for those that nobody asks for.
 //!
 //! # Locks
-//! `inner`, for a look-up. Rows are sorted and read, and snapshots dropped, with nothing locked.
+//! `inner` and that of `orders`, one at a time, for a look-up. Rows are sorted and read, and snapshots dropped, with nothing locked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use arrow_array::RecordBatch;
 use forebay_store::{Kind, ScanOrder, Store, TableSnapshot, Timestamp, VersionRows};
 
 use super::calls::{ReadRows, SnapshotCalls, TableShown, TakeSnapshot, TakenSnapshot};
+use super::orders::{Order, Orders};
 use super::rows::{batch_of, columns_of, numbers_of};
 use crate::error::{Error, Result};
 
@@ -21,8 +22,6 @@ use crate::error::{Error, Result};
 const SNAPSHOTS_MAX: usize = 16;
 /// The greatest age of one where the store has none ([`Options::snapshot_age_max`](forebay_store::Options::snapshot_age_max)).
 const AGE_MAX: Duration = Duration::from_secs(3600);
-/// How many orders of rows are kept of one: who reads a table batch by batch sorts it once.
-const ORDERS_KEPT: usize = 4;
 
 /// What one holder has.
 #[derive(Debug)]
@@ -31,6 +30,7 @@ pub struct KeptSnapshots {
     owner: String,
     age_max: Duration,
     inner: Mutex<Inner>,
+    orders: Orders,
 }
 
 #[derive(Debug, Default)]
@@ -53,12 +53,7 @@ struct Kept {
 #[derive(Debug)]
 struct Shown {
     tables: Vec<TableSnapshot>,
-    /// The latest last.
-    orders: Mutex<Vec<(Order, Arc<Vec<u32>>)>>,
 }
-
-/// Which rows of which table, in which order.
-type Order = (String, Option<u64>, bool);
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner) // entries are whole
@@ -79,28 +74,19 @@ impl Shown {
             Error::input("Unknown", message)
         })
     }
-
-    /// The numbers of the rows that are read, sorted once for all who read them batch by batch.
-    fn rows(&self, table: &TableSnapshot, read: &ReadRows) -> Arc<Vec<u32>> {
-        let order = (table.name().to_owned(), read.version, read.order == ScanOrder::Arrival);
-        if let Some((_, rows)) = lock(&self.orders).iter().find(|(known, _)| *known == order) {
-            return rows.clone();
-        }
-        let rows = Arc::new(numbers_of(table, read));
-        let mut orders = lock(&self.orders);
-        if orders.len() == ORDERS_KEPT {
-            orders.remove(0);
-        }
-        orders.push((order, rows.clone()));
-        rows
-    }
 }
 
 impl KeptSnapshots {
     /// Of nothing yet. `owner` is what `system.pins` shows.
     pub fn new(store: Store, owner: &str) -> Self {
         let age_max = store.snapshot_age_max().unwrap_or(AGE_MAX);
-        KeptSnapshots { store, owner: owner.to_owned(), age_max, inner: Mutex::default() }
+        KeptSnapshots {
+            store,
+            owner: owner.to_owned(),
+            age_max,
+            inner: Mutex::default(),
+            orders: Orders::default(),
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -114,6 +100,7 @@ impl KeptSnapshots {
         let all = std::mem::take(&mut inner.kept);
         drop(inner);
         drop(all);
+        self.orders.forget(|_| true);
     }
 
     /// Ends those whose deadline has come.
@@ -125,7 +112,9 @@ impl KeptSnapshots {
         let now = self.now();
         let ended: Vec<(u64, Kept)> = inner.kept.extract_if(|_, kept| kept.deadline <= now).collect();
         drop(inner);
-        drop(ended);
+        if !ended.is_empty() {
+            self.orders.forget(|number| ended.iter().any(|(of, _)| *of == number));
+        }
     }
 
     fn with<T>(&self, number: u64, look: impl FnOnce(&mut Kept) -> T) -> Result<T> {
@@ -168,7 +157,7 @@ impl KeptSnapshots {
         let deadline = now.after(time).min(last);
         inner.next += 1;
         let number = inner.next;
-        let shown = Arc::new(Shown { tables, orders: Mutex::default() });
+        let shown = Arc::new(Shown { tables });
         inner.kept.insert(number, Kept { deadline, last, shown });
         Ok((number, deadline))
     }
@@ -201,7 +190,10 @@ impl SnapshotCalls for KeptSnapshots {
         let shown = self.shown(snapshot)?;
         let table = shown.table(table)?;
         let columns = columns_of(table, rows.columns.as_deref())?;
-        batch_of(table, &shown.rows(table, rows), &columns, rows, from)
+        let is_arrival = rows.order == ScanOrder::Arrival;
+        let order = Order { snapshot, table: table.name().to_owned(), version: rows.version, is_arrival };
+        let numbers = self.orders.rows(&order, || numbers_of(table, rows));
+        batch_of(table, &numbers, &columns, rows, from)
     }
 
     fn versions(&self, snapshot: u64, table: &str) -> Result<BTreeMap<u64, VersionRows>> {
@@ -219,6 +211,8 @@ impl SnapshotCalls for KeptSnapshots {
     fn release(&self, snapshot: u64) -> Result<()> {
         self.store.check_process()?;
         let released = lock(&self.inner).kept.remove(&snapshot);
-        released.map(drop).ok_or_else(|| over(snapshot))
+        released.map(drop).ok_or_else(|| over(snapshot))?;
+        self.orders.forget(|number| number == snapshot);
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@
 mod calls;
 mod handle;
 mod kept;
+mod orders;
 mod rows;
 
 pub use calls::{ReadRows, SnapshotCalls, TableShown, TakeSnapshot, TakenSnapshot};

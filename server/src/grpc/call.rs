@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_client::wire::proto::{LostClaims, PolicyUpdate, WriteRequest};
+use forebay_client::wire::proto::change::Change as What;
+use forebay_client::wire::proto::{Change, Changes, LostClaims, PolicyUpdate, WriteRequest};
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
 use forebay_client::{Error, Holder};
 use forebay_query::{QueryThreads, Session as Queryable};
@@ -19,17 +20,19 @@ use super::room::Room;
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
-use super::{BLOCKING_MAX, Limits, Settings};
+use super::turns::{Turning, Turns};
+use super::{Limits, Settings};
 use crate::access::{Caller, Scope};
 use crate::copies::Copies;
 use crate::gathered::Gathered;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
-/// The most threads that writers may take.
-const WRITERS_MAX: usize = BLOCKING_MAX / 2;
 /// How many queries run at the same time; others wait for their turn.
 const QUERIES_AT_ONCE: usize = 16;
+/// How many objects are held against their checksums at the same time, and how many calls look for objects, which may come from the disk.
+const VERIFIED_AT_ONCE: usize = 4;
+const HELD_AT_ONCE: usize = 16;
 
 /// What answers of cells and columns may take together, in bytes.
 const ANSWERS_BYTES_MAX: usize = 4 << 30;
@@ -43,13 +46,16 @@ pub(super) struct Service {
     pub(super) queryable: Queryable,
     pub(super) queries: Queries,
     pub(super) sessions: Sessions,
-    writers: Arc<Semaphore>,
+    writers: Turns,
     /// For what is under way in frames.
     pub(super) room: Room,
     /// Where copies of the store may go.
     pub(super) copies: Copies,
     /// Of one check, copy or compaction.
     pub(super) checks: Arc<Semaphore>,
+    /// Of those who hold whole objects against their checksums, and of those who look for some.
+    pub(super) verifiers: Arc<Semaphore>,
+    pub(super) finders: Arc<Semaphore>,
     /// For answers of rows until they are taken.
     pub(super) answers: Gathered,
     pub(super) turns: Arc<Semaphore>,
@@ -69,9 +75,32 @@ pub(super) struct Call {
 impl Call {
     /// Refuses a write whose caller may not have all of its tables.
     pub(super) fn check_tables(&self, write: &WriteRequest) -> Result<(), Status> {
-        let mut all = write.changes.iter().flat_map(|changes| &changes.changes);
-        let allowed = all.try_for_each(|change| self.caller.check_table(&change.table));
-        allowed.map_err(|error| from_error(&error))
+        write.changes.iter().try_for_each(|changes| self.check_changes(changes))
+    }
+
+    /// Refuses changes whose caller may not have all of their tables, or the consumers of groups of these.
+    pub(super) fn check_changes(&self, changes: &Changes) -> Result<(), Status> {
+        let mut tables = changes.changes.iter().map(|change| &change.table);
+        let allowed = tables.try_for_each(|table| self.caller.check_table(table));
+        allowed.and_then(|()| self.check_groups(changes)).map_err(|error| from_error(&error))
+    }
+
+    /// Refuses groups of a consumer that takes nothing of their table, as those of one that is not there.
+    fn check_groups(&self, changes: &Changes) -> Result<(), Error> {
+        let of_group = |change: &Change| match &change.change {
+            Some(What::Group(group)) => Some((group.consumer.clone(), change.table.clone())),
+            _ => None,
+        };
+        let mut groups = changes.changes.iter().filter_map(of_group).peekable();
+        if self.caller.sees_all_tables() || groups.peek().is_none() {
+            return Ok(());
+        }
+        let shown = self.session.holder.store().consumers().into_iter();
+        let known: HashSet<(String, String)> = shown.map(|shown| (shown.name, shown.table)).collect();
+        groups.try_for_each(|group| match known.contains(&group) {
+            true => Ok(()),
+            false => Err(self.caller.no_consumer(&group.0)),
+        })
     }
 }
 
@@ -94,7 +123,6 @@ impl Service {
     ) -> Self {
         let Settings { limits, copies, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
-        let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         let (room, checks) = (Room::new(&limits), Arc::new(Semaphore::new(1)));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
         Service {
@@ -102,10 +130,12 @@ impl Service {
             queryable,
             queries,
             sessions,
-            writers,
+            writers: Turns::of_all(),
             room,
             copies,
             checks,
+            verifiers: Arc::new(Semaphore::new(VERIFIED_AT_ONCE)),
+            finders: Arc::new(Semaphore::new(HELD_AT_ONCE)),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,
             threads,
@@ -143,21 +173,30 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
+        self.once_of(call, 1, work).await
+    }
+
+    /// The same for an answer that counts for so many rows.
+    pub(super) async fn once_of<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    where
+        T: Clone + Send + Sync + 'static,
+        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    {
         let session = call.session.clone();
         let pending =
-            call.session.replies.once(call.name, 1, move || blocking(move || work(&session.holder)))?;
+            call.session.replies.once(call.name, rows, move || blocking(move || work(&session.holder)))?;
         pending.await.map(Response::new)
     }
 
     /// The same for what may wait for room, too.
-    pub(super) async fn once_written<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    pub(super) async fn once_written<T, F>(&self, call: Call, what: Turning, rows: usize, work: F) -> Reply<T>
     where
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
         let (session, writers) = (call.session.clone(), self.writers.clone());
         let pending = call.session.replies.once(call.name, rows, move || async move {
-            let _turn = writers.acquire_owned().await; // never closed
+            let _turns = (session.turns.take(what).await, writers.take(what).await);
             blocking(move || work(&session.holder)).await
         })?;
         pending.await.map(Response::new)
@@ -181,18 +220,39 @@ impl Service {
 
     /// A consumer that the caller may work for.
     pub(super) fn check_consumer(&self, caller: &Caller, name: &str) -> Result<(), Error> {
+        self.check_tables_of(caller, name)?; // before anything is told of it
         let kind = self.store.consumer(name)?.kind();
-        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })?;
-        self.check_tables_of(caller, name)
+        caller.check(if kind == ConsumerKind::Trainer { TRAIN } else { WORK })
     }
 
-    /// A consumer whose tables the caller's token is for.
+    /// A consumer whose tables the caller's token is for. One of others is refused as one that is not there.
     pub(super) fn check_tables_of(&self, caller: &Caller, consumer: &str) -> Result<(), Error> {
         if caller.sees_all_tables() {
             return Ok(());
         }
         let places = self.store.consumers().into_iter().filter(|place| place.name == consumer);
-        places.into_iter().try_for_each(|place| caller.check_table(&place.table))
+        let mut sees = places.map(|place| caller.sees_table(&place.table)).peekable();
+        match sees.peek().is_some() && sees.all(|sees| sees) {
+            true => Ok(()),
+            false => Err(caller.no_consumer(consumer)),
+        }
+    }
+
+    /// A table whose gradients go where those of no other table go than of the caller's: they go as a whole.
+    pub(super) fn check_cache(&self, caller: &Caller, table: &str) -> Result<(), Error> {
+        caller.check_table(table)?;
+        if caller.sees_all_tables() {
+            return Ok(());
+        }
+        let policy_of = |name: &str| -> Result<String, Error> {
+            Ok(self.store.table(name)?.schema().policy_name().unwrap_or(name).to_owned())
+        };
+        let policy = policy_of(table)?;
+        let others = self.store.tables().into_iter().filter(|other| !caller.sees_table(other));
+        match others.into_iter().any(|other| policy_of(&other).is_ok_and(|of| of == policy)) {
+            true => Err(caller.not_all_of_policy(&policy)),
+            false => Ok(()),
+        }
     }
 
     /// A policy whose version a table carries that the caller's token is for.

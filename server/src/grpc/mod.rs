@@ -6,7 +6,7 @@
 //! # Threads
 //! One thread, `forebay-grpc`, owns a runtime of [`WORKERS`] threads, apart from those of HTTP and Flight. Whoever waits for rows
 //! costs no thread, and queries compute on those of the whole server (`server`). What may wait for a disk or for room runs on threads for that ([`BLOCKING_MAX`] at most), of which
-//! writers may take half, so that writers who wait for room never keep out the claims that make it.
+//! writers may take half (`turns`), so that writers who wait for room never keep out the claims that make it, and objects a part.
 //!
 //! # What is kept for clients
 //! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`). All are bounded, and end
@@ -15,6 +15,7 @@
 mod admin;
 mod bulk;
 mod call;
+mod changing;
 mod granting;
 mod history;
 mod listing;
@@ -36,6 +37,7 @@ pub(crate) mod streams;
 mod subscriptions;
 mod taken;
 mod tally;
+mod turns;
 mod waits;
 mod work;
 

@@ -15,6 +15,7 @@ use forebay_client::wire::{self, MESSAGE_BYTES_MAX, PIECE_BYTES, from_error, mal
 use forebay_client::{Beginning, Error, KeptObjects, ObjectAsk, ObjectCalls, Relocation, WhichObject};
 use forebay_store::{Held, Kind, ObjectNews, Owner, Tier, Wait};
 use futures_util::{StreamExt, stream};
+use tokio::sync::Semaphore;
 use tonic::Request;
 
 use super::call::{Call, READ, Reply, Service, TRAIN, blocking};
@@ -89,7 +90,12 @@ impl Asked {
 }
 
 /// Holds what is asked for, once it is there, and says under which numbers. `call` is what the client gives it up by.
-async fn held(session: Arc<Session>, asked: Arc<Asked>, call: u128) -> Result<Vec<u64>, tonic::Status> {
+async fn held(
+    session: Arc<Session>,
+    asked: Arc<Asked>,
+    call: u128,
+    finders: Arc<Semaphore>,
+) -> Result<Vec<u64>, tonic::Status> {
     let until = tokio::time::Instant::now() + asked.wait;
     let (wait, turns) = (session.waits.begin(call), session.object_waits.clone());
     // Before the first look: what is told from here on is heard.
@@ -100,7 +106,7 @@ async fn held(session: Arc<Session>, asked: Arc<Asked>, call: u128) -> Result<Ve
     };
     loop {
         let (of, with) = (session.clone(), asked.clone());
-        let got = blocking(move || match with.now(&of.objects, with.owner(&of)) {
+        let got = in_turn(&finders, move || match with.now(&of.objects, with.owner(&of)) {
             Ok(held) => of.objects.keep_all(held).map(Ok),
             Err(error) if with.waits() && is_not_yet(&error) => Ok(Err(error)),
             Err(error) => Err(error),
@@ -116,6 +122,20 @@ async fn held(session: Arc<Session>, asked: Arc<Asked>, call: u128) -> Result<Ve
             () = wait.given_up() => return Err(not_yet),
         }
     }
+}
+
+/// Does what may take long on a thread for that, of which others of the kind have some at most. One whose client has gone before its turn is
+/// not done.
+async fn in_turn<T: Send + 'static>(
+    turns: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, tonic::Status> {
+    let turn = turns.clone().acquire_owned().await; // never closed
+    blocking(move || {
+        let _until_it_is_done = turn;
+        work()
+    })
+    .await
 }
 
 fn too_many_waits() -> Error {
@@ -249,9 +269,9 @@ impl Protocol for ObjectService {
         }
         let asked = Asked::of(&request, &session).map_err(|error| from_error(&error))?;
         let (asked, of) = (Arc::new(asked), session.clone());
-        let with = asked.clone();
+        let (with, finders) = (asked.clone(), self.0.finders.clone());
         // Of an answer that is asked for again the numbers alone are kept: a manifest may be large.
-        let leases = session.replies.once(call.name, 1, move || held(of, with, call.name))?.await?;
+        let leases = session.replies.once(call.name, 1, move || held(of, with, call.name, finders))?.await?;
         let mut known: HashSet<u64> = request.known.into_iter().take(KNOWN_MAX).collect();
         let mut told = |lease: &u64| -> Result<HeldObject, Error> {
             let held = session.objects.held(*lease)?;
@@ -301,7 +321,7 @@ impl Protocol for ObjectService {
     async fn verify_object(&self, request: Request<VerifyObjectRequest>) -> Reply<VerifyObjectReply> {
         let call = self.0.enter(&request, READ)?;
         let held = call.session.objects.held(request.get_ref().lease).map_err(|error| from_error(&error))?;
-        let verify = blocking(move || Ok(held.verify().map(|()| VerifyObjectReply {})?));
+        let verify = in_turn(&self.0.verifiers, move || Ok(held.verify().map(|()| VerifyObjectReply {})?));
         verify.await.map(tonic::Response::new)
     }
 
@@ -364,5 +384,39 @@ impl Protocol for ObjectService {
             })
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn checks_of_objects_take_no_more_threads_than_they_have_turns_and_none_for_who_has_gone() {
+        let (turns, done) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(0)));
+        let (go_on, held_up) = std::sync::mpsc::channel::<()>();
+        let first = tokio::spawn({
+            let turns = turns.clone();
+            async move { in_turn(&turns, move || Ok(held_up.recv())).await }
+        });
+        while turns.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let work = |done: Arc<Semaphore>| {
+            move || {
+                done.add_permits(1);
+                Ok(())
+            }
+        };
+        let gone = in_turn(&turns, work(done.clone())).now_or_never();
+        assert!(gone.is_none(), "another has the turn");
+        let mut next = std::pin::pin!(in_turn(&turns, work(done.clone())));
+        assert!(futures_util::poll!(&mut next).is_pending());
+        drop(go_on);
+        first.await.unwrap().unwrap().unwrap_err();
+        next.await.unwrap();
+        assert_eq!((done.available_permits(), turns.available_permits()), (1, 1));
     }
 }

@@ -4,8 +4,8 @@
 //! holds, its turn among them. Both end once a piece took too long, however long the whole may take.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -87,9 +87,55 @@ impl tonic::codegen::Body for Paced {
     }
 }
 
-/// An answer whose pieces have to be taken at a pace: else it is let go of, and the client is told when it reads on.
-pub(crate) fn taken_at_a_pace<T: Send + 'static>(
+/// A piece on its way to its reader, out of which it can be taken again.
+struct OnItsWay<T>(Arc<Mutex<Option<Result<T, Status>>>>);
+
+impl<T> OnItsWay<T> {
+    /// Two ends of one way.
+    fn new(piece: Result<T, Status>) -> (Self, Self) {
+        let piece = Arc::new(Mutex::new(Some(piece)));
+        (OnItsWay(piece.clone()), OnItsWay(piece))
+    }
+
+    /// Whoever comes first has the piece.
+    fn take(&self) -> Option<Result<T, Status>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Gives the pieces of an answer on, each once the one before is taken. What is not taken in time is let go of, after that is said.
+async fn give_on<T>(
     mut answers: Answers<T>,
+    give: mpsc::Sender<OnItsWay<T>>,
+    piece_time_max: Duration,
+    was_late: &AtomicBool,
+) {
+    let mut before: Option<OnItsWay<T>> = None;
+    loop {
+        let answer = tokio::select! {
+            answer = answers.next() => answer,
+            () = give.closed() => return,
+        };
+        match tokio::time::timeout(piece_time_max, give.reserve()).await {
+            Ok(Ok(turn)) => {
+                let Some(answer) = answer else { return };
+                let (mine, theirs) = OnItsWay::new(answer);
+                before = Some(mine);
+                turn.send(theirs);
+            }
+            Ok(Err(_)) => return, // nobody reads any more
+            Err(_) => {
+                was_late.store(true, Ordering::Release);
+                drop(before.and_then(|before| before.take()));
+                return;
+            }
+        }
+    }
+}
+
+/// An answer whose pieces have to be taken at a pace, the last too: else it is let go of, and the client is told when it reads on.
+pub(crate) fn taken_at_a_pace<T: Send + 'static>(
+    answers: Answers<T>,
     piece_time_max: Duration,
     tally: Tally,
 ) -> Answers<T> {
@@ -97,27 +143,16 @@ pub(crate) fn taken_at_a_pace<T: Send + 'static>(
     let was_late = Arc::new(AtomicBool::new(false));
     let tells = was_late.clone();
     tokio::spawn(async move {
-        loop {
-            let answer = tokio::select! {
-                answer = answers.next() => answer,
-                () = give.closed() => return,
-            };
-            let Some(answer) = answer else { return };
-            match tokio::time::timeout(piece_time_max, give.send(answer)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return, // nobody reads any more
-                Err(_) => {
-                    tells.store(true, Ordering::Release);
-                    return tally.answer_abandoned();
-                }
-            }
+        give_on(answers, give, piece_time_max, &tells).await;
+        if tells.load(Ordering::Acquire) {
+            tally.answer_abandoned();
         }
     });
     let taken = stream::unfold(Some(take), move |take| {
         let was_late = was_late.clone();
         async move {
             let mut take = take?;
-            match take.recv().await {
+            match take.recv().await.and_then(|piece| piece.take()) {
                 Some(answer) => Some((answer, Some(take))),
                 None if was_late.load(Ordering::Acquire) => {
                     Some((Err(late("a piece of the answer", PIECE_BYTES as u64, piece_time_max)), None))
@@ -185,6 +220,23 @@ mod tests {
         }
         assert_eq!(got.last(), Some(&Err(tonic::Code::DeadlineExceeded)), "{got:?}");
         assert!(got.len() < 5 && tally.counts().answers_abandoned == 1);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_nobody_takes_is_let_go_of_and_so_is_the_last() {
+        for count in [1, 2, 5] {
+            let held = Arc::new(());
+            let pieces: Vec<_> = (0..count).map(|_| Ok(held.clone())).collect();
+            let tally = Tally::default();
+            let pieces = stream::iter(pieces).boxed();
+            let mut taken = taken_at_a_pace(pieces, Duration::from_millis(1), tally.clone());
+            while Arc::strong_count(&held) > 1 {
+                tokio::task::yield_now().await;
+            }
+            let told = taken.next().await.unwrap().unwrap_err();
+            assert_eq!(told.code(), tonic::Code::DeadlineExceeded, "of {count}");
+            assert!(taken.next().await.is_none() && tally.counts().answers_abandoned == 1);
+        }
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType};
+use bytes::Bytes;
 use forebay_client::Error;
 use forebay_client::wire::proto::ArrowPiece;
 use forebay_client::wire::{FRAMED_PIECE_BYTES, PIECE_BYTES};
@@ -31,8 +32,20 @@ pub(super) struct Sending {
     /// How many rows make up a piece.
     at_once: usize,
     writer: StreamWriter<Vec<u8>>,
-    /// Until the last piece was taken.
+    /// Until the last piece is gone.
     room: Arc<Taken>,
+}
+
+/// A piece, with the room that all have together.
+struct Piece {
+    written: Vec<u8>,
+    _room: Arc<Taken>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.written
+    }
 }
 
 impl Sending {
@@ -57,7 +70,7 @@ impl Sending {
     }
 
     /// What comes next of the stream, and what is left after it.
-    fn next(mut self) -> Result<(Vec<u8>, Option<Self>), Error> {
+    fn next(mut self) -> Result<(Bytes, Option<Self>), Error> {
         let now = self.at_once.min(self.rows.num_rows());
         let left = self.rows.num_rows() - now;
         let write = |writer: &mut StreamWriter<Vec<u8>>| -> Result<(), ArrowError> {
@@ -67,6 +80,7 @@ impl Sending {
         write(&mut self.writer).map_err(bug)?;
         let room = self.writer.get_ref().capacity().min(FRAMED_PIECE_BYTES);
         let written = std::mem::take(self.writer.get_mut());
+        let written = Bytes::from_owner(Piece { written, _room: self.room.clone() });
         if left == 0 {
             return Ok((written, None));
         }
@@ -77,7 +91,6 @@ impl Sending {
 
     /// The pieces of its stream. Each is made when it is asked for.
     pub(super) fn pieces(self) -> Answers<ArrowPiece> {
-        let room = self.room.clone();
         let written = stream::unfold(Some(self), |left| async {
             let left = left?;
             match blocking(move || left.next()).await {
@@ -85,11 +98,7 @@ impl Sending {
                 Err(status) => Some((Err(status), None)),
             }
         });
-        let pieces = in_pieces(written).map(move |piece| {
-            let _until_the_last = &room;
-            piece
-        });
-        pieces.boxed()
+        in_pieces(written).boxed()
     }
 }
 

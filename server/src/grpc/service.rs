@@ -10,7 +10,7 @@ use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
 use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
-use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Row, Store};
+use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Row};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
@@ -19,33 +19,18 @@ use super::call::{
     ADMIN, Call, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
     process_of,
 };
+use super::changing::{apply, changed};
 use super::granting::pushing::{self, Pushing};
 use super::quick;
-use super::sessions::{Local, Session, check_owner};
+use super::sessions::{Local, check_gang, check_owner};
 use super::slabs::SLAB_BYTES;
 use super::streams::{self, Answers};
+use super::turns::Turning;
 use crate::access::{Caller, Scope};
 use crate::asked::failure;
 
 fn rows_of(rows: &[Row]) -> Vec<bytes::Bytes> {
     rows.iter().map(|row| wire::from_row(*row)).collect()
-}
-
-/// The changes of a message of a session, made by its holder in one of two ways.
-fn changed<T>(
-    holder: &Holder,
-    message: Option<&Changes>,
-    frames: Vec<wire::Frame>,
-    of: &Session,
-    make: impl FnOnce(&forebay_client::Changes<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let message = message.ok_or_else(|| malformed("no changes"))?;
-    wire::framed_bytes(message, &frames)?;
-    let lent = wire::Lent { frames, ..of.lent(message)? };
-    let changes = wire::to_changes(message, &lent)?;
-    let named: Vec<_> = changes.rows().collect();
-    holder.store().check_rows(&named)?;
-    make(&changes)
 }
 
 fn to_declaration(declaration: Option<declare_request::Declaration>) -> Result<Declaration, Error> {
@@ -64,14 +49,6 @@ fn to_updates(updates: Vec<PolicyUpdate>) -> Vec<(String, Vec<forebay_store::Obj
     let update =
         |update: PolicyUpdate| (update.policy, update.objects.into_iter().map(wire::to_object).collect());
     updates.into_iter().map(update).collect()
-}
-
-/// Makes changes, on whatever thread.
-fn apply(changes: &forebay_client::Changes<'_>, store: &Store) -> Result<Vec<Row>, Error> {
-    let mut batch = store.batch();
-    batch.wait_aside(quick::aside);
-    changes.fill(store, &mut batch)?;
-    Ok(batch.commit()?)
 }
 
 impl Service {
@@ -96,7 +73,7 @@ impl Service {
         };
         match is_quick {
             true => self.once_here(call, rows, write).await,
-            false => self.once_written(call, rows, write).await,
+            false => self.once_written(call, Turning::Write, rows, write).await,
         }
     }
 
@@ -256,7 +233,7 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let GrowRequest { table, row, column, value } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        self.once_written(call, 1, move |holder| {
+        self.once_written(call, Turning::Write, 1, move |holder| {
             let row = wire::to_row(&row)?;
             holder.store().check_rows(&[row])?;
             let none = wire::Lent::default();
@@ -271,7 +248,7 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let LendRequest { policy_version, bytes, back } = request.into_inner();
         let session = call.session.clone();
-        self.once_written(call, 1, move |holder| {
+        self.once_written(call, Turning::Write, 1, move |holder| {
             let loans = session.loans.as_ref().ok_or_else(|| {
                 let message = "extents are lent to processes of the server's own user alone; send the values";
                 Error::new(Kind::State, "NotNeighbour", message)
@@ -421,9 +398,7 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let SettleRequest { incarnation, claim, how, member } = request.into_inner();
         if let Some(How::Finish(changes)) = &how {
-            let allowed =
-                changes.changes.iter().try_for_each(|change| call.caller.check_table(&change.table));
-            allowed.map_err(|error| from_error(&error))?;
+            call.check_changes(changes)?;
         }
         let (session, epoch) = (call.session.clone(), (incarnation, claim, member));
         let of = session.clone();
@@ -461,7 +436,7 @@ impl Protocol for Service {
             (true, _) => self.once_here(call, 1, settle).await,
             (false, None) => self.once(call, settle).await,
             // It may wait for room, and is kept as a write is from those who make it.
-            (false, Some(rows)) => self.once_written(call, rows, settle).await,
+            (false, Some(rows)) => self.once_written(call, Turning::EndOfClaim, rows, settle).await,
         };
         session.settled.notify_waiters();
         reply
@@ -485,7 +460,9 @@ impl Protocol for Service {
     async fn join_step(&self, request: Request<JoinStepRequest>) -> Reply<JoinStepReply> {
         let call = self.enter(&request, TRAIN)?;
         let message = request.into_inner();
-        self.check_consumer(&call.caller, &message.consumer).map_err(|error| from_error(&error))?;
+        self.check_consumer(&call.caller, &message.consumer)
+            .and_then(|()| check_gang(&message.gang))
+            .map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {
             let member = holder.join_step(message.step, &message.consumer, wire::to_gang(&message))?;
             Ok(JoinStepReply { member })
@@ -498,10 +475,11 @@ impl Protocol for Service {
         let call = self.enter(&request, TRAIN)?;
         let AskStepRequest { step, ask } = request.into_inner();
         let allowed = match &ask {
-            Some(Ask::DropCache(table)) => call.caller.check_table(table),
+            Some(Ask::DropCache(table)) => self.check_cache(&call.caller, table),
             Some(Ask::Check(commit)) => self.check_updates(&call.caller, &commit.updates),
             Some(Ask::ReturnLost(lost)) => self.check_claims(&call.caller, lost),
-            Some(Ask::IsComplete(_)) | None => Ok(()),
+            Some(Ask::IsComplete(consumer)) => self.check_tables_of(&call.caller, consumer),
+            None => Ok(()),
         };
         allowed.map_err(|error| from_error(&error))?;
         self.once(call, move |holder| {

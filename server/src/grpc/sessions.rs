@@ -27,6 +27,7 @@ use super::room;
 use super::slabs::{self, Slabs};
 use super::subscriptions::Subscriptions;
 use super::tally::{Ended, Tally};
+use super::turns::Turns;
 use super::waits::Waits;
 
 pub(super) use ending::sweep;
@@ -34,8 +35,8 @@ pub(super) use ending::sweep;
 /// A session's name, which is a secret of its client.
 pub(super) type SessionId = [u8; 16];
 
-/// The longest name of a holder of claims, in bytes: it is kept for as long as its session or its claim is, and is shown to people.
-const OWNER_BYTES_MAX: usize = 256;
+/// The longest name of a holder of claims, and of a gang, in bytes: it is kept for as long as its session or its claim is, and is shown to people.
+const NAME_BYTES_MAX: usize = 256;
 
 /// How many waits for objects one client may have under way.
 pub(super) const OBJECT_WAITS_MAX: usize = 1024;
@@ -63,6 +64,8 @@ pub(super) struct Session {
     pub(super) object_waits: Arc<Semaphore>,
     /// What it may hold of the room for writes in frames.
     pub(super) room: Arc<Semaphore>,
+    /// What it may have of the turns of those who may wait.
+    pub(super) turns: Turns,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
@@ -125,12 +128,21 @@ fn lost() -> Error {
 
 /// Refuses the name of a holder of claims that is too long to be kept.
 pub(super) fn check_owner(owner: &str) -> Result<(), Error> {
-    if owner.len() <= OWNER_BYTES_MAX {
+    check_length("owner", owner)
+}
+
+/// The same of the name of a gang, which is in the record of each of its claims.
+pub(super) fn check_gang(gang: &str) -> Result<(), Error> {
+    check_length("gang", gang)
+}
+
+fn check_length(whose: &str, name: &str) -> Result<(), Error> {
+    if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }
     let message = format!(
-        "the owner's name has {} bytes, and {OWNER_BYTES_MAX} are the most; give a shorter one",
-        owner.len()
+        "the {whose}'s name has {} bytes, and {NAME_BYTES_MAX} are the most; give a shorter one",
+        name.len()
     );
     Err(Error::new(Kind::Input, "TooLarge", message))
 }
@@ -193,6 +205,7 @@ impl Sessions {
             parts: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
             room: room::of_session(&self.limits),
+            turns: Turns::of_session(),
             waits: Waits::default(),
             subscriptions: Subscriptions::default(),
             finding: Mutex::default(),

@@ -1,5 +1,6 @@
 //! Snapshots of a session: one instant of the tables that its caller may see, read batch by batch.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use forebay_client::wire::proto::{
@@ -8,12 +9,16 @@ use forebay_client::wire::proto::{
 };
 use forebay_client::wire::{self, from_error};
 use forebay_client::{Error, SnapshotCalls, TakeSnapshot};
+use forebay_store::Store;
 
 use super::call::{Call, Reply, Service, blocking};
 use super::sending::Sending;
 use super::sessions::check_owner;
 use super::streams::{self, Answers, check_columns};
 use crate::access::{Caller, Scope};
+
+/// What a column of what is shown counts for among the answers that are remembered, in rows.
+const ROWS_OF_COLUMN: usize = 16;
 
 /// Who asks in SQL may do so here.
 const SEE: &[Scope] = &[Scope::Read];
@@ -31,6 +36,15 @@ fn narrowed(take: TakeSnapshot, caller: &Caller, tables: Vec<String>) -> Result<
     Ok(take.tables(tables.into_iter().filter(|table| caller.sees_table(table))))
 }
 
+/// What the answer counts for that tells what is shown: its tables, with all of their columns.
+fn weight(store: &Store, take: &TakeSnapshot) -> usize {
+    let named = take.named().map(|names| names.iter().collect::<HashSet<_>>());
+    let mut shown = store.tables();
+    shown.retain(|table| named.as_ref().is_none_or(|named| named.contains(table)));
+    let columns = |name: String| store.table(&name).map_or(0, |table| table.schema().columns().count());
+    shown.into_iter().map(|name| 1 + columns(name)).sum::<usize>() * ROWS_OF_COLUMN
+}
+
 impl Service {
     pub(super) async fn snapshot_taken(
         &self,
@@ -40,7 +54,8 @@ impl Service {
         let take = narrowed(wire::to_take(request.into_inner()), &call.caller, self.store.tables());
         let take = take.map_err(|error| from_error(&error))?;
         let session = call.session.clone();
-        self.once(call, move |_| Ok(wire::from_taken(session.snapshots.take(&take)?))).await
+        let rows = weight(&self.store, &take);
+        self.once_of(call, rows, move |_| Ok(wire::from_taken(session.snapshots.take(&take)?))).await
     }
 
     pub(super) async fn snapshot_held(
@@ -89,5 +104,28 @@ impl Service {
         let Call { session, .. } = call;
         let versions = blocking(move || session.snapshots.versions(snapshot, &table));
         versions.await.map(|versions| tonic::Response::new(wire::from_versions(versions)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::{DataType, Options, Schema};
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_a_snapshot_counts_by_the_columns_that_it_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        let columns = |count: u32| {
+            (0..count).fold(Schema::new(), |schema, at| schema.data(&format!("c{at}"), DataType::Utf8))
+        };
+        store.create_table("narrow", Schema::new()).unwrap();
+        store.create_table("wide", columns(50)).unwrap();
+        let weight = |names: &[&str]| weight(&store, &TakeSnapshot::default().tables(names.iter().copied()));
+        let (narrow, wide) = (weight(&["narrow"]), weight(&["wide"]));
+        assert!(wide >= narrow + 50 * ROWS_OF_COLUMN, "{narrow}, {wide}");
+        assert_eq!(weight(&["narrow"; 1000]), narrow, "each is told of once");
+        assert_eq!(super::weight(&store, &TakeSnapshot::default()), narrow + wide);
     }
 }

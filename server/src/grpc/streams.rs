@@ -36,7 +36,7 @@ const COLUMNS_MAX: usize = 256;
 const PLACED_BYTES: u64 = 64;
 
 /// The pieces of a stream that is there.
-pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
+pub(super) fn pieces(whole: impl Into<Bytes> + 'static) -> Answers<ArrowPiece> {
     stream::iter(wire::pieces(whole).map(|bytes| Ok(ArrowPiece { bytes }))).boxed()
 }
 
@@ -44,7 +44,7 @@ pub(super) fn pieces(whole: Vec<u8>) -> Answers<ArrowPiece> {
 pub(super) struct Whole {
     pub(super) stream: Vec<u8>,
     /// What was thought that it takes, and what it takes beyond that.
-    taken: [Taken; 2],
+    _taken: [Taken; 2],
 }
 
 impl Whole {
@@ -63,16 +63,12 @@ impl Whole {
         let thought = room_for(bytes, room)?;
         let stream = make()?;
         let beyond = room_for((stream.len() as u64).saturating_sub(bytes), room)?;
-        Ok(Whole { stream, taken: [thought, beyond] })
+        Ok(Whole { stream, _taken: [thought, beyond] })
     }
 
+    /// Its pieces, each of which keeps all of it, and so its memory.
     pub(super) fn pieces(self) -> Answers<ArrowPiece> {
-        let Whole { stream, taken } = self;
-        let pieces = wire::pieces(stream).map(move |bytes| {
-            let _until_the_last = &taken;
-            Ok(ArrowPiece { bytes })
-        });
-        stream::iter(pieces).boxed()
+        pieces(self.into_bytes())
     }
 
     /// All of it for a message, which has the memory until it was made into bytes.
@@ -123,14 +119,14 @@ pub(super) fn rows(rows: RowStream, query: Arc<Query>) -> Result<Answers<ArrowPi
             return Some((Err(unwritable(error)), (rows, None, query)));
         }
         let bytes = std::mem::take(writer.get_mut());
-        Some((Ok(bytes), (rows, (!last).then_some(writer), query)))
+        Some((Ok(bytes.into()), (rows, (!last).then_some(writer), query)))
     });
     Ok(in_pieces(written).boxed())
 }
 
 /// The pieces of a stream that is written as it is sent.
 pub(super) fn in_pieces(
-    written: impl Stream<Item = Result<Vec<u8>, Status>> + Send + 'static,
+    written: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
 ) -> impl Stream<Item = Result<ArrowPiece, Status>> + Send + 'static {
     written.flat_map(|written| match written {
         Ok(bytes) => pieces(bytes),
@@ -248,4 +244,39 @@ pub(super) fn bug(error: ArrowError) -> Error {
 /// A batch as a stream of its own.
 pub(super) fn whole(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
     wire::write_stream(&batch.schema(), std::slice::from_ref(batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::BinaryViewArray;
+
+    use super::*;
+
+    const ROOM_BYTES: usize = 16 << 20;
+
+    /// Whether a piece has its answer's room for as long as it is there, and no longer.
+    fn has_its_room(mut pieces: Answers<ArrowPiece>, room: &Gathered) {
+        let piece = futures_util::FutureExt::now_or_never(pieces.next()).flatten().unwrap().unwrap();
+        drop(pieces); // whoever made them is gone
+        assert!(room.take(ROOM_BYTES as u64).is_none(), "it is in memory yet");
+        drop(piece);
+        assert!(room.take(ROOM_BYTES as u64).is_some());
+    }
+
+    #[test]
+    fn a_piece_that_nobody_takes_keeps_the_room_of_what_it_lies_in() {
+        let room = Gathered::new(ROOM_BYTES);
+        let whole = Whole::sized(8 << 20, &room, || Ok(vec![7; 9 << 20])).unwrap();
+        has_its_room(whole.pieces(), &room);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_was_made_of_rows_keeps_room_too() {
+        let room = Gathered::new(ROOM_BYTES);
+        let values = BinaryViewArray::from_iter_values((0..4).map(|at| vec![at; 1 << 20]));
+        let rows = RecordBatch::try_from_iter([("image", Arc::new(values) as _)]).unwrap();
+        let mut pieces = Sending::with_room(rows, &room).unwrap().pieces();
+        let first = pieces.next().await.unwrap().unwrap();
+        has_its_room(stream::iter([Ok(first)]).chain(pieces).boxed(), &room);
+    }
 }

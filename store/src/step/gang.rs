@@ -10,6 +10,7 @@
 //! that its part of the cache is gone.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::Begun;
@@ -20,6 +21,9 @@ use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event, GangRecord, ReturnReason};
 use crate::state::{Ask, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// The most ranks of a gang. Rows are dealt out to them with the state locked.
+const RANKS_MAX: u32 = 1 << 16;
 
 /// What each rank of a gang gets of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,13 +101,17 @@ impl Step {
     /// it is gone.
     ///
     /// # Errors
-    /// `input` when the rank is not below the number of ranks, or the consumer is of another store.
+    /// `input` when the rank is not below the number of ranks, when that is greater than 65,536, or the consumer is of another store.
     pub fn join(&self, consumer: &ConsumerHandle, gang: Gang) -> Result<GangMember> {
         consumer.check_store(self.store())?;
         if gang.rank >= gang.world || gang.name.is_empty() {
             let Gang { name, rank, world, .. } = gang;
             let reason =
                 format!("{name:?} has ranks 0 to {}, not {rank}, and a name", world.saturating_sub(1));
+            return Err(Cause::Argument { what: "gang", reason }.into());
+        }
+        if gang.world > RANKS_MAX {
+            let reason = format!("{:?} has {} ranks, and {RANKS_MAX} are the most", gang.name, gang.world);
             return Err(Cause::Argument { what: "gang", reason }.into());
         }
         let (step, owner) = (self.begun(), format!("{} of {}", self.owner(), gang.name));
@@ -126,6 +134,11 @@ impl GangMember {
     /// The same without blocking a thread.
     pub fn next_async(self: &Arc<Self>, rule: MicroBatch) -> ClaimFuture {
         ClaimFuture::of_rank(self.clone(), Ask { rule, step: Some(self.step) })
+    }
+
+    /// Whether both have their places in one step, whose number may be that of one that was given up before.
+    pub fn shares_step(&self, other: &GangMember) -> bool {
+        self.step == other.step
     }
 
     pub(crate) fn consumer(&self) -> &ConsumerHandle {
@@ -222,11 +235,13 @@ impl Gang {
             let mut order: Vec<usize> = (0..counted.len()).collect();
             order.sort_by_key(|&at| (Reverse(counted[at]), at));
             ranks = vec![0; counted.len()];
-            let mut loads: Vec<(u64, u32, u32)> = (0..self.world).map(|rank| (0, 0, rank)).collect();
+            let mut loads: BinaryHeap<_> =
+                (0..self.world).map(|rank| Reverse((0_u64, 0_u32, rank))).collect();
             for at in order {
-                if let Some(least) = loads.iter_mut().min() {
-                    ranks[at] = least.2;
-                    (least.0, least.1) = (least.0 + counted[at], least.1 + 1);
+                if let Some(mut least) = loads.peek_mut() {
+                    let Reverse((length, rows, rank)) = &mut *least;
+                    ranks[at] = *rank;
+                    (*length, *rows) = (*length + counted[at], *rows + 1);
                 }
             }
         }

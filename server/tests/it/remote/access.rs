@@ -5,12 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use forebay_client::{
-    Changes, Client, Commit, ConnectOptions, Error, GetObject, Plan, ReadRows, TakeSnapshot,
+    Ask, Changes, Client, Commit, ConnectOptions, Error, GetObject, Plan, ReadRows, Role, TakeSnapshot,
 };
 use forebay_server::{Builder, Grant, Scope, Server, Token};
 use forebay_store::{
-    BackupOptions, Consumer, DataType, Delete, Dtype, Expected, Kind, Layout, NewRow, ObjectRef, Options,
-    Peek, Retention, Rewind, Row, Schema, Store, TensorBytes, Wait, Which,
+    BackupOptions, Consumer, DataType, Delete, Dtype, Expected, Gang, Kind, Layout, NewRow, ObjectRef,
+    Options, Peek, Retention, Rewind, Row, Schema, Store, TensorBytes, Wait, Which,
 };
 
 use crate::conformance::*;
@@ -312,6 +312,72 @@ fn who_is_bound_to_tables_is_told_of_a_step_what_it_has_of_them_and_gives_back_n
         assert_eq!(told.iter().map(|batch| &*batch.table).collect::<Vec<_>>(), ["solver"]);
         assert_eq!(local.replay(step.number()).unwrap().len(), 2);
     }
+}
+
+type Named = fn(&Client, &str) -> Result<(), Error>;
+
+/// What is asked of a consumer by its name.
+const OF_A_CONSUMER: [(&str, Named); 7] = [
+    ("find it", |client, name| client.consumer(name).map(drop)),
+    ("ask for its groups", |client, name| client.connection().open_groups(name).map(drop)),
+    ("claim", |client, consumer| {
+        let ask = Ask { consumer, rule: up_to(1), role: Role::Task, owner: None, columns: &[] };
+        client.connection().claim(&ask, Wait::No).map(drop)
+    }),
+    ("begin a step", |client, name| client.begin_step(&Plan::new().rows(name, 1)).map(drop)),
+    ("join a step", |client, name| {
+        client.connection().join_step(9, name, &Gang::new("ranks", 0, 2)).map(drop)
+    }),
+    ("ask whether it has all", |client, name| client.connection().is_complete(9, name).map(drop)),
+    ("expect a group", |client, name| {
+        let mut changes = Changes::new();
+        changes.expect_group(name, "solver", 0, "q_0", 2);
+        client.connection().write(&changes).map(drop)
+    }),
+];
+
+#[test]
+fn who_is_bound_to_tables_is_not_told_whether_a_consumer_of_others_is_there() {
+    let (world, address) = of_two_agents();
+    let local = Client::embedded(world.store.clone());
+    local.create_consumer("trains", Consumer::trainer(["checker"]).ready(["verdict"])).unwrap();
+    let client = connect(&address, "tabled-token").unwrap();
+    for (what, ask) in OF_A_CONSUMER {
+        // Two that are there, and such as have names like theirs or like nobody's.
+        let told = ["checks", "trains", "check", "nobody"].map(|name| {
+            let error = ask(&client, name).unwrap_err();
+            assert_eq!((error.kind(), error.cause()), (Kind::Input, "Forbidden"), "{what}, {name}: {error}");
+            error.to_string().replace(name, "?")
+        });
+        assert!(told.iter().all(|other| *other == told[0]), "{what}: {told:?}");
+    }
+    for (what, ask) in &OF_A_CONSUMER[..2] {
+        ask(&client, "train").unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+#[test]
+fn who_is_bound_to_one_of_a_policy_s_tables_gives_nothing_back_of_the_others() {
+    let all = [Scope::Read, Scope::Write, Scope::Train];
+    let (_world, address, local) = served([
+        Grant::new("tabled", token("tabled-token")).scopes(all).tables(["solver"]),
+        Grant::new("both", token("both-token")).scopes(all).tables(["solver", "critic"]),
+    ]);
+    let critic = Schema::new().data("verdict", DataType::Utf8).policy("solver");
+    let critic = local.create_table("critic", critic).unwrap();
+    let judged = Consumer::trainer(["critic"]).ready(["verdict"]);
+    let judged = local.create_consumer("train_critic", judged).unwrap();
+    critic.insert(NewRow::new(0, "q_0_0").unwrap(), [("verdict", "right".into())]).unwrap();
+    let step = local.begin_step(&Plan::new().rows("train_critic", 1)).unwrap();
+    step.next(&judged, up_to(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
+    let drop_cache =
+        |token| connect(&address, token).unwrap().connection().drop_cache(step.number(), "solver");
+    let refused = drop_cache("tabled-token").unwrap_err();
+    assert_eq!((refused.kind(), refused.cause()), (Kind::Input, "Forbidden"), "{refused}");
+    assert!(!refused.to_string().contains("critic"), "{refused}");
+    assert!(step.is_complete(&judged).unwrap(), "nothing went back");
+    drop_cache("both-token").unwrap();
+    assert!(!step.is_complete(&judged).unwrap(), "it went back");
 }
 
 #[test]

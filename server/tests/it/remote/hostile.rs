@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use forebay_client::wire;
 use forebay_client::wire::proto::*;
-use forebay_client::{Ask, Changes, Client, Role};
+use forebay_client::{Ask, Changes, Client, Plan, Role};
 use forebay_server::Server;
-use forebay_store::{Kind, NewRow, Row, Value, Wait};
+use forebay_store::{Gang, Kind, NewRow, Row, Split, Value, Wait};
 use tonic::Code;
 
 use super::raw::{Raw, insert};
@@ -221,4 +221,28 @@ fn the_name_of_an_owner_is_kept_so_it_is_short() {
     }
     assert!(judge.claim(up_to(1), Wait::No).unwrap().is_some(), "who was refused has taken nothing");
     assert_eq!(world.store.claims().len(), 1);
+}
+
+#[test]
+fn a_gang_has_a_short_name_and_no_more_ranks_than_rows_can_be_dealt_out_to() {
+    let world = World::new(Way::Tcp);
+    let client = world.client();
+    let table = solver(&client);
+    trainer(&client);
+    row(&table, 0, "q_0_0", Some(1.0));
+    let step = client.begin_step(&Plan::new().rows("train", 1)).unwrap();
+    let join = |name: &str, world| {
+        let gang = Gang::new(name, 0, world).split(Split::Balanced);
+        client.connection().join_step(step.number(), "train", &gang)
+    };
+    let error = join(&"g".repeat(257), 2).unwrap_err();
+    assert_eq!((error.kind(), error.cause()), (Kind::Input, "TooLarge"), "{error}");
+    assert!(error.to_string().contains("257") && error.to_string().contains("256"), "{error}");
+    let error = join("ranks", u32::MAX).unwrap_err();
+    assert_eq!(error.kind(), Kind::Input, "{error}");
+    assert!(error.to_string().contains("4294967295 ranks") && error.to_string().contains("65536"), "{error}");
+    let member = join(&"g".repeat(256), 1 << 16).unwrap();
+    let role = Role::Member(member);
+    let ask = Ask { consumer: "train", rule: up_to(1), role, owner: None, columns: &[] };
+    assert!(client.connection().claim(&ask, Wait::No).unwrap().is_some());
 }
