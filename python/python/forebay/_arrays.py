@@ -77,8 +77,10 @@ def _is_of(package: str, values: Any) -> bool:
 
 
 def _from_torch(values: Any) -> Any:
-    """A tensor as an array."""
+    """A tensor as an array; a nested one as a list with one array a row."""
     values = values.detach().cpu()
+    if values.is_nested:
+        return [_from_torch(row) for row in values.unbind()]
     if str(values.dtype) == "torch.bfloat16":
         values = values.float()  # exact; numpy has no bfloat16
     return values.numpy()

@@ -42,7 +42,8 @@ Purpose: TypeAlias = Literal["train", "eval", "warmup"]
 
 Column: TypeAlias = Any
 """The values of a column, one a row: a list or tuple, an array with one row a first index (numpy, ``array.array``, anything
-with the buffer protocol), an Arrow array, a torch tensor, a pandas series. ``None`` in a list is a value known to be absent.
+with the buffer protocol), an Arrow array, a torch tensor (a nested one: a row a part), a pandas series. ``None`` in a list is a value known
+to be absent.
 An element that is masked in an array of numpy is one, too, where the column has one value a row; within a list or a tensor there is none.
 Numbers convert to the type of the column where nothing is lost; floats are rounded. A tensor is given in its shape, or flat."""
 
