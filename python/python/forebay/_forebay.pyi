@@ -921,7 +921,8 @@ class SnapshotTable:
         size: int | None = None,
     ) -> SnapshotReader:
         """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
-        would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``."""
+        would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``: a batch that a task
+        waited for when it was cancelled is the next of ``async for``."""
 
 @final
 class SnapshotReader(Iterator[pyarrow.RecordBatch], AsyncIterator[pyarrow.RecordBatch]):
