@@ -457,7 +457,8 @@ class Table:
         timeout: float | None = None,
         **columns: Column,
     ) -> Coroutine[Any, Any, Rows]:
-        """``insert`` for an event loop, on one of four threads of the package. Cancelling the task does not stop the call."""
+        """``insert`` for an event loop, on one of four threads of the package. Cancelling the task does not stop the call. Values are
+        copied on that thread, when it comes to the call: whoever changes an array before the call was awaited changes what is written."""
     def write(
         self,
         rows: Rows,
