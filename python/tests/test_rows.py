@@ -484,3 +484,20 @@ def test_all_rows_are_deleted_at_once_and_held_ones_by_force(solver, read):
     for given in ({}, {"version": 1, "all": True}, {"version": 1, "versions_up_to": 2}):
         with pytest.raises(forebay.InputError, match="versions_up_to="):
             solver.delete(**given)
+
+
+@pytest.mark.parametrize("type_name", ["list<bfloat16>", "tensor<bfloat16, [2]>"])
+def test_cells_of_lists_of_bfloat16_are_shown_as_float32(store, type_name):
+    table = store.create_table("t", {"x": type_name})
+    rows = table.insert(policy_version=0, sample_ids=ids("q", 3), x=[[0.5, -2.0], None, [1.5, 3.0]])
+    for found in (table.cells(rows, "x"), asyncio.run(table.cells_async(rows, "x")), table.cells(rows, "x", partial=True)):
+        assert [None if row is None else row.tolist() for row in found] == [[0.5, -2.0], None, [1.5, 3.0]]
+        assert found[0].dtype == np.float32 and not found[0].flags.writeable
+
+
+def test_a_list_of_bfloat16_is_shown_while_it_grows(store):
+    table = store.create_table("t", {"x": "list<bfloat16>"})
+    row = table.insert(policy_version=0, sample_ids=["q_0_0"])
+    table.append(row, "x", [0.5, 1.0])
+    assert table.cells(row, "x") == [None]
+    assert [found.tolist() for found in table.cells(row, "x", partial=True)] == [[0.5, 1.0]]

@@ -514,8 +514,8 @@ class Table:
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
         """The live rows with these identities, for instance those of a run that goes on after a crash."""
     def cells(self, rows: Rows, column: str, *, partial: bool = False) -> list[Any]:
-        """A column of rows, whoever holds them: one value a row, as in ``Batch``, numbers as Python's; ``None`` where a cell is
-        null or not final.
+        """A column of rows, whoever holds them: one value a row, as in ``Batch`` (bfloat16: as float32), numbers as Python's; ``None``
+        where a cell is null or not final.
 
         partial: a cell that still grows is shown as far as it has come.
         """
