@@ -617,7 +617,9 @@ class Changes:
 
 @final
 class Rows:
-    """Rows of one table, in order: what an insert, a look-up or a claim gives."""
+    """Rows of one table, in order: what an insert, a look-up or a claim gives. Those of the same rows in the same order are equal, whoever
+    gave them; those of two stores are not told apart. They are of a store that is open and cannot be pickled: send sample ids and policy
+    version, and look the rows up with ``Table.find``."""
 
     @property
     def table(self) -> str: ...
@@ -626,6 +628,10 @@ class Rows:
         """Rows of one table, one after the other."""
     def __len__(self) -> int: ...
     def __getitem__(self, position: int | slice, /) -> Rows: ...
+    def __iter__(self) -> Iterator[Rows]:
+        """Row after row, each as the rows that it is alone."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Consumer:
