@@ -137,9 +137,18 @@ def test_a_fetch_waits_for_its_batch(queue):
         queue.kv_put(key, "train", fields={"x": torch.tensor([1])})
     waiting.join()
     assert client.kv_retrieve_keys(fetched[0].global_indexes, "train") == ["a", "b"]
+
+
+@pytest.mark.parametrize("expected", [RuntimeError, TimeoutError, forebay.WaitTimeout])
+def test_a_fetch_that_takes_too_long_raises_what_the_original_does_and_a_timeout(queue, expected):
+    """TransferQueue's controller times out; its client raises a RuntimeError of that."""
+    client = queue.get_client()
     client._timeout = 0.01
-    with pytest.raises(TimeoutError, match="1 of 2"):
+    queue.kv_put("a", "train", fields={"x": torch.tensor([1])})
+    with pytest.raises(expected, match="1 of 2"):
         client.get_meta(["x"], 2, "train", task_name="t")
+    with pytest.raises(expected, match="1 of 2"):
+        asyncio.run(client.async_get_meta(["x"], 2, "train", task_name="t"))
 
 
 def test_every_call_has_a_coroutine(queue):

@@ -44,11 +44,12 @@ import forebay
 from ..errors import InputError
 from ._checkpoint import load, save
 from ._client import TransferQueueClient
+from ._fetch import FetchTimeout
 from ._meta import BatchMeta, KVBatchMeta
 from ._partitions import Partitions
 
 __all__ = [
-    "BatchMeta", "KVBatchMeta", "TransferQueueClient", "async_kv_batch_get", "async_kv_batch_get_by_meta",
+    "BatchMeta", "FetchTimeout", "KVBatchMeta", "TransferQueueClient", "async_kv_batch_get", "async_kv_batch_get_by_meta",
     "async_kv_batch_put", "async_kv_clear", "async_kv_list", "async_kv_put", "close", "get_client",
     "get_metrics_endpoint", "init", "kv_batch_get", "kv_batch_get_by_meta", "kv_batch_put", "kv_clear", "kv_list",
     "kv_put", "load_checkpoint", "save_checkpoint",

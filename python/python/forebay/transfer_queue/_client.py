@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from ..errors import InputError
+from ._fetch import FetchTimeout
 from ._meta import BatchMeta, KVBatchMeta
 from ._partitions import Partitions, Sample
 from ._tags import copied
@@ -57,7 +58,7 @@ class TransferQueueClient:
         sampling_config: dict[str, Any] | None = None,
     ) -> BatchMeta:
         """A batch of samples: new ones (``insert``), all of the partition, ready or not (``force_fetch``, whatever the size), or ready ones
-        that the task has not had, in the order of their indexes (``fetch``; TimeoutError when there are not enough in time, and in
+        that the task has not had, in the order of their indexes (``fetch``; FetchTimeout when there are not enough in time, and in
         polling mode an empty batch at once)."""
         if sampling_config:
             raise InputError(f"batches are taken in order here; there is no sampler for {sampling_config!r}")
@@ -75,7 +76,7 @@ class TransferQueueClient:
             if self._is_polling:
                 return BatchMeta.empty()
             if not partitions.lock.wait(end - time.monotonic()):
-                raise TimeoutError(
+                raise FetchTimeout(
                     f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
                     f"{task_name!r} in {self._timeout} s"
                 )
