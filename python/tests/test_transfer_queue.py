@@ -89,6 +89,23 @@ def test_without_a_path_nothing_is_left(tmp_path, monkeypatch):
         tq.get_client()
 
 
+def test_a_queue_that_nobody_else_sees_is_warned_of_unless_it_is_meant(path, caplog, monkeypatch):
+    monkeypatch.delenv("FOREBAY_ADDRESS", raising=False)
+    monkeypatch.delenv("FOREBAY_PATH", raising=False)
+    for configuration, warns in (
+        (None, True),
+        ({"controller": {"polling_mode": True}}, True),
+        ({"backend": {"SimpleStorage": {}}}, True),
+        ({"backend": {"Forebay": {}}}, False),
+        (settings(path), False),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            tq.init(configuration)
+        tq.close()
+        assert ["FOREBAY_ADDRESS" in record.getMessage() for record in caplog.records] == [True] * warns, configuration
+
+
 def test_rows_that_say_nothing_any_more_are_deleted(queue):
     for number in range(20):
         queue.kv_put("a", "train", fields={"x": torch.tensor([number])}, tag={"n": number})
