@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use crate::failure::{Failure, Result};
-use crate::output::{lies_ready, show_cells};
+use crate::output::show_cells;
 
 /// The cells of a column; `None` for what is null or not final.
 pub(crate) fn show<'py>(
@@ -15,7 +15,7 @@ pub(crate) fn show<'py>(
     data_type: &DataType,
     cells: Vec<Cell>,
 ) -> Result<Bound<'py, PyAny>> {
-    if lies_ready(data_type) {
+    if matches!(data_type, DataType::Binary | DataType::List(_) | DataType::Tensor(..)) {
         return show_cells(py, data_type, cells);
     }
     let list = PyList::empty(py);
@@ -29,8 +29,6 @@ pub(crate) fn show<'py>(
                 })?;
                 list.append(PyString::new(py, text))?;
             }
-            // bfloat16, of which numpy has no array: the error says so
-            (cell @ Cell::Bytes(_), _) => return show_cells(py, data_type, vec![cell]),
             _ => list.append(py.None())?,
         }
     }

@@ -16,6 +16,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::DataType as ArrowType;
 use forebay::client::{CellValue, Claim};
 use forebay::store::{DataType, Element, Schema};
+use half::bf16;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyMemoryView, PyTuple};
@@ -86,8 +87,12 @@ pub(crate) fn kind(data_type: &DataType) -> Option<(&'static str, Vec<u32>)> {
         DataType::Tensor(element, sides) => (*element, sides.clone()),
         _ => return None,
     };
-    let shown = if element == Element::BFloat16 { Element::Float32 } else { element };
-    TYPES.iter().find(|(known, _)| *known == Some(shown)).map(|(_, name)| (*name, sides))
+    TYPES.iter().find(|(known, _)| *known == Some(shown(element))).map(|(_, name)| (*name, sides))
+}
+
+/// The type as which numpy shows one: it has no bfloat16.
+fn shown(element: Element) -> Element {
+    if element == Element::BFloat16 { Element::Float32 } else { element }
 }
 
 /// Bytes of values that were copied to make an array. Texts and bytes in a record batch lie where they lay, and so do lists with
@@ -189,7 +194,13 @@ fn bytes_of_bits(bits: &BooleanBuffer) -> Buffer {
     Buffer::from_vec(bits.iter().map(u8::from).collect::<Vec<u8>>())
 }
 
-/// Values where they lie, one a row.
+/// Numbers of bfloat16 as those of float32, which has them all.
+fn widened(bytes: &[u8]) -> Buffer {
+    let numbers = bytes.chunks_exact(2).map(|two| bf16::from_le_bytes([two[0], two[1]]).to_f32());
+    Buffer::from_vec(numbers.collect::<Vec<f32>>())
+}
+
+/// Values where they lie, one a row; those of bfloat16 widened.
 pub(crate) fn show_cells<'py>(
     py: Python<'py>,
     data_type: &DataType,
@@ -213,7 +224,7 @@ pub(crate) fn show_cells<'py>(
         DataType::List(element) => (*element, None),
         _ => return Err(input(format!("{data_type} has no array a row"))),
     };
-    let dtype = numpy.dtype(Some(element))?;
+    let dtype = numpy.dtype(Some(shown(element)))?;
     for cell in cells {
         let CellValue::Bytes(bytes) = cell else {
             list.append(py.None())?;
@@ -223,7 +234,11 @@ pub(crate) fn show_cells<'py>(
             Some(sides) => sides.clone(),
             None => PyTuple::new(py, [bytes.len() / element.width_bytes()])?,
         };
-        list.append(numpy.array(py, &shape, dtype, View::of_value(bytes))?)?;
+        let view = match element {
+            Element::BFloat16 => View::of_buffer(widened(&bytes)),
+            _ => View::of_value(bytes),
+        };
+        list.append(numpy.array(py, &shape, dtype, view)?)?;
     }
     Ok(list.into_any())
 }

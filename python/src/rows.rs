@@ -1,15 +1,16 @@
 //! Rows, as their writers name them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use forebay::store::Row;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::PySlice;
+use pyo3::types::{PyRange, PySlice};
 
 use crate::failure::{Result, input, state};
 
-/// Rows of one table, in order: what an insert, a look-up or a claim gives.
+/// Rows of one table, in order: what an insert, a look-up or a claim gives. Those of the same rows in the same order are equal.
 #[pyclass(frozen, module = "forebay", sequence)]
 #[derive(Debug)]
 pub(crate) struct Rows {
@@ -128,6 +129,33 @@ impl Rows {
             }
         };
         Ok(Rows::new(&self.table, rows))
+    }
+
+    /// Row after row, each as the rows that it is alone.
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        let count = slf.get().there()?.len() as isize;
+        let positions = PyRange::new(slf.py(), 0, count)?;
+        Ok(slf.py().import("builtins")?.getattr("map")?.call1((slf.getattr("__getitem__")?, positions))?)
+    }
+
+    fn __eq__(&self, other: PyRef<'_, Rows>) -> Result<bool> {
+        let is_one = Arc::ptr_eq(&self.rows, &other.rows);
+        Ok(self.table == other.table && (is_one || self.there()? == other.there()?))
+    }
+
+    fn __hash__(&self) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        (&self.table, self.there()?).hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+
+    /// What pickling asks for: refused, for rows are of the store that is open here.
+    fn __reduce__(&self) -> Result<Py<PyAny>> {
+        Err(input(format!(
+            "these {} rows of table {:?} are of a store that is open in this process and cannot be pickled; send their sample ids \
+             and policy version, and look them up there with Table.find(policy_version=..., sample_ids=[...])",
+            self.rows.count, self.table
+        )))
     }
 
     fn __repr__(&self) -> String {

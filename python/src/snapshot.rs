@@ -43,7 +43,7 @@ pub(crate) struct SnapshotTable {
 }
 
 /// The rows of a table of a snapshot, batch by batch.
-#[pyclass(frozen, module = "forebay")]
+#[pyclass(frozen, module = "forebay", weakref)]
 #[derive(Debug)]
 pub(crate) struct SnapshotReader {
     handle: Arc<Handle>,

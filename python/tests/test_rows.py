@@ -2,6 +2,9 @@
 
 import array
 import asyncio
+import collections.abc
+import copy
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -484,3 +487,55 @@ def test_all_rows_are_deleted_at_once_and_held_ones_by_force(solver, read):
     for given in ({}, {"version": 1, "all": True}, {"version": 1, "versions_up_to": 2}):
         with pytest.raises(forebay.InputError, match="versions_up_to="):
             solver.delete(**given)
+
+
+@pytest.mark.parametrize("type_name", ["list<bfloat16>", "tensor<bfloat16, [2]>"])
+def test_cells_of_lists_of_bfloat16_are_shown_as_float32(store, type_name):
+    table = store.create_table("t", {"x": type_name})
+    rows = table.insert(policy_version=0, sample_ids=ids("q", 3), x=[[0.5, -2.0], None, [1.5, 3.0]])
+    for found in (table.cells(rows, "x"), asyncio.run(table.cells_async(rows, "x")), table.cells(rows, "x", partial=True)):
+        assert [None if row is None else row.tolist() for row in found] == [[0.5, -2.0], None, [1.5, 3.0]]
+        assert found[0].dtype == np.float32 and not found[0].flags.writeable
+
+
+def test_a_list_of_bfloat16_is_shown_while_it_grows(store):
+    table = store.create_table("t", {"x": "list<bfloat16>"})
+    row = table.insert(policy_version=0, sample_ids=["q_0_0"])
+    table.append(row, "x", [0.5, 1.0])
+    assert table.cells(row, "x") == [None]
+    assert [found.tolist() for found in table.cells(row, "x", partial=True)] == [[0.5, 1.0]]
+
+
+def test_rows_are_equal_by_the_rows_that_they_are(store, solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q", 3))
+    found = solver.find(policy_version=0, sample_ids=ids("q", 3))
+    assert rows == found and hash(rows) == hash(found) and {rows: 1}[found] == 1
+    assert rows != rows[:2] and rows != rows[::-1] and rows[1] == found[1:2] and rows != ids("q", 3)
+    assert len({rows[0], rows[1], found[0]}) == 2
+    again = solver.insert(policy_version=0, sample_ids=["q_0_0"], next_attempt=True)
+    assert again != rows[0] and again == solver.find(policy_version=0, sample_ids=["q_0_0"])
+    checker = store.create_table("checker", {"verdict": "utf8"})
+    assert checker.insert(policy_version=0, sample_ids=ids("q", 3)) != rows
+
+
+def test_rows_are_iterated_one_by_one(solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q", 3))
+    assert list(rows) == [rows[0], rows[1], rows[2]] and list(rows[:0]) == [] and rows[1] in rows
+    assert isinstance(rows, collections.abc.Iterable)
+
+
+def test_rows_of_changes_that_are_not_made_are_not_compared(store, solver):
+    with store.changes() as changes:
+        rows = changes.insert(solver, policy_version=0, sample_ids=["q_0_0"])
+        assert rows == rows
+        for use in (hash, iter, lambda rows: rows == solver.find(policy_version=0, sample_ids=[])):
+            with pytest.raises(forebay.StateError, match="not made"):
+                use(rows)
+    assert rows == solver.find(policy_version=0, sample_ids=["q_0_0"])
+
+
+def test_rows_that_are_pickled_say_how_they_travel(solver):
+    rows = solver.insert(policy_version=0, sample_ids=ids("q"))
+    for pickled in (pickle.dumps, copy.copy):
+        with pytest.raises(forebay.InputError, match="2 rows of table \"solver\" .* Table.find"):
+            pickled(rows)

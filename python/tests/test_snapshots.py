@@ -135,3 +135,32 @@ def test_an_event_loop_reads_while_every_thread_for_writes_waits(store, solver):
 
     shown, read = asyncio.run(main())
     assert shown == read["sample_id"].to_pylist() == ids("q1")
+
+
+def test_a_batch_that_a_cancelled_task_waited_for_is_the_next_one(store, solver, monkeypatch):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from forebay import _async
+
+    put(solver, "q1", count=4)
+    begun, read = threading.Event(), threading.Event()
+
+    class Slow(ThreadPoolExecutor):
+        def submit(self, call, *arguments):
+            return super().submit(lambda: (begun.set(), read.wait(), call(*arguments))[-1])
+
+    async def main():
+        with store.snapshot() as snapshot:
+            reader = snapshot.table("solver").batches(["sample_id"], size=1)
+            cancelled = asyncio.ensure_future(anext(reader))
+            await asyncio.to_thread(begun.wait)
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            read.set()
+            return [sample async for batch in reader for sample in batch["sample_id"].to_pylist()]
+
+    with Slow(1) as pool:
+        monkeypatch.setattr(_async, "_readers", pool)
+        assert asyncio.run(main()) == ids("q1", 4)
+    assert not _async._untaken

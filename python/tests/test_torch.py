@@ -154,3 +154,22 @@ def test_a_part_without_rows_is_refused_as_one_with_rows_is(store):
         with pytest.raises(forebay.InputError, match=named):
             empty.torch(**options)
     step.abandon()
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bfloat16], ids=str)
+def test_a_nested_tensor_is_written_with_one_row_a_part(store, layout, dtype):
+    parts = [torch.tensor(part, dtype=dtype) for part in ([1, 2, 3], [], [4])]
+    table = store.create_table("t", {"x": f"list<{str(dtype).partition('.')[2]}>"})
+    nested = torch.nested.nested_tensor(parts, layout=layout)
+    rows = table.insert(policy_version=0, sample_ids=ids("q", 3), x=nested)
+    assert [row.tolist() for row in table.cells(rows, "x")] == [[1, 2, 3], [], [4]]
+
+
+def test_a_nested_column_is_written_as_it_was_read(store):
+    table = store.create_table("t", {"x": "list<float32>", "copy": "list<float32>"})
+    read = store.create_consumer("read", tables=["t"], kind="task", ready=["x"])
+    rows = table.insert(policy_version=0, sample_ids=ids("q"), x=[[0.5], [1.5, 2.5]])
+    with read.claim(size=2, timeout=0) as claim:
+        claim.finish(copy=claim.torch("x", layout="nested").requires_grad_())
+    assert [row.tolist() for row in table.cells(rows, "copy")] == [[0.5], [1.5, 2.5]]

@@ -89,6 +89,23 @@ def test_without_a_path_nothing_is_left(tmp_path, monkeypatch):
         tq.get_client()
 
 
+def test_a_queue_that_nobody_else_sees_is_warned_of_unless_it_is_meant(path, caplog, monkeypatch):
+    monkeypatch.delenv("FOREBAY_ADDRESS", raising=False)
+    monkeypatch.delenv("FOREBAY_PATH", raising=False)
+    for configuration, warns in (
+        (None, True),
+        ({"controller": {"polling_mode": True}}, True),
+        ({"backend": {"SimpleStorage": {}}}, True),
+        ({"backend": {"Forebay": {}}}, False),
+        (settings(path), False),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            tq.init(configuration)
+        tq.close()
+        assert ["FOREBAY_ADDRESS" in record.getMessage() for record in caplog.records] == [True] * warns, configuration
+
+
 def test_rows_that_say_nothing_any_more_are_deleted(queue):
     for number in range(20):
         queue.kv_put("a", "train", fields={"x": torch.tensor([number])}, tag={"n": number})
@@ -137,9 +154,18 @@ def test_a_fetch_waits_for_its_batch(queue):
         queue.kv_put(key, "train", fields={"x": torch.tensor([1])})
     waiting.join()
     assert client.kv_retrieve_keys(fetched[0].global_indexes, "train") == ["a", "b"]
+
+
+@pytest.mark.parametrize("expected", [RuntimeError, TimeoutError, forebay.WaitTimeout])
+def test_a_fetch_that_takes_too_long_raises_what_the_original_does_and_a_timeout(queue, expected):
+    """TransferQueue's controller times out; its client raises a RuntimeError of that."""
+    client = queue.get_client()
     client._timeout = 0.01
-    with pytest.raises(TimeoutError, match="1 of 2"):
+    queue.kv_put("a", "train", fields={"x": torch.tensor([1])})
+    with pytest.raises(expected, match="1 of 2"):
         client.get_meta(["x"], 2, "train", task_name="t")
+    with pytest.raises(expected, match="1 of 2"):
+        asyncio.run(client.async_get_meta(["x"], 2, "train", task_name="t"))
 
 
 def test_every_call_has_a_coroutine(queue):

@@ -245,3 +245,28 @@ def test_a_step_moves_the_policies_of_its_own_tables_alone(store, solver):
             source.rollouts(PROMPTS, asking())
             source.commit()
     assert [store.policy_version(name) for name in ("solver", "critic")] == [1, 1]
+
+
+@pytest.mark.parametrize("left", [(2, 2), (3, 4, 4)], ids=["two halves in one batch", "more rows than were asked for"])
+def test_a_group_that_lost_members_is_refused_and_not_mixed_with_another(store, solver, train, left):
+    """By its default rule a group goes on with those who are left, and two of them fill the place of one."""
+    values = {name: rows[:GROUP] for name, rows in rollouts(0).items()}
+    for group, count in enumerate(left):
+        rows = solver.insert(policy_version=0, sample_ids=[f"q{group}_0_{row}" for row in range(GROUP)], **values)
+        solver.exclude(rows[count:], "failed")
+    with RolloutSource(store, train, size=GROUP, timeout=10) as source:
+        with pytest.raises(forebay.InputError, match='member_fails="exclude"'):
+            source.rollouts(PROMPTS, asking())
+    assert solver.counts()["consumed"] == 0
+
+
+def test_groups_that_lost_members_are_left_out_where_the_consumer_says_so(store, solver):
+    ready = ["response", "logprobs", "reward"]
+    whole = store.create_consumer(
+        "whole", tables=["solver"], kind="trainer", ready=ready, group=("input_id", GROUP), member_fails="exclude"
+    )
+    insert(solver, 0)
+    solver.exclude(solver.find(policy_version=0, sample_ids=["q0_0_3"]), "failed")
+    with RolloutSource(store, whole, size=GROUP, timeout=10) as source:
+        given = source.rollouts(PROMPTS[:GROUP], asking())
+        assert given["sample_ids"] == [f"q1_0_{row}" for row in range(GROUP)]

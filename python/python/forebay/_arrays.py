@@ -58,13 +58,12 @@ def _number(whole: Any, given: Any) -> str:
 
 def arranged(column: str, values: Any) -> Any:
     """Values that are neither a list nor an array, as one of the two."""
-    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
+    if _is_of("torch", values):
+        return _from_torch(values)
+    # A series of pandas has both: Arrow takes what is not a number for null, and knows no arrays of two dimensions within one.
+    is_of_numpy = _is_of("pandas", values) and isinstance(getattr(values, "dtype", None), numpy().dtype)
+    if not is_of_numpy and (hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")):
         return _from_arrow(values)
-    if type(values).__module__.partition(".")[0] == "torch":
-        values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":
-            values = values.float()  # exact; numpy has no bfloat16
-        return values.numpy()
     if hasattr(values, "__array__"):
         return numpy().asarray(values)
     if hasattr(values, "__iter__"):
@@ -72,12 +71,27 @@ def arranged(column: str, values: Any) -> Any:
     raise InputError(f"column {column!r} is one {type(values).__name__} ({values!r:.80}); give a list with one value a row")
 
 
+def _is_of(package: str, values: Any) -> bool:
+    """Whether a value's class is of a package, which is not imported for it, or stands on one that is."""
+    return any(kind.__module__.partition(".")[0] == package for kind in type(values).__mro__)
+
+
+def _from_torch(values: Any) -> Any:
+    """A tensor as an array; a nested one as a list with one array a row."""
+    values = values.detach().cpu()
+    if values.is_nested:
+        return [_from_torch(row) for row in values.unbind()]
+    if str(values.dtype) == "torch.bfloat16":
+        values = values.float()  # exact; numpy has no bfloat16
+    return values.numpy()
+
+
 def _from_arrow(values: Any) -> Any:
     """An Arrow array as a list: numbers of lists as slices of one numpy array, the rest as Python has it."""
     pa = pyarrow()
-    if isinstance(values, pa.ChunkedArray):
-        return [value for chunk in values.chunks for value in _from_arrow(chunk)]
-    array = values if isinstance(values, pa.Array) else pa.array(values)
+    array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    if isinstance(array, pa.ChunkedArray):  # as a series of pandas may give one
+        return [value for chunk in array.chunks for value in _from_arrow(chunk)]
     types = pa.types
     if types.is_list(array.type) or types.is_large_list(array.type):
         inner = array.flatten()  # of the rows of this slice that are there, and no others

@@ -12,7 +12,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ._forebay import Bell, Pending, SnapshotReader
@@ -28,15 +28,18 @@ READING = frozenset({"arrow", "cells", "get", "replay", "show", "snapshot", "ver
 _writers: ThreadPoolExecutor
 _committers: ThreadPoolExecutor
 _readers: ThreadPoolExecutor
+_untaken: weakref.WeakKeyDictionary[SnapshotReader, Future[Any]]
+"""What readers of snapshots were asked for by tasks that were cancelled meanwhile: the next batch of each."""
 
 
 def _begin_threads() -> None:
     """Makes the pools, which begin a thread when there is work for it. A forked child has the pools of its parent without their threads:
     calls that it gives to them would wait for ever."""
-    global _writers, _committers, _readers
+    global _writers, _committers, _readers, _untaken
     _writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="forebay-write")
     _committers = ThreadPoolExecutor(COMMITTERS, thread_name_prefix="forebay-commit")
     _readers = ThreadPoolExecutor(READERS, thread_name_prefix="forebay-read")
+    _untaken = weakref.WeakKeyDictionary()
 
 
 _begin_threads()
@@ -130,8 +133,15 @@ async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[s
 
 
 async def next_read(reader: SnapshotReader) -> Any:
-    """The next batch of an ``async for`` over the rows of a snapshot."""
-    batch = await asyncio.get_running_loop().run_in_executor(_readers, next, reader, None)
+    """The next batch of an ``async for`` over the rows of a snapshot. What a task asked for that was cancelled meanwhile is given to who asks
+    next, so that no batch is passed over."""
+    reading = _untaken.pop(reader, None) or _readers.submit(next, reader, None)
+    try:
+        batch = await asyncio.wrap_future(reading)
+    except asyncio.CancelledError:
+        if not reading.cancel():  # it is being read, or was
+            _untaken[reader] = reading
+        raise
     if batch is None:
         raise StopAsyncIteration
     return batch

@@ -42,7 +42,8 @@ Purpose: TypeAlias = Literal["train", "eval", "warmup"]
 
 Column: TypeAlias = Any
 """The values of a column, one a row: a list or tuple, an array with one row a first index (numpy, ``array.array``, anything
-with the buffer protocol), an Arrow array, a torch tensor, a pandas series. ``None`` in a list is a value known to be absent.
+with the buffer protocol), an Arrow array, a torch tensor (a nested one: a row a part), a pandas series. ``None`` in a list is a value known
+to be absent.
 An element that is masked in an array of numpy is one, too, where the column has one value a row; within a list or a tensor there is none.
 Numbers convert to the type of the column where nothing is lost; floats are rounded. A tensor is given in its shape, or flat."""
 
@@ -456,7 +457,8 @@ class Table:
         timeout: float | None = None,
         **columns: Column,
     ) -> Coroutine[Any, Any, Rows]:
-        """``insert`` for an event loop, on one of four threads of the package. Cancelling the task does not stop the call."""
+        """``insert`` for an event loop, on one of four threads of the package. Cancelling the task does not stop the call. Values are
+        copied on that thread, when it comes to the call: whoever changes an array before the call was awaited changes what is written."""
     def write(
         self,
         rows: Rows,
@@ -512,8 +514,8 @@ class Table:
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
         """The live rows with these identities, for instance those of a run that goes on after a crash."""
     def cells(self, rows: Rows, column: str, *, partial: bool = False) -> list[Any]:
-        """A column of rows, whoever holds them: one value a row, as in ``Batch``, numbers as Python's; ``None`` where a cell is
-        null or not final.
+        """A column of rows, whoever holds them: one value a row, as in ``Batch`` (bfloat16: as float32), numbers as Python's; ``None``
+        where a cell is null or not final.
 
         partial: a cell that still grows is shown as far as it has come.
         """
@@ -615,7 +617,9 @@ class Changes:
 
 @final
 class Rows:
-    """Rows of one table, in order: what an insert, a look-up or a claim gives."""
+    """Rows of one table, in order: what an insert, a look-up or a claim gives. Those of the same rows in the same order are equal, whoever
+    gave them; those of two stores are not told apart. They are of a store that is open and cannot be pickled: send sample ids and policy
+    version, and look the rows up with ``Table.find``."""
 
     @property
     def table(self) -> str: ...
@@ -624,6 +628,10 @@ class Rows:
         """Rows of one table, one after the other."""
     def __len__(self) -> int: ...
     def __getitem__(self, position: int | slice, /) -> Rows: ...
+    def __iter__(self) -> Iterator[Rows]:
+        """Row after row, each as the rows that it is alone."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Consumer:
@@ -920,7 +928,8 @@ class SnapshotTable:
         size: int | None = None,
     ) -> SnapshotReader:
         """The same batch by batch, each read when it is asked for: of ``size`` rows at most (default 4,096), and fewer where their values
-        would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``."""
+        would have more than 16 MiB. Where there is no row, one batch without. For ``for`` and for ``async for``: a batch that a task
+        waited for when it was cancelled is the next of ``async for``."""
 
 @final
 class SnapshotReader(Iterator[pyarrow.RecordBatch], AsyncIterator[pyarrow.RecordBatch]):

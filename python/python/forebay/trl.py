@@ -9,7 +9,8 @@
 
 Others make the rollouts: they read ``store.policy_version(...)``, sample, and write prompts, completions and rewards as they are
 known. The trainer waits for whole groups and takes the completions that are there; so the prompts of its data set only say how
-many it wants, a group each (``num_generations`` times the same).
+many it wants, a group each (``num_generations`` times the same). A group that has lost a member is refused: the trainer compares
+rewards within each ``num_generations`` rows that follow on each other, and those would be of two groups.
 
 A step of the store is one batch of generations of the trainer. It is committed, and the policy moved on by one version, when the
 trainer asks for the next one or has ended: until then an exception, or the end of the process, gives its rows back. A training that
@@ -24,7 +25,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ._forebay import Consumer, Step, Store
+from ._forebay import Batch, Consumer, Step, Store
 from .errors import InputError, StateError
 
 __all__ = ["RolloutSource"]
@@ -33,7 +34,8 @@ __all__ = ["RolloutSource"]
 class RolloutSource:
     """What ``GRPOTrainer`` calls for completions and for their rewards.
 
-    consumer: a trainer of the store, whose groups have ``num_generations`` rows.
+    consumer: a trainer of the store, whose groups have ``num_generations`` rows, with ``member_fails="exclude"`` (or
+        ``"next_attempt"``) where a member may fail.
     size: rows a group, and so ``GRPOConfig.num_generations``.
     prompt, completion, logprobs, reward: the columns: token ids (lists of integers), log-probabilities of the sampler (or
         ``None``: then the trainer corrects for nothing), and a number a row.
@@ -93,12 +95,26 @@ class RolloutSource:
     def _take(self, step: Step) -> dict[str, Any]:
         taken: dict[str, Any] = {name: [] for name in (*self.fields, "sample_ids")}
         for batch in step.micro_batches(self.consumer, self.size, timeout=self.timeout):
+            self._refuse_other_groups(batch)
             self._tables.add(batch.table)
             for name, column in self.fields.items():
                 taken[name] += [_plain(value) for value in batch[column]]
             taken["sample_ids"] += batch.sample_ids
             batch.accumulated()  # without a lease: the trainer may take its time, and its end gives the rows back
         return taken
+
+    def _refuse_other_groups(self, batch: Batch) -> None:
+        """What is not one whole group: the trainer would take the mean of other rewards, and say nothing."""
+        groups = set(zip(batch["group_key"], batch["policy_version"].tolist()))
+        if len(batch) == self.size and len(groups) == 1:
+            return
+        found = ", ".join(f"{key!r} of policy version {version}" for key, version in sorted(groups, key=str))
+        raise InputError(
+            f"a micro-batch of {batch.consumer!r} has {len(batch)} rows of the groups {found}, and the trainer takes one whole "
+            f"group of {self.size} at a time: some have lost members; create the consumer with "
+            f'member_fails="exclude", which leaves such groups out, or with "next_attempt" and insert the failed rows again with '
+            f"next_attempt=True"
+        )
 
     def rewards(self, completions: list[Any], reward: list[float | None], **_: Any) -> list[float | None]:
         """The rewards that the rows have: ``GRPOTrainer``'s ``reward_funcs``."""

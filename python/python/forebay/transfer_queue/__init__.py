@@ -16,7 +16,8 @@ A token needs the scopes ``read`` and ``write``, for all tables: every call look
 
 Calls, arguments and answers are those of TransferQueue 0.1.11: the module functions, the client of :func:`get_client` and the meta
 objects. What is put is written down before the call returns; where ``init`` is given a path (or ``FOREBAY_PATH`` names one) it is
-there again after a restart. Without one it lies in a temporary folder and ends with :func:`close`, as the original's does.
+there again after a restart. Without one it lies in a temporary folder and ends with :func:`close`, as the original's does, and no other
+process sees it: a warning says so where the configuration has no ``backend.Forebay`` (``{}`` will do).
 
 Values lie in the table ``transfer_queue``: a row a put and key, tensors of one type a field in a column of lists under the field's
 own name, so SQL and consumers see them; what fits into no column (objects, a field of changing type, more than 48 fields)
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import pathlib
 import shutil
@@ -44,15 +46,18 @@ import forebay
 from ..errors import InputError
 from ._checkpoint import load, save
 from ._client import TransferQueueClient
+from ._fetch import FetchTimeout
 from ._meta import BatchMeta, KVBatchMeta
 from ._partitions import Partitions
 
 __all__ = [
-    "BatchMeta", "KVBatchMeta", "TransferQueueClient", "async_kv_batch_get", "async_kv_batch_get_by_meta",
+    "BatchMeta", "FetchTimeout", "KVBatchMeta", "TransferQueueClient", "async_kv_batch_get", "async_kv_batch_get_by_meta",
     "async_kv_batch_put", "async_kv_clear", "async_kv_list", "async_kv_put", "close", "get_client",
     "get_metrics_endpoint", "init", "kv_batch_get", "kv_batch_get_by_meta", "kv_batch_put", "kv_clear", "kv_list",
     "kv_put", "load_checkpoint", "save_checkpoint",
 ]  # fmt: skip
+
+_LOG = logging.getLogger(__name__)
 
 
 class _Queue:
@@ -105,13 +110,21 @@ def init(conf: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
         "SequentialSampler"
     ):
         raise InputError(f"batches are taken in order here, as by SequentialSampler, and not by {sampler!r}")
-    said = _part(_part(conf, "backend"), "Forebay")
+    backend = _part(conf, "backend")
+    said = _part(backend, "Forebay")
     path, address = said.get("path"), said.get("address")
     if not path and not address:
         path, address = os.environ.get("FOREBAY_PATH"), os.environ.get("FOREBAY_ADDRESS")
     token = said.get("token") or os.environ.get("FOREBAY_TOKEN")
     is_polling = bool(controller.get("polling_mode", False))
     _queue = _Queue(path, address, token, float(controller.get("timeout", 300)), is_polling)
+    if not path and not address and "Forebay" not in backend:
+        _LOG.warning(
+            "this process (%d) has opened a transfer queue of its own, which no other process sees and which ends with it: nothing said "
+            "which one to take; set FOREBAY_ADDRESS to the server that all processes share (or FOREBAY_PATH), or "
+            'say that it is meant with {"backend": {"Forebay": {}}}',
+            os.getpid(),
+        )
     return conf
 
 

@@ -12,10 +12,12 @@ import torch
 from tensordict import TensorDict
 
 from ..errors import InputError
+from ._described import common, is_ready, meta_of, meta_of_all
+from ._fetch import FetchTimeout, IsOver, fetched, refuse_given_up
 from ._meta import BatchMeta, KVBatchMeta
 from ._partitions import Partitions, Sample
 from ._tags import copied
-from ._values import packed, rows_of, schema_of
+from ._values import packed, rows_of
 
 
 def _in_a_turn(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +31,8 @@ def _in_a_turn(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class TransferQueueClient:
-    """TransferQueue's client; each method also as ``async_NAME``, which runs on a thread."""
+    """TransferQueue's client; each method also as ``async_NAME``, which runs on a thread of the event loop's, and those that wait for
+    samples on one of their own."""
 
     def __init__(self, partitions: Partitions, timeout: float, is_polling: bool = False) -> None:
         self._partitions, self._timeout, self._is_polling = partitions, timeout, is_polling
@@ -46,7 +49,6 @@ class TransferQueueClient:
 
     # Metadata
 
-    @_in_a_turn
     def get_meta(
         self,
         data_fields: list[str],
@@ -57,35 +59,72 @@ class TransferQueueClient:
         sampling_config: dict[str, Any] | None = None,
     ) -> BatchMeta:
         """A batch of samples: new ones (``insert``), all of the partition, ready or not (``force_fetch``, whatever the size), or ready ones
-        that the task has not had, in the order of their indexes (``fetch``; TimeoutError when there are not enough in time, and in
+        that the task has not had, in the order of their indexes (``fetch``; FetchTimeout when there are not enough in time, and in
         polling mode an empty batch at once)."""
+        return self._get_meta(data_fields, batch_size, partition_id, mode, task_name, sampling_config)
+
+    async def async_get_meta(
+        self,
+        data_fields: list[str],
+        batch_size: int,
+        partition_id: str,
+        mode: str = "fetch",
+        task_name: str | None = None,
+        sampling_config: dict[str, Any] | None = None,
+    ) -> BatchMeta:
+        """``get_meta`` on a thread of its own. A task that is cancelled has taken nothing."""
+        asked = data_fields, batch_size, partition_id, mode, task_name, sampling_config
+
+        def give_back(meta: BatchMeta) -> None:
+            if mode == "fetch" and task_name is not None and meta.size:
+                self._give_back(partition_id, task_name, meta.global_indexes)  # else nothing was taken
+
+        return await fetched(lambda is_over: self._get_meta(*asked, is_over), give_back)
+
+    @_in_a_turn
+    def _get_meta(
+        self,
+        data_fields: list[str],
+        batch_size: int,
+        partition_id: str,
+        mode: str,
+        task_name: str | None,
+        sampling_config: dict[str, Any] | None,
+        is_over: IsOver | None = None,
+    ) -> BatchMeta:
+        refuse_given_up(is_over)
         if sampling_config:
             raise InputError(f"batches are taken in order here; there is no sampler for {sampling_config!r}")
         partitions = self._partitions
         if mode == "insert":
             samples = partitions.begin(partition_id, [None] * batch_size)
             partitions.put(samples, {}, None)
-            return _meta(samples, data_fields, produced=[0] * batch_size)
+            return meta_of(samples, data_fields, produced=[0] * batch_size)
         if mode == "force_fetch":
-            return _all(partitions.all(partition_id), data_fields)
+            return meta_of_all(partitions.all(partition_id), data_fields)
         if mode != "fetch" or task_name is None:
             raise InputError(f'mode is "fetch" (with task_name), "force_fetch" or "insert", not {mode!r}')
         end = time.monotonic() + self._timeout
         while len(samples := self._fresh(partition_id, data_fields, task_name)) < batch_size:
             if self._is_polling:
                 return BatchMeta.empty()
-            if not partitions.lock.wait(end - time.monotonic()):
-                raise TimeoutError(
+            if not partitions.lock.wait(end - time.monotonic(), is_over):
+                raise FetchTimeout(
                     f"{len(samples)} of {batch_size} samples of {partition_id!r} had {data_fields} for "
                     f"{task_name!r} in {self._timeout} s"
                 )
+            refuse_given_up(is_over)
         partitions.consume(partition_id, task_name, samples[:batch_size])
-        return _meta(samples[:batch_size], data_fields)
+        return meta_of(samples[:batch_size], data_fields)
 
     def _fresh(self, partition: str, fields: list[str], task: str) -> list[Sample]:
         consumed = self._partitions.consumed.get((partition, task), set())
         there = self._partitions.all(partition)
-        return [sample for sample in there if sample.number not in consumed and _is_ready(sample, fields)]
+        return [sample for sample in there if sample.number not in consumed and is_ready(sample, fields)]
+
+    @_in_a_turn
+    def _give_back(self, partition: str, task: str, numbers: list[int]) -> None:
+        self._partitions.give_back(partition, task, numbers)
 
     @_in_a_turn
     def set_custom_meta(self, metadata: BatchMeta) -> None:
@@ -118,7 +157,7 @@ class TransferQueueClient:
         if not samples:
             raise ValueError("metadata cannot be none or empty")
         partitions.put(samples, fields, tags)
-        return _meta(samples, [*(metadata.field_names if metadata else ()), *fields], metadata)
+        return meta_of(samples, [*(metadata.field_names if metadata else ()), *fields], metadata)
 
     def get_data(self, metadata: BatchMeta) -> TensorDict:
         if not metadata or metadata.size == 0 or not metadata.field_names:
@@ -199,8 +238,8 @@ class TransferQueueClient:
             partitions.put(partitions.begin(partition_id, list(new)), {}, None)
             there = partitions.keys[partition_id]
         samples = [there[key] for key in keys if key in there]
-        common = _common(samples)
-        return _meta(samples, common, produced=[int(bool(common))] * len(samples))
+        fields = common(samples)
+        return meta_of(samples, fields, produced=[int(bool(fields))] * len(samples))
 
     @_in_a_turn
     def kv_retrieve_keys(self, global_indexes: list[int] | int, partition_id: str) -> list[str]:
@@ -238,7 +277,7 @@ class TransferQueueClient:
         samples = [there[key] if key in there else next(new) for key in keys]
         partitions.put(samples, rows, tags)
         tags = [sample.tag for sample in samples]
-        return KVBatchMeta(keys=keys, tags=tags, partition_id=partition, fields=sorted(_common(samples)))
+        return KVBatchMeta(keys=keys, tags=tags, partition_id=partition, fields=sorted(common(samples)))
 
     def close(self) -> None:
         """Nothing to let go of; ``transfer_queue.close`` closes the store."""
@@ -251,38 +290,3 @@ def _parsed(data: Any, parser: Callable[[Any], Any] | None) -> dict[str, list[An
         data = {**plain, **listed}
         parser(data)
     return rows_of(data)
-
-
-def _common(samples: list[Sample]) -> list[str]:
-    """The fields that all of them have."""
-    if not samples:
-        return []
-    return [name for name in samples[0].fields if all(name in sample.fields for sample in samples)]
-
-
-def _is_ready(sample: Sample, fields: list[str]) -> bool:
-    return all(name in sample.fields for name in fields)
-
-
-def _all(samples: list[Sample], fields: list[str]) -> BatchMeta:
-    """Samples, ready or not. Fields that none of them has are no part of it, as in TransferQueue."""
-    known = [name for name in fields if any(name in sample.fields for sample in samples)]
-    return _meta(samples, known, produced=[int(bool(known) and _is_ready(sample, known)) for sample in samples])
-
-
-def _meta(
-    samples: list[Sample], fields: list[str], like: BatchMeta | None = None, produced: list[int] | None = None
-) -> BatchMeta:
-    """produced: whether each sample is ready; all are where it is not said."""
-    schema = {}
-    for name in dict.fromkeys(fields):
-        there = {at: sample.fields[name].fields[name] for at, sample in enumerate(samples) if name in sample.fields}
-        schema[name] = schema_of(there, len(samples))
-    return BatchMeta(
-        [sample.number for sample in samples],
-        [sample.partition for sample in samples],
-        schema,
-        [1] * len(samples) if produced is None else produced,
-        like.extra_info if like else None,
-        [copied(sample.tag) for sample in samples],
-    )

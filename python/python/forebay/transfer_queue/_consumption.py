@@ -24,6 +24,17 @@ class Consumption:
         [row] = self.log.append(1, partition_id=[partition], task=[task], numbers=[numbers])
         self._add((partition, task), row, numbers)
 
+    def give_back(self, partition: str, task: str, numbers: list[int]) -> None:
+        """The task has not had these after all: it begins anew with the others, in one record."""
+        had = self.numbers.get((partition, task), set())
+        if had.isdisjoint(numbers):
+            return
+        left = sorted(had.difference(numbers))
+        anew, row = self.log.append(2, partition_id=[partition] * 2, task=[task] * 2, numbers=[None, left])
+        self.log.over([anew])
+        self.forget(partition, task)
+        self._add((partition, task), row, left)
+
     def reset(self, partition: str, task: str | None) -> None:
         if self._of(partition, task):
             self.log.over(self.log.append(1, partition_id=[partition], task=[task], numbers=[None]))

@@ -178,6 +178,10 @@ class Partitions:
         with self.changing():
             self._consumption.take(partition, task, [sample.number for sample in samples])
 
+    def give_back(self, partition: str, task: str, numbers: list[int]) -> None:
+        with self.changing():
+            self._consumption.give_back(partition, task, numbers)
+
     def reset(self, partition: str, task: str | None) -> None:
         with self.changing():
             self._consumption.reset(partition, task)

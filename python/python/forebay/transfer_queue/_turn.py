@@ -19,7 +19,7 @@ from ._log import Overtaken, refuse_forbidden
 
 _NAME = "transfer_queue_turn"
 _LOOK_EVERY = 0.1
-"""How often who waits for samples looks for those of other processes, in seconds."""
+"""How often who waits for samples looks for those of other processes, and whether an event loop still wants them, in seconds."""
 
 Given = TypeVar("Given")
 
@@ -83,23 +83,29 @@ class Turn:
         """Wakes who waits in this process."""
         self._changed.notify_all()
 
-    def wait(self, seconds: float) -> bool:
-        """Lets others have the turn until the queue was changed, within a turn; False where no time is left for that."""
+    def wait(self, seconds: float, is_over: Callable[[], bool] | None = None) -> bool:
+        """Lets others have the turn until the queue was changed, or the wait is over, within a turn; False where no time is left for that."""
         if seconds <= 0:
             return False
         end, (depth, self._depth) = time.monotonic() + seconds, (self._depth, 0)
         try:
             self._give()
-            if self._task is None:
+            if self._task is None and is_over is None:
                 self._changed.wait(seconds)
             else:
-                while (left := end - time.monotonic()) > 0:
-                    if self._changed.wait(min(left, _LOOK_EVERY)) or self.is_behind():
-                        break
+                self._look(end, is_over)
         finally:
             self._depth = depth
             self._take()
         return True
+
+    def _look(self, end: float, is_over: Callable[[], bool] | None) -> None:
+        """Looks for what nobody wakes it for: changes of other processes, and the end of the wait itself."""
+        while (left := end - time.monotonic()) > 0:
+            if self._changed.wait(min(left, _LOOK_EVERY)) or (is_over is not None and is_over()):
+                return
+            if self._task is not None and self.is_behind():
+                return
 
     def _take(self) -> None:
         try:
