@@ -100,9 +100,8 @@ fn at_the_budget_a_small_value_takes_what_is_left() {
     let table = store.create_table("solver", solver_schema()).unwrap();
     fill(&table, 0, 200_000); // the next extent is to be an eighth of that
     let small = "x".repeat(200);
-    let insert = |i: usize| {
-        table.insert(0, &format!("small{i}_0_0"), [("prompt", small.as_str().into())]).map(drop)
-    };
+    let insert =
+        |i: usize| table.insert(0, &format!("small{i}_0_0"), [("prompt", small.as_str().into())]).map(drop);
     let refused = (0..10_000).find_map(|i| insert(i).err()).unwrap();
     let Cause::NoSpace { used, needed, .. } = refused.cause() else { panic!("{refused}") };
     assert!(used + 4096 > budget && *needed == 4096, "{refused}");
