@@ -72,7 +72,8 @@ impl<'v> Changes<'v> {
         self
     }
 
-    /// How long they wait where there is no room for them, or a rate limiter holds them back. Default: as the store is set.
+    /// How long they wait where there is no room for them, or a rate limiter holds them back; over a connection five minutes at most.
+    /// Default: as the store is set.
     pub fn wait(&mut self, wait: Wait) -> &mut Self {
         self.wait = Some(wait);
         self

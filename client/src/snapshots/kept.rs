@@ -193,6 +193,9 @@ impl SnapshotCalls for KeptSnapshots {
         let is_arrival = rows.order == ScanOrder::Arrival;
         let order = Order { snapshot, table: table.name().to_owned(), version: rows.version, is_arrival };
         let numbers = self.orders.rows(&order, || numbers_of(table, rows));
+        if !lock(&self.inner).kept.contains_key(&snapshot) {
+            self.orders.forget(|number| number == snapshot); // it has ended while its rows were sorted
+        }
         batch_of(table, &numbers, &columns, rows, from)
     }
 

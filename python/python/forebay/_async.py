@@ -28,7 +28,7 @@ READING = frozenset({"arrow", "cells", "get", "replay", "show", "snapshot", "ver
 _writers: ThreadPoolExecutor
 _committers: ThreadPoolExecutor
 _readers: ThreadPoolExecutor
-_untaken: weakref.WeakKeyDictionary[SnapshotReader, Future[Any]]
+_untaken: weakref.WeakKeyDictionary[SnapshotReader, list[Future[Any]]]
 """What readers of snapshots were asked for by tasks that were cancelled meanwhile: the next batch of each."""
 
 
@@ -135,12 +135,13 @@ async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[s
 async def next_read(reader: SnapshotReader) -> Any:
     """The next batch of an ``async for`` over the rows of a snapshot. What a task asked for that was cancelled meanwhile is given to who asks
     next, so that no batch is passed over."""
-    reading = _untaken.pop(reader, None) or _readers.submit(next, reader, None)
+    untaken = _untaken.setdefault(reader, [])
+    reading = untaken.pop(0) if untaken else _readers.submit(next, reader, None)
     try:
         batch = await asyncio.wrap_future(reading)
     except asyncio.CancelledError:
         if not reading.cancel():  # it is being read, or was
-            _untaken[reader] = reading
+            untaken.append(reading)
         raise
     if batch is None:
         raise StopAsyncIteration

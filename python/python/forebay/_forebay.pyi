@@ -240,7 +240,7 @@ class Store:
         """Changes over any tables, to be made together: all of them or none.
 
         durability: what they are acknowledged with. Default: the store's.
-        timeout: how long they wait for room, in seconds. Default: the store's ``capacity_wait``.
+        timeout: how long they wait for room, in seconds; over a connection five minutes at most. Default: the store's ``capacity_wait``.
         """
     def snapshot(
         self, tables: Sequence[str] | None = None, *, seconds: float | None = None, owner: str | None = None
@@ -432,7 +432,7 @@ class Table:
         origin: the peer and the round of it that the rows come from, as ``PEER/ROUND``. Trainers take such rows only where their
             ``origins`` say so.
         columns: those that are named as one of these are given in a batch.
-        timeout: how long to wait for room, in seconds. Default: the store's ``capacity_wait``.
+        timeout: how long to wait for room, in seconds; over a connection five minutes at most. Default: the store's ``capacity_wait``.
         """
     def insert_async(
         self,

@@ -173,22 +173,13 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        self.once_of(call, 1, work).await
-    }
-
-    /// The same for an answer that counts for so many rows.
-    pub(super) async fn once_of<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
-    where
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
-    {
         let session = call.session.clone();
         let pending =
-            call.session.replies.once(call.name, rows, move || blocking(move || work(&session.holder)))?;
+            call.session.replies.once(call.name, 1, move || blocking(move || work(&session.holder)))?;
         pending.await.map(Response::new)
     }
 
-    /// The same for what may wait for room, too.
+    /// The same for what may wait for room, too, and has an answer that counts for so many rows.
     pub(super) async fn once_written<T, F>(&self, call: Call, what: Turning, rows: usize, work: F) -> Reply<T>
     where
         T: Clone + Send + Sync + 'static,

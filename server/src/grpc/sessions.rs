@@ -56,6 +56,8 @@ pub(super) struct Session {
     pub(super) replies: Replies,
     /// The same of parts of objects, of which there are many.
     pub(super) parts: Replies,
+    /// The same of what is told of snapshots, which may be long.
+    pub(super) taken: Replies,
     pub(super) waits: Waits,
     pub(super) subscriptions: Subscriptions,
     /// Held while a wait looks for rows and notes what it found, and for nothing else.
@@ -203,6 +205,7 @@ impl Sessions {
             left: self.left.clone(),
             replies: Replies::default(),
             parts: Replies::default(),
+            taken: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
             room: room::of_session(&self.limits),
             turns: Turns::of_session(),

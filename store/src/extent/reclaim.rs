@@ -308,10 +308,11 @@ impl Shared {
             if self.has_room(wished, limit)? || self.values.free_bytes() >= wished {
                 return Ok(wished);
             }
-            if least < wished && self.unproven_bytes() == 0 && self.has_room(least, limit)? {
+            let now = clock.now();
+            let waits_in_vain = now >= until || self.unproven_bytes() == 0;
+            if least < wished && waits_in_vain && self.has_room(least, limit)? {
                 return Ok(least); // rather a small file than a wait
             }
-            let now = clock.now();
             if now >= until {
                 return Err(self.no_room(least, limit)?);
             }

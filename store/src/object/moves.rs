@@ -121,20 +121,19 @@ impl Objects {
     /// as it is. The caller holds a lease.
     fn sound_disk_copy(&self, manifest: &Manifest) -> Result<DiskFound> {
         let moving = self.begin_move(manifest)?;
-        let sound = match (&moving.copies.disk, &moving.copies.host) {
-            (Some(copy), None) => return Ok(DiskFound { copy: copy.clone(), is_proven: false }),
+        match (&moving.copies.disk, &moving.copies.host) {
+            (Some(copy), None) => Ok(DiskFound::before(copy)), // there is nothing to mend it with, and nothing to lose
             (Some(copy), Some(host)) => match copy.verify(&*self.core.directory.disk, manifest) {
-                Ok(()) => Ok(copy.clone()),
+                Ok(()) => Ok(DiskFound::before(copy)),
                 Err(error) => {
                     self.count_corrupt(&error);
                     tracing::error!(%error, "a damaged file of an object is written again from memory");
-                    self.write_file(&moving, host)
+                    self.write_file(&moving, host).map(DiskFound::written)
                 }
             },
-            (None, Some(host)) => self.write_file(&moving, host),
+            (None, Some(host)) => self.write_file(&moving, host).map(DiskFound::written),
             (None, None) => Err(self.core.catalog.lock().missing(&manifest.key, exactly(manifest)).into()),
-        };
-        sound.map(|copy| DiskFound { copy, is_proven: true })
+        }
     }
 
     fn write_file(&self, moving: &Moving<'_>, host: &HostCopy) -> Result<Arc<DiskCopy>> {
@@ -280,7 +279,7 @@ impl Objects {
         let leased = self.lease_when_there(key, Ask::Exact(version), Wait::No)?;
         let found = self.sound_disk_copy(&leased.manifest)?;
         let object = found.copy.reference(&*self.core.directory.disk, &leased.manifest)?;
-        if found.is_proven {
+        if found.is_written {
             self.store.0.puts.remember(&object); // or the commit that names it would read all of it again
         }
         Ok(object)
@@ -290,8 +289,18 @@ impl Objects {
 /// A version in its file.
 struct DiskFound {
     copy: Arc<DiskCopy>,
-    /// It was just written, or held against its checksums.
-    is_proven: bool,
+    /// This very call has written the file. Of one that was there before, what is around the tensors may have come to be damaged.
+    is_written: bool,
+}
+
+impl DiskFound {
+    fn written(copy: Arc<DiskCopy>) -> Self {
+        DiskFound { copy, is_written: true }
+    }
+
+    fn before(copy: &Arc<DiskCopy>) -> Self {
+        DiskFound { copy: copy.clone(), is_written: false }
+    }
 }
 
 /// Refuses what names more keys than one call takes.

@@ -1,7 +1,7 @@
 """Fetches of an event loop. Each has a thread of its own, so that no number of them keeps others from putting what they wait for.
 
 A task that is cancelled has taken nothing: its fetch looks whether it is given up before it takes samples, and gives back what it took where
-that was decided meanwhile. Its thread ends soon, and nobody waits for it.
+that was decided meanwhile. Its thread ends soon; a process that ends waits for it, or what it gives back would be lost.
 """
 
 from __future__ import annotations
@@ -66,4 +66,4 @@ def _settle(settle: Callable[[], None]) -> bool:
 
 
 def _thread(call: Callable[..., None], *arguments: object) -> None:
-    threading.Thread(target=call, args=arguments, name="forebay-fetch", daemon=True).start()
+    threading.Thread(target=call, args=arguments, name="forebay-fetch").start()

@@ -236,6 +236,24 @@ fn a_step_names_a_version_that_was_set_and_keeps_it() {
 }
 
 #[test]
+fn a_step_names_no_version_whose_file_was_damaged_before_anywhere_in_it() {
+    for at in [8, 3_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, objects) = anonymous(dir.path(), |o| o);
+        set(&objects, "solver");
+        objects.spill("solver", Which::Latest).unwrap();
+        let path = file(dir.path(), "solver", 1);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[at] ^= 1; // in what stock readers need to find the tensors, or in what fills that up
+        fs::write(&path, bytes).unwrap();
+        let named = objects.reference("solver", 1);
+        let declare = |named| store.declare_policy("solver", Policy::volatile().version(1).objects(&[named]));
+        assert!(named.and_then(|named| declare(named).map(drop)).is_err(), "byte {at}");
+        assert_eq!(store.closed(), None);
+    }
+}
+
+#[test]
 fn verify_checks_versions_that_no_step_names_chunk_by_chunk() {
     let dir = tempfile::tempdir().unwrap();
     let (store, objects) = anonymous(dir.path(), |o| o);
