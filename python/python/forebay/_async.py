@@ -135,13 +135,15 @@ async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[s
 async def next_read(reader: SnapshotReader) -> Any:
     """The next batch of an ``async for`` over the rows of a snapshot. What a task asked for that was cancelled meanwhile is given to who asks
     next, so that no batch is passed over."""
-    untaken = _untaken.setdefault(reader, [])
+    untaken = _untaken.pop(reader, [])
     reading = untaken.pop(0) if untaken else _readers.submit(next, reader, None)
+    if untaken:
+        _untaken[reader] = untaken
     try:
         batch = await asyncio.wrap_future(reading)
     except asyncio.CancelledError:
         if not reading.cancel():  # it is being read, or was
-            untaken.append(reading)
+            _untaken.setdefault(reader, []).append(reading)
         raise
     if batch is None:
         raise StopAsyncIteration
