@@ -26,6 +26,18 @@ fn fill(table: &Table, version: u64, bytes: usize) {
     }
 }
 
+/// A store whose version 0 is over and deleted, and what emptied its extents proven.
+fn left_behind(options: Options) -> (Store, Table) {
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    fill(&table, 0, 150_000);
+    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
+    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+    table.delete(&Delete::version(0).force()).unwrap();
+    store.checkpoint().unwrap();
+    (store, table)
+}
+
 // FX-B18
 #[test]
 fn what_was_dead_before_the_store_was_opened_makes_room_at_once() {
@@ -73,13 +85,7 @@ fn a_tail_that_was_given_back_is_free_for_the_next_process_too() {
 fn a_full_disk_does_not_keep_from_freeing_what_is_proven() {
     let world = World::new();
     let options = world.options().extent_bytes(4096, 1 << 16).free_extent_bytes_max(0);
-    let store = Store::open(ROOT, options).unwrap();
-    let table = store.create_table("solver", solver_schema()).unwrap();
-    fill(&table, 0, 150_000);
-    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
-    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
-    table.delete(&Delete::version(0).force()).unwrap();
-    store.checkpoint().unwrap();
+    let (store, table) = left_behind(options);
     let mut batch = store.batch();
     batch.durability(Durability::Memory).insert(&table, NewRow::new(1, "waits_0_0").unwrap(), []).unwrap();
     batch.commit().unwrap();
@@ -113,13 +119,7 @@ fn at_the_budget_a_small_value_takes_what_is_left() {
 fn on_a_full_disk_free_files_make_way_for_the_log() {
     let world = World::new();
     let options = world.options().extent_bytes(4096, 1 << 16).free_extent_bytes_max(1 << 30);
-    let store = Store::open(ROOT, options).unwrap();
-    let table = store.create_table("solver", solver_schema()).unwrap();
-    fill(&table, 0, 150_000);
-    let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
-    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
-    table.delete(&Delete::version(0).force()).unwrap();
-    store.checkpoint().unwrap();
+    let (store, table) = left_behind(options);
     store.run_once().unwrap();
     assert!(store.stats().free_extent_bytes > 100_000, "{:?}", store.stats());
     world.disk.set_capacity(world.disk.occupied());
