@@ -12,7 +12,7 @@ use forebay_store::{
 use futures_util::stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::line::Line;
+use super::line::{Encoded, Line};
 use super::waits::Waiting;
 use super::{Again, Remote};
 use crate::admin::AdminCalls;
@@ -93,7 +93,9 @@ impl Remote {
         if ends {
             self.along.drop(claim);
         }
-        let reply = self.call(&settle(claim, how));
+        let (link, message, time) =
+            (self.link.clone(), Encoded::new(&settle(claim, how)), self.link.options.call_time_max);
+        let reply = self.wait(async move { link.change(new_call(), message, time).await });
         if ends {
             self.inboxes.settled(claim, &reply);
         }

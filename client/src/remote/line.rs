@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 
 use bytes::{BufMut, Bytes};
+use futures_util::Stream;
 use prost::Message;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, CompressionEncoding, EncodeBuf, Encoder};
+use tonic::codec::{Codec, CompressionEncoding, EncodeBuf, Encoder, Streaming};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
@@ -120,6 +121,11 @@ impl<Q> Encoded<Q> {
     pub(super) fn length(&self) -> usize {
         self.bytes.len()
     }
+
+    /// As it is sent.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Line {
@@ -153,6 +159,46 @@ impl Line {
     ) -> Result<Response<Q::Reply>, Status> {
         self.calls.ready().await.map_err(|error| Status::from_error(error.into()))?;
         self.calls.unary(request, PathAndQuery::from_static(Q::PATH), Ready(PhantomData::<Q>)).await
+    }
+}
+
+impl Line {
+    /// Makes a call of `Flow`, of encoded changes.
+    pub(super) async fn flow(
+        mut self,
+        request: Request<impl Stream<Item = Bytes> + Send + 'static>,
+    ) -> Result<Response<Streaming<ChangeReply>>, Status> {
+        self.calls.ready().await.map_err(|error| Status::from_error(error.into()))?;
+        self.calls.streaming(request, PathAndQuery::from_static("/forebay.v1.Flow/Change"), Flowing).await
+    }
+}
+
+/// Sends changes that are encoded already.
+struct Flowing;
+
+impl Codec for Flowing {
+    type Encode = Bytes;
+    type Decode = ChangeReply;
+    type Encoder = Self;
+    type Decoder = BoundedDecoder<ChangeReply>;
+
+    fn encoder(&mut self) -> Self {
+        Flowing
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        BoundedDecoder::default()
+    }
+}
+
+impl Encoder for Flowing {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.reserve(message.len()); // else it grows by copies
+        into.put(message);
+        Ok(())
     }
 }
 

@@ -11,6 +11,8 @@
 //! name, so that they are safe to repeat even where the server was restarted in between. What is not (an append to a cell that
 //! grows) is sent again within its session only: where that was lost meanwhile, the caller hears that nobody can tell.
 //!
+//! Small changes go one after the other in one call as long as there is one ([`flow`]), and are calls of their own otherwise.
+//!
 //! Subscriptions are named, too. One whose stream broke is asked for again under its name, with what is here of its claims
 //! ([`pushed`]).
 //!
@@ -25,6 +27,7 @@ mod bulk;
 mod calls;
 mod channel;
 mod driver;
+mod flow;
 mod history;
 mod inbox;
 mod line;
@@ -59,6 +62,7 @@ use crate::wire::proto::{CloseRequest, Opened};
 use crate::wire::{self, CALL, SESSION, failure_of, new_call};
 use along::Alongside;
 use driver::{Driver, Spawner};
+use flow::Flow;
 use inbox::Inboxes;
 use line::{Encoded, Line, Unary};
 use objects::RemoteObjects;
@@ -102,6 +106,7 @@ struct Link {
     /// Of one at a time: values that were placed for another session.
     resending: Arc<Semaphore>,
     tasks: Spawner,
+    flow: Arc<Flow>,
     /// The largest message that the server takes.
     message_bytes_max: u64,
     /// How much it takes in frames; 0 where it takes none.
@@ -155,6 +160,7 @@ impl Remote {
             waits: Arc::new(Semaphore::new(WAITS_AT_ONCE)),
             resending: Arc::new(Semaphore::new(1)),
             tasks,
+            flow: Arc::default(),
             message_bytes_max,
             bulk_bytes_max,
             buffers: Buffers::default(),

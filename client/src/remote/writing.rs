@@ -21,7 +21,8 @@ use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::neighbour::Filling;
 use crate::slabs::Stowed;
-use crate::wire::{self, new_call, proto};
+use crate::wire::proto::change_reply::Outcome;
+use crate::wire::{self, FLOW_ROWS_MAX, new_call, proto};
 use crate::writing::{Answer, Writing};
 
 /// How many writes may be under way that nobody waits for, and how many bytes of them.
@@ -38,17 +39,41 @@ pub(super) const SHORT_BYTES: usize = 64 << 10;
 
 /// A call that makes changes.
 pub(super) trait Changing: Unary {
+    /// What it is in a [flow](super::flow): the number of its field there.
+    const FIELD: u32;
+
     /// What it changes; nothing in a call of the same type that makes none.
     fn changes(&mut self) -> Option<&mut proto::Changes>;
+
+    /// The answer that an outcome is; none where it is another call's.
+    fn reply(outcome: Outcome) -> Option<Self::Reply>;
 }
 
 impl Changing for proto::WriteRequest {
+    const FIELD: u32 = 2;
+
+    fn reply(outcome: Outcome) -> Option<proto::WriteReply> {
+        match outcome {
+            Outcome::Write(reply) => Some(reply),
+            Outcome::Settle(_) | Outcome::Failed(_) => None,
+        }
+    }
+
     fn changes(&mut self) -> Option<&mut proto::Changes> {
         self.changes.as_mut()
     }
 }
 
 impl Changing for proto::SettleRequest {
+    const FIELD: u32 = 3;
+
+    fn reply(outcome: Outcome) -> Option<proto::SettleReply> {
+        match outcome {
+            Outcome::Settle(reply) => Some(reply),
+            Outcome::Write(_) | Outcome::Failed(_) => None,
+        }
+    }
+
     fn changes(&mut self) -> Option<&mut proto::Changes> {
         match self.how.as_mut() {
             Some(proto::settle_request::How::Finish(changes)) => Some(changes),
@@ -61,6 +86,8 @@ impl Changing for proto::SettleRequest {
 struct Parcel<Q> {
     link: Link,
     message: Encoded<Q>,
+    /// It is little, and so is its answer.
+    is_short: bool,
     /// With values in extents or slabs: what fills these, and what is sent anew where the server does not know them.
     placed: Option<(Placing, Q)>,
 }
@@ -82,9 +109,12 @@ impl Placing {
 
 impl<Q: Changing> Parcel<Q> {
     async fn send(self) -> Result<Q::Reply> {
-        let Parcel { link, message, placed } = self;
+        let Parcel { link, message, is_short, placed } = self;
         let time = link.options.call_time_max;
-        let answer = link.unary(new_call(), message, time, Again::Always).await;
+        let answer = match is_short {
+            true => link.change(new_call(), message, time).await,
+            false => link.unary(new_call(), message, time, Again::Always).await,
+        };
         match (answer, placed) {
             // The session was lost on the way, and with it what it was lent.
             (Err(error), Some((placing, mut request))) if error.cause() == wire::NOT_LENT => {
@@ -146,9 +176,12 @@ impl Remote {
             }
             (None, None) => (wire::from_changes(changes), None),
         };
-        let request = of(named(message)?);
+        let message = named(message)?;
+        let has_few_rows = wire::inserted_in(&message) <= FLOW_ROWS_MAX;
+        let request = of(message);
         let message = Encoded::new(&request);
-        Ok(Parcel { link, message, placed: placing.map(|placing| (placing, request)) })
+        let is_short = has_few_rows && message.length() <= SHORT_BYTES;
+        Ok(Parcel { link, message, is_short, placed: placing.map(|placing| (placing, request)) })
     }
 
     /// Makes changes by a call.

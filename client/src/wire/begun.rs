@@ -8,8 +8,13 @@ const ROWS_MAX: u64 = 1 << 20;
 /// What a span takes on its way: in the message, in the row, as an operation, in the log's buffer, and where it is kept.
 const SPAN_BYTES: u64 = 160;
 
+/// How many rows changes insert.
+pub fn inserted_in(changes: &proto::Changes) -> u64 {
+    changes.changes.iter().map(inserted_by).fold(0, u64::saturating_add)
+}
+
 /// How many rows a change inserts.
-pub fn inserted_by(change: &proto::Change) -> u64 {
+fn inserted_by(change: &proto::Change) -> u64 {
     match &change.change {
         Some(proto::change::Change::Insert(insert)) => insert.rollouts.unwrap_or(1).max(1).into(),
         Some(proto::change::Change::InsertRows(rows)) => rows.sample_ids.len() as u64,

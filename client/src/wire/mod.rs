@@ -14,6 +14,7 @@ mod changes;
 mod claims;
 mod codec;
 mod consumer;
+mod flow;
 mod frame;
 mod history;
 mod lent;
@@ -33,7 +34,7 @@ pub use admin::{
 };
 pub use arrow::{Assembler, FRAMED_PIECE_BYTES, PIECE_BYTES, pieces, read_stream, write_stream};
 pub use arrow_message::check_message;
-pub use begun::{inserted_by, said_of_all};
+pub use begun::{inserted_in, said_of_all};
 pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{
     Place, from_changes, from_changes_placed, name_inserts, placed_bytes, to_changes, unplace, values_in,
@@ -41,6 +42,8 @@ pub use changes::{
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use codec::{BoundedCodec, BoundedDecoder};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
+pub(crate) use flow::change_message;
+pub use flow::{FLOW_BYTES_MAX, FLOW_ROWS_MAX, from_status, to_status};
 pub(crate) use frame::FrameWriter;
 pub use frame::{Frame, frame_of, kept_by};
 pub use history::{SHOWN_ROWS_MAX, from_row_shown, from_trained, to_row_shown, to_trained};

@@ -73,6 +73,12 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// One that was made in the same way, by the same caller, under a name of its own.
+    pub(super) fn named(&self, name: &[u8]) -> Result<Call, Status> {
+        let name = to_name(name).map_err(|error| from_error(&error))?;
+        Ok(Call { session: self.session.clone(), caller: self.caller.clone(), name })
+    }
+
     /// Refuses a write whose caller may not have all of its tables.
     pub(super) fn check_tables(&self, write: &WriteRequest) -> Result<(), Status> {
         write.changes.iter().try_for_each(|changes| self.check_changes(changes))
@@ -102,6 +108,11 @@ impl Call {
             false => Err(self.caller.no_consumer(&group.0)),
         })
     }
+}
+
+fn to_name(bytes: &[u8]) -> Result<u128, Error> {
+    let name = <[u8; 16]>::try_from(bytes).map_err(|_| malformed("a call without a name of 16 bytes"))?;
+    Ok(u128::from_le_bytes(name))
 }
 
 /// Which of the scopes a call needs.
@@ -160,9 +171,8 @@ impl Service {
             caller.check(scopes)?;
             let id = binary(request.metadata(), SESSION);
             let session = self.sessions.find(&caller.name, &id)?;
-            let name = <[u8; 16]>::try_from(&*binary(request.metadata(), CALL));
-            let name = name.map_err(|_| malformed("a call without a name of 16 bytes"))?;
-            Ok(Call { session, caller, name: u128::from_le_bytes(name) })
+            let name = to_name(&binary(request.metadata(), CALL))?;
+            Ok(Call { session, caller, name })
         };
         enter().map_err(|error| from_error(&error))
     }

@@ -1,17 +1,95 @@
-//! The changes that a message brings, made.
+//! The changes that a message brings, made: as a call of its own, in frames, or one after the other in one call.
 
 use std::time::Duration;
 
-use forebay_client::wire::proto::Changes;
-use forebay_client::wire::{self, malformed};
-use forebay_client::{Error, Holder};
+use forebay_client::wire::proto::settle_request::How;
+use forebay_client::wire::proto::{Changes, SettleReply, SettleRequest, WriteReply, WriteRequest};
+use forebay_client::wire::{self, inserted_in, malformed};
+use forebay_client::{Epoch, Error, Holder};
 use forebay_store::{Row, Store, Wait};
 
+use super::bulk::Brought;
+use super::call::{Call, Reply, Service};
 use super::quick;
 use super::sessions::Session;
+use super::turns::Turning;
 
 /// The longest wait for room that a message may ask for. It keeps a thread, and nothing ends it before.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+
+impl Service {
+    /// Makes changes, with what came behind them.
+    pub(super) async fn written(
+        &self,
+        call: Call,
+        message: WriteRequest,
+        Brought { frames, room }: Brought,
+    ) -> Reply<WriteReply> {
+        call.check_tables(&message)?;
+        let rows = message.changes.as_ref().map_or(0, inserted_in) as usize;
+        let session = call.session.clone();
+        let is_quick =
+            message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes, &frames));
+        let write = move |holder: &Holder| {
+            let _room = room; // until the frames are gone
+            let changes = message.changes.as_ref();
+            let rows = changed(holder, changes, frames, &session, |changes| apply(changes, holder.store()))?;
+            Ok(WriteReply { rows: rows_of(&rows) })
+        };
+        match is_quick {
+            true => self.once_here(call, rows, write).await,
+            false => self.once_written(call, Turning::Write, rows, write).await,
+        }
+    }
+
+    /// Ends a claim, or holds on to it.
+    pub(super) async fn settled(&self, call: Call, message: SettleRequest) -> Reply<SettleReply> {
+        let SettleRequest { incarnation, claim, how, member } = message;
+        let changes = match &how {
+            Some(How::Finish(changes)) => Some(changes),
+            _ => None,
+        };
+        changes.map_or(Ok(()), |changes| call.check_changes(changes))?;
+        let inserted = changes.filter(|changes| !changes.changes.is_empty()).map(inserted_in);
+        let is_quick = match &how {
+            Some(How::Finish(changes)) => {
+                changes.changes.is_empty() && !quick::waits_for_disk(&self.store, &changes.durability)
+            }
+            Some(How::Release(_) | How::Accumulated(_)) => !quick::waits_for_disk(&self.store, ""),
+            Some(How::ExtendMs(_)) | None => false, // it first ends leases that are over, of which there may be many
+        };
+        let (session, of) = (call.session.clone(), call.session.clone());
+        let settle = move |holder: &Holder| settle(holder, (incarnation, claim, member), how, &of);
+        let reply = match (is_quick, inserted) {
+            (true, _) => self.once_here(call, 1, settle).await,
+            (false, None) => self.once(call, settle).await,
+            // It may wait for room, and is kept as a write is from those who make it.
+            (false, Some(rows)) => self.once_written(call, Turning::EndOfClaim, rows as usize, settle).await,
+        };
+        session.settled.notify_waiters();
+        reply
+    }
+}
+
+fn settle(holder: &Holder, claim: Epoch, how: Option<How>, of: &Session) -> Result<SettleReply, Error> {
+    let done = SettleReply::default();
+    Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
+        How::Finish(changes) => {
+            let finish = |changes: &forebay_client::Changes<'_>| holder.finish(claim, changes);
+            SettleReply { rows: rows_of(&changed(holder, Some(&changes), Vec::new(), of, finish)?), ..done }
+        }
+        How::Release(_) => holder.release(claim).map(|()| done)?,
+        How::Accumulated(_) => holder.accumulated(claim).map(|()| done)?,
+        How::ExtendMs(ms) => {
+            let deadline = holder.extend(claim, Duration::from_millis(ms))?;
+            SettleReply { deadline: deadline.0, ..done }
+        }
+    })
+}
+
+fn rows_of(rows: &[Row]) -> Vec<bytes::Bytes> {
+    rows.iter().map(|row| wire::from_row(*row)).collect()
+}
 
 /// The changes of a message of a session, made by its holder in one of two ways.
 pub(super) fn changed<T>(

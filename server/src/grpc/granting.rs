@@ -80,12 +80,12 @@ impl Service {
 }
 
 /// Refuses who was let in before and may not go on: the session has ended, or the token has expired.
-fn check_still(call: &Call) -> Result<(), Status> {
+pub(super) fn check_still(call: &Call) -> Result<(), Status> {
     call.session.check_there().and_then(|()| call.caller.check_time()).map_err(|error| from_error(&error))
 }
 
 /// Until the caller may not go on, and why.
-async fn refused(call: &Call) -> Status {
+pub(super) async fn refused(call: &Call) -> Status {
     loop {
         if let Err(status) = check_still(call) {
             return status;

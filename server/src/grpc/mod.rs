@@ -16,6 +16,7 @@ mod admin;
 mod bulk;
 mod call;
 mod changing;
+mod flow;
 mod granting;
 mod history;
 mod listing;
@@ -50,10 +51,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_client::wire::proto::admin_server::AdminServer;
+use forebay_client::wire::proto::flow_server::FlowServer;
 use forebay_client::wire::proto::history_server::HistoryServer;
 use forebay_client::wire::proto::objects_server::ObjectsServer;
 use forebay_client::wire::proto::store_server::StoreServer;
-use forebay_client::wire::{FRAMED_PIECE_BYTES, MESSAGE_BYTES_MAX};
+use forebay_client::wire::{FLOW_BYTES_MAX, FRAMED_PIECE_BYTES, MESSAGE_BYTES_MAX};
 use forebay_store::Store;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
@@ -68,6 +70,7 @@ use crate::server::Stopper;
 use crate::tls::Tls;
 use admin::AdminService;
 use bulk::BulkService;
+use flow::FlowService;
 use history::HistoryService;
 use objects::ObjectService;
 use observed::Observed;
@@ -226,6 +229,12 @@ fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io:
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let history = Observed::new(history, access.clone(), tally.clone(), limits.piece_time_max);
+    let flow = FlowServer::new(FlowService(service.clone()))
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(limits.message_bytes_max.min(FLOW_BYTES_MAX))
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let flow = Observed::new(flow, access.clone(), tally.clone(), limits.piece_time_max);
     let bulk =
         Observed::new(BulkService(service.clone()), access.clone(), tally.clone(), limits.piece_time_max);
     let service = StoreServer::new(service)
@@ -248,7 +257,7 @@ fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io:
         server = server.tls_config(tls.of_tonic()).map_err(io::Error::other)?;
     }
     let server = server.add_service(service).add_service(bulk).add_service(admin);
-    Ok(server.add_service(objects).add_service(history))
+    Ok(server.add_service(objects).add_service(history).add_service(flow))
 }
 
 type Serving = Vec<tokio::task::JoinHandle<Result<(), tonic::transport::Error>>>;

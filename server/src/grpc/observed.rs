@@ -27,8 +27,9 @@ use crate::connections::Known;
 
 /// The calls that are answered by streams. Their pieces have a pace of their own, or are pushed as there is room for them at the
 /// client, however long that takes.
-const STREAMS: [&str; 13] = [
+const STREAMS: [&str; 14] = [
     "Open",
+    "Change",
     "ReadCells",
     "Query",
     "ReadSnapshot",
@@ -42,6 +43,9 @@ const STREAMS: [&str; 13] = [
     "Backup",
     "Replay",
 ];
+
+/// The calls that are asked on and on, of which there may be nothing to read for as long as their client has nothing to ask. Their messages are short.
+const LASTING: [&str; 1] = ["Change"];
 
 /// A service, observed.
 #[derive(Clone, Debug)]
@@ -100,8 +104,11 @@ where
         request.extensions_mut().insert(caller);
         let (piece_time_max, clock) = (self.piece_time_max, Clock::default());
         request.extensions_mut().insert(clock.clone());
-        let answered =
-            self.inner.call(request.map(|body| Body::new(Paced::new(body, piece_time_max, clock))));
+        let request = match LASTING.contains(&method) {
+            true => request,
+            false => request.map(|body| Body::new(Paced::new(body, piece_time_max, clock))),
+        };
+        let answered = self.inner.call(request);
         let tally = self.tally.clone();
         async move {
             let response = answered.await?;

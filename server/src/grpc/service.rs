@@ -4,22 +4,20 @@
 //! kept under its name. A wait for rows ends with its client.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_client::wire::proto::store_server::Store as Protocol;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, SESSION, from_error, malformed};
-use forebay_client::{Commit, Declaration, Error, Holder, Plan, consumers, declare, grow, read};
-use forebay_store::{ConsumerKind, Delete, Kind, Rewind, Row};
+use forebay_client::{Commit, Declaration, Error, Plan, consumers, declare, grow, read};
+use forebay_store::{ConsumerKind, Delete, Kind, Rewind};
 use futures_util::{StreamExt, stream};
 use tonic::{Request, Response, Streaming};
 
 use super::bulk::Brought;
 use super::call::{
-    ADMIN, Call, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
+    ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
     process_of,
 };
-use super::changing::{apply, changed};
 use super::granting::pushing::{self, Pushing};
 use super::quick;
 use super::sessions::{Local, check_gang, check_owner};
@@ -28,10 +26,6 @@ use super::streams::{self, Answers};
 use super::turns::Turning;
 use crate::access::{Caller, Scope};
 use crate::asked::failure;
-
-fn rows_of(rows: &[Row]) -> Vec<bytes::Bytes> {
-    rows.iter().map(|row| wire::from_row(*row)).collect()
-}
 
 fn to_declaration(declaration: Option<declare_request::Declaration>) -> Result<Declaration, Error> {
     use declare_request::Declaration as Wire;
@@ -52,31 +46,6 @@ fn to_updates(updates: Vec<PolicyUpdate>) -> Vec<(String, Vec<forebay_store::Obj
 }
 
 impl Service {
-    /// Makes changes, with what came behind them.
-    pub(super) async fn written(
-        &self,
-        call: Call,
-        message: WriteRequest,
-        Brought { frames, room }: Brought,
-    ) -> Reply<WriteReply> {
-        call.check_tables(&message)?;
-        let all = message.changes.iter().flat_map(|changes| &changes.changes);
-        let rows = all.map(wire::inserted_by).sum::<u64>() as usize;
-        let session = call.session.clone();
-        let is_quick =
-            message.changes.as_ref().is_some_and(|changes| quick::is_quick(&self.store, changes, &frames));
-        let write = move |holder: &Holder| {
-            let _room = room; // until the frames are gone
-            let changes = message.changes.as_ref();
-            let rows = changed(holder, changes, frames, &session, |changes| apply(changes, holder.store()))?;
-            Ok(WriteReply { rows: rows_of(&rows) })
-        };
-        match is_quick {
-            true => self.once_here(call, rows, write).await,
-            false => self.once_written(call, Turning::Write, rows, write).await,
-        }
-    }
-
     /// Refuses a declaration that reaches beyond the tables that the caller's token is for.
     fn check_declaration(&self, caller: &Caller, name: &str, declaration: &Declaration) -> Result<(), Error> {
         match declaration {
@@ -394,52 +363,8 @@ impl Protocol for Service {
     }
 
     async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {
-        use settle_request::How;
         let call = self.enter(&request, WORK)?;
-        let SettleRequest { incarnation, claim, how, member } = request.into_inner();
-        if let Some(How::Finish(changes)) = &how {
-            call.check_changes(changes)?;
-        }
-        let (session, epoch) = (call.session.clone(), (incarnation, claim, member));
-        let of = session.clone();
-        let is_quick = match &how {
-            Some(How::Finish(changes)) => {
-                changes.changes.is_empty() && !quick::waits_for_disk(&self.store, &changes.durability)
-            }
-            Some(How::Release(_) | How::Accumulated(_)) => !quick::waits_for_disk(&self.store, ""),
-            Some(How::ExtendMs(_)) | None => false, // it first ends leases that are over, of which there may be many
-        };
-        let inserted = match &how {
-            Some(How::Finish(changes)) if !changes.changes.is_empty() => {
-                Some(changes.changes.iter().map(wire::inserted_by).sum::<u64>() as usize)
-            }
-            _ => None,
-        };
-        let settle = move |holder: &Holder| {
-            let done = SettleReply::default();
-            Ok(match how.ok_or_else(|| malformed("a claim is settled in some way"))? {
-                How::Finish(changes) => {
-                    let rows = changed(holder, Some(&changes), Vec::new(), &of, |changes| {
-                        holder.finish(epoch, changes)
-                    })?;
-                    SettleReply { rows: rows_of(&rows), ..done }
-                }
-                How::Release(_) => holder.release(epoch).map(|()| done)?,
-                How::Accumulated(_) => holder.accumulated(epoch).map(|()| done)?,
-                How::ExtendMs(ms) => {
-                    let deadline = holder.extend(epoch, Duration::from_millis(ms))?;
-                    SettleReply { deadline: deadline.0, ..done }
-                }
-            })
-        };
-        let reply = match (is_quick, inserted) {
-            (true, _) => self.once_here(call, 1, settle).await,
-            (false, None) => self.once(call, settle).await,
-            // It may wait for room, and is kept as a write is from those who make it.
-            (false, Some(rows)) => self.once_written(call, Turning::EndOfClaim, rows, settle).await,
-        };
-        session.settled.notify_waiters();
-        reply
+        self.settled(call, request.into_inner()).await
     }
 
     async fn begin_step(&self, request: Request<BeginStepRequest>) -> Reply<BeginStepReply> {

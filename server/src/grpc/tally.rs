@@ -16,13 +16,14 @@ pub(crate) const BOUNDS_US: [u64; 11] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
 
 /// The calls of the protocol, and a word for all others.
-const METHODS: [&str; 48] = [
+const METHODS: [&str; 49] = [
     "Open",
     "Lend",
     "Close",
     "Declare",
     "Describe",
     "Write",
+    "Change",
     "Grow",
     "Delete",
     "Find",
@@ -66,7 +67,7 @@ const METHODS: [&str; 48] = [
     "ShowRows",
     "Replay",
 ];
-const UNKNOWN: &str = "unknown";
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ mod along;
 mod broken;
 mod bulk;
 mod early;
+mod flow;
 mod fuzzed;
 mod hostile;
 mod limits;
