@@ -115,8 +115,7 @@ impl AdminCalls for Remote {
     }
 
     fn peek(&self, table: &str, peek: &Peek) -> Result<RecordBatch> {
-        let look = |mut line: Line, request| async move { line.admin.peek(request).await };
-        self.assemble(wire::from_peek(table, peek), look)?.into_batch()
+        self.assemble(wire::from_peek(table, peek))?.into_batch()
     }
 
     fn evict(&self, table: &str, rows: &[Row], reason: &str) -> Result<()> {

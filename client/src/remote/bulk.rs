@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
-use tonic::body::Body;
 use tonic::codec::Streaming;
-use tonic::codegen::Service;
-use tonic::codegen::http::{HeaderValue, Method, Request as HttpRequest, Uri, Version, header};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::line::Line;
+use super::pieces::{PREFIX_BYTES, put_prefix};
 use super::writing::{SHORT_BYTES, sized, write_of};
 use super::{Again, Link, Remote};
 use crate::changes::Changes;
@@ -25,8 +23,6 @@ use crate::wire::{self, BoundedDecoder, MESSAGE_BYTES_MAX, Parts, new_call, prot
 const PATH: &str = "/forebay.v1.Bulk/Write";
 /// The number of `BulkPiece.frame`.
 const FRAME: u32 = 3;
-/// Before each message: that it is not packed, and its length.
-const PREFIX_BYTES: usize = 5;
 
 /// A write that goes in pieces.
 pub(super) struct Bulk {
@@ -95,11 +91,6 @@ fn parts_of(changes: proto::Changes, framed: Framed) -> Parts {
     std::iter::once(head.freeze()).chain(frames).collect()
 }
 
-fn put_prefix(into: &mut BytesMut, length: usize) {
-    into.put_u8(0);
-    into.put_u32(length as u32); // messages are bounded
-}
-
 /// What stands before a frame to make a message of it.
 fn before(frame: &Bytes) -> Bytes {
     let mut field = BytesMut::with_capacity(16);
@@ -114,21 +105,7 @@ fn before(frame: &Bytes) -> Bytes {
 impl Line {
     /// Sends a write in pieces.
     async fn bulk_write(mut self, request: Request<Parts>) -> Result<Response<proto::WriteReply>, Status> {
-        let (metadata, _, pieces) = request.into_parts();
-        let mut request = HttpRequest::new(Body::new(pieces));
-        (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
-        *request.uri_mut() = Uri::from_static(PATH);
-        *request.headers_mut() = metadata.into_headers();
-        request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
-        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        let broken = |error: tonic::transport::Error| Status::from_error(error.into());
-        std::future::poll_fn(|context| self.bulk.poll_ready(context)).await.map_err(broken)?;
-        let response = self.bulk.call(request).await.map_err(broken)?;
-        if let Some(status) = Status::from_header_map(response.headers())
-            && status.code() != Code::Ok
-        {
-            return Err(status);
-        }
+        let response = Line::posted(&mut self.bulk, PATH, request).await?;
         let (status, body) = (response.status(), response.into_body());
         let decoder = BoundedDecoder::<proto::WriteReply>::default();
         let mut answers = Streaming::new_response(decoder, body, status, None, Some(MESSAGE_BYTES_MAX));

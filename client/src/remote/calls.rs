@@ -1,6 +1,5 @@
 //! Every call of the interface, as a message.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -13,6 +12,7 @@ use futures_util::stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::line::{Encoded, Line};
+use super::pieces::InPieces;
 use super::waits::Waiting;
 use super::{Again, Remote};
 use crate::admin::AdminCalls;
@@ -32,14 +32,6 @@ use crate::writing::Writing;
 
 /// How much of an object the time of one call is for, in bytes: a larger one has that time as many times.
 const BYTES_IN_TIME: u64 = 256 << 20;
-
-/// A call that is answered in pieces, by the method of that name.
-macro_rules! by {
-    ($method:ident) => {
-        |mut line: Line, request| async move { line.streams.$method(request).await }
-    };
-}
-pub(super) use by;
 
 pub(super) fn settle(claim: Epoch, how: proto::settle_request::How) -> proto::SettleRequest {
     let (incarnation, claim, member) = claim;
@@ -103,37 +95,24 @@ impl Remote {
     }
 
     /// The pieces of an answer. Sent again as a whole where it breaks.
-    pub(super) fn assemble<Q, F>(&self, message: Q, call: impl Pieces<Q, F>) -> Result<Assembler>
-    where
-        Q: Clone + Send + Sync + 'static,
-        F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
-    {
-        self.wait(self.assembling(message, call))
+    pub(super) fn assemble<Q: InPieces>(&self, message: Q) -> Result<Assembler> {
+        self.wait(self.assembling(message))
     }
 
     /// The same as a future.
-    pub(super) fn assembling<Q, F>(
+    pub(super) fn assembling<Q: InPieces>(
         &self,
         message: Q,
-        call: impl Pieces<Q, F>,
-    ) -> impl Future<Output = Result<Assembler>> + Send + 'static
-    where
-        Q: Clone + Send + Sync + 'static,
-        F: Future<Output = Result<Response<Streaming<proto::ArrowPiece>>, Status>> + Send + 'static,
-    {
+    ) -> impl Future<Output = Result<Assembler>> + Send + 'static {
         let (link, time) = (self.link.clone(), self.link.options.call_time_max);
-        let call = Arc::new(call);
         async move {
-            let whole = |client, request| {
-                let call = call.clone();
-                async move {
-                    let mut pieces = call(client, request).await?.into_inner();
-                    let mut assembler = Assembler::default();
-                    while let Some(piece) = pieces.message().await? {
-                        assembler.push(piece.bytes);
-                    }
-                    Ok(Response::new(assembler))
+            let whole = |line: Line, request| async move {
+                let mut pieces = line.in_pieces(request).await?;
+                let mut assembler = Assembler::default();
+                while let Some(piece) = pieces.next().await? {
+                    assembler.push(piece);
                 }
+                Ok(Response::new(assembler))
             };
             link.call(new_call(), message, time, Again::Always, &whole).await
         }
@@ -151,14 +130,9 @@ impl Remote {
         let (hold, columns) = (self.hold(), names.iter().map(|name| (*name).to_owned()).collect());
         let ((incarnation, claim, member), placed) = (claim, hold.is_some());
         let request = proto::ColumnsRequest { incarnation, claim, member, columns, cells, placed };
-        Ok((self.assemble(request, by!(columns))?, hold))
+        Ok((self.assemble(request)?, hold))
     }
 }
-
-/// A call that is answered in pieces.
-pub(super) trait Pieces<Q, F>: Fn(Line, Request<Q>) -> F + Send + Sync + 'static {}
-
-impl<Q, F, C> Pieces<Q, F> for C where C: Fn(Line, Request<Q>) -> F + Send + Sync + 'static {}
 
 impl Connection for Remote {
     fn declare(&self, name: &str, declaration: Declaration) -> Result<()> {
@@ -259,13 +233,13 @@ impl Connection for Remote {
         let (table, column) = (table.to_owned(), column.to_owned());
         let rows = rows.iter().map(|row| wire::from_row(*row)).collect();
         let request = proto::ReadCellsRequest { table, rows, column };
-        let stream = self.assemble(request, by!(read_cells))?;
+        let stream = self.assemble(request)?;
         read_cells(stream, None)?.pop().ok_or_else(|| malformed("no cells"))
     }
 
     fn query(&self, statement: &str) -> Result<Answer> {
         let request = proto::QueryRequest { statement: statement.to_owned() };
-        self.assemble(request, by!(query))?.into_batches()
+        self.assemble(request)?.into_batches()
     }
 
     fn query_async(&self, statement: &str) -> Result<Answering> {

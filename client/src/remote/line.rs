@@ -1,27 +1,38 @@
 //! The connection, as calls use it. A message of a call with one answer is encoded once, however often it is sent.
 
+use std::future::poll_fn;
 use std::marker::PhantomData;
 
 use bytes::{BufMut, Bytes};
 use futures_util::Stream;
 use prost::Message;
+use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, CompressionEncoding, EncodeBuf, Encoder, Streaming};
+use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::http::{
+    HeaderValue, Method, Request as HttpRequest, Response as HttpResponse, StatusCode, Uri, Version, header,
+};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
+use super::pieces::ended;
 use crate::wire::proto::admin_client::AdminClient;
 use crate::wire::proto::history_client::HistoryClient;
 use crate::wire::proto::objects_client::ObjectsClient;
 use crate::wire::proto::store_client::StoreClient;
 use crate::wire::proto::*;
-use crate::wire::{BoundedDecoder, MESSAGE_BYTES_MAX, Weighed};
+use crate::wire::{BoundedDecoder, MESSAGE_BYTES_MAX, Parts, Weighed};
 
 /// A connection; cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    calls: Grpc<Channel>,
+    pub(super) calls: Grpc<Channel>,
+    /// The same connection, for what is read and written by hand.
+    pub(super) channel: Channel,
+    /// Everything is packed.
+    pub(super) is_packed: bool,
     /// For writes that are large, which have a connection of their own: else claims would wait behind them for its window.
     pub(super) bulk: Channel,
     /// For calls that are answered in pieces.
@@ -133,7 +144,8 @@ impl Line {
         let mut calls = Grpc::new(channel.clone());
         let admin = AdminClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let mut history = HistoryClient::new(channel.clone());
-        let (mut streams, mut objects) = (StoreClient::new(channel.clone()), ObjectsClient::new(channel));
+        let (mut streams, mut objects) =
+            (StoreClient::new(channel.clone()), ObjectsClient::new(channel.clone()));
         if compress {
             let zstd = CompressionEncoding::Zstd;
             calls = calls.send_compressed(zstd).accept_compressed(zstd);
@@ -143,12 +155,37 @@ impl Line {
         }
         let most = MESSAGE_BYTES_MAX;
         Line {
+            channel,
+            is_packed: compress,
             bulk,
             admin,
             calls: calls.max_decoding_message_size(most).max_encoding_message_size(most),
             streams: streams.max_decoding_message_size(most).max_encoding_message_size(most),
             objects: objects.max_decoding_message_size(most).max_encoding_message_size(most),
             history: history.max_decoding_message_size(most),
+        }
+    }
+
+    /// Makes a call whose messages are sent and read by hand. Fails where it failed before there was anything to read.
+    pub(super) async fn posted(
+        channel: &mut Channel,
+        path: &'static str,
+        request: Request<Parts>,
+    ) -> Result<HttpResponse<Body>, Status> {
+        let (metadata, _, parts) = request.into_parts();
+        let mut request = HttpRequest::new(Body::new(parts));
+        (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
+        *request.uri_mut() = Uri::from_static(path);
+        *request.headers_mut() = metadata.into_headers();
+        request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let broken = |error: tonic::transport::Error| Status::from_error(error.into());
+        poll_fn(|context| channel.poll_ready(context)).await.map_err(broken)?;
+        let response = channel.call(request).await.map_err(broken)?;
+        ended(response.headers())?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(Status::unknown(format!("the server answers HTTP {status}"))),
         }
     }
 

@@ -33,6 +33,7 @@ mod inbox;
 mod line;
 mod objects;
 mod options;
+mod pieces;
 mod pushed;
 mod session;
 mod snapshots;

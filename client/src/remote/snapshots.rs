@@ -8,8 +8,6 @@ use arrow_array::RecordBatch;
 use forebay_store::{Timestamp, VersionRows};
 
 use super::Remote;
-use super::calls::by;
-use super::line::Line;
 use crate::error::Result;
 use crate::snapshots::{ReadRows, SnapshotCalls, TakeSnapshot, TakenSnapshot};
 use crate::wire::{self, milliseconds, proto};
@@ -27,7 +25,7 @@ impl SnapshotCalls for Remote {
     }
 
     fn read(&self, snapshot: u64, table: &str, rows: &ReadRows, from: u64) -> Result<Option<RecordBatch>> {
-        let stream = self.assemble(wire::from_read(snapshot, table, rows, from), by!(read_snapshot))?;
+        let stream = self.assemble(wire::from_read(snapshot, table, rows, from))?;
         match stream.is_empty() {
             true => Ok(None),
             false => stream.into_batch().map(Some),

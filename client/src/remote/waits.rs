@@ -11,8 +11,8 @@ use forebay_store::Wait;
 use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::along::{Alongside, AskedAlong};
-use super::calls::{by, settle};
-use super::line::{Encoded, Line};
+use super::calls::settle;
+use super::line::Encoded;
 use super::{Again, Link, Remote, gone};
 use crate::connection::{Answering, Ask, Granted, Granting, Role, Waited};
 use crate::error::Result;
@@ -194,7 +194,7 @@ impl Remote {
     pub(super) fn answering(&self, statement: &str) -> Result<Answering> {
         self.check_process()?;
         let request = proto::QueryRequest { statement: statement.to_owned() };
-        let answer = self.assembling(request, by!(query));
+        let answer = self.assembling(request);
         let (mut give, given) = oneshot::channel();
         self.link.spawn(async move {
             let answer = tokio::select! {

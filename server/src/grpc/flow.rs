@@ -7,7 +7,8 @@
 //! # Bounds
 //! Nothing is read while answers wait for their client to take them, so what is held for it is what is under way: so many changes
 //! ([`UNDER_WAY_MAX`]) of so many rows ([`FLOW_ROWS_MAX`]). Whoever has more is told `Busy` at once and not held back, for a change may
-//! wait for another that comes behind it; as a call of its own it has the turns that those have.
+//! wait for another that comes behind it; as a call of its own it has the turns that those have. What was to be done soon and has to wait
+//! all the same, for a budget that was lowered in that moment, holds up its own flow, for five minutes at most.
 
 use std::sync::Arc;
 

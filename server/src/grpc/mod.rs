@@ -39,6 +39,7 @@ mod subscriptions;
 mod taken;
 mod tally;
 mod turns;
+mod uncopied;
 mod waits;
 mod work;
 
@@ -75,6 +76,7 @@ use history::HistoryService;
 use objects::ObjectService;
 use observed::Observed;
 pub(crate) use tally::{BOUNDS_US, Counts, Tally};
+use uncopied::Uncopied;
 
 const WORKERS: usize = 2;
 /// The most threads for what may wait.
@@ -237,14 +239,14 @@ fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io:
     let flow = Observed::new(flow, access.clone(), tally.clone(), limits.piece_time_max);
     let bulk =
         Observed::new(BulkService(service.clone()), access.clone(), tally.clone(), limits.piece_time_max);
-    let service = StoreServer::new(service)
+    let calls = StoreServer::new(service.clone())
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
     let objects = Observed::new(objects, access.clone(), tally.clone(), limits.piece_time_max);
-    let service = Observed::new(service, access, tally, limits.piece_time_max);
+    let service = Observed::new(Uncopied::new(calls, service), access, tally, limits.piece_time_max);
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(limits.alive_time_max))
         .http2_keepalive_timeout(Some(limits.alive_time_max))

@@ -16,11 +16,11 @@ use arrow_schema::{ArrowError, DataType};
 use bytes::Bytes;
 use forebay_client::Error;
 use forebay_client::wire::proto::ArrowPiece;
-use forebay_client::wire::{FRAMED_PIECE_BYTES, PIECE_BYTES};
-use futures_util::{StreamExt, stream};
+use forebay_client::wire::{self, FRAMED_PIECE_BYTES, PIECE_BYTES};
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::call::blocking;
-use super::streams::{Answers, bug, in_pieces, room_for};
+use super::streams::{Answers, bug, room_for};
 use crate::gathered::{Gathered, Taken};
 
 /// Room for what a piece has beside its values.
@@ -36,15 +36,43 @@ pub(super) struct Sending {
     room: Arc<Taken>,
 }
 
-/// A piece, with the room that all have together.
-struct Piece {
-    written: Vec<u8>,
-    _room: Arc<Taken>,
+/// A piece of an answer.
+pub(super) struct Part {
+    bytes: Bytes,
+    /// That of the whole answer; none where the bytes are a part of others, and have the room of these with them.
+    room: Option<Arc<Taken>>,
 }
 
-impl AsRef<[u8]> for Piece {
+/// Bytes with the room that they have.
+struct Roomed {
+    bytes: Bytes,
+    _room: Option<Arc<Taken>>,
+}
+
+impl AsRef<[u8]> for Roomed {
     fn as_ref(&self) -> &[u8] {
-        &self.written
+        &self.bytes
+    }
+}
+
+impl Part {
+    /// Parts of a stream that is there, each of which keeps all of it.
+    pub(super) fn of_whole(stream: impl Into<Bytes> + 'static) -> Answers<Part> {
+        stream::iter(wire::pieces(stream).map(|bytes| Ok(Part { bytes, room: None }))).boxed()
+    }
+
+    /// As the transport takes it, which may keep it for as long as its client likes: nothing else is kept with it.
+    pub(super) fn into_sent(self) -> Bytes {
+        match self.room {
+            Some(_) => self.bytes,
+            None => Bytes::copy_from_slice(&self.bytes),
+        }
+    }
+}
+
+impl From<Part> for ArrowPiece {
+    fn from(Part { bytes, room: _room }: Part) -> Self {
+        ArrowPiece { bytes: Bytes::from_owner(Roomed { bytes, _room }) }
     }
 }
 
@@ -70,7 +98,7 @@ impl Sending {
     }
 
     /// What comes next of the stream, and what is left after it.
-    fn next(mut self) -> Result<(Bytes, Option<Self>), Error> {
+    fn next(mut self) -> Result<(Vec<u8>, Option<Self>), Error> {
         let now = self.at_once.min(self.rows.num_rows());
         let left = self.rows.num_rows() - now;
         let write = |writer: &mut StreamWriter<Vec<u8>>| -> Result<(), ArrowError> {
@@ -80,7 +108,6 @@ impl Sending {
         write(&mut self.writer).map_err(bug)?;
         let room = self.writer.get_ref().capacity().min(FRAMED_PIECE_BYTES);
         let written = std::mem::take(self.writer.get_mut());
-        let written = Bytes::from_owner(Piece { written, _room: self.room.clone() });
         if left == 0 {
             return Ok((written, None));
         }
@@ -90,16 +117,34 @@ impl Sending {
     }
 
     /// The pieces of its stream. Each is made when it is asked for.
-    pub(super) fn pieces(self) -> Answers<ArrowPiece> {
+    pub(super) fn parts(self) -> Answers<Part> {
         let written = stream::unfold(Some(self), |left| async {
             let left = left?;
+            let room = left.room.clone();
             match blocking(move || left.next()).await {
-                Ok((written, left)) => Some((Ok(written), left)),
+                Ok((written, left)) => Some((Ok((Bytes::from(written), room)), left)),
                 Err(status) => Some((Err(status), None)),
             }
         });
-        in_pieces(written).boxed()
+        let parts = written.flat_map(|written| match written {
+            Ok((bytes, room)) if bytes.len() <= FRAMED_PIECE_BYTES => {
+                stream::iter([Ok(Part { bytes, room: Some(room) })]).boxed()
+            }
+            Ok((bytes, room)) => Part::of_whole(Bytes::from_owner(Roomed { bytes, _room: Some(room) })),
+            Err(status) => stream::iter([Err(status)]).boxed(),
+        });
+        parts.boxed()
     }
+
+    /// The same as messages.
+    pub(super) fn pieces(self) -> Answers<ArrowPiece> {
+        messages(self.parts())
+    }
+}
+
+/// Parts as messages of the protocol.
+pub(super) fn messages(parts: Answers<Part>) -> Answers<ArrowPiece> {
+    parts.map_ok(ArrowPiece::from).boxed()
 }
 
 /// The bytes that rows take on their way.

@@ -20,6 +20,7 @@ use super::call::{
 };
 use super::granting::pushing::{self, Pushing};
 use super::quick;
+use super::sending::{Part, messages};
 use super::sessions::{Local, check_gang, check_owner};
 use super::slabs::SLAB_BYTES;
 use super::streams::{self, Answers};
@@ -46,6 +47,23 @@ fn to_updates(updates: Vec<PolicyUpdate>) -> Vec<(String, Vec<forebay_store::Obj
 }
 
 impl Service {
+    /// Columns of a claim.
+    pub(super) async fn columns_sent(&self, request: Request<ColumnsRequest>) -> Reply<Answers<Part>> {
+        let call = self.enter(&request, WORK)?;
+        let ColumnsRequest { incarnation, claim, columns: names, cells, placed, member } =
+            request.into_inner();
+        let wanted = streams::Wanted { names, cells, placed: placed && call.session.loans.is_some() };
+        let (room, epoch) = (self.answers.clone(), (incarnation, claim, member));
+        let rows =
+            call.session.holder.look(epoch, forebay_store::Claim::len).map_err(|error| from_error(&error))?;
+        let is_quick = quick::tells_places(&self.store, rows, &wanted);
+        let stream = move || streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room);
+        self.answer(match is_quick {
+            true => stream().map_err(|error| from_error(&error))?,
+            false => blocking(stream).await?,
+        })
+    }
+
     /// Refuses a declaration that reaches beyond the tables that the caller's token is for.
     fn check_declaration(&self, caller: &Caller, name: &str, declaration: &Declaration) -> Result<(), Error> {
         match declaration {
@@ -282,7 +300,7 @@ impl Protocol for Service {
             let cells = read(&store, &table, &rows, &column)?.into_iter().map(wire::SentCell::Held);
             streams::Whole::of_cells(&[cells.collect()], &room)
         });
-        self.answer(cells.await?.pieces())
+        self.answer(messages(cells.await?.parts()))
     }
 
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
@@ -311,7 +329,7 @@ impl Protocol for Service {
     }
 
     async fn read_snapshot(&self, request: Request<ReadSnapshotRequest>) -> Reply<Self::ReadSnapshotStream> {
-        self.snapshot_read(request).await
+        self.snapshot_read(request).await.map(|sent| sent.map(messages))
     }
 
     async fn snapshot_versions(
@@ -347,19 +365,7 @@ impl Protocol for Service {
     }
 
     async fn columns(&self, request: Request<ColumnsRequest>) -> Reply<Self::ColumnsStream> {
-        let call = self.enter(&request, WORK)?;
-        let ColumnsRequest { incarnation, claim, columns: names, cells, placed, member } =
-            request.into_inner();
-        let wanted = streams::Wanted { names, cells, placed: placed && call.session.loans.is_some() };
-        let (room, epoch) = (self.answers.clone(), (incarnation, claim, member));
-        let rows =
-            call.session.holder.look(epoch, forebay_store::Claim::len).map_err(|error| from_error(&error))?;
-        let is_quick = quick::tells_places(&self.store, rows, &wanted);
-        let stream = move || streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room);
-        self.answer(match is_quick {
-            true => stream().map_err(|error| from_error(&error))?,
-            false => blocking(stream).await?,
-        })
+        self.columns_sent(request).await.map(|sent| sent.map(messages))
     }
 
     async fn settle(&self, request: Request<SettleRequest>) -> Reply<SettleReply> {

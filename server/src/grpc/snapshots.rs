@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use forebay_client::wire::proto::{
-    ArrowPiece, HoldSnapshotReply, HoldSnapshotRequest, ReadSnapshotRequest, SnapshotVersionsReply,
+    HoldSnapshotReply, HoldSnapshotRequest, ReadSnapshotRequest, SnapshotVersionsReply,
     SnapshotVersionsRequest, TakeSnapshotReply, TakeSnapshotRequest,
 };
 use forebay_client::wire::{self, from_error};
@@ -12,9 +12,9 @@ use forebay_client::{Error, SnapshotCalls, TakeSnapshot};
 use forebay_store::Store;
 
 use super::call::{Call, Reply, Service, blocking};
-use super::sending::Sending;
+use super::sending::{Part, Sending};
 use super::sessions::check_owner;
-use super::streams::{self, Answers, check_columns};
+use super::streams::{Answers, check_columns};
 use crate::access::{Caller, Scope};
 
 /// What a column of what is shown counts for among the answers that are remembered, in rows.
@@ -81,7 +81,7 @@ impl Service {
     pub(super) async fn snapshot_read(
         &self,
         request: tonic::Request<ReadSnapshotRequest>,
-    ) -> Reply<Answers<ArrowPiece>> {
+    ) -> Reply<Answers<Part>> {
         let call = self.enter(&request, SEE)?;
         let (snapshot, table, rows, from) = wire::to_read(request.into_inner());
         check_columns(rows.columns.as_deref().unwrap_or_default())
@@ -93,8 +93,8 @@ impl Service {
             let batch = session.snapshots.read(snapshot, &table, &rows, from)?;
             batch.map(|batch| Sending::with_room(batch, &room)).transpose()
         });
-        let pieces = batch.await?.map(Sending::pieces);
-        self.answer(pieces.unwrap_or_else(|| streams::pieces(Vec::new())))
+        let parts = batch.await?.map(Sending::parts);
+        self.answer(parts.unwrap_or_else(|| Part::of_whole(Vec::new())))
     }
 
     pub(super) async fn snapshot_versions_of(

@@ -14,10 +14,10 @@ use forebay_client::{Epoch, Error, Holder, wire};
 use forebay_query::RowStream;
 use forebay_store::{Kind, Lists};
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use tonic::Status;
 
-use super::sending::Sending;
+use super::sending::{Part, Sending, messages};
 use super::sessions::Present;
 use crate::asked::failure;
 use crate::gathered::{Gathered, Taken};
@@ -36,8 +36,8 @@ const COLUMNS_MAX: usize = 256;
 const PLACED_BYTES: u64 = 64;
 
 /// The pieces of a stream that is there.
-pub(super) fn pieces(whole: impl Into<Bytes> + 'static) -> Answers<ArrowPiece> {
-    stream::iter(wire::pieces(whole).map(|bytes| Ok(ArrowPiece { bytes }))).boxed()
+fn pieces(whole: impl Into<Bytes> + 'static) -> Answers<ArrowPiece> {
+    messages(Part::of_whole(whole))
 }
 
 /// A stream that is there, with the memory that it has until it was taken.
@@ -67,8 +67,8 @@ impl Whole {
     }
 
     /// Its pieces, each of which keeps all of it, and so its memory.
-    pub(super) fn pieces(self) -> Answers<ArrowPiece> {
-        pieces(self.into_bytes())
+    pub(super) fn parts(self) -> Answers<Part> {
+        Part::of_whole(self.into_bytes())
     }
 
     /// All of it for a message, which has the memory until it was made into bytes.
@@ -119,19 +119,13 @@ pub(super) fn rows(rows: RowStream, query: Arc<Query>) -> Result<Answers<ArrowPi
             return Some((Err(unwritable(error)), (rows, None, query)));
         }
         let bytes = std::mem::take(writer.get_mut());
-        Some((Ok(bytes.into()), (rows, (!last).then_some(writer), query)))
+        Some((Ok(bytes), (rows, (!last).then_some(writer), query)))
     });
-    Ok(in_pieces(written).boxed())
-}
-
-/// The pieces of a stream that is written as it is sent.
-pub(super) fn in_pieces(
-    written: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
-) -> impl Stream<Item = Result<ArrowPiece, Status>> + Send + 'static {
-    written.flat_map(|written| match written {
+    let pieces = written.flat_map(|written: Result<Vec<u8>, Status>| match written {
         Ok(bytes) => pieces(bytes),
         Err(status) => stream::iter([Err(status)]).boxed(),
-    })
+    });
+    Ok(pieces.boxed())
 }
 
 fn unwritable(error: ArrowError) -> Status {
@@ -186,15 +180,15 @@ pub(super) fn answer_of_claim(
     claim: Epoch,
     wanted: &Wanted,
     room: &Gathered,
-) -> Result<Answers<ArrowPiece>, Error> {
+) -> Result<Answers<Part>, Error> {
     if wanted.cells || wanted.placed {
-        return of_claim(holder, claim, wanted, u64::MAX, room).map(Whole::pieces);
+        return of_claim(holder, claim, wanted, u64::MAX, room).map(Whole::parts);
     }
     check_columns(&wanted.names)?;
     let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
     let bytes = holder.look(claim, |claim| claim.bytes_of(names.iter().copied()))??;
     let taken = room_for(bytes, room)?; // before they are read
-    Ok(Sending::new(holder.columns(claim, &names, Lists::Together)?, taken)?.pieces())
+    Ok(Sending::new(holder.columns(claim, &names, Lists::Together)?, taken)?.parts())
 }
 
 /// Columns of a claim as they travel, where they take no more bytes than that. Nothing of them is read before there is room for it.
@@ -267,7 +261,7 @@ mod tests {
     fn a_piece_that_nobody_takes_keeps_the_room_of_what_it_lies_in() {
         let room = Gathered::new(ROOM_BYTES);
         let whole = Whole::sized(8 << 20, &room, || Ok(vec![7; 9 << 20])).unwrap();
-        has_its_room(whole.pieces(), &room);
+        has_its_room(messages(whole.parts()), &room);
     }
 
     #[tokio::test]
