@@ -19,7 +19,7 @@ use crate::conformance::*;
 const SOON: Duration = Duration::from_secs(3);
 
 /// A store that is served over TCP in that way, beside a client of its own process.
-fn served(builder: Builder) -> (World, Client) {
+pub(super) fn served(builder: Builder) -> (World, Client) {
     let mut world = World::new(Way::Embedded);
     let builder = builder.grpc("127.0.0.1:0".parse().unwrap());
     world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
@@ -28,16 +28,16 @@ fn served(builder: Builder) -> (World, Client) {
     (world, local)
 }
 
-fn hasty() -> ConnectOptions {
+pub(super) fn hasty() -> ConnectOptions {
     ConnectOptions::default().connect_time_max(Duration::from_secs(2)).outage_time_max(Duration::ZERO)
 }
 
 /// The number of that name on the page of metrics; 0 while it is not there.
-fn metric(world: &World, name: &str) -> f64 {
+pub(super) fn metric(world: &World, name: &str) -> f64 {
     samples_at(world.server.as_ref().unwrap().address().unwrap()).get(name).copied().unwrap_or_default()
 }
 
-fn until(world: &World, name: &str, least: f64) {
+pub(super) fn until(world: &World, name: &str, least: f64) {
     while metric(world, name) < least {
         std::thread::yield_now();
     }

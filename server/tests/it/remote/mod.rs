@@ -18,6 +18,7 @@ mod pushed;
 mod put;
 mod raw;
 mod resumed;
+mod room;
 mod shared;
 mod slabs;
 mod waiting;
