@@ -58,6 +58,8 @@ pub(super) struct Service {
     /// Of those who hold whole objects against their checksums, and of those who look for some.
     pub(super) verifiers: Arc<Semaphore>,
     pub(super) finders: Arc<Semaphore>,
+    /// Of objects that come and go in pieces.
+    pub(super) object_streams: Arc<Semaphore>,
     /// For answers of rows until they are taken.
     pub(super) answers: Gathered,
     pub(super) turns: Arc<Semaphore>,
@@ -135,11 +137,12 @@ impl Service {
             sessions,
             writers: Turns::of_all(),
             room,
+            message_room,
             copies,
             checks,
-            message_room,
             verifiers: Arc::new(Semaphore::new(VERIFIED_AT_ONCE)),
             finders: Arc::new(Semaphore::new(HELD_AT_ONCE)),
+            object_streams: Arc::new(Semaphore::new(super::put::STREAMS_MAX)),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,
             threads,
