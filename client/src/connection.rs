@@ -224,7 +224,8 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// Appends to a cell that grows; without a value, closes it.
     fn grow(&self, table: &str, row: Row, column: &str, value: Option<Value<'_>>) -> Result<()>;
     fn delete(&self, table: &str, rule: &Delete) -> Result<Deleted>;
-    fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>>;
+    /// The live attempt of each, where there is one.
+    fn find(&self, table: &str, identities: &[(u64, &SampleId)]) -> Result<Vec<Option<Row>>>;
     fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue>;
     /// What the cells of a data column hold, a value a row, whoever holds the rows.
     fn read(&self, table: &str, rows: &[Row], column: &str) -> Result<Vec<CellValue>>;

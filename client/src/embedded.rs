@@ -203,8 +203,9 @@ impl Connection for Embedded {
         Ok(self.store().table(table)?.delete(rule)?)
     }
 
-    fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
-        Ok(self.store().table(table)?.find(policy_version, sample))
+    fn find(&self, table: &str, identities: &[(u64, &SampleId)]) -> Result<Vec<Option<Row>>> {
+        let table = self.store().table(table)?;
+        Ok(identities.iter().map(|(policy_version, sample)| table.find(*policy_version, sample)).collect())
     }
 
     fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue> {

@@ -24,6 +24,9 @@ use crate::wait::heed_signals;
 /// How many rows are shown before signals are heeded: as many as a server shows in one call.
 const SHOWN_AT_ONCE: usize = 256;
 
+/// How many rows are found before signals are heeded: as many as a server finds in one call.
+const FOUND_AT_ONCE: usize = 10_000;
+
 /// What a deletion is told that names its rows in no way, or in several.
 const DELETE_ONE_WAY: &str =
     "say in one way which rows to delete: rows, version=, versions_up_to= or all=True";
@@ -279,18 +282,21 @@ impl Table {
         #[pyo3(from_py_with = arguments::policy_version)] policy_version: u64,
         #[pyo3(from_py_with = arguments::sample_ids)] sample_ids: Vec<String>,
     ) -> Result<Rows> {
+        let samples = sample_ids.iter().map(|id| Ok(id.parse()?)).collect::<Result<Vec<SampleId>>>()?;
+        let missing = |sample: &SampleId| {
+            let id = sample.to_string();
+            input(format!("table {:?} has no row {id:?} of policy version {policy_version}", self.name))
+        };
         let rows = self.run(py, |_, table| {
-            let find = |id: &String| {
-                let sample: SampleId = id.parse()?;
-                let missing = || {
-                    input(format!(
-                        "table {:?} has no row {id:?} of policy version {policy_version}",
-                        self.name
-                    ))
-                };
-                table.find(policy_version, &sample)?.ok_or_else(missing)
-            };
-            sample_ids.iter().map(find).collect::<Result<Vec<Row>>>()
+            let mut rows = Vec::with_capacity(samples.len());
+            for samples in samples.chunks(FOUND_AT_ONCE) {
+                heed_signals()?;
+                let asked: Vec<_> = samples.iter().map(|sample| (policy_version, sample)).collect();
+                for (row, sample) in table.find_all(&asked)?.into_iter().zip(samples) {
+                    rows.push(row.ok_or_else(|| missing(sample))?);
+                }
+            }
+            Ok(rows)
         })?;
         Ok(Rows::new(&self.name, rows))
     }

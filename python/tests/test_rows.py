@@ -239,6 +239,20 @@ def test_rows_are_found_again_and_sliced(solver):
         solver.find(policy_version=0, sample_ids=["q2_0_0"])
 
 
+def test_many_rows_are_found_in_the_order_in_which_they_are_asked_for(solver):
+    many = [f"m{at}_0_0" for at in range(10_500)]
+    rows = solver.insert(policy_version=0, sample_ids=many)
+    assert solver.find(policy_version=0, sample_ids=many[::-1]) == rows[::-1]
+    assert solver.find(policy_version=0, sample_ids=["m7_0_0"] * 3) == solver.find(
+        policy_version=0, sample_ids=["m7_0_0", "m7_0_0", "m7_0_0"]
+    )
+    with pytest.raises(forebay.InputError, match='"gone_0_0" of policy version 0'):
+        solver.find(policy_version=0, sample_ids=[*many, "gone_0_0"])
+    with pytest.raises(forebay.InputError, match="policy version 1"):
+        solver.find(policy_version=1, sample_ids=many)
+    assert len(solver.find(policy_version=0, sample_ids=[])) == 0
+
+
 def test_a_token_makes_an_insert_safe_to_repeat(solver):
     def insert():
         return solver.insert(

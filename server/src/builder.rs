@@ -261,7 +261,8 @@ impl Builder {
         self
     }
 
-    /// The largest message that a gRPC client may send, in bytes: one batch of changes. Default, and the most: 64 MiB.
+    /// The largest message that a gRPC client may send, in bytes: one batch of changes. Four of these have room at the same time of
+    /// one caller, eight of all; others wait. Default, and the most: 64 MiB.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.clients.limits.message_bytes_max = bytes.min(MESSAGE_BYTES_MAX);
         self
@@ -275,7 +276,8 @@ impl Builder {
         self
     }
 
-    /// How long a write in frames waits for room before its client is told to ask again. Default: 5 s.
+    /// How long a write in frames, a message that is not short, or an object in pieces waits for its turn before its client is told to
+    /// ask again. Default: 5 s.
     pub fn room_time_max(mut self, time: Duration) -> Self {
         self.clients.limits.room_time_max = time;
         self

@@ -3,8 +3,6 @@
 //! A piece is with the transport as it was made; nothing on the way copies it. The transport sends as much as the server has room
 //! for, and the rest when it has taken that.
 
-use std::time::{Duration, Instant};
-
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -37,24 +35,11 @@ impl Bulk {
         self.pieces.length()
     }
 
-    /// Sends it, and again for as long as the server has no room for it.
+    /// Sends it.
     pub(super) async fn send(self) -> Result<proto::WriteReply> {
         let Bulk { link, name, pieces } = self;
-        let (since, time) = (Instant::now(), link.options.call_time_max);
-        loop {
-            let left = time.saturating_sub(since.elapsed());
-            let answer = link.call(name, pieces.clone(), left, Again::Always, &Line::bulk_write).await;
-            match answer.as_ref().err().and_then(asks_again_after) {
-                Some(pause) if since.elapsed() + pause < time => tokio::time::sleep(pause).await,
-                _ => return answer,
-            }
-        }
+        link.call(name, pieces, link.options.call_time_max, Again::Always, &Line::bulk_write).await
     }
-}
-
-/// When to send a write again that the server had no room for.
-fn asks_again_after(error: &Error) -> Option<Duration> {
-    error.wait_before_retry().filter(|_| error.cause() == "Busy")
 }
 
 impl Remote {

@@ -216,11 +216,8 @@ impl Connection for Remote {
         Ok(Deleted { rows, open })
     }
 
-    fn find(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<Row>> {
-        let request =
-            proto::FindRequest { table: table.to_owned(), policy_version, sample_id: sample.to_string() };
-        let reply = self.call(&request)?;
-        reply.row.map(|row| wire::to_row(&row)).transpose()
+    fn find(&self, table: &str, identities: &[(u64, &SampleId)]) -> Result<Vec<Option<Row>>> {
+        self.found(table, identities)
     }
 
     fn cell(&self, table: &str, row: Row, column: &str) -> Result<CellValue> {

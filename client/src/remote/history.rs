@@ -1,6 +1,7 @@
 //! What became of rows, as messages.
 
 use forebay_store::{Row, SampleId};
+use prost::Message;
 use tonic::{Request, Response};
 
 use super::calls::next_piece;
@@ -9,9 +10,36 @@ use super::{Again, Remote};
 use crate::error::Result;
 use crate::history::{HistoryCalls, RowShown, TrainedBatch};
 use crate::wire::proto::show_rows_request::Which;
-use crate::wire::{self, SHOWN_ROWS_MAX, malformed, new_call, proto};
+use crate::wire::{self, FOUND_ROWS_MAX, SHOWN_ROWS_MAX, malformed, new_call, proto};
+
+/// How many bytes say what is to be found at once, at most, if it is more than one.
+const FIND_BYTES: usize = 256 << 10;
 
 impl Remote {
+    /// The live attempt of each row, where there is one: so many at a time as a message names.
+    pub(super) fn found(&self, table: &str, identities: &[(u64, &SampleId)]) -> Result<Vec<Option<Row>>> {
+        let bytes_max = FIND_BYTES.min(self.link.message_bytes_max as usize / 2);
+        let (mut found, mut left) = (Vec::with_capacity(identities.len()), identities.iter().peekable());
+        loop {
+            let (mut asked, mut bytes) = (Vec::new(), 0);
+            while let Some((policy_version, sample)) = left.peek().filter(|_| asked.len() < FOUND_ROWS_MAX) {
+                let identity = wire::from_identity(*policy_version, sample);
+                bytes += identity.encoded_len();
+                if bytes > bytes_max && !asked.is_empty() {
+                    break;
+                }
+                asked.push(identity);
+                left.next();
+            }
+            let count = asked.len();
+            let reply = self.call(&proto::FindRequest { table: table.to_owned(), identities: asked })?;
+            found.append(&mut wire::to_found(&reply, count)?);
+            if left.peek().is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
     fn shown(&self, table: &str, which: Which) -> Result<Vec<proto::RowShown>> {
         let request = proto::ShowRowsRequest { table: table.to_owned(), which: Some(which) };
         Ok(self.call(&request)?.rows)
@@ -20,8 +48,7 @@ impl Remote {
 
 impl HistoryCalls for Remote {
     fn get(&self, table: &str, policy_version: u64, sample: &SampleId) -> Result<Option<RowShown>> {
-        let identity = proto::Identity { policy_version, sample_id: sample.to_string() };
-        let found = self.shown(table, Which::Identity(identity))?;
+        let found = self.shown(table, Which::Identity(wire::from_identity(policy_version, sample)))?;
         found.into_iter().next().map(wire::to_row_shown).transpose()
     }
 

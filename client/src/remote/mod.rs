@@ -262,7 +262,7 @@ impl Link {
         Q: Clone,
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let (mut away_since, mut pause) = (None, PAUSE_MIN);
+        let (begun, mut away_since, mut pause) = (Instant::now(), None, PAUSE_MIN);
         let mut maybe_done = None; // in which session
         loop {
             let session = self.session();
@@ -280,13 +280,18 @@ impl Link {
             if matches!(hitch, Some(Hitch::Away)) || wire::is_late(&status) {
                 maybe_done = Some(session.clone());
             }
-            let answered = hitch.is_none() && failure_of(&status).is_some();
+            let answered = matches!(hitch, None | Some(Hitch::NoRoom(_))) && failure_of(&status).is_some();
             let over = || match (again, &maybe_done) {
                 (Again::WithinASession, Some(_)) if !answered => uncertain(),
                 _ => told::call_error(&self.address, time, status.clone()),
             };
             match hitch {
                 None => return Err(over()),
+                Some(Hitch::NoRoom(pause)) if begun.elapsed() + pause < time => {
+                    tokio::time::sleep(pause).await;
+                    continue;
+                }
+                Some(Hitch::NoRoom(_)) => return Err(over()),
                 Some(Hitch::Away) => {}
                 Some(Hitch::SessionLost) => self.until_another_session(&session).await,
             }
@@ -349,12 +354,15 @@ fn uncertain() -> Error {
 enum Hitch {
     Away,
     SessionLost,
+    /// The server had no room for its message, and says when to send it again.
+    NoRoom(Duration),
 }
 
 /// Whether a call never reached the store, so that it is sent again; none for an answer.
 fn hitch(status: &Status) -> Option<Hitch> {
     match failure_of(status) {
         Some(failure) if failure.cause() == "SessionLost" => Some(Hitch::SessionLost),
+        Some(failure) if failure.cause() == "Busy" => failure.wait_before_retry().map(Hitch::NoRoom),
         Some(_) => None,
         None if wire::is_late(status) => None,
         // The connection broke under the call, whatever code the library has for that.

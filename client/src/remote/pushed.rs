@@ -99,7 +99,7 @@ impl Subscribed {
             match hitch(&status) {
                 None if is_superseded(&status) || wire::is_late(&status) => {}
                 None => return over,
-                Some(Hitch::Away) => {}
+                Some(Hitch::Away | Hitch::NoRoom(_)) => {}
                 Some(Hitch::SessionLost) => self.link.until_another_session(&session).await,
             }
             if was_open {

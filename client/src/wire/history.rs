@@ -1,6 +1,7 @@
 //! What became of rows.
 
-use forebay_store::{Origin, Purpose, Timestamp, VersionSpan};
+use bytes::Bytes;
+use forebay_store::{Origin, Purpose, Row, SampleId, Timestamp, VersionSpan};
 
 use super::claims::{from_gradient, to_gradient};
 use super::value::{from_row, to_row, to_rows};
@@ -18,6 +19,30 @@ pub(super) fn to_span(proto::VersionSpan { start, version }: proto::VersionSpan)
 
 /// How many rows are shown at once at most.
 pub const SHOWN_ROWS_MAX: usize = 256;
+
+/// How many rows are found at once at most.
+pub const FOUND_ROWS_MAX: usize = 10_000;
+
+/// What a row is found by, on the wire.
+pub fn from_identity(policy_version: u64, sample: &SampleId) -> proto::Identity {
+    proto::Identity { policy_version, sample_id: sample.to_string() }
+}
+
+/// Rows that were found, and some that are not there, on the wire.
+pub fn from_found(rows: Vec<Option<Row>>) -> proto::FindReply {
+    proto::FindReply { rows: rows.into_iter().map(|row| row.map_or_else(Bytes::new, from_row)).collect() }
+}
+
+/// The rows that were found, and where none is: one for each of so many that were asked for.
+///
+/// # Errors
+/// `input` for another number of them, and for names that are none.
+pub fn to_found(reply: &proto::FindReply, asked: usize) -> Result<Vec<Option<Row>>> {
+    if reply.rows.len() != asked {
+        return Err(malformed(&format!("{} rows are found of {asked}", reply.rows.len())));
+    }
+    reply.rows.iter().map(|row| if row.is_empty() { Ok(None) } else { to_row(row).map(Some) }).collect()
+}
 
 /// A row that is shown, on the wire.
 pub fn from_row_shown(shown: RowShown) -> proto::RowShown {
@@ -150,7 +175,7 @@ mod tests {
     fn a_row_that_is_shown_as_none_can_be_is_refused() {
         let good = from_row_shown(bare());
         for wrong in [
-            proto::RowShown { row: bytes::Bytes::new(), ..good.clone() },
+            proto::RowShown { row: Bytes::new(), ..good.clone() },
             proto::RowShown { sample_id: "q".to_owned(), ..good.clone() },
             proto::RowShown { purpose: "fun".to_owned(), ..good.clone() },
             proto::RowShown { origin: Some("nowhere".to_owned()), ..good },

@@ -46,7 +46,10 @@ pub(crate) use flow::change_message;
 pub use flow::{FLOW_BYTES_MAX, FLOW_ROWS_MAX, from_status, to_status};
 pub(crate) use frame::FrameWriter;
 pub use frame::{Frame, frame_of, kept_by};
-pub use history::{SHOWN_ROWS_MAX, from_row_shown, from_trained, to_row_shown, to_trained};
+pub use history::{
+    FOUND_ROWS_MAX, SHOWN_ROWS_MAX, from_found, from_identity, from_row_shown, from_trained, to_found,
+    to_row_shown, to_trained,
+};
 pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
 pub(crate) use list_views::as_views;
 pub use objects::{

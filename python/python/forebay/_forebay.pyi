@@ -512,7 +512,8 @@ class Table:
         is looked at; a server shows 256 in one call. Raises InputError for rows that were deleted."""
     def show_async(self, rows: Rows) -> Coroutine[Any, Any, list[RowShown]]: ...
     def find(self, *, policy_version: int, sample_ids: Sequence[str]) -> Rows:
-        """The live rows with these identities, for instance those of a run that goes on after a crash."""
+        """The live rows with these identities, in that order, for instance those of a run that goes on after a crash; a server finds 10,000 in
+        one call. Raises InputError for the first that is not there."""
     def cells(self, rows: Rows, column: str, *, partial: bool = False) -> list[Any]:
         """A column of rows, whoever holds them: one value a row, as in ``Batch`` (bfloat16: as float32), numbers as Python's; ``None``
         where a cell is null or not final.

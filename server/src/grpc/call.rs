@@ -16,7 +16,7 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
 use super::pace::taken_at_a_pace;
-use super::room::Room;
+use super::room::{MessageRoom, Room};
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
@@ -49,6 +49,8 @@ pub(super) struct Service {
     writers: Turns,
     /// For what is under way in frames.
     pub(super) room: Room,
+    /// For messages while they are read and answered.
+    pub(super) message_room: MessageRoom,
     /// Where copies of the store may go.
     pub(super) copies: Copies,
     /// Of one check, copy or compaction.
@@ -56,6 +58,8 @@ pub(super) struct Service {
     /// Of those who hold whole objects against their checksums, and of those who look for some.
     pub(super) verifiers: Arc<Semaphore>,
     pub(super) finders: Arc<Semaphore>,
+    /// Of objects that come and go in pieces.
+    pub(super) object_streams: Arc<Semaphore>,
     /// For answers of rows until they are taken.
     pub(super) answers: Gathered,
     pub(super) turns: Arc<Semaphore>,
@@ -134,7 +138,8 @@ impl Service {
     ) -> Self {
         let Settings { limits, copies, .. } = settings;
         let sessions = Sessions::new(store.clone(), &limits, &tally);
-        let (room, checks) = (Room::new(&limits), Arc::new(Semaphore::new(1)));
+        let (room, message_room) = (Room::new(&limits), MessageRoom::new(&limits));
+        let checks = Arc::new(Semaphore::new(1));
         let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
         Service {
             store,
@@ -143,10 +148,12 @@ impl Service {
             sessions,
             writers: Turns::of_all(),
             room,
+            message_room,
             copies,
             checks,
             verifiers: Arc::new(Semaphore::new(VERIFIED_AT_ONCE)),
             finders: Arc::new(Semaphore::new(HELD_AT_ONCE)),
+            object_streams: Arc::new(Semaphore::new(super::put::STREAMS_MAX)),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,
             threads,

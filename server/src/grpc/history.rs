@@ -1,10 +1,11 @@
-//! What became of rows: calls that look and change nothing, for whoever may read, of the tables that their token is for.
+//! Which rows are there and what became of them: calls that look and change nothing, for whoever may read, of the tables that their token
+//! is for.
 
-use forebay_client::HistoryCalls;
 use forebay_client::wire::proto::history_server::History as Protocol;
 use forebay_client::wire::proto::*;
-use forebay_client::wire::{self, SHOWN_ROWS_MAX, from_error, malformed};
-use forebay_store::Store;
+use forebay_client::wire::{self, FOUND_ROWS_MAX, SHOWN_ROWS_MAX, from_error, malformed};
+use forebay_client::{Error, HistoryCalls};
+use forebay_store::{Kind, Row, Store};
 use futures_util::{StreamExt, stream};
 use prost::Message;
 use tonic::{Request, Response};
@@ -30,6 +31,34 @@ fn first_shown(store: &Store, table: &str, names: &[u8]) -> forebay_client::Resu
         }
     }
     Ok(shown)
+}
+
+/// The live attempt of each row, where there is one.
+fn found(store: &Store, table: &str, identities: &[Identity]) -> Result<FindReply, Error> {
+    let count = identities.len();
+    if count > FOUND_ROWS_MAX {
+        let message = format!(
+            "one call finds {FOUND_ROWS_MAX} rows, and {count} are asked for; ask for them in several"
+        );
+        return Err(Error::new(Kind::Input, "TooMany", message));
+    }
+    let table = store.table(table)?;
+    let find = |Identity { policy_version, sample_id }: &Identity| -> Result<Option<Row>, Error> {
+        Ok(table.find(*policy_version, &sample_id.parse()?))
+    };
+    identities.iter().map(find).collect::<Result<_, _>>().map(wire::from_found)
+}
+
+impl Service {
+    pub(super) async fn rows_found(&self, request: Request<FindRequest>) -> Reply<FindReply> {
+        let call = self.enter(&request, READ)?;
+        let FindRequest { table, identities } = request.into_inner();
+        call.caller.check_table(&table).map_err(|error| from_error(&error))?;
+        let (store, is_quick) = (self.store.clone(), identities.len() <= QUICK_ROWS_MAX);
+        let find = move || found(&store, &table, &identities);
+        let found = if is_quick { find().map_err(|error| from_error(&error)) } else { blocking(find).await };
+        found.map(Response::new)
+    }
 }
 
 /// Calls for who wants to know what became of rows.

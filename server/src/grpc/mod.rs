@@ -18,12 +18,14 @@ mod call;
 mod changing;
 mod flow;
 mod granting;
+mod held_back;
 mod history;
 mod listing;
 mod loans;
 mod objects;
 mod observed;
 pub(crate) mod pace;
+mod packed;
 mod put;
 mod quick;
 mod replies;
@@ -109,7 +111,7 @@ pub(crate) struct Limits {
     pub(crate) message_bytes_max: usize,
     /// What a write in frames may bring.
     pub(crate) bulk_bytes_max: u64,
-    /// How long such a write waits for room.
+    /// How long such a write, or a message, waits for room.
     pub(crate) room_time_max: Duration,
     /// How long a piece of a message may take to come, and a piece of an answer to be taken.
     pub(crate) piece_time_max: Duration,
@@ -213,7 +215,7 @@ pub(crate) fn start(
 }
 
 fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io::Result<Router> {
-    let (limits, tally) = (service.limits.clone(), service.tally.clone());
+    let (limits, shared) = (service.limits.clone(), service.clone());
     let objects = ObjectsServer::new(ObjectService(service.clone()))
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
@@ -224,29 +226,28 @@ fn router(tls: Option<&Tls>, service: call::Service, access: Arc<Access>) -> io:
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let admin = Observed::new(admin, access.clone(), tally.clone(), limits.piece_time_max);
+    let admin = Observed::new(admin, &access, &shared);
     let history = HistoryServer::new(HistoryService(service.clone()))
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let history = Observed::new(history, access.clone(), tally.clone(), limits.piece_time_max);
+    let history = Observed::new(history, &access, &shared);
     let flow = FlowServer::new(FlowService(service.clone()))
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
-        .max_decoding_message_size(limits.message_bytes_max.min(FLOW_BYTES_MAX))
+        .max_decoding_message_size(limits.message_bytes_max.min(FLOW_BYTES_MAX)) // packed or not
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let flow = Observed::new(flow, access.clone(), tally.clone(), limits.piece_time_max);
-    let bulk =
-        Observed::new(BulkService(service.clone()), access.clone(), tally.clone(), limits.piece_time_max);
+    let flow = Observed::new(flow, &access, &shared);
+    let bulk = Observed::new(BulkService(service.clone()), &access, &shared);
     let calls = StoreServer::new(service.clone())
         // Only for a client that asks for it. What a message is unpacked to is bounded as the others are.
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(limits.message_bytes_max)
         .max_encoding_message_size(MESSAGE_BYTES_MAX + (1 << 20)); // what is measured is the payload
-    let objects = Observed::new(objects, access.clone(), tally.clone(), limits.piece_time_max);
-    let service = Observed::new(Uncopied::new(calls, service), access, tally, limits.piece_time_max);
+    let objects = Observed::new(objects, &access, &shared);
+    let service = Observed::new(Uncopied::new(calls, service), &access, &shared);
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(limits.alive_time_max))
         .http2_keepalive_timeout(Some(limits.alive_time_max))

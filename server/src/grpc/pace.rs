@@ -30,6 +30,11 @@ impl Clock {
     pub(super) fn restart(&self) {
         self.0.store(true, Ordering::Release);
     }
+
+    #[cfg(test)]
+    pub(super) fn is_to_begin_anew(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// What a client sends, which has to come at a pace.

@@ -1,12 +1,17 @@
 //! Objects that steps name, taken and given in pieces: no more of one is in memory than a piece.
 //!
-//! What comes goes to its file as it comes, under no name yet. Whoever goes half-way leaves nothing behind.
+//! What comes goes to its file as it comes, under no name yet. Whoever goes half-way leaves nothing behind. Each has a file open
+//! meanwhile, and handles are few, so that others wait for their turn.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_client::Error;
 use forebay_client::wire::proto::{ObjectPiece, ObjectRef};
 use forebay_client::wire::{self, PIECE_BYTES, from_error, malformed};
 use forebay_store::{Kind, ObjectPut};
 use futures_util::{StreamExt, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Status, Streaming};
 
 use super::call::{Call, Reply, Service, blocking};
@@ -14,6 +19,22 @@ use super::streams::Answers;
 
 /// The largest object that is taken, in bytes.
 const OBJECT_BYTES_MAX: u64 = 16 << 30;
+
+/// How many are taken and given at the same time.
+pub(super) const STREAMS_MAX: usize = 1024;
+/// How soon whoever had no turn is to ask again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// The turn of one that has a file open.
+async fn turn(turns: &Arc<Semaphore>, wait_max: Duration) -> Result<OwnedSemaphorePermit, Error> {
+    let turn = tokio::time::timeout(wait_max, turns.clone().acquire_owned()).await;
+    turn.ok().and_then(Result::ok).ok_or_else(|| {
+        let message = format!(
+            "{STREAMS_MAX} objects are on their way in pieces, and none of them ended in {wait_max:?}; ask again"
+        );
+        Error::new(Kind::Retry, "Busy", message).retry_after(Some(ASK_AGAIN_AFTER))
+    })
+}
 
 fn refused(error: &Error) -> Status {
     from_error(error)
@@ -35,10 +56,15 @@ impl Service {
         if let Some(answer) = call.session.replies.known::<ObjectRef>(call.name)? {
             return answer.await.map(tonic::Response::new); // it was sent again
         }
+        let _turn = self.object_turn().await?;
         let (store, ObjectRef { key, version, bytes, .. }) = (self.store.clone(), object);
         let put = blocking(move || Ok(store.begin_put(&key, version)?)).await?;
         let put = written(put, bytes, pieces).await?;
         self.once(call, move |_| Ok(wire::from_object(&put.finish()?))).await
+    }
+
+    async fn object_turn(&self) -> Result<OwnedSemaphorePermit, Status> {
+        turn(&self.object_streams, self.limits.room_time_max).await.map_err(|error| refused(&error))
     }
 
     /// An object in pieces, each read when the one before it was taken.
@@ -46,13 +72,13 @@ impl Service {
         &self,
         object: forebay_store::ObjectRef,
     ) -> Result<Answers<ObjectPiece>, Status> {
-        let store = self.store.clone();
+        let (store, turn) = (self.store.clone(), self.object_turn().await?);
         let parts = blocking(move || Ok(store.object_parts(&object)?)).await?;
-        let pieces = stream::unfold(Some(parts), |parts| async move {
-            let mut parts = parts?;
+        let pieces = stream::unfold(Some((parts, turn)), |reads| async move {
+            let (mut parts, turn) = reads?;
             match blocking(move || Ok((parts.next_part(PIECE_BYTES)?, parts))).await {
                 Ok((Some(part), parts)) => {
-                    Some((Ok(ObjectPiece { object: None, bytes: part.into() }), Some(parts)))
+                    Some((Ok(ObjectPiece { object: None, bytes: part.into() }), Some((parts, turn))))
                 }
                 Ok((None, _)) => None,
                 Err(status) => Some((Err(status), None)),
@@ -81,5 +107,22 @@ async fn written(
     match put.bytes() == bytes {
         true => Ok(put),
         false => Err(refused(&malformed("an object that is shorter than it says"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_has_no_turn_in_time_hears_when_to_ask_again_and_turns_come_back() {
+        let (turns, soon) = (Arc::new(Semaphore::new(2)), Duration::from_millis(1));
+        let held = [turn(&turns, soon).await.unwrap(), turn(&turns, soon).await.unwrap()];
+        let error = turn(&turns, soon).await.unwrap_err();
+        assert_eq!((error.kind(), error.cause()), (Kind::Retry, "Busy"));
+        assert_eq!(error.wait_before_retry(), Some(ASK_AGAIN_AFTER));
+        drop(held);
+        drop(turn(&turns, soon).await.unwrap());
+        assert_eq!(turns.available_permits(), 2);
     }
 }

@@ -1,6 +1,8 @@
-//! Room in memory for what comes in frames: so much of all sessions together, and half of that of one.
+//! Room in memory for what comes: in frames, so much of all sessions together, and half of that of one; and in messages, so much of all
+//! callers together, and half of that of one. Neither waits for the other's.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_client::Error;
@@ -11,6 +13,8 @@ use super::Limits;
 
 /// How many of the largest calls have room at the same time.
 const LARGEST_AT_ONCE: u64 = 2;
+/// How many of the longest messages have room at the same time, of one caller.
+const LONGEST_AT_ONCE: u64 = 4;
 /// A permit stands for so many bytes.
 const PERMIT_BYTES: u64 = 1 << 10;
 /// How soon whoever found no room is to ask again.
@@ -43,15 +47,16 @@ pub(super) struct Taken {
 
 impl Room {
     pub(super) fn new(limits: &Limits) -> Self {
-        let all = permits(limits.bulk_bytes_max.saturating_mul(LARGEST_AT_ONCE));
-        Room {
-            all: Arc::new(Semaphore::new(all as usize)),
-            most: permits(limits.bulk_bytes_max),
-            wait_max: limits.room_time_max,
-        }
+        Room::of(limits.bulk_bytes_max, limits.room_time_max)
     }
 
-    /// Room for a call of a session, which waits for its own before it stands in line with others.
+    /// Room for twice as much as one may have.
+    fn of(most: u64, wait_max: Duration) -> Self {
+        let all = permits(most.saturating_mul(LARGEST_AT_ONCE));
+        Room { all: Arc::new(Semaphore::new(all as usize)), most: permits(most), wait_max }
+    }
+
+    /// Room for a call of somebody, which waits for its own before it stands in line with others.
     ///
     /// # Errors
     /// `retry` where there was none for too long.
@@ -64,11 +69,54 @@ impl Room {
         let taken = tokio::time::timeout(self.wait_max, taking).await.ok().flatten();
         taken.ok_or_else(|| {
             let message = format!(
-                "other writes hold the room in memory, and none for {bytes} bytes came back in {:?}; send it again",
+                "other calls hold the room in memory, and none for {bytes} bytes came back in {:?}; send it again",
                 self.wait_max
             );
             Error::new(Kind::Retry, "Busy", message).retry_after(Some(ASK_AGAIN_AFTER))
         })
+    }
+}
+
+/// What the messages of all callers together may take while they are read and answered. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct MessageRoom {
+    room: Room,
+    message_bytes_max: u64,
+    /// Of each caller that has sent one which was not short; callers are those that tokens were made for.
+    own: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+}
+
+impl MessageRoom {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let message_bytes_max = limits.message_bytes_max as u64;
+        let room = Room::of(message_bytes_max.saturating_mul(LONGEST_AT_ONCE), limits.room_time_max);
+        MessageRoom { room, message_bytes_max, own: Arc::default() }
+    }
+
+    /// The longest message that is taken.
+    pub(super) fn message_bytes_max(&self) -> u64 {
+        self.message_bytes_max
+    }
+
+    /// Room for a message of a caller.
+    ///
+    /// # Errors
+    /// As [`Room::take`].
+    pub(super) async fn take(&self, caller: &str, bytes: u64) -> Result<Taken, Error> {
+        let own = {
+            let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+            let most = self.room.most as usize;
+            known.entry(caller.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
+        };
+        self.room.take(&own, bytes).await
+    }
+
+    /// How many bytes of what that caller may have are free.
+    #[cfg(test)]
+    pub(super) fn free_of(&self, caller: &str) -> u64 {
+        let known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = known.get(caller).map_or(self.room.most as usize, |own| own.available_permits());
+        free as u64 * PERMIT_BYTES
     }
 }
 
@@ -107,5 +155,22 @@ mod tests {
         drop(room.take(&other, 8 << 10).await.unwrap());
         drop(first);
         waits.await.unwrap();
+    }
+    #[tokio::test]
+    async fn one_caller_has_half_of_the_room_for_messages_whatever_frames_take() {
+        let limits =
+            Limits { message_bytes_max: 4 << 10, bulk_bytes_max: 0, ..limits(Duration::from_millis(1)) };
+        let room = MessageRoom::new(&limits);
+        let mut held = Vec::new();
+        for _ in 0..LONGEST_AT_ONCE {
+            held.push(room.take("reads", 4 << 10).await.unwrap());
+        }
+        assert_eq!(room.take("reads", 1).await.unwrap_err().cause(), "Busy");
+        for _ in 0..LONGEST_AT_ONCE {
+            held.push(room.take("writes", 4 << 10).await.unwrap());
+        }
+        assert_eq!(room.take("trains", 1).await.unwrap_err().cause(), "Busy", "all of it is taken");
+        held.clear();
+        room.take("trains", 16 << 10).await.unwrap();
     }
 }

@@ -266,14 +266,7 @@ impl Protocol for Service {
     }
 
     async fn find(&self, request: Request<FindRequest>) -> Reply<FindReply> {
-        let call = self.enter(&request, READ)?;
-        let FindRequest { table, policy_version, sample_id } = request.into_inner();
-        let find = || -> Result<FindReply, Error> {
-            call.caller.check_table(&table)?;
-            let row = self.store.table(&table)?.find(policy_version, &sample_id.parse()?);
-            Ok(FindReply { row: row.map(wire::from_row) })
-        };
-        find().map(Response::new).map_err(|error| from_error(&error))
+        self.rows_found(request).await
     }
 
     async fn read_cell(&self, request: Request<ReadCellRequest>) -> Reply<ReadCellReply> {

@@ -1,4 +1,7 @@
 //! What a get gives: a version that stays as long as it is held.
+//!
+//! A lease keeps the file of a version in its place and no handle on it: handles are few, and whoever may read may have thousands of
+//! leases. The file is open while it is read.
 
 use std::fmt;
 use std::ops::Range;
@@ -51,10 +54,10 @@ impl Leased {
             }
             Tier::Disk => {
                 let copy = self.objects.disk_copy(&self.manifest)?;
-                let file = copy.open(&*self.objects.core.directory.disk)?;
+                copy.open(&*self.objects.core.directory.disk)?; // what cannot be read is not given
                 counters.disk_gets.add(1);
                 counters.disk_get_bytes.add(self.manifest.bytes());
-                Source::Disk { file, copy }
+                Source::Disk
             }
         };
         counters.get_microseconds.add(self.objects.now().since(begun).as_micros() as u64);
@@ -80,7 +83,7 @@ impl Drop for Leased {
 
 enum Source {
     Host(Arc<HostCopy>),
-    Disk { file: Box<dyn DiskFile>, copy: Arc<DiskCopy> },
+    Disk,
 }
 
 /// A version of an object. As long as it is held its bytes stay where they are, whatever else happens to the key.
@@ -119,10 +122,7 @@ impl Held {
 
     /// Where its bytes are read from.
     pub fn tier(&self) -> Tier {
-        match self.source {
-            Source::Host(_) => Tier::Host,
-            Source::Disk { .. } => Tier::Disk,
-        }
+        if matches!(self.source, Source::Host(_)) { Tier::Host } else { Tier::Disk }
     }
 
     /// Where the payloads lie in the segments, for another process that maps them: segment and offset. `None` for one in heap
@@ -130,7 +130,7 @@ impl Held {
     pub fn places(&self) -> Vec<Option<(u32, u64)>> {
         match &self.source {
             Source::Host(copy) => copy.extents.iter().map(HostExtent::place).collect(),
-            Source::Disk { .. } => vec![None; self.manifest().layout.payloads().len()],
+            Source::Disk => vec![None; self.manifest().layout.payloads().len()],
         }
     }
 
@@ -146,7 +146,7 @@ impl Held {
     /// Fills `buffer` with the bytes of a memory class from byte `offset` of its payload on.
     ///
     /// # Errors
-    /// `input` when there are fewer; `corrupt` when the file that they are read from is damaged.
+    /// `input` when there are fewer; `corrupt` when their file is damaged, `capacity` when no more files can be opened.
     pub fn read_class(&self, class: &str, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let payload = self.manifest().layout.payload(class)?;
         let limit = self.manifest().layout.payloads()[payload].bytes;
@@ -158,14 +158,22 @@ impl Held {
     }
 
     fn read(&self, payload: usize, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        match &self.source {
-            Source::Host(copy) => copy.extents[payload].read(range.start, buffer),
-            Source::Disk { file, copy } => {
-                let read = copy.read_range(&**file, self.manifest(), (payload, range), buffer);
-                return read.inspect_err(|error| self.leased.objects.count_corrupt(error));
-            }
+        if let Source::Host(copy) = &self.source {
+            copy.extents[payload].read(range.start, buffer);
+            return Ok(());
         }
-        Ok(())
+        let (copy, file) = self.open()?;
+        let read = copy.read_range(&*file, self.manifest(), (payload, range), buffer);
+        read.inspect_err(|error| self.leased.objects.count_corrupt(error))
+    }
+
+    /// The file that it is read from, opened for one call.
+    fn open(&self) -> Result<(Arc<DiskCopy>, Box<dyn DiskFile>)> {
+        let objects = &self.leased.objects;
+        objects.store.check_process()?; // a forked child: the lease is its parent's, and the file goes with that
+        let copy = objects.disk_copy(self.manifest())?;
+        let file = copy.open(&*objects.core.directory.disk)?;
+        Ok((copy, file))
     }
 
     /// The bytes of a payload where they lie, which stay for as long as somebody has them; `None` for one on disk.
@@ -175,17 +183,13 @@ impl Held {
     }
 
     pub(super) fn address(&self, payload: usize) -> Option<usize> {
-        match &self.source {
-            Source::Host(copy) => Some(copy.extents[payload].address()),
-            Source::Disk { .. } => None,
-        }
+        let Source::Host(copy) = &self.source else { return None };
+        Some(copy.extents[payload].address())
     }
 
     pub(super) fn mapping(&self, payload: usize) -> Option<(ObjectMapping, usize)> {
-        match &self.source {
-            Source::Host(copy) => copy.extents[payload].mapping(),
-            Source::Disk { .. } => None,
-        }
+        let Source::Host(copy) = &self.source else { return None };
+        copy.extents[payload].mapping()
     }
 
     pub(super) fn read_in_memory(&self, payload: usize, offset: u64, buffer: &mut [u8]) {
@@ -202,7 +206,9 @@ impl Held {
         let manifest = self.manifest();
         let verified = match &self.source {
             Source::Host(copy) => copy.verify(manifest),
-            Source::Disk { file, copy } => copy.read_all(&**file, manifest, |_, _| Ok(())),
+            Source::Disk => {
+                self.open().and_then(|(copy, file)| copy.read_all(&*file, manifest, |_, _| Ok(())))
+            }
         };
         verified.inspect_err(|error| self.leased.objects.count_corrupt(error))
     }
@@ -256,7 +262,7 @@ impl<'a> TensorView<'a> {
     /// Fills a buffer of exactly as many bytes as there are.
     ///
     /// # Errors
-    /// `input` when it has another length; `corrupt` when the file that they are read from is damaged.
+    /// `input` when it has another length; as [`Held::read_class`].
     pub fn read(&self, buffer: &mut [u8]) -> Result<()> {
         if buffer.len() as u64 != self.bytes_count() {
             let found = format!("a buffer of {} bytes", buffer.len());
@@ -269,7 +275,7 @@ impl<'a> TensorView<'a> {
     /// The bytes in memory of the caller's own.
     ///
     /// # Errors
-    /// `corrupt` when the file that they are read from is damaged.
+    /// As [`Held::read_class`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut buffer = vec![0; self.bytes_count() as usize];
         self.read(&mut buffer)?;

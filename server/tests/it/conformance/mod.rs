@@ -8,6 +8,7 @@ mod asked;
 mod bounded;
 mod chosen;
 mod claims;
+mod found;
 mod fresh;
 mod gangs;
 mod history;

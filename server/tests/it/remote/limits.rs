@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 
 use arrow_array::cast::AsArray;
-use forebay_client::wire::proto::*;
+use forebay_client::wire::{self, proto::*};
 use forebay_client::{Ask, Changes, Client, ConnectOptions, Role};
 use forebay_server::{Builder, Grant, Server, Token};
-use forebay_store::{Consumer, Kind, Lists, NewRow, Wait};
+use forebay_store::{Consumer, Kind, Lists, NewRow, SampleId, Wait};
 use tonic::Code;
 
 use super::raw::Raw;
@@ -19,7 +19,7 @@ use crate::conformance::*;
 const SOON: Duration = Duration::from_secs(3);
 
 /// A store that is served over TCP in that way, beside a client of its own process.
-fn served(builder: Builder) -> (World, Client) {
+pub(super) fn served(builder: Builder) -> (World, Client) {
     let mut world = World::new(Way::Embedded);
     let builder = builder.grpc("127.0.0.1:0".parse().unwrap());
     world.server = Some(builder.bind(world.store.clone(), "127.0.0.1:0".parse().unwrap()).unwrap());
@@ -28,16 +28,16 @@ fn served(builder: Builder) -> (World, Client) {
     (world, local)
 }
 
-fn hasty() -> ConnectOptions {
+pub(super) fn hasty() -> ConnectOptions {
     ConnectOptions::default().connect_time_max(Duration::from_secs(2)).outage_time_max(Duration::ZERO)
 }
 
 /// The number of that name on the page of metrics; 0 while it is not there.
-fn metric(world: &World, name: &str) -> f64 {
+pub(super) fn metric(world: &World, name: &str) -> f64 {
     samples_at(world.server.as_ref().unwrap().address().unwrap()).get(name).copied().unwrap_or_default()
 }
 
-fn until(world: &World, name: &str, least: f64) {
+pub(super) fn until(world: &World, name: &str, least: f64) {
     while metric(world, name) < least {
         std::thread::yield_now();
     }
@@ -249,4 +249,21 @@ fn a_token_that_expires_lets_in_no_call_any_more() {
     };
     assert!(error.contains("\"brief\" has expired") && SystemTime::now() >= soon, "{error}");
     assert!(boss.tables().unwrap().is_empty());
+}
+
+#[test]
+fn rows_are_found_by_the_thousand_in_one_call_and_one_that_asks_for_more_is_refused() {
+    let (world, _) = served(Server::builder());
+    let client = Client::connect(&world.address(), &hasty()).unwrap();
+    let table = solver(&client);
+    let samples: Vec<SampleId> = (0..5_000).map(|at| format!("q{at}_0_0").parse().unwrap()).collect();
+    let asked: Vec<(u64, &SampleId)> = samples.iter().map(|sample| (0, sample)).collect();
+    assert_eq!(table.find_all(&asked).unwrap(), vec![None; 5_000]);
+    assert_eq!(metric(&world, "forebay_calls_total{method=\"Find\",outcome=\"ok\"}"), 1.0);
+    let raw = Raw::connect(&world);
+    let identities = vec![Identity { policy_version: 0, sample_id: "q_0_0".to_owned() }; 10_001];
+    let message = FindRequest { table: "solver".to_owned(), identities };
+    let (mut caller, request) = (raw.client.clone(), raw.request(message, &raw.session, &[1; 16]));
+    let refused = raw.runtime.block_on(async move { caller.find(request).await }).unwrap_err();
+    assert_eq!(wire::failure_of(&refused).unwrap().cause(), "TooMany");
 }

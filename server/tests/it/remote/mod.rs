@@ -19,6 +19,7 @@ mod pushed;
 mod put;
 mod raw;
 mod resumed;
+mod room;
 mod shared;
 mod slabs;
 mod waiting;

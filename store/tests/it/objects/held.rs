@@ -1,6 +1,7 @@
 //! What a lease promises.
 
 use super::*;
+use crate::support::{ROOT, World};
 
 #[test]
 fn what_is_held_stays_whatever_becomes_of_its_key_and_of_the_handles() {
@@ -58,4 +59,81 @@ fn the_oldest_lease_is_told() {
     assert_eq!((objects.stats().leases, objects.stats().oldest_lease.as_secs()), (1, 7));
     drop(held);
     assert_eq!((objects.stats().leases, objects.stats().oldest_lease.as_secs()), (0, 0));
+}
+
+/// Files under a folder that this process has open.
+fn open_files(under: &Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    open.filter(|path| path.starts_with(under)).count()
+}
+
+// File handles are few, and whoever may read may have leases by the thousand.
+#[test]
+fn leases_of_versions_on_disk_hold_no_file_open_and_read_also_what_was_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) = anonymous(dir.path(), |o| o);
+    set(&objects, "solver");
+    objects.demote("solver", Which::Latest).unwrap();
+    let on_disk = Get::default().tier(Tier::Disk);
+    let mut held: Vec<Held> =
+        (0..3_000).map(|_| objects.get_with("solver", Which::Latest, &on_disk).unwrap()).collect();
+    let files = dir.path().join("store/objects");
+    assert_eq!((objects.stats().leases, open_files(&files)), (3_000, 0));
+    check(&held[0]);
+    let head = held[1].tensor("head").unwrap();
+    (0..7).for_each(|row| assert_eq!(head.rows(row..row + 1).unwrap().to_vec().unwrap().len(), 66));
+    objects.delete("solver", 1).unwrap();
+    held.drain(1..);
+    assert!(objects.list().is_empty());
+    check(&held[0]);
+    held[0].verify().unwrap();
+    assert_eq!(open_files(&files), 0);
+    drop(held);
+    assert_eq!(std::fs::read_dir(files.join("solver")).unwrap().count(), 0, "its file goes with the last");
+}
+
+#[test]
+fn who_can_open_no_more_files_is_told_when_it_holds_and_when_it_reads_and_may_try_again() {
+    let world = World::new();
+    let options = world.options().objects(ObjectOptions::default().host_folder(HostFolder::Anonymous));
+    let store = Store::open(ROOT, options).unwrap();
+    let objects = store.objects().unwrap();
+    set(&objects, "solver");
+    objects.demote("solver", Which::Latest).unwrap();
+    let hold = || objects.get_with("solver", Which::Latest, &Get::default().tier(Tier::Disk));
+    let held = hold().unwrap();
+    world.disk.arm(world.disk.operations() + 1, DiskFault::NoHandles);
+    let refused = [
+        hold().unwrap_err(),
+        held.verify().unwrap_err(),
+        held.tensor("scale").unwrap().to_vec().unwrap_err(),
+        held.read_class("weights", 0, &mut [0; 9]).unwrap_err(),
+    ];
+    for error in refused {
+        assert!(
+            matches!(error.cause(), Cause::NoHandles { .. }) && error.kind() == Kind::Capacity,
+            "{error}"
+        );
+    }
+    assert_eq!((objects.stats().leases, objects.stats().corrupt), (1, 0));
+    world.disk.mend();
+    check(&held);
+    hold().unwrap().verify().unwrap();
+}
+
+#[test]
+fn a_file_that_is_mended_while_it_is_held_is_read_as_it_is_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, objects) = anonymous(dir.path(), |o| o);
+    set(&objects, "solver");
+    objects.spill("solver", Which::Latest).unwrap();
+    let path = disk::file(dir.path(), "solver", 1);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5_000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let held = objects.get_with("solver", Which::Latest, &Get::default().tier(Tier::Disk)).unwrap();
+    assert_eq!(held.verify().unwrap_err().kind(), Kind::Corrupt);
+    objects.spill("solver", Which::Latest).unwrap();
+    check(&held);
 }

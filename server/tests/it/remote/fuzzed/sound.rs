@@ -133,8 +133,11 @@ pub(super) fn sound(row: forebay_store::Row, claim: forebay_client::Epoch) -> Ve
         ),
         (
             "Find",
-            FindRequest { table: table.clone(), policy_version: 0, sample_id: "q_0_0".to_owned() }
-                .encode_to_vec(),
+            FindRequest {
+                table: table.clone(),
+                identities: vec![Identity { policy_version: 0, sample_id: "q_0_0".to_owned() }; 2],
+            }
+            .encode_to_vec(),
         ),
         (
             "ReadCells",
