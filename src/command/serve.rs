@@ -233,8 +233,8 @@ pub(super) fn run(arguments: &ServeArguments) -> Result<()> {
         None => builder.bind_without_http(store)?,
     };
     let _archiving = archiver.map(Archiving::of).transpose()?;
+    end_with_a_signal(server.stopper())?; // before anybody knows where it is, who may ask it to end
     arguments.announce(&server)?;
-    end_with_a_signal(server.stopper())?;
     server.wait();
     Ok(())
 }

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn every_call_that_brings_a_stream_is_known_as_one() {
         let in_frames = ["Write"];
-        let mut streams = [&BROUGHT_IN_STREAMS[..], &in_frames].concat();
+        let mut streams = [&BROUGHT_IN_STREAMS[..], &LASTING, &in_frames].concat();
         streams.sort_unstable();
         let brought = calls_with("(stream ")
             .into_iter()

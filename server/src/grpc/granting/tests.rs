@@ -180,8 +180,9 @@ async fn an_answer_in_pieces_has_its_room_until_the_last_was_taken() {
     let mut pieces = streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room).unwrap();
     let (mut bytes, mut taken) = (0, 0);
     while let Some(piece) = pieces.next().await {
-        (bytes, taken) = (bytes + piece.unwrap().bytes.len(), taken + 1);
-        assert!(room.take(2 << 20).is_none(), "behind {taken} pieces");
+        taken += 1;
+        assert!(room.take(2 << 20).is_none(), "with piece {taken}");
+        bytes += piece.unwrap().into_sent().len();
     }
     assert!(bytes > 5 << 20 && taken > 5, "{bytes} bytes in {taken} pieces");
     drop(pieces);
