@@ -177,10 +177,12 @@ impl Remote {
             (None, None) => (wire::from_changes(changes), None),
         };
         let message = named(message)?;
-        let has_few_rows = wire::inserted_in(&message) <= FLOW_ROWS_MAX;
+        // What is copied out of slabs is better copied beside what comes behind it than before.
+        let is_copied = self.neighbour.is_none() && wire::placed_bytes(&message) > 0;
+        let is_little = wire::inserted_in(&message) <= FLOW_ROWS_MAX && !is_copied;
         let request = of(message);
         let message = Encoded::new(&request);
-        let is_short = has_few_rows && message.length() <= SHORT_BYTES;
+        let is_short = is_little && message.length() <= SHORT_BYTES;
         Ok(Parcel { link, message, is_short, placed: placing.map(|placing| (placing, request)) })
     }
 
