@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use forebay::client::Table as ClientTable;
-use forebay::store::{DataColumn, Delete, Purpose, Row, SampleId, Schema};
+use forebay::store::{DataColumn, Delete, Purpose, SampleId, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 

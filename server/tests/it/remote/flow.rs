@@ -21,6 +21,9 @@ use crate::conformance::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Whose an answer is, and what it says.
+type Answer = (u128, Result<Outcome, Status>);
+
 /// A call of `Flow`, by hand.
 struct ByHand<'r> {
     raw: &'r Raw,
@@ -43,8 +46,8 @@ impl<'r> ByHand<'r> {
         self.ask.send(ChangeRequest { name, change: Some(change) }).unwrap();
     }
 
-    /// The next answer, whose it is, and the rows that it names; none where the call has ended.
-    fn next(&self) -> Result<Option<(u128, Result<Outcome, Status>)>, Status> {
+    /// The next answer; none where the call has ended.
+    fn next(&self) -> Result<Option<Answer>, Status> {
         let answer = self.raw.runtime.block_on(self.answers.borrow_mut().message())?;
         Ok(answer.map(|ChangeReply { name, outcome }| {
             let name = <[u8; 16]>::try_from(&*name).map_or(0, u128::from_le_bytes);
@@ -58,7 +61,7 @@ impl<'r> ByHand<'r> {
         }))
     }
 
-    fn answer(&self) -> (u128, Result<Outcome, Status>) {
+    fn answer(&self) -> Answer {
         self.next().unwrap().expect("it goes on")
     }
 }
