@@ -243,9 +243,7 @@ def test_many_rows_are_found_in_the_order_in_which_they_are_asked_for(solver):
     many = [f"m{at}_0_0" for at in range(10_500)]
     rows = solver.insert(policy_version=0, sample_ids=many)
     assert solver.find(policy_version=0, sample_ids=many[::-1]) == rows[::-1]
-    assert solver.find(policy_version=0, sample_ids=["m7_0_0"] * 3) == solver.find(
-        policy_version=0, sample_ids=["m7_0_0", "m7_0_0", "m7_0_0"]
-    )
+    assert list(solver.find(policy_version=0, sample_ids=["m7_0_0"] * 3)) == list(rows[7:8]) * 3
     with pytest.raises(forebay.InputError, match='"gone_0_0" of policy version 0'):
         solver.find(policy_version=0, sample_ids=[*many, "gone_0_0"])
     with pytest.raises(forebay.InputError, match="policy version 1"):

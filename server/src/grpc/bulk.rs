@@ -224,10 +224,20 @@ fn answer(reply: &WriteReply) -> HttpResponse<Body> {
     message.put_u8(0);
     message.put_u32(reply.encoded_len().min(MESSAGE_BYTES_MAX) as u32); // it names fewer rows than make up that
     reply.encode_raw(&mut message);
-    let mut response =
-        HttpResponse::new(Body::new(Answer { message: Some(message.freeze()), is_over: false }));
+    answer_of(Body::new(Answer { message: Some(message.freeze()), is_over: false }))
+}
+
+/// An answer that is written by hand.
+pub(super) fn answer_of(body: Body) -> HttpResponse<Body> {
+    let mut response = HttpResponse::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
+}
+
+/// What stands behind an answer that is whole.
+pub(super) fn went_well() -> HeaderMap {
+    let ok = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
+    HeaderMap::from_iter([ok])
 }
 
 /// A message, and that it went well.
@@ -249,8 +259,7 @@ impl tonic::codegen::Body for Answer {
             None if self.is_over => None,
             None => {
                 self.is_over = true;
-                let ok = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
-                Some(http_body::Frame::trailers(HeaderMap::from_iter([ok])))
+                Some(http_body::Frame::trailers(went_well()))
             }
         };
         Poll::Ready(frame.map(Ok))

@@ -18,14 +18,12 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::body::Body;
 use tonic::codec::Streaming;
 use tonic::codegen::Service as TowerService;
-use tonic::codegen::http::header::HeaderName;
-use tonic::codegen::http::{
-    HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header,
-};
+use tonic::codegen::http::{HeaderMap, Request as HttpRequest, Response as HttpResponse};
 use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status};
 
+use super::bulk::{answer_of, went_well};
 use super::call::{Reply, Service};
 use super::sending::Part;
 use super::streams::Answers;
@@ -105,12 +103,7 @@ where
 
 fn as_http(answered: Reply<Answers<Part>>) -> HttpResponse<Body> {
     match answered.map(Response::into_inner) {
-        Ok(parts) => {
-            let mut response = HttpResponse::new(Body::new(Sent { parts, behind: None, is_over: false }));
-            let of_grpc = HeaderValue::from_static("application/grpc");
-            response.headers_mut().insert(header::CONTENT_TYPE, of_grpc);
-            response
-        }
+        Ok(parts) => answer_of(Body::new(Sent { parts, behind: None, is_over: false })),
         Err(status) => status.into_http(),
     }
 }
@@ -165,10 +158,7 @@ impl tonic::codegen::Body for Sent {
                         let mut trailers = HeaderMap::new();
                         status.add_header(&mut trailers).map(|()| trailers)
                     }
-                    _ => {
-                        let ok = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
-                        Ok(HeaderMap::from_iter([ok]))
-                    }
+                    _ => Ok(went_well()),
                 };
                 Poll::Ready(Some(trailers.map(http_body::Frame::trailers)))
             }
