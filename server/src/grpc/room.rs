@@ -156,6 +156,7 @@ mod tests {
         drop(first);
         waits.await.unwrap();
     }
+
     #[tokio::test]
     async fn one_caller_has_half_of_the_room_for_messages_whatever_frames_take() {
         let limits =
