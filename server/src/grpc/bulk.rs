@@ -96,7 +96,7 @@ impl Service {
         let mut pieces = Pieces { body, come: Rope::default(), bytes_max: self.limits.message_bytes_max };
         let (write, bytes) = pieces.first(self.limits.bulk_bytes_max).await?;
         call.check_tables(&write)?;
-        if let Some(answer) = call.session.replies.known::<WriteReply>(call.name)? {
+        if let Some(answer) = call.session.changed.known::<WriteReply>(call.name)? {
             return answer.await; // it was sent again: the first has the room
         }
         let all_bytes = bytes.saturating_add(write.encoded_len() as u64);

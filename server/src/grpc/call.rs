@@ -76,6 +76,17 @@ pub(super) struct Call {
     pub(super) name: u128,
 }
 
+/// How a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// On this thread, which costs no change of threads: it is done soon, and waits for nobody and for no disk.
+    Here,
+    /// On a thread for what may block.
+    Aside,
+    /// The same, once there is a turn: it may wait for room.
+    InTurn(Turning),
+}
+
 impl Call {
     /// One that was made in the same way, by the same caller, under a name of its own.
     pub(super) fn named(&self, name: &[u8]) -> Result<Call, Status> {
@@ -196,29 +207,36 @@ impl Service {
         pending.await.map(Response::new)
     }
 
-    /// The same for what may wait for room, too, and has an answer that counts for so many rows.
-    pub(super) async fn once_written<T, F>(&self, call: Call, what: Turning, rows: usize, work: F) -> Reply<T>
+    /// The same for what may wait for room, too.
+    pub(super) async fn once_in_turn<T, F>(&self, call: Call, what: Turning, work: F) -> Reply<T>
     where
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
         let (session, writers) = (call.session.clone(), self.writers.clone());
-        let pending = call.session.replies.once(call.name, rows, move || async move {
-            let _turns = (session.turns.take(what).await, writers.take(what).await);
-            blocking(move || work(&session.holder)).await
-        })?;
+        let pending = call.session.replies.once(call.name, 1, move || in_turn(session, writers, what, work))?;
         pending.await.map(Response::new)
     }
 
-    /// The same for what is done soon and waits for nobody and for no disk: on this thread, which costs no change of threads.
-    pub(super) async fn once_here<T, F>(&self, call: Call, rows: usize, work: F) -> Reply<T>
+    /// Does something that changes rows, or ends a claim, in that manner, once under the name of the call. Its answer counts for so
+    /// many rows, and pushes out none of other calls.
+    pub(super) async fn once_changed<T, F>(&self, call: Call, manner: Manner, rows: usize, work: F) -> Reply<T>
     where
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        let here = || work(&call.session.holder).map_err(|error| from_error(&error));
-        let pending = call.session.replies.once_here(call.name, rows, here)?;
-        pending.await.map(Response::new)
+        let (session, writers) = (call.session.clone(), self.writers.clone());
+        let (name, answers) = (call.name, &call.session.changed);
+        let pending = match manner {
+            Manner::Here => {
+                answers.once_here(name, rows, || work(&session.holder).map_err(|error| from_error(&error)))
+            }
+            Manner::Aside => answers.once(name, rows, move || blocking(move || work(&session.holder))),
+            Manner::InTurn(what) => {
+                answers.once(name, rows, move || in_turn(session, writers, what, work))
+            }
+        };
+        pending?.await.map(Response::new)
     }
 
     /// An answer of many pieces, which its reader has to take at a pace.
@@ -324,6 +342,17 @@ pub(super) fn process_of<T>(request: &Request<T>) -> Option<ProcessHandle> {
             |error| tracing::warn!(%error, "a client's process cannot be watched: objects are sent to it, and what it holds is its own for a grace"),
         )
         .ok()
+}
+
+/// Does what may wait for room, once its session and all of them together have a turn for it.
+async fn in_turn<T: Send + 'static>(
+    session: Arc<Session>,
+    writers: Turns,
+    what: Turning,
+    work: impl FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Status> {
+    let _turns = (session.turns.take(what).await, writers.take(what).await);
+    blocking(move || work(&session.holder)).await
 }
 
 /// Runs what may block on a thread for that.

@@ -9,7 +9,7 @@ use forebay_client::{Epoch, Error, Holder};
 use forebay_store::{Row, Store, Wait};
 
 use super::bulk::Brought;
-use super::call::{Call, Reply, Service};
+use super::call::{Call, Manner, Reply, Service};
 use super::quick;
 use super::sessions::Session;
 use super::turns::Turning;
@@ -36,10 +36,8 @@ impl Service {
             let rows = changed(holder, changes, frames, &session, |changes| apply(changes, holder.store()))?;
             Ok(WriteReply { rows: rows_of(&rows) })
         };
-        match is_quick {
-            true => self.once_here(call, rows, write).await,
-            false => self.once_written(call, Turning::Write, rows, write).await,
-        }
+        let manner = if is_quick { Manner::Here } else { Manner::InTurn(Turning::Write) };
+        self.once_changed(call, manner, rows, write).await
     }
 
     /// Ends a claim, or holds on to it.
@@ -60,12 +58,13 @@ impl Service {
         };
         let (session, of) = (call.session.clone(), call.session.clone());
         let settle = move |holder: &Holder| settle(holder, (incarnation, claim, member), how, &of);
-        let reply = match (is_quick, inserted) {
-            (true, _) => self.once_here(call, 1, settle).await,
-            (false, None) => self.once(call, settle).await,
+        let (manner, rows) = match (is_quick, inserted) {
+            (true, _) => (Manner::Here, 1),
+            (false, None) => (Manner::Aside, 1),
             // It may wait for room, and is kept as a write is from those who make it.
-            (false, Some(rows)) => self.once_written(call, Turning::EndOfClaim, rows as usize, settle).await,
+            (false, Some(rows)) => (Manner::InTurn(Turning::EndOfClaim), rows as usize),
         };
+        let reply = self.once_changed(call, manner, rows, settle).await;
         session.settled.notify_waiters();
         reply
     }

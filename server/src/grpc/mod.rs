@@ -9,8 +9,8 @@
 //! writers may take half (`turns`), so that writers who wait for room never keep out the claims that make it, and objects a part.
 //!
 //! # What is kept for clients
-//! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`). All are bounded, and end
-//! with the session.
+//! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`), those of changes apart from all
+//! others. All are bounded, and end with the session.
 
 mod admin;
 mod bulk;

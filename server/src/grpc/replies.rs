@@ -3,10 +3,16 @@
 //! One lock, for a look-up. Answers are small: what is large is asked for again by another call. An answer that somebody is
 //! still finding is never forgotten, or its call would be made twice, and neither is one that is there at once while the work that
 //! it tells of goes on; a session that has too many of them is refused more.
+//!
+//! # What is forgotten
+//! Of the answers that were found the latest [`KEPT`] stay, however old, and all that are younger than [`YOUNG`], however many: a
+//! client whose line broke asks again within that time. There are two ends to that, so that memory has a bound: [`YOUNG_MAX`] answers, of about
+//! 400 bytes each, and [`ROWS_KEPT`] rows that they name.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use forebay_client::Error;
 use forebay_client::wire::from_error;
@@ -16,8 +22,12 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::oneshot;
 use tonic::Status;
 
-/// How many answers of a session are remembered that were found; and how many may be being found.
+/// How many answers are remembered that were found, however old; and how many may be being found.
 const KEPT: usize = 1024;
+/// How long others are remembered, too: a client sees after 20 s at most that its line is dead, and asks again within a second.
+const YOUNG: Duration = Duration::from_secs(30);
+/// How many are remembered with those.
+const YOUNG_MAX: usize = 64 << 10;
 /// How many rows they may name in all, before the oldest are forgotten sooner.
 const ROWS_KEPT: usize = 1 << 20;
 
@@ -43,14 +53,15 @@ impl<T> Giver<T> {
 #[derive(Debug)]
 pub(super) struct Found {
     of: Arc<Mutex<Inner>>,
-    kept: Kept,
+    name: u128,
+    rows: usize,
 }
 
 impl Drop for Found {
     fn drop(&mut self) {
         let mut inner = lock(&self.of);
         inner.pending -= 1;
-        inner.keep(self.kept);
+        inner.keep(self.name, self.rows);
     }
 }
 
@@ -60,6 +71,8 @@ struct Kept {
     name: u128,
     /// How many rows it may name.
     rows: usize,
+    /// When it was found.
+    since: Instant,
 }
 
 /// The answers of one session, by the names of the calls.
@@ -155,7 +168,7 @@ impl Replies {
         let pending: Pending<T> = given.map(ended).boxed().shared();
         inner.by_name.insert(name, Box::new(pending.clone()));
         inner.pending += 1;
-        let found = Found { of: self.0.clone(), kept: Kept { name, rows } };
+        let found = Found { of: self.0.clone(), name, rows };
         Ok((pending, Some(Giver { give, found })))
     }
 
@@ -174,8 +187,19 @@ impl Replies {
             return Some(known.clone());
         }
         inner.by_name.insert(name, Box::new(reply));
-        inner.keep(Kept { name, rows: 0 });
+        inner.keep(name, 0);
         None
+    }
+
+    /// Forgets what need not be remembered any more at that instant, also where no more answers come.
+    pub(super) fn forget(&self, now: Instant) {
+        let mut inner = self.inner();
+        inner.forget(now);
+        let few = 2 * inner.found.len().max(KEPT);
+        if inner.found.capacity() > 2 * few {
+            inner.found.shrink_to(few);
+            inner.by_name.shrink_to(few);
+        }
     }
 
     /// What was noted under that name.
@@ -199,14 +223,30 @@ impl Inner {
         Err(from_error(&Error::new(Kind::Capacity, "Calls", message)))
     }
 
-    /// Keeps an answer that was found, and forgets the oldest of them.
-    fn keep(&mut self, newest: Kept) {
-        self.rows += newest.rows;
-        self.found.push_back(newest);
-        while (self.found.len() > KEPT || self.rows > ROWS_KEPT) && self.found.len() > 1 {
-            let Some(Kept { name, rows }) = self.found.pop_front() else { return };
+    /// Keeps an answer that was found.
+    fn keep(&mut self, name: u128, rows: usize) {
+        let since = Instant::now();
+        self.rows += rows;
+        self.found.push_back(Kept { name, rows, since });
+        self.forget(since);
+    }
+
+    /// Forgets the oldest for as long as there are too many.
+    fn forget(&mut self, now: Instant) {
+        while self.has_too_many(now) {
+            let Some(Kept { name, rows, .. }) = self.found.pop_front() else { return };
             self.by_name.remove(&name);
             self.rows -= rows;
+        }
+    }
+
+    /// Whether the oldest has to go. The newest stays, however large.
+    fn has_too_many(&self, now: Instant) -> bool {
+        let is_old = |kept: &Kept| now.saturating_duration_since(kept.since) >= YOUNG;
+        match self.found.len() {
+            0 | 1 => false,
+            ..=KEPT => self.rows > ROWS_KEPT,
+            found => self.rows > ROWS_KEPT || found > YOUNG_MAX || self.found.front().is_some_and(is_old),
         }
     }
 }
@@ -216,129 +256,4 @@ fn another_call() -> Status {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_call_is_made_once_however_often_it_is_asked_for() {
-        let (replies, made) = (Replies::default(), Arc::new(AtomicU32::new(0)));
-        let ask = |name| {
-            let made = made.clone();
-            replies.once(name, 1, move || async move { Ok(made.fetch_add(1, Ordering::Relaxed)) })
-        };
-        drop(ask(7).unwrap()); // nobody waits; it is made all the same
-        assert_eq!((ask(7).unwrap().await.unwrap(), ask(7).unwrap().await.unwrap()), (0, 0));
-        assert_eq!(ask(8).unwrap().await.unwrap(), 1);
-        assert_eq!(made.load(Ordering::Relaxed), 2);
-        let other = replies.once(7, 1, || async { Ok("text") });
-        assert_eq!(other.unwrap_err().code(), tonic::Code::InvalidArgument);
-    }
-
-    #[tokio::test]
-    async fn failures_are_answers_too_and_the_oldest_answers_are_forgotten() {
-        let replies = Replies::default();
-        let fail = |name| replies.once::<u8, _>(name, 1, || async { Err(Status::not_found("none")) });
-        assert_eq!(fail(0).unwrap().await.unwrap_err().code(), tonic::Code::NotFound);
-        assert_eq!(replies.note(1, (1_u64, 2_u64)), None);
-        assert_eq!(replies.note(1, (3_u64, 4_u64)), Some((1, 2)));
-        for name in 2..=KEPT as u128 {
-            replies.note(name, 0_u8);
-        }
-        assert_eq!(replies.noted::<(u64, u64)>(1), Some((1, 2)));
-        replies.note(u128::MAX, 0_u8);
-        assert_eq!(replies.noted::<(u64, u64)>(1), None);
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_being_found_is_never_forgotten_and_too_many_are_refused() {
-        let (replies, made) = (Replies::default(), Arc::new(AtomicU32::new(0)));
-        let (hold, held) = tokio::sync::watch::channel(true);
-        let ask = |name| {
-            let (made, mut held) = (made.clone(), held.clone());
-            replies.once(name, 1, move || async move {
-                let _ = held.wait_for(|held| !held).await;
-                Ok(made.fetch_add(1, Ordering::Relaxed))
-            })
-        };
-        let first = ask(0).unwrap();
-        for name in 1..=2 * KEPT as u128 {
-            replies.once(name, ROWS_KEPT / 8, || async { Ok(7_u32) }).unwrap().await.unwrap();
-        }
-        let again = ask(0).unwrap();
-        let more: Vec<_> = (0..KEPT as u128 - 1).map(|name| ask(1 << 64 | name).unwrap()).collect();
-        let refused = ask(1 << 65).unwrap_err();
-        let failure = forebay_client::wire::failure_of(&refused).unwrap();
-        assert_eq!((failure.kind(), failure.cause()), (Kind::Capacity, "Calls"));
-        hold.send_replace(false);
-        assert_eq!(
-            (first.await.unwrap(), again.await.unwrap()),
-            (again_of(&replies).await, again_of(&replies).await)
-        );
-        for answer in more {
-            answer.await.unwrap();
-        }
-        assert_eq!(made.load(Ordering::Relaxed) as usize, KEPT, "each was made once");
-        ask(1 << 65).unwrap().await.unwrap();
-    }
-
-    // A copy or a compaction whose client lost its line is asked for again under its name: it is the one that goes on.
-    #[tokio::test]
-    async fn an_answer_is_not_forgotten_while_the_work_goes_on_that_it_tells_of() {
-        let (replies, begun, mut goes_on) = (Replies::default(), AtomicU32::new(0), Vec::new());
-        let ask = |goes_on: &mut Vec<Found>| {
-            let work = |found| {
-                goes_on.push(found);
-                Ok(begun.fetch_add(1, Ordering::Relaxed))
-            };
-            replies.once_begun(7, 1, work).unwrap()
-        };
-        let crowd = |from: u128| {
-            (0..2 * KEPT as u128).for_each(|at| _ = replies.once_here(from + at, ROWS_KEPT / 8, || Ok(0_u8)));
-        };
-        assert_eq!(ask(&mut goes_on).await.unwrap(), 0);
-        crowd(1 << 64);
-        assert_eq!((ask(&mut goes_on).await.unwrap(), goes_on.len()), (0, 1), "it is begun once");
-        goes_on.clear();
-        assert_eq!(ask(&mut goes_on).await.unwrap(), 0, "what it came to is there for who asks again");
-        crowd(1 << 65);
-        assert_eq!(ask(&mut goes_on).await.unwrap(), 1, "and is forgotten as others are");
-    }
-
-    #[tokio::test]
-    async fn answers_that_are_being_found_push_out_none_that_were_found() {
-        let replies = Replies::default();
-        for name in 0..KEPT as u128 {
-            replies.once(name, 1, || async { Ok(7_u8) }).unwrap().await.unwrap();
-        }
-        let under_way: Vec<_> = (0..KEPT as u128)
-            .map(|name| replies.once(1 << 64 | name, ROWS_KEPT, std::future::pending::<Reply<u8>>).unwrap())
-            .collect();
-        assert_eq!(under_way.len(), KEPT);
-        for name in 0..KEPT as u128 {
-            assert_eq!(replies.once(name, 1, || async { Ok(8_u8) }).unwrap().await.unwrap(), 7, "{name}");
-        }
-    }
-
-    /// What the first call was answered with.
-    async fn again_of(replies: &Replies) -> u32 {
-        replies.once(0, 1, || async { Ok(u32::MAX) }).unwrap().await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn many_rows_are_forgotten_sooner_and_the_newest_answer_never() {
-        let (replies, made) = (Replies::default(), Arc::new(AtomicU32::new(0)));
-        let ask = |name, rows| {
-            let made = made.clone();
-            replies.once(name, rows, move || async move { Ok(made.fetch_add(1, Ordering::Relaxed)) })
-        };
-        for name in 0..3 {
-            assert_eq!(ask(name, ROWS_KEPT / 2).unwrap().await.unwrap(), name as u32);
-        }
-        assert_eq!(ask(1, 1).unwrap().await.unwrap(), 1, "it is kept");
-        assert_eq!(ask(0, ROWS_KEPT * 2).unwrap().await.unwrap(), 3, "it was forgotten");
-        assert_eq!(ask(0, 1).unwrap().await.unwrap(), 3, "the newest is kept, however large");
-    }
-}
+mod tests;

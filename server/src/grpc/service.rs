@@ -220,7 +220,7 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let GrowRequest { table, row, column, value } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        self.once_written(call, Turning::Write, 1, move |holder| {
+        self.once_in_turn(call, Turning::Write, move |holder| {
             let row = wire::to_row(&row)?;
             holder.store().check_rows(&[row])?;
             let none = wire::Lent::default();
@@ -235,7 +235,7 @@ impl Protocol for Service {
         let call = self.enter(&request, WORK)?;
         let LendRequest { policy_version, bytes, back } = request.into_inner();
         let session = call.session.clone();
-        self.once_written(call, Turning::Write, 1, move |holder| {
+        self.once_in_turn(call, Turning::Write, move |holder| {
             let loans = session.loans.as_ref().ok_or_else(|| {
                 let message = "extents are lent to processes of the server's own user alone; send the values";
                 Error::new(Kind::State, "NotNeighbour", message)

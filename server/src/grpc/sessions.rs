@@ -54,6 +54,8 @@ pub(super) struct Session {
     /// Told when its client may have ended.
     left: Arc<Notify>,
     pub(super) replies: Replies,
+    /// The same of changes and of ends of claims, of which there are very many, by whatever call they come.
+    pub(super) changed: Replies,
     /// The same of parts of objects, of which there are many.
     pub(super) parts: Replies,
     /// The same of what is told of snapshots, which may be long.
@@ -204,6 +206,7 @@ impl Sessions {
             ends_with: local.process,
             left: self.left.clone(),
             replies: Replies::default(),
+            changed: Replies::default(),
             parts: Replies::default(),
             taken: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
@@ -247,10 +250,13 @@ impl Sessions {
         self.tally.sessions_ended(Ended::Stopped, all.len());
     }
 
-    /// Ends the snapshots whose deadline has come.
-    fn expire_snapshots(&self) {
+    /// Ends the snapshots whose deadline has come, and forgets answers that are old.
+    fn expire(&self, now: Instant) {
         let all: Vec<Arc<Session>> = lock(&self.open).values().cloned().collect();
-        all.iter().for_each(|session| session.snapshots.expire());
+        for session in all {
+            session.snapshots.expire();
+            session.answers().into_iter().for_each(|answers| answers.forget(now));
+        }
     }
 
     /// Takes the sessions off whose clients' processes have ended, or that have been gone for too long; what they hold is the
@@ -280,6 +286,11 @@ impl Session {
     /// To be held while a wait looks for rows and notes what it found.
     pub(super) fn finding(&self) -> MutexGuard<'_, ()> {
         self.finding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that it was answered.
+    fn answers(&self) -> [&Replies; 4] {
+        [&self.replies, &self.changed, &self.parts, &self.taken]
     }
 
     /// Tells those who wait in its name that it was taken off.

@@ -5,7 +5,7 @@
 //! finds a session gone finds its loans in quarantine. All else goes back after that, as it may wait for a disk.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_client::Error;
 use tonic::Status;
@@ -80,7 +80,7 @@ pub(in crate::grpc) async fn sweep(sessions: Sessions) {
             () = sessions.left.notified() => tokio::time::sleep(ENDS_WITHIN).await,
         }
         let _ = sessions.end_gone().await; // a panic, which is in the log
-        sessions.expire_snapshots();
+        sessions.expire(Instant::now());
     }
 }
 

@@ -8,7 +8,7 @@ use forebay_client::wire::proto::change_request::Change;
 use forebay_client::wire::proto::flow_client::FlowClient;
 use forebay_client::wire::proto::*;
 use forebay_client::wire::{self, FLOW_BYTES_MAX, FLOW_ROWS_MAX, failure_of, new_call, to_status};
-use forebay_client::{Changes, Client, ConnectOptions};
+use forebay_client::{CellValue, Changes, Client, ConnectOptions};
 use forebay_server::Server;
 use forebay_store::{Consumer, NewRow, RateLimiter, Wait};
 use futures_util::stream;
@@ -119,6 +119,34 @@ fn a_change_is_made_once_under_its_name_in_a_flow_or_as_a_call_of_its_own() {
     drop(flow.ask);
     let answers = &mut *flow.answers.borrow_mut();
     assert_eq!(raw.runtime.block_on(answers.message()).unwrap(), None, "it ends when nothing more is asked");
+}
+
+// FX-B16: a flow answers thousands a second, and a value that is appended has no token.
+#[test]
+fn an_append_that_is_sent_again_is_made_once_however_many_changes_were_answered_meanwhile() {
+    let (world, local) = served();
+    let table = local.table("solver").unwrap();
+    let row = table.insert(NewRow::new(0, "grown_0_0").unwrap(), [("prompt", "?".into())]).unwrap();
+    let raw = Raw::connect(&world);
+    let part = wire::from_value(&vec![1_i32, 2].into());
+    let append = || {
+        let (table, column) = ("solver".to_owned(), "response".to_owned());
+        let message = GrowRequest { table, row: wire::from_row(row), column, value: Some(part.clone()) };
+        let (mut client, request) = (raw.client.clone(), raw.request(message, &raw.session, &[9; 16]));
+        raw.runtime.block_on(async move { client.grow(request).await }).unwrap();
+    };
+    append();
+    let flow = ByHand::begin(&raw, &raw.session).unwrap();
+    for name in 0..1_100 {
+        flow.send(name, Change::Write(insert(&format!("q{name}_0_0"))));
+        assert!(flow.answer().1.is_ok());
+    }
+    append();
+    let grown = table.cell(row, "response").unwrap();
+    assert!(matches!(&grown, CellValue::Partial(bytes) if bytes.len() == 8), "{grown:?}");
+    flow.send(0, Change::Write(insert("q0_0_0")));
+    assert!(flow.answer().1.is_ok());
+    assert_eq!(written(&local), 1_101, "nor is a change forgotten that was made a moment ago");
 }
 
 // AW-B09, FX-B12
