@@ -15,6 +15,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
+use super::held_back::Occupied;
 use super::pace::taken_at_a_pace;
 use super::room::{MessageRoom, Room};
 use super::sessions::{Session, Sessions};
@@ -74,6 +75,8 @@ pub(super) struct Call {
     pub(super) session: Arc<Session>,
     pub(super) caller: Arc<Caller>,
     pub(super) name: u128,
+    /// The room of its message.
+    pub(super) occupied: Occupied,
 }
 
 /// How a change is made.
@@ -91,7 +94,31 @@ impl Call {
     /// One that was made in the same way, by the same caller, under a name of its own.
     pub(super) fn named(&self, name: &[u8]) -> Result<Call, Status> {
         let name = to_name(name).map_err(|error| from_error(&error))?;
-        Ok(Call { session: self.session.clone(), caller: self.caller.clone(), name })
+        let occupied = Occupied::default(); // short, as all are that come so
+        Ok(Call { session: self.session.clone(), caller: self.caller.clone(), name, occupied })
+    }
+
+    /// Work that has the room of the call's message until it is done: it keeps what the message brought, and goes on also when the call
+    /// is over.
+    pub(super) fn holding<T, W>(&self, work: W) -> impl FnOnce() -> T + Send + use<T, W>
+    where
+        W: FnOnce() -> T + Send,
+    {
+        let occupied = self.occupied.clone();
+        move || {
+            let done = work();
+            drop(occupied);
+            done
+        }
+    }
+
+    /// The same of what is done with the holder of its session.
+    fn held_work<T, W>(&self, work: W) -> impl FnOnce() -> T + Send + use<T, W>
+    where
+        W: FnOnce(&Holder) -> T + Send,
+    {
+        let session = self.session.clone();
+        self.holding(move || work(&session.holder))
     }
 
     /// Refuses a write whose caller may not have all of its tables.
@@ -190,7 +217,8 @@ impl Service {
             let id = binary(request.metadata(), SESSION);
             let session = self.sessions.find(&caller.name, &id)?;
             let name = to_name(&binary(request.metadata(), CALL))?;
-            Ok(Call { session, caller, name })
+            let occupied = request.extensions().get::<Occupied>().cloned().unwrap_or_default();
+            Ok(Call { session, caller, name, occupied })
         };
         enter().map_err(|error| from_error(&error))
     }
@@ -201,9 +229,8 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        let session = call.session.clone();
-        let pending =
-            call.session.replies.once(call.name, 1, move || blocking(move || work(&session.holder)))?;
+        let work = call.held_work(work);
+        let pending = call.session.replies.once(call.name, 1, move || blocking(work))?;
         pending.await.map(Response::new)
     }
 
@@ -213,8 +240,8 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        let (session, writers) = (call.session.clone(), self.writers.clone());
-        let pending = call.session.replies.once(call.name, 1, move || in_turn(session, writers, what, work))?;
+        let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
+        let pending = call.session.replies.once(call.name, 1, move || in_turn(turns, what, work))?;
         pending.await.map(Response::new)
     }
 
@@ -225,16 +252,12 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        let (session, writers) = (call.session.clone(), self.writers.clone());
+        let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
         let (name, answers) = (call.name, &call.session.changed);
         let pending = match manner {
-            Manner::Here => {
-                answers.once_here(name, rows, || work(&session.holder).map_err(|error| from_error(&error)))
-            }
-            Manner::Aside => answers.once(name, rows, move || blocking(move || work(&session.holder))),
-            Manner::InTurn(what) => {
-                answers.once(name, rows, move || in_turn(session, writers, what, work))
-            }
+            Manner::Here => answers.once_here(name, rows, || work().map_err(|error| from_error(&error))),
+            Manner::Aside => answers.once(name, rows, move || blocking(work)),
+            Manner::InTurn(what) => answers.once(name, rows, move || in_turn(turns, what, work)),
         };
         pending?.await.map(Response::new)
     }
@@ -346,13 +369,12 @@ pub(super) fn process_of<T>(request: &Request<T>) -> Option<ProcessHandle> {
 
 /// Does what may wait for room, once its session and all of them together have a turn for it.
 async fn in_turn<T: Send + 'static>(
-    session: Arc<Session>,
-    writers: Turns,
+    (own, all): (Turns, Turns),
     what: Turning,
-    work: impl FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Status> {
-    let _turns = (session.turns.take(what).await, writers.take(what).await);
-    blocking(move || work(&session.holder)).await
+    let _turns = (own.take(what).await, all.take(what).await);
+    blocking(work).await
 }
 
 /// Runs what may block on a thread for that.

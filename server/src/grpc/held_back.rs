@@ -2,7 +2,8 @@
 //!
 //! How long a message is stands before it, so it takes its room at once and whole: nobody waits for more of it who has some
 //! already. One that is not short is held back meanwhile, and its client by the transport. A call with one message
-//! has its room until it is answered; of a stream of messages each has it until the next is asked for.
+//! has its room until it is answered; of a stream of messages each has it until the next is asked for. Work that goes on when its call is
+//! over keeps the room with what it has of the message ([`Call::holding`](super::call::Call::holding)).
 
 use std::mem::take;
 use std::pin::Pin;

@@ -55,7 +55,7 @@ impl Service {
         let FindRequest { table, identities } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
         let (store, is_quick) = (self.store.clone(), identities.len() <= QUICK_ROWS_MAX);
-        let find = move || found(&store, &table, &identities);
+        let find = call.holding(move || found(&store, &table, &identities));
         let found = if is_quick { find().map_err(|error| from_error(&error)) } else { blocking(find).await };
         found.map(Response::new)
     }
@@ -77,7 +77,7 @@ impl Protocol for HistoryService {
         let is_quick =
             !matches!(&which, Some(Which::Rows(names)) if wire::rows_in(names).len() > QUICK_ROWS_MAX);
         let store = self.0.store.clone();
-        let show = move || {
+        let show = call.holding(move || {
             let rows = match which.ok_or_else(|| malformed("a row without a name"))? {
                 Which::Rows(names) => first_shown(&store, &table, &names)?,
                 Which::Identity(Identity { policy_version, sample_id }) => {
@@ -86,7 +86,7 @@ impl Protocol for HistoryService {
                 }
             };
             Ok(ShowRowsReply { rows })
-        };
+        });
         let shown = if is_quick { show().map_err(|error| from_error(&error)) } else { blocking(show).await };
         shown.map(Response::new)
     }

@@ -220,7 +220,7 @@ impl Protocol for ObjectService {
         let call = self.0.enter(&request, TRAIN)?;
         let FillObjectRequest { filling, payload, offset, bytes, crc32c } = request.into_inner();
         let (session, of) = (call.session.clone(), call.session.clone());
-        let fill = move || {
+        let fill = call.holding(move || {
             if forebay_store::checksum::crc32c(&bytes) != crc32c {
                 let message = format!(
                     "{} bytes of payload {payload} are not what was sent; send them again",
@@ -230,7 +230,7 @@ impl Protocol for ObjectService {
             }
             session.objects.fill(filling, payload as usize, offset, &bytes)?;
             Ok(FillObjectReply {})
-        };
+        });
         // Many belong to one version: among themselves, they push no other answer out.
         let pending = of.parts.once(call.name, 1, move || blocking(fill))?;
         pending.await.map(tonic::Response::new)
@@ -269,9 +269,13 @@ impl Protocol for ObjectService {
         }
         let asked = Asked::of(&request, &session).map_err(|error| from_error(&error))?;
         let (asked, of) = (Arc::new(asked), session.clone());
-        let (with, finders) = (asked.clone(), self.0.finders.clone());
+        let (with, finders, room) = (asked.clone(), self.0.finders.clone(), call.occupied.clone());
+        let hold = move || async move {
+            let _room = room; // of the keys, which it keeps
+            held(of, with, call.name, finders).await
+        };
         // Of an answer that is asked for again the numbers alone are kept: a manifest may be large.
-        let leases = session.replies.once(call.name, 1, move || held(of, with, call.name, finders))?.await?;
+        let leases = session.replies.once(call.name, 1, hold)?.await?;
         let mut known: HashSet<u64> = request.known.into_iter().take(KNOWN_MAX).collect();
         let mut told = |lease: &u64| -> Result<HeldObject, Error> {
             let held = session.objects.held(*lease)?;

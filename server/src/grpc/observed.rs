@@ -122,6 +122,7 @@ where
         request.extensions_mut().insert(caller.clone());
         let (piece_time_max, clock, occupied) = (self.piece_time_max, Clock::default(), Occupied::default());
         request.extensions_mut().insert(clock.clone());
+        request.extensions_mut().insert(occupied.clone());
         let brought = |body| {
             let paced = Body::new(Paced::new(body, piece_time_max, clock.clone()));
             let room = (self.room.clone(), &*caller.name);

@@ -287,12 +287,12 @@ impl Protocol for Service {
         let ReadCellsRequest { table, rows, column } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
         let (store, room) = (self.store.clone(), self.answers.clone());
-        let cells = blocking(move || {
+        let cells = blocking(call.holding(move || {
             let rows = wire::to_rows(&rows)?;
             store.check_rows(&rows)?;
             let cells = read(&store, &table, &rows, &column)?.into_iter().map(wire::SentCell::Held);
             streams::Whole::of_cells(&[cells.collect()], &room)
-        });
+        }));
         self.answer(messages(cells.await?.parts()))
     }
 

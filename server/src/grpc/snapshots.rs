@@ -55,7 +55,7 @@ impl Service {
         let take = take.map_err(|error| from_error(&error))?;
         let (session, of) = (call.session.clone(), call.session.clone());
         let rows = weight(&self.store, &take);
-        let taken = move || Ok(wire::from_taken(session.snapshots.take(&take)?));
+        let taken = call.holding(move || Ok(wire::from_taken(session.snapshots.take(&take)?)));
         // Of a store of many columns a few are as long as all others: they push no other answer out.
         let pending = of.taken.once(call.name, rows, move || blocking(taken))?;
         pending.await.map(tonic::Response::new)

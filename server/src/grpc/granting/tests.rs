@@ -47,6 +47,7 @@ impl World {
             session: self.sessions.find("a", &self.id).unwrap(),
             caller: Arc::new(caller),
             name: wire::new_call(),
+            occupied: Default::default(),
         }
     }
 

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_client::Client;
-use forebay_client::wire::failure_of;
+use forebay_client::wire::proto::{SettleRequest, WriteRequest, settle_request};
+use forebay_client::wire::{self, failure_of};
+use forebay_client::{Changes, Client};
 use forebay_server::{Grant, Scope, Server, Token};
-use forebay_store::NewRow;
+use forebay_store::{Consumer, NewRow, RateLimiter, Wait};
 use http_body::Frame;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -20,9 +21,12 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::limits::{hasty, metric, served, until};
+use super::raw::Raw;
 use crate::conformance::*;
 
 const LONGEST: usize = 256 << 10;
+/// A time that is waited for.
+const SOON: Duration = Duration::from_millis(10);
 const BUSY: &str = "forebay_calls_failed_total{cause=\"Busy\"}";
 
 /// What a call brings: that, and then no more and no end, or the end.
@@ -122,4 +126,44 @@ fn messages_that_are_announced_and_do_not_come_keep_out_neither_other_callers_no
         assert_eq!(cells.join().unwrap(), 5_000, "who is told to ask again does so until there is room");
     });
     while stranger.refused(100 << 10) == "Busy" {} // until the server sees that they are gone
+}
+
+// AW-B09: a deadline, or a reset, ends a call and none of its work.
+#[test]
+fn what_a_call_has_sent_has_its_room_while_its_work_waits_though_it_is_over() {
+    let (world, local) = served(Server::builder().message_bytes_max(LONGEST).room_time_max(SOON));
+    solver(&local);
+    let limited = Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(RateLimiter::new(1.0, 1, 1.0));
+    local.create_consumer("read", limited).unwrap();
+    let raw = Raw::connect(&world);
+    let write = |id: &str, bytes: usize, wait: Wait| {
+        let (mut changes, row) = (Changes::new(), NewRow::new(0, id).unwrap());
+        changes.insert("solver", row, [("prompt", "x".repeat(bytes).into())]).wait(wait);
+        WriteRequest { changes: Some(wire::from_changes(&changes)) }
+    };
+    let cause = |id: &str, bytes: usize| match raw.try_write(write(id, bytes, Wait::No)) {
+        Ok(_) => String::new(),
+        Err(status) => failure_of(&status).unwrap().cause().to_owned(),
+    };
+    let held_back = (0..64).map(|at| cause(&format!("q{at}_0_0"), 1)).find(|cause| !cause.is_empty());
+    assert_eq!(held_back.unwrap(), "HeldBack");
+    assert_eq!(cause("first_0_0", 100 << 10), "HeldBack", "there is room for the message");
+    let dropped = (1..=16).find(|at| {
+        let message = write(&format!("w{at}_0_0"), 240 << 10, Wait::For(Duration::from_secs(300)));
+        let mut request = raw.request(message, &raw.session, &wire::new_call().to_le_bytes());
+        request.set_timeout(SOON * *at); // whether or not it is at work by then
+        let mut client = raw.client.clone();
+        assert!(raw.runtime.block_on(async move { client.write(request).await }).is_err());
+        until(&world, "forebay_calls_total{method=\"Write\",outcome=\"dropped\"}", f64::from(*at));
+        cause("second_0_0", 100 << 10) == "Busy"
+    });
+    assert!(dropped.is_some_and(|dropped| dropped >= 4), "{dropped:?}");
+    while cause("third_0_0", 100 << 10) == "Busy" {
+        let Some((incarnation, claim)) = raw.claim("read") else { continue };
+        let finish = settle_request::How::Finish(wire::from_changes(&Changes::new()));
+        let settle = SettleRequest { incarnation, claim, how: Some(finish), member: 0 };
+        let request = raw.request(settle, &raw.session, &wire::new_call().to_le_bytes());
+        let mut client = raw.client.clone();
+        raw.runtime.block_on(async move { client.settle(request).await }).unwrap();
+    }
 }
