@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use super::held_back::Occupied;
 use super::pace::taken_at_a_pace;
-use super::room::{MessageRoom, Room};
+use super::room::{MessageRoom, Room, Shares};
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
@@ -60,7 +60,7 @@ pub(super) struct Service {
     pub(super) verifiers: Arc<Semaphore>,
     pub(super) finders: Arc<Semaphore>,
     /// Of objects that come and go in pieces.
-    pub(super) object_streams: Arc<Semaphore>,
+    pub(super) object_streams: Shares,
     /// For answers of rows until they are taken.
     pub(super) answers: Gathered,
     pub(super) turns: Arc<Semaphore>,
@@ -191,7 +191,7 @@ impl Service {
             checks,
             verifiers: Arc::new(Semaphore::new(VERIFIED_AT_ONCE)),
             finders: Arc::new(Semaphore::new(HELD_AT_ONCE)),
-            object_streams: Arc::new(Semaphore::new(super::put::STREAMS_MAX)),
+            object_streams: Shares::new(super::put::STREAMS_MAX, limits.room_time_max),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,
             threads,

@@ -1,5 +1,6 @@
 //! Room in memory for what comes: in frames, so much of all sessions together, and half of that of one; and in messages, so much of all
-//! callers together, and half of that of one. Neither waits for the other's.
+//! callers together, and half of that of one. Neither waits for the other's. The turns of objects on their way in pieces are shared as
+//! messages' room is ([`Shares`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Limits;
 
 /// How many of the largest calls have room at the same time.
-const LARGEST_AT_ONCE: u64 = 2;
+const LARGEST_AT_ONCE: u32 = 2;
 /// How many of the longest messages have room at the same time, of one caller.
 const LONGEST_AT_ONCE: u64 = 4;
 /// A permit stands for so many bytes.
@@ -47,13 +48,13 @@ pub(super) struct Taken {
 
 impl Room {
     pub(super) fn new(limits: &Limits) -> Self {
-        Room::of(limits.bulk_bytes_max, limits.room_time_max)
+        Room::of(permits(limits.bulk_bytes_max), limits.room_time_max)
     }
 
     /// Room for twice as much as one may have.
-    fn of(most: u64, wait_max: Duration) -> Self {
-        let all = permits(most.saturating_mul(LARGEST_AT_ONCE));
-        Room { all: Arc::new(Semaphore::new(all as usize)), most: permits(most), wait_max }
+    fn of(most: u32, wait_max: Duration) -> Self {
+        let all = most.saturating_mul(LARGEST_AT_ONCE);
+        Room { all: Arc::new(Semaphore::new(all as usize)), most, wait_max }
     }
 
     /// Room for a call of somebody, which waits for its own before it stands in line with others.
@@ -61,13 +62,7 @@ impl Room {
     /// # Errors
     /// `retry` where there was none for too long.
     pub(super) async fn take(&self, own: &Arc<Semaphore>, bytes: u64) -> Result<Taken, Error> {
-        let permits = permits(bytes).min(self.most);
-        let taking = async {
-            let own = own.clone().acquire_many_owned(permits).await.ok()?; // never closed
-            Some(Taken { _own: own, _all: self.all.clone().acquire_many_owned(permits).await.ok()? })
-        };
-        let taken = tokio::time::timeout(self.wait_max, taking).await.ok().flatten();
-        taken.ok_or_else(|| {
+        self.taken(own, permits(bytes)).await.ok_or_else(|| {
             let message = format!(
                 "other calls hold the room in memory, and none for {bytes} bytes came back in {:?}; send it again",
                 self.wait_max
@@ -75,22 +70,62 @@ impl Room {
             Error::new(Kind::Retry, "Busy", message).retry_after(Some(ASK_AGAIN_AFTER))
         })
     }
+
+    /// So many permits, or as many as somebody may have; none where they were not free for too long.
+    async fn taken(&self, own: &Arc<Semaphore>, permits: u32) -> Option<Taken> {
+        let permits = permits.min(self.most);
+        let taking = async {
+            let own = own.clone().acquire_many_owned(permits).await.ok()?; // never closed
+            Some(Taken { _own: own, _all: self.all.clone().acquire_many_owned(permits).await.ok()? })
+        };
+        tokio::time::timeout(self.wait_max, taking).await.ok().flatten()
+    }
+}
+
+/// What all callers have together, and half of it one caller. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Shares {
+    room: Room,
+    /// Of each caller that has had some; callers are those that tokens were made for.
+    own: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+}
+
+impl Shares {
+    /// So many permits for one caller, and twice as many for all.
+    pub(super) fn new(most: u32, wait_max: Duration) -> Self {
+        Shares { room: Room::of(most, wait_max), own: Arc::default() }
+    }
+
+    fn own(&self, caller: &str) -> Arc<Semaphore> {
+        let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.room.most as usize;
+        known.entry(caller.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
+    }
+
+    /// One permit of a caller; none where it was not free for too long.
+    pub(super) async fn turn(&self, caller: &str) -> Option<Taken> {
+        self.room.taken(&self.own(caller), 1).await
+    }
+
+    /// How many permits of what that caller may have are free.
+    #[cfg(test)]
+    pub(super) fn free_of(&self, caller: &str) -> usize {
+        self.own(caller).available_permits()
+    }
 }
 
 /// What the messages of all callers together may take while they are read and answered. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct MessageRoom {
-    room: Room,
+    shares: Shares,
     message_bytes_max: u64,
-    /// Of each caller that has sent one which was not short; callers are those that tokens were made for.
-    own: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
 }
 
 impl MessageRoom {
     pub(super) fn new(limits: &Limits) -> Self {
         let message_bytes_max = limits.message_bytes_max as u64;
-        let room = Room::of(message_bytes_max.saturating_mul(LONGEST_AT_ONCE), limits.room_time_max);
-        MessageRoom { room, message_bytes_max, own: Arc::default() }
+        let most = permits(message_bytes_max.saturating_mul(LONGEST_AT_ONCE));
+        MessageRoom { shares: Shares::new(most, limits.room_time_max), message_bytes_max }
     }
 
     /// The longest message that is taken.
@@ -103,20 +138,13 @@ impl MessageRoom {
     /// # Errors
     /// As [`Room::take`].
     pub(super) async fn take(&self, caller: &str, bytes: u64) -> Result<Taken, Error> {
-        let own = {
-            let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-            let most = self.room.most as usize;
-            known.entry(caller.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
-        };
-        self.room.take(&own, bytes).await
+        self.shares.room.take(&self.shares.own(caller), bytes).await
     }
 
     /// How many bytes of what that caller may have are free.
     #[cfg(test)]
     pub(super) fn free_of(&self, caller: &str) -> u64 {
-        let known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = known.get(caller).map_or(self.room.most as usize, |own| own.available_permits());
-        free as u64 * PERMIT_BYTES
+        self.shares.free_of(caller) as u64 * PERMIT_BYTES
     }
 }
 

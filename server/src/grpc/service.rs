@@ -456,14 +456,14 @@ impl Protocol for Service {
 
     async fn put_object(&self, request: Request<Streaming<ObjectPiece>>) -> Reply<ObjectRef> {
         let call = self.enter(&request, TRAIN)?;
-        self.put(call, request.into_inner()).await
+        self.put(call, request).await
     }
 
     async fn get_object(&self, request: Request<ObjectRef>) -> Reply<Self::GetObjectStream> {
         let call = self.enter(&request, READ)?;
         let object = wire::to_object(request.into_inner());
         call.caller.check_object(&object.key).map_err(|error| from_error(&error))?;
-        self.answer(self.parts_of(object).await?)
+        self.answer(self.parts_of(object, &call.caller).await?)
     }
 
     async fn maintain(&self, request: Request<MaintainRequest>) -> Reply<MaintainReply> {
