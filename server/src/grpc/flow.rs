@@ -8,7 +8,12 @@
 //! Nothing is read while answers wait for their client to take them, so what is held for it is what is under way: so many changes
 //! ([`UNDER_WAY_MAX`]) of so many rows ([`FLOW_ROWS_MAX`]). Whoever has more is told `Busy` at once and not held back, for a change may
 //! wait for another that comes behind it; as a call of its own it has the turns that those have. What was to be done soon and has to wait
-//! all the same, for a budget that was lowered in that moment, holds up its own flow, for five minutes at most.
+//! all the same, for a budget that was lowered in that moment, holds up its own flow, for five minutes at most. A session has
+//! [`FLOWS_MAX`] such calls, for what they hold is held for each.
+//!
+//! # How it ends
+//! When nothing more is asked, or its session or the server ends: all that is under way is answered first. So it is after a message that
+//! cannot be read, or is too long, for what comes behind that has no beginning; then the call fails as that message does.
 
 use std::sync::Arc;
 
@@ -18,11 +23,12 @@ use forebay_client::wire::proto::change_request::Change;
 use forebay_client::wire::proto::flow_server::Flow;
 use forebay_client::wire::proto::settle_request::How;
 use forebay_client::wire::proto::{ChangeReply, ChangeRequest, Changes};
-use forebay_client::wire::{FLOW_ROWS_MAX, from_error, from_status, inserted_in, malformed};
+use forebay_client::wire::{FLOW_ROWS_MAX, failure_of, from_error, from_status, inserted_in, malformed};
 use forebay_store::Kind;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::bulk::Brought;
 use super::call::{Call, Reply, Service, WORK, WRITE};
@@ -32,6 +38,8 @@ use super::tally::UNKNOWN;
 
 /// How many changes of one call may be under way.
 const UNDER_WAY_MAX: usize = 256;
+/// How many such calls a session may have. A client has one, and another when it has lost that.
+pub(super) const FLOWS_MAX: usize = 4;
 
 /// The calls of `Flow`.
 #[derive(Clone)]
@@ -43,6 +51,8 @@ impl Flow for FlowService {
 
     async fn change(&self, request: Request<Streaming<ChangeRequest>>) -> Reply<Self::ChangeStream> {
         let call = Arc::new(self.0.enter(&request, WORK)?);
+        let place = call.session.flows.clone().try_acquire_owned();
+        let place = place.map_err(|_| from_error(&too_many()))?;
         let (service, of) = (self.0.clone(), call.clone());
         let told = service.stopper.told();
         let until = async move {
@@ -52,10 +62,11 @@ impl Flow for FlowService {
             }
         };
         let (asked, under_way) = (request.into_inner(), FuturesUnordered::new());
-        let flowing = Flowing { service, of, asked, until: Some(Box::pin(until)), under_way };
+        let until: Option<BoxFuture<'static, ()>> = Some(Box::pin(until));
+        let flowing = Flowing { service, of, asked, until, under_way, failed: None, _place: place };
         let answers = stream::unfold(flowing, |mut flowing| async move {
             let reply = flowing.next().await?;
-            Some((Ok(reply), flowing))
+            Some((reply, flowing))
         });
         Ok(Response::new(answers.boxed()))
     }
@@ -69,27 +80,55 @@ struct Flowing {
     /// Until nothing more is read; none once that is so.
     until: Option<BoxFuture<'static, ()>>,
     under_way: FuturesUnordered<BoxFuture<'static, ChangeReply>>,
+    /// What was wrong with the last message, which is said once all is answered.
+    failed: Option<Status>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Flowing {
     /// The next answer; none when nothing more is asked and all is answered.
-    async fn next(&mut self) -> Option<ChangeReply> {
+    async fn next(&mut self) -> Option<Result<ChangeReply, Status>> {
         loop {
-            let Some(until) = &mut self.until else { return self.under_way.next().await };
+            let Some(until) = &mut self.until else {
+                let reply = self.under_way.next().await.map(Ok);
+                return reply.or_else(|| self.failed.take().map(Err));
+            };
             tokio::select! {
-                biased; // nothing is read while there are answers
-                Some(reply) = self.under_way.next() => return Some(reply),
+                biased; // nothing is read while there are answers, or once nothing more is to be
+                Some(reply) = self.under_way.next() => return Some(Ok(reply)),
+                () = until => self.until = None,
                 asked = self.asked.message() => match asked {
                     Ok(Some(request)) if self.under_way.len() < UNDER_WAY_MAX => {
                         self.under_way.push(Box::pin(answer(self.service.clone(), self.of.clone(), request)));
                     }
-                    Ok(Some(request)) => return Some(reply(request.name, Err(from_error(&busy())))),
-                    Ok(None) | Err(_) => self.until = None, // its client is gone, or hears of it by what is not answered
+                    Ok(Some(request)) => return Some(Ok(self.sent_away(request))),
+                    Ok(None) => self.until = None,
+                    Err(status) => self.fail(status),
                 },
-                () = until => self.until = None,
             }
         }
     }
+
+    /// The answer to one change too many.
+    fn sent_away(&self, request: ChangeRequest) -> ChangeReply {
+        let status = from_error(&busy());
+        self.service.tally.call(method_of(request.change.as_ref())).ended(Some(&status));
+        reply(request.name, Err(status))
+    }
+
+    /// Reads no more: a message could not be read, or the client is gone, which is nobody's fault and is not counted as one.
+    fn fail(&mut self, status: Status) {
+        if failure_of(&status).is_some() || status.code() == Code::OutOfRange {
+            self.service.tally.call(UNKNOWN).ended(Some(&status));
+        }
+        (self.until, self.failed) = (None, Some(status));
+    }
+}
+
+fn too_many() -> Error {
+    let message =
+        format!("{FLOWS_MAX} such calls of this session are under way already; go on with one of them");
+    Error::new(Kind::Retry, "Busy", message)
 }
 
 fn busy() -> Error {
@@ -104,14 +143,19 @@ fn reply(name: bytes::Bytes, outcome: Result<Outcome, Status>) -> ChangeReply {
     ChangeReply { name, outcome: Some(outcome) }
 }
 
-/// Does what is asked once under its name, as a call of its own would, and counts it as one.
-async fn answer(service: Service, of: Arc<Call>, request: ChangeRequest) -> ChangeReply {
-    let ChangeRequest { name, change } = request;
-    let counted = service.tally.call(match &change {
+/// The call that a change would be.
+fn method_of(change: Option<&Change>) -> &'static str {
+    match change {
         Some(Change::Write(_)) => "Write",
         Some(Change::Settle(_)) => "Settle",
         None => UNKNOWN,
-    });
+    }
+}
+
+/// Does what is asked once under its name, as a call of its own would, and counts it as one.
+async fn answer(service: Service, of: Arc<Call>, request: ChangeRequest) -> ChangeReply {
+    let ChangeRequest { name, change } = request;
+    let counted = service.tally.call(method_of(change.as_ref()));
     let outcome = made(&service, &of, &name, change).await;
     counted.ended(outcome.as_ref().err());
     reply(name, outcome)

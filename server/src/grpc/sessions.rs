@@ -21,6 +21,7 @@ use forebay_store::{Claim, Kind, ProcessHandle, Store};
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 
 use super::Limits;
+use super::flow::FLOWS_MAX;
 use super::loans::Loans;
 use super::replies::Replies;
 use super::room;
@@ -66,6 +67,8 @@ pub(super) struct Session {
     finding: Mutex<()>,
     /// How many more waits for objects there may be.
     pub(super) object_waits: Arc<Semaphore>,
+    /// How many more calls of changes that follow each other there may be.
+    pub(super) flows: Arc<Semaphore>,
     /// What it may hold of the room for writes in frames.
     pub(super) room: Arc<Semaphore>,
     /// What it may have of the turns of those who may wait.
@@ -210,6 +213,7 @@ impl Sessions {
             parts: Replies::default(),
             taken: Replies::default(),
             object_waits: Arc::new(Semaphore::new(OBJECT_WAITS_MAX)),
+            flows: Arc::new(Semaphore::new(FLOWS_MAX)),
             room: room::of_session(&self.limits),
             turns: Turns::of_session(),
             waits: Waits::default(),

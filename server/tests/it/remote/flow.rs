@@ -13,8 +13,9 @@ use forebay_server::Server;
 use forebay_store::{Consumer, NewRow, RateLimiter, Wait};
 use futures_util::stream;
 use tokio::sync::mpsc;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
+use super::limits::until;
 use super::proxy::Proxy;
 use super::raw::{Raw, insert};
 use crate::conformance::*;
@@ -199,10 +200,55 @@ fn a_change_that_is_too_long_ends_its_flow_and_no_other() {
     flow.send(1, Change::Write(insert("q_0_0")));
     assert!(flow.answer().1.is_ok());
     flow.send(2, long(FLOW_BYTES_MAX));
-    assert!(!matches!(flow.next(), Ok(Some(_))), "it ends");
+    assert_eq!(flow.next().unwrap_err().code(), Code::OutOfRange, "it ends, and says why");
+    until(&world, "forebay_calls_failed_total{cause=\"TooLarge\"}", 1.0);
     other.send(3, long(FLOW_BYTES_MAX - 200));
     assert!(other.answer().1.is_ok());
     assert_eq!(written(&local), 2);
+}
+
+#[test]
+fn what_came_before_a_message_that_cannot_be_read_is_answered_before_its_flow_ends() {
+    let (world, local) = served();
+    let limited = Consumer::task(["solver"]).ready(["prompt"]).rate_limiter(RateLimiter::new(1.0, 1, 1.0));
+    local.create_consumer("read", limited).unwrap();
+    let raw = Raw::connect(&world);
+    let flow = ByHand::begin(&raw, &raw.session).unwrap();
+    let none = WriteRequest { changes: Some(Default::default()) };
+    let nothing = wire::proto::Change::default();
+    let many = WriteRequest {
+        changes: Some(wire::proto::Changes {
+            changes: vec![nothing; FLOW_BYTES_MAX / 4],
+            ..Default::default()
+        }),
+    };
+    flow.send(1, Change::Write(patient("q_0_0", Wait::No)));
+    flow.send(2, Change::Write(none));
+    flow.send(3, Change::Write(many));
+    let mut answered = [flow.answer().0, flow.answer().0];
+    answered.sort_unstable();
+    assert_eq!(answered, [1, 2]);
+    assert_eq!(failure_of(&flow.next().unwrap_err()).unwrap().cause(), "TooLarge");
+    until(&world, "forebay_calls_failed_total{cause=\"TooLarge\"}", 1.0);
+}
+
+#[test]
+fn a_session_has_so_many_flows_and_another_when_one_has_ended() {
+    let (world, _) = served();
+    let raw = Raw::connect(&world);
+    let begin = || {
+        let flow = ByHand::begin(&raw, &raw.session)?;
+        flow.send(1, Change::Write(insert("q_0_0")));
+        assert!(flow.answer().1.is_ok());
+        Ok::<_, Status>(flow)
+    };
+    let mut flows: Vec<_> = (0..4).map(|_| begin().unwrap()).collect();
+    let refused = begin().map(|_| ()).unwrap_err();
+    assert_eq!(failure_of(&refused).unwrap().cause(), "Busy");
+    let another = Raw::connect(&world);
+    assert!(ByHand::begin(&another, &another.session).is_ok(), "others have their own");
+    drop(flows.pop());
+    while begin().is_err() {} // until the server sees that it has ended
 }
 
 #[test]
@@ -245,6 +291,7 @@ fn so_many_may_be_under_way_in_a_flow_and_more_are_sent_away_and_not_held_up() {
     let sent_away: Vec<_> = sent_away.map(|(name, outcome)| (name, cause(outcome))).collect();
     assert!(sent_away.len() >= 13, "{sent_away:?}");
     assert!(sent_away.iter().all(|(name, cause)| *name >= under_way && cause == "Busy"), "{sent_away:?}");
+    until(&world, "forebay_calls_failed_total{cause=\"Busy\"}", sent_away.len() as f64);
 }
 
 // AW-B06: what goes on in the name of a session ends with it.
