@@ -3,6 +3,10 @@
 //! A message of two bytes may stand for a structure of hundreds, so how long the bytes are says little: those of the largest message
 //! could stand for more than ten gigabytes. They are walked by the protocol's own schema, which `build.rs` writes down, and what
 //! would take more than [`WEIGHT_MAX`] is refused. The walk makes nothing, and every byte of it is looked at once.
+//!
+//! A short message takes no room of those that a server has for messages, so there may be very many of them, and each may stand for
+//! so much more than it is and no more ([`WEIGHT_OF_BYTE_MAX`]): small changes weigh 13 times their length, and the smallest that mean
+//! something less than half of that.
 
 use bytes::Buf;
 use prost::Message;
@@ -12,6 +16,16 @@ use crate::error::{Error, Result};
 
 /// The most memory that a message may take beside the bytes of its texts, in bytes.
 pub const WEIGHT_MAX: usize = 4 * MESSAGE_BYTES_MAX;
+
+/// The most memory that a message may take for each of its bytes, beside what every message may.
+const WEIGHT_OF_BYTE_MAX: usize = 64;
+/// What every message may take, in bytes.
+const WEIGHT_MIN: usize = 64 << 10;
+
+/// The most that a message of so many bytes may take.
+fn most_of(bytes: usize) -> usize {
+    WEIGHT_MAX.min(WEIGHT_MIN.saturating_add(bytes.saturating_mul(WEIGHT_OF_BYTE_MAX)))
+}
 
 /// What a text or bytes take beside their content, wherever they lie.
 const TEXT_BYTES: usize = 32;
@@ -63,7 +77,7 @@ pub fn decode<M: Message + Default + Weighed>(bytes: impl Buf + Clone) -> Result
 /// What the message that the bytes are takes, in bytes; refused where that is too much, and where they are none.
 pub(super) fn weigh(bytes: impl Buf, shape: &Shape) -> Result<usize> {
     let left = bytes.remaining();
-    let mut walk = Walk { bytes, read: 0, left, weight: 0, of: shape.name };
+    let mut walk = Walk { bytes, read: 0, left, weight: 0, most: most_of(left), of: shape.name };
     walk.add(shape.bytes)?;
     walk.message(shape, 0, 0)?;
     Ok(walk.weight)
@@ -77,6 +91,7 @@ struct Walk<B> {
     /// How much of all was not.
     left: usize,
     weight: usize,
+    most: usize,
     of: &'static str,
 }
 
@@ -134,12 +149,12 @@ impl<B: Buf> Walk<B> {
 
     fn add(&mut self, bytes: usize) -> Result<()> {
         self.weight = self.weight.saturating_add(bytes);
-        if self.weight <= WEIGHT_MAX {
+        if self.weight <= self.most {
             return Ok(());
         }
         let message = format!(
-            "a message ({}) of so many parts that it takes more than {WEIGHT_MAX} bytes of memory, which are the most for one; make several smaller calls",
-            self.of
+            "a message ({}) of so many parts that it takes more than {} bytes of memory, which are the most for one of its length; make several smaller calls",
+            self.of, self.most
         );
         Err(Error::input("TooLarge", message))
     }
@@ -218,14 +233,47 @@ mod tests {
 
     #[test]
     fn a_message_whose_parts_take_more_than_may_be_is_refused_by_name() {
-        let error = decode::<WriteRequest>(&*empty_changes(1_000_000)).unwrap_err();
-        assert_eq!(error.cause(), "TooLarge");
-        let words = error.to_string();
-        assert!(
-            ["WriteRequest", "268435456", "several smaller calls"].iter().all(|word| words.contains(word))
-        );
-        let few = decode::<WriteRequest>(&*empty_changes(1_000)).unwrap();
-        assert_eq!(few.changes.unwrap().changes.len(), 1_000);
+        // So many that the one bound tells, or the other.
+        for (number, most) in [(32_000, "4161792"), (4_000_000, "268435456")] {
+            let error = decode::<WriteRequest>(&*empty_changes(number)).unwrap_err();
+            assert_eq!(error.cause(), "TooLarge");
+            let words = error.to_string();
+            assert!(
+                ["WriteRequest", most, "several smaller calls"].iter().all(|word| words.contains(word)),
+                "{words}"
+            );
+        }
+        let few = decode::<WriteRequest>(&*empty_changes(100)).unwrap();
+        assert_eq!(few.changes.unwrap().changes.len(), 100);
+    }
+
+    #[test]
+    fn changes_that_mean_something_weigh_less_than_half_of_what_they_may_however_small_they_are() {
+        let row = Row::from_bytes([7; 24]);
+        let alike = |change: &dyn Fn(&mut crate::Changes<'static>, usize)| {
+            let mut changes = crate::Changes::new();
+            (0..1_000).for_each(|at| change(&mut changes, at));
+            from_changes(&changes)
+        };
+        let id = |at: usize| NewRow::new(0, &format!("{at}_0_0")).unwrap();
+        let cases = [
+            alike(&|changes, at| _ = changes.insert("t", id(at), [("c", forebay_store::Value::Null)])),
+            alike(&|changes, at| _ = changes.insert("t", id(at).token(at as u128), [("c", 1.into())])),
+            alike(&|changes, _| _ = changes.write("t", row, [("c", forebay_store::Value::Null)])),
+            alike(&|changes, _| _ = changes.write("t", row, [("c", "".into())])),
+            alike(&|changes, _| _ = changes.exclude("t", row, "x")),
+            alike(&|changes, _| _ = changes.span("t", row, 1, 1)),
+            alike(&|changes, _| _ = changes.close_group("t", "c", 0, "k")),
+        ];
+        for (at, changes) in cases.into_iter().enumerate() {
+            let bytes = changes.encode_to_vec();
+            let weight = weigh(&*bytes, Changes::SHAPE).unwrap();
+            assert!(
+                2 * weight <= WEIGHT_OF_BYTE_MAX * bytes.len(),
+                "case {at}: {weight} for {} bytes",
+                bytes.len()
+            );
+        }
     }
 
     #[test]

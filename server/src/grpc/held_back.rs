@@ -25,7 +25,8 @@ use super::room::{MessageRoom, Taken};
 
 /// What stands before a message: whether it is packed, and its length.
 const PREFIX_BYTES: usize = 5;
-/// A message that is no longer, packed or not, is read at once and not counted.
+/// A message that is no longer, packed or not, is read at once and not counted. What it may stand for in memory has a bound of its own
+/// ([`decode`](forebay_client::wire::decode)).
 const SHORT_BYTES: u64 = 64 << 10;
 
 /// What a call brings.
