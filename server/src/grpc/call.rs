@@ -1,12 +1,12 @@
-//! A call, from the moment that it comes: who makes it, whether they may, and that it is made once.
+//! A call, from the moment that it comes: who makes it, and whether they may.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use forebay_client::Error;
 use forebay_client::wire::proto::change::Change as What;
 use forebay_client::wire::proto::{Change, Changes, LostClaims, PolicyUpdate, WriteRequest};
 use forebay_client::wire::{CALL, SESSION, from_error, malformed};
-use forebay_client::{Error, Holder};
 use forebay_query::{QueryThreads, Session as Queryable};
 use forebay_store::{ConsumerKind, Kind, ProcessHandle, Store};
 use tokio::sync::Semaphore;
@@ -21,7 +21,7 @@ use super::room::{MessageRoom, Room, Shares};
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
 use super::tally::Tally;
-use super::turns::{Turning, Turns};
+use super::turns::Turns;
 use super::{Limits, Settings};
 use crate::access::{Caller, Scope};
 use crate::copies::Copies;
@@ -47,7 +47,7 @@ pub(super) struct Service {
     pub(super) queryable: Queryable,
     pub(super) queries: Queries,
     pub(super) sessions: Sessions,
-    writers: Turns,
+    pub(super) writers: Turns,
     /// For what is under way in frames.
     pub(super) room: Room,
     /// For messages while they are read and answered.
@@ -79,46 +79,12 @@ pub(super) struct Call {
     pub(super) occupied: Occupied,
 }
 
-/// How a change is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// On this thread, which costs no change of threads: it is done soon, and waits for nobody and for no disk.
-    Here,
-    /// On a thread for what may block.
-    Aside,
-    /// The same, once there is a turn: it may wait for room.
-    InTurn(Turning),
-}
-
 impl Call {
     /// One that was made in the same way, by the same caller, under a name of its own.
     pub(super) fn named(&self, name: &[u8]) -> Result<Call, Status> {
         let name = to_name(name).map_err(|error| from_error(&error))?;
         let occupied = Occupied::default(); // short, as all are that come so
         Ok(Call { session: self.session.clone(), caller: self.caller.clone(), name, occupied })
-    }
-
-    /// Work that has the room of the call's message until it is done: it keeps what the message brought, and goes on also when the call
-    /// is over.
-    pub(super) fn holding<T, W>(&self, work: W) -> impl FnOnce() -> T + Send + use<T, W>
-    where
-        W: FnOnce() -> T + Send,
-    {
-        let occupied = self.occupied.clone();
-        move || {
-            let done = work();
-            drop(occupied);
-            done
-        }
-    }
-
-    /// The same of what is done with the holder of its session.
-    fn held_work<T, W>(&self, work: W) -> impl FnOnce() -> T + Send + use<T, W>
-    where
-        W: FnOnce(&Holder) -> T + Send,
-    {
-        let session = self.session.clone();
-        self.holding(move || work(&session.holder))
     }
 
     /// Refuses a write whose caller may not have all of its tables.
@@ -221,45 +187,6 @@ impl Service {
             Ok(Call { session, caller, name, occupied })
         };
         enter().map_err(|error| from_error(&error))
-    }
-
-    /// Does something that may wait for a disk, once under the name of the call.
-    pub(super) async fn once<T, F>(&self, call: Call, work: F) -> Reply<T>
-    where
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
-    {
-        let work = call.held_work(work);
-        let pending = call.session.replies.once(call.name, 1, move || blocking(work))?;
-        pending.await.map(Response::new)
-    }
-
-    /// The same for what may wait for room, too.
-    pub(super) async fn once_in_turn<T, F>(&self, call: Call, what: Turning, work: F) -> Reply<T>
-    where
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
-    {
-        let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
-        let pending = call.session.replies.once(call.name, 1, move || in_turn(turns, what, work))?;
-        pending.await.map(Response::new)
-    }
-
-    /// Does something that changes rows, or ends a claim, in that manner, once under the name of the call. Its answer counts for so
-    /// many rows, and pushes out none of other calls.
-    pub(super) async fn once_changed<T, F>(&self, call: Call, manner: Manner, rows: usize, work: F) -> Reply<T>
-    where
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
-    {
-        let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
-        let (name, answers) = (call.name, &call.session.changed);
-        let pending = match manner {
-            Manner::Here => answers.once_here(name, rows, || work().map_err(|error| from_error(&error))),
-            Manner::Aside => answers.once(name, rows, move || blocking(work)),
-            Manner::InTurn(what) => answers.once(name, rows, move || in_turn(turns, what, work)),
-        };
-        pending?.await.map(Response::new)
     }
 
     /// An answer of many pieces, which its reader has to take at a pace.
@@ -365,16 +292,6 @@ pub(super) fn process_of<T>(request: &Request<T>) -> Option<ProcessHandle> {
             |error| tracing::warn!(%error, "a client's process cannot be watched: objects are sent to it, and what it holds is its own for a grace"),
         )
         .ok()
-}
-
-/// Does what may wait for room, once its session and all of them together have a turn for it.
-async fn in_turn<T: Send + 'static>(
-    (own, all): (Turns, Turns),
-    what: Turning,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Status> {
-    let _turns = (own.take(what).await, all.take(what).await);
-    blocking(work).await
 }
 
 /// Runs what may block on a thread for that.

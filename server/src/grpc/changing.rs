@@ -9,7 +9,8 @@ use forebay_client::{Epoch, Error, Holder};
 use forebay_store::{Row, Store, Wait};
 
 use super::bulk::Brought;
-use super::call::{Call, Manner, Reply, Service};
+use super::call::{Call, Reply, Service};
+use super::once::Manner;
 use super::quick;
 use super::sessions::Session;
 use super::turns::Turning;

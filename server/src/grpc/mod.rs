@@ -24,6 +24,7 @@ mod listing;
 mod loans;
 mod objects;
 mod observed;
+mod once;
 pub(crate) mod pace;
 mod packed;
 mod put;
