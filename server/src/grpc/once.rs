@@ -1,7 +1,8 @@
 //! Calls that change something: each is made once under its name, and runs to its end once it has begun, whoever is still there.
 //!
 //! What goes on when its call is over has the room of the call's message until it is done ([`Call::holding`]): it keeps what the message
-//! brought. The answers of changes are kept apart from those of all other calls, which are few.
+//! brought. The answers of changes are kept apart from those of all other calls, which are few; a name is for one
+//! call all the same.
 
 use forebay_client::wire::from_error;
 use forebay_client::{Error, Holder};
@@ -53,6 +54,7 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
+        call.session.changed.check_unknown(call.name)?;
         let work = call.held_work(work);
         let pending = call.session.replies.once(call.name, 1, move || blocking(work))?;
         pending.await.map(Response::new)
@@ -64,6 +66,7 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
+        call.session.changed.check_unknown(call.name)?;
         let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
         let pending = call.session.replies.once(call.name, 1, move || in_turn(turns, what, work))?;
         pending.await.map(Response::new)
@@ -84,6 +87,7 @@ impl Service {
     {
         let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
         let (name, answers) = (call.name, &call.session.changed);
+        call.session.replies.check_unknown(name)?;
         let pending = match manner {
             Manner::Here => answers.once_here(name, rows, || work().map_err(|error| from_error(&error))),
             Manner::Aside => answers.once(name, rows, move || blocking(work)),

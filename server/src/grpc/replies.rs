@@ -180,6 +180,11 @@ impl Replies {
         self.inner().known(name)
     }
 
+    /// Refuses a name under which something was answered here, or is being found: it is another call's.
+    pub(super) fn check_unknown(&self, name: u128) -> Result<(), Status> {
+        if self.inner().by_name.contains_key(&name) { Err(another_call()) } else { Ok(()) }
+    }
+
     /// What was noted under that name before; else notes this.
     pub(super) fn note<T: Clone + Send + 'static>(&self, name: u128, reply: T) -> Option<T> {
         let mut inner = self.inner();

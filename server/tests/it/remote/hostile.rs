@@ -121,6 +121,11 @@ fn calls_without_a_session_or_a_name_are_refused_and_names_are_for_one_call() {
     let mut client = raw.client.clone();
     let reused = raw.runtime.block_on(async move { client.maintain(request).await });
     assert_eq!(reused.unwrap_err().code(), Code::InvalidArgument, "the name of another call");
+    let request =
+        raw.request(MaintainRequest { what: Some(maintain_request::What::Sync(true)) }, &session, &[2; 16]);
+    let mut client = raw.client.clone();
+    raw.runtime.block_on(async move { client.maintain(request).await }).unwrap();
+    assert_eq!(raw.write(insert("q_0_1"), &session, &[2; 16]).unwrap_err(), Code::InvalidArgument);
 }
 
 #[test]
