@@ -82,24 +82,31 @@ fn who_is_not_let_in_hears_so_before_a_message_of_his_was_read() {
     assert_eq!(metric(&world, "forebay_calls_total{method=\"Write\",outcome=\"input\"}"), 2.0);
 }
 
-// Two bytes stand for a change of hundreds: 64 MiB of them would take eleven gigabytes.
+// Two bytes stand for a change of hundreds: 64 MiB of them would take eleven gigabytes, and 64 KiB, which take no room, twelve megabytes.
 #[test]
 fn a_short_message_that_stands_for_much_is_refused_before_it_is_read() {
     let (world, local) = served(Server::builder());
     let table = solver(&local);
     let raw = Raw::connect(&world);
-    let changes = || ArrowPiece { bytes: [0x0A, 0].repeat(1 << 20).into() }; // as a write of changes is written
-    let piece = || ArrowPiece { bytes: changes().encode_to_vec().into() }; // as the first piece of one
-    for (path, message) in [("/forebay.v1.Store/Write", changes()), ("/forebay.v1.Bulk/Write", piece())] {
-        let name = new_call().to_le_bytes();
-        let request = raw.request(stream::iter([message]), &raw.session, &name);
-        let answer = raw.runtime.block_on(call::<_, WriteReply>(raw.channel.clone(), path, request));
-        let status = answer.unwrap_err();
-        let error = failure_of(&status).unwrap();
-        assert_eq!((status.code(), error.cause()), (Code::InvalidArgument, "TooLarge"), "{path}: {status}");
-        assert!(error.to_string().contains(&wire::WEIGHT_MAX.to_string()), "{path}: {error}");
+    for number in [32_000, 4 << 20] {
+        let changes = || ArrowPiece { bytes: [0x0A, 0].repeat(number).into() }; // as a write of changes is written
+        let piece = || ArrowPiece { bytes: changes().encode_to_vec().into() }; // as the first piece of one
+        for (path, message) in [("/forebay.v1.Store/Write", changes()), ("/forebay.v1.Bulk/Write", piece())] {
+            let name = new_call().to_le_bytes();
+            let request = raw.request(stream::iter([message]), &raw.session, &name);
+            let answer = raw.runtime.block_on(call::<_, WriteReply>(raw.channel.clone(), path, request));
+            let status = answer.unwrap_err();
+            let error = failure_of(&status).unwrap();
+            assert_eq!(
+                (status.code(), error.cause()),
+                (Code::InvalidArgument, "TooLarge"),
+                "{path}: {status}"
+            );
+            let is_whole = error.to_string().contains(&wire::WEIGHT_MAX.to_string());
+            assert_eq!(is_whole, number > 1 << 20, "{path}: {error}");
+        }
     }
-    assert_eq!(metric(&world, "forebay_calls_failed_total{cause=\"TooLarge\"}"), 2.0);
+    assert_eq!(metric(&world, "forebay_calls_failed_total{cause=\"TooLarge\"}"), 4.0);
     raw.insert("q_0_0", "?", &[1; 16]).unwrap();
     assert_eq!(table.counts().unwrap().written, 1);
 }
