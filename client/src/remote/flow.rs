@@ -3,7 +3,8 @@
 //! Nothing depends on a flow, and nothing waits for one. The first change of a session is a call of its own, and has the flow begun
 //! beside it; others go over it once the server has answered it. Where it breaks, what was not answered becomes a call of its own
 //! under the same name, which the server does once, and the next change has another flow begun. So all that is said of calls that are cut
-//! off holds of changes, too.
+//! off holds of changes, too. A change that is not answered in its time ends the flow, so that the server does not read it, and do it,
+//! when nobody expects it any more.
 //!
 //! A task of the client's runtime reads the answers, and gives each to whoever waits for it. One lock, held for a look-up.
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tonic::{Request, Status};
 
 use super::line::{Encoded, Line};
@@ -40,6 +41,8 @@ struct Current {
     send: mpsc::UnboundedSender<Bytes>,
     /// Who waits for which answer; none once it is over.
     waiting: Mutex<Option<HashMap<u128, oneshot::Sender<Outcome>>>>,
+    /// A change was given up: what the server has not read yet of the call is not to be done.
+    given_up: Notify,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,7 +69,7 @@ impl Current {
         let (send, mut sent) = mpsc::unbounded_channel();
         let (begun, is_open, waiting) =
             (Instant::now(), AtomicBool::new(false), Mutex::new(Some(HashMap::new())));
-        let current = Current { session, begun, is_open, send, waiting };
+        let current = Current { session, begun, is_open, send, waiting, given_up: Notify::new() };
         (Arc::new(current), stream::poll_fn(move |context| sent.poll_recv(context)))
     }
 
@@ -83,6 +86,7 @@ impl Current {
     ) {
         let ended = tokio::select! {
             ended = self.read(line, request) => ended,
+            () = self.given_up.notified() => Ok(()),
             _ = closed.wait_for(|is_closed| *is_closed) => Ok(()),
         };
         lock(&self.waiting).take();
@@ -145,9 +149,13 @@ impl Link {
         message: Encoded<Q>,
         time: Duration,
     ) -> Result<Q::Reply> {
+        let begun = Instant::now();
         match self.flowed(name, &message, time).await {
             Some(answer) => answer,
-            None => self.unary(name, message, time, Again::Always).await,
+            None => {
+                let left = time.saturating_sub(begun.elapsed());
+                self.unary(name, message, left, Again::Always).await
+            }
         }
     }
 
@@ -173,7 +181,10 @@ impl Link {
             },
             Ok(Ok(outcome)) => Q::reply(outcome).map(Ok),
             Ok(Err(_)) => None, // the flow has ended
-            Err(_) => failed(Status::deadline_exceeded("no answer")),
+            Err(_) => {
+                sent.over.given_up.notify_one();
+                failed(Status::deadline_exceeded("no answer"))
+            }
         }
     }
 }

@@ -262,16 +262,16 @@ impl Link {
         Q: Clone,
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let (begun, mut away_since, mut pause) = (Instant::now(), None, PAUSE_MIN);
+        let (begun, mut left, mut away_since, mut pause) = (Instant::now(), time, None, PAUSE_MIN);
         let mut maybe_done = None; // in which session
         loop {
             let session = self.session();
             if again != Again::Always && maybe_done.as_ref().is_some_and(|in_one| *in_one != session) {
                 return Err(uncertain());
             }
-            let request = self.request(name, message.clone(), &session, time)?;
+            let request = self.request(name, message.clone(), &session, left)?;
             let late = |_| Status::deadline_exceeded("no answer");
-            let answer = tokio::time::timeout(time, call(self.line.clone(), request)).await;
+            let answer = tokio::time::timeout(left, call(self.line.clone(), request)).await;
             let status = match answer.map_err(late).and_then(|answer| answer) {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => status,
@@ -289,6 +289,7 @@ impl Link {
                 None => return Err(over()),
                 Some(Hitch::NoRoom(pause)) if begun.elapsed() + pause < time => {
                     tokio::time::sleep(pause).await;
+                    left = time.saturating_sub(begun.elapsed()); // it waits for room within its time
                     continue;
                 }
                 Some(Hitch::NoRoom(_)) => return Err(over()),

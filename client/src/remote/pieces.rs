@@ -97,7 +97,7 @@ impl Plain {
                 Ok(data) => self.come.push(data),
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
-                    ended(&trailers)?;
+                    ended_well(&trailers)?;
                     return match self.come.has_remaining() {
                         true => Err(Status::internal("an answer that ends within a message")),
                         false => Ok(false),
@@ -114,6 +114,15 @@ pub(super) fn ended(headers: &HeaderMap) -> Result<(), Status> {
     match Status::from_header_map(headers) {
         Some(status) if status.code() != Code::Ok => Err(status),
         _ => Ok(()),
+    }
+}
+
+/// How a call went by what stands behind its answer. Where nothing is said there somebody on the way has cut it off.
+fn ended_well(trailers: &HeaderMap) -> Result<(), Status> {
+    match Status::from_header_map(trailers) {
+        Some(status) if status.code() == Code::Ok => Ok(()),
+        Some(status) => Err(status),
+        None => Err(Status::unavailable("the answer ended, and how it went was not said")),
     }
 }
 
@@ -143,5 +152,85 @@ impl Line {
         let request = request.map(|asked| message(&asked));
         let body = Line::posted(&mut self.channel, Q::PATH, request).await?.into_body();
         Ok(ArrowPieces::Plain(Plain { body, come: Rope::default() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+    use tonic::codegen::http::{HeaderMap, HeaderValue};
+
+    use super::*;
+
+    /// An answer that is there.
+    struct Answer(VecDeque<Frame<Bytes>>);
+
+    impl http_body::Body for Answer {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(Ok))
+        }
+    }
+
+    fn piece(bytes: &'static [u8]) -> Vec<u8> {
+        let piece = ArrowPiece { bytes: Bytes::from_static(bytes) };
+        let mut framed = vec![0];
+        framed.extend((piece.encoded_len() as u32).to_be_bytes());
+        framed.extend(piece.encode_to_vec());
+        framed
+    }
+
+    fn status(code: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static(code))])
+    }
+
+    /// All pieces of an answer, and how it ended.
+    async fn read(data: Vec<Vec<u8>>, trailers: Option<HeaderMap>) -> (Vec<Bytes>, Result<(), Code>) {
+        let frames = data.into_iter().map(|data| Frame::data(data.into()));
+        let frames = frames.chain(trailers.map(Frame::trailers)).collect();
+        let mut plain = Plain { body: Body::new(Answer(frames)), come: Rope::default() };
+        let mut pieces = Vec::new();
+        loop {
+            match plain.next().await {
+                Ok(Some(piece)) => pieces.push(piece),
+                Ok(None) => return (pieces, Ok(())),
+                Err(status) => return (pieces, Err(status.code())),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_whole_only_where_it_is_said_behind_it_that_it_went_well() {
+        let whole = || [piece(b"one"), piece(b"two")].concat();
+        let cases = [
+            (Some(status("0")), Ok(())),
+            (Some(status("5")), Err(Code::NotFound)),
+            (Some(HeaderMap::new()), Err(Code::Unavailable)), // from somebody on the way
+            (None, Err(Code::Unavailable)),
+        ];
+        for (trailers, ended) in cases {
+            for cut in 0..=whole().len() {
+                let whole = whole();
+                let (first, second) = whole.split_at(cut);
+                let data = vec![first.to_vec(), second.to_vec()];
+                assert_eq!(
+                    read(data, trailers.clone()).await,
+                    (vec!["one".into(), "two".into()], ended),
+                    "{cut}"
+                );
+            }
+        }
+        let within = piece(b"one")[..6].to_vec();
+        assert_eq!(read(vec![within], Some(status("0"))).await, (vec![], Err(Code::Internal)));
     }
 }
