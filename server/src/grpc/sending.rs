@@ -23,8 +23,9 @@ use super::call::blocking;
 use super::streams::{Answers, bug, room_for};
 use crate::gathered::{Gathered, Taken};
 
-/// Room for what a piece has beside its values.
+/// Room for what a piece has beside its values, and for what goes behind each of them to its alignment.
 const HEADERS_BYTES: usize = 4096;
+const ALIGNED_BYTES: usize = 64;
 
 /// What is left of a batch that is being sent.
 pub(super) struct Sending {
@@ -102,7 +103,7 @@ impl Sending {
         let now = self.at_once.min(self.rows.num_rows());
         let left = self.rows.num_rows() - now;
         let write = |writer: &mut StreamWriter<Vec<u8>>| -> Result<(), ArrowError> {
-            writer.write(&forebay_store::compact(&self.rows.slice(0, now))?)?;
+            writer.write(&forebay_store::compact_to_copy(&self.rows.slice(0, now))?)?;
             if left == 0 { writer.finish() } else { Ok(()) }
         };
         write(&mut self.writer).map_err(bug)?;
@@ -155,7 +156,7 @@ fn bytes_of(rows: &RecordBatch) -> usize {
 fn bytes_of_column(column: &ArrayRef) -> usize {
     const VIEW_BYTES: usize = size_of::<u128>();
     let views = |lengths: &mut dyn Iterator<Item = u32>| {
-        column.len() * VIEW_BYTES + lengths.map(|length| length as usize).sum::<usize>()
+        column.len() * (VIEW_BYTES + ALIGNED_BYTES) + lengths.map(|length| length as usize).sum::<usize>()
     };
     match column.data_type() {
         DataType::Utf8View => views(&mut column.as_string_view().lengths()),

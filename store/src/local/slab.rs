@@ -6,11 +6,14 @@
 //! slab meanwhile, and no fault of a mapping can come of it. A slab belongs to one client until both have let go of it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, pread};
 
 use super::gathered::{Gathered, Unread};
 use super::placed::{PlacedKind, Spot};
@@ -59,10 +62,23 @@ impl Slab {
         if range.end > self.bytes || range.start > range.end {
             return Err(misplaced(from, bytes, "the slab is not so long"));
         }
-        let mut copied = vec![0; bytes as usize];
-        let read = self.file.read_exact_at(&mut copied, from.into());
-        read.map_err(|error| Cause::io("read", "a slab", error))?;
+        let copied = self.read(from, bytes as usize).map_err(|error| Cause::io("read", "a slab", error))?;
         Ok(Copied { from, bytes: copied })
+    }
+
+    /// So many bytes from there on, in memory that is not made zeros first.
+    fn read(&self, from: u32, bytes: usize) -> std::io::Result<Vec<u8>> {
+        let mut copied = Vec::with_capacity(bytes);
+        while copied.len() < bytes {
+            let at = u64::from(from) + copied.len() as u64;
+            match pread(&self.file, spare_capacity(&mut copied), at) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()), // which its seals leave to nobody
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        copied.truncate(bytes); // there may have been room for more
+        Ok(copied)
     }
 }
 
@@ -103,14 +119,13 @@ impl Copied {
 #[derive(Debug)]
 pub struct SlabFiller {
     file: File,
-    bytes: u32,
     gathered: Gathered,
 }
 
 impl SlabFiller {
     /// Fills that slab, of so many bytes.
     pub fn new(file: OwnedFd, bytes: u32) -> Self {
-        SlabFiller { file: file.into(), bytes, gathered: Gathered::new(0, bytes as usize) }
+        SlabFiller { file: file.into(), gathered: Gathered::new(0, bytes as usize) }
     }
 
     /// Puts a value behind the others; none where there is no room. It is there after [`flush`](Self::flush).
@@ -118,7 +133,7 @@ impl SlabFiller {
     /// # Errors
     /// `capacity` when the system has no memory for it.
     pub fn place(&mut self, value: &[u8]) -> Result<Option<Spot>> {
-        let spot = self.gathered.place(value, 0);
+        let spot = self.gathered.place(value, |_| []);
         if self.gathered.is_much() {
             self.flush()?;
         }
@@ -149,7 +164,7 @@ impl SlabFiller {
 
     /// Begins anew: what lies there was copied, and is not needed any more.
     pub fn clear(&mut self) {
-        self.gathered = Gathered::new(0, self.bytes as usize);
+        self.gathered.restart(0);
     }
 }
 

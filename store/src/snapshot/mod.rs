@@ -32,7 +32,7 @@ use arrow_schema::SchemaRef;
 pub use array::Lists;
 pub(crate) use array::data_array;
 pub(crate) use columns::{ColumnSet, arrow_schema};
-pub use compact::compact;
+pub use compact::{compact, compact_to_copy};
 pub(crate) use gather::{GatheredColumn, gather_rows};
 use gather::{Source, gather};
 pub(crate) use held::{HeldBytes, HeldChunks, Holdings};

@@ -256,6 +256,50 @@ fn a_batch_on_its_way_out_has_the_bytes_that_it_uses_and_no_more() {
     assert!(small.column(0).get_array_memory_size() < few.column(0).get_array_memory_size() / 10);
 }
 
+#[test]
+fn of_a_batch_that_is_copied_at_once_long_binary_values_stay_where_they_lie_and_nothing_else_goes_along() {
+    const LONG: usize = 64 << 10;
+    let scratch = tempfile::tempdir().unwrap();
+    let store = Store::open(scratch.path().join("store"), Options::default()).unwrap();
+    let schema = Schema::new().data("image", DataType::Binary).data("name", DataType::Utf8);
+    let table = store.create_table("images", schema).unwrap();
+    let cases: [(&[Option<usize>], bool); 5] = [
+        (&[Some(LONG), Some(2 * LONG + 1), Some(LONG)], true),
+        (&[Some(LONG), None, Some(12), Some(0), Some(LONG)], true), // what lies in its view needs no buffer
+        (&[Some(LONG), Some(LONG - 1)], false),
+        (&[Some(5), None], true),
+        (&[], true),
+    ];
+    for (version, (lengths, is_left)) in cases.into_iter().enumerate() {
+        for (at, length) in lengths.iter().enumerate() {
+            let bytes: Option<Vec<u8>> =
+                length.map(|length| (0..length).map(|byte| (byte + at) as u8).collect());
+            let image = bytes.as_deref().map_or(Value::Null, Value::from);
+            let cells = [("image", image), ("name", "n".repeat(100).into())];
+            table.insert(version as u64, &format!("q{at}_0_0"), cells).unwrap();
+        }
+        let snapshot = store.snapshot();
+        let scanned = snapshot.table("images").unwrap();
+        let columns = ["image", "name"].map(|name| scanned.arrow_schema().index_of(name).unwrap());
+        let rows = scanned.scan(Some(&columns), ScanOrder::Arrival, 1000).unwrap();
+        let rows = rows.collect::<Result<Vec<_>>>().unwrap();
+        let rows = arrow_select::concat::concat_batches(&rows[0].schema(), &rows).unwrap();
+        let batch = rows.slice(rows.num_rows() - lengths.len(), lengths.len());
+        let left = compact_to_copy(&batch).unwrap();
+        assert_eq!(left, batch, "{lengths:?}");
+        let (of_batch, of_left) = (batch.column(0).as_binary_view(), left.column(0).as_binary_view());
+        let used: usize = lengths.iter().flatten().filter(|length| **length > 12).sum();
+        assert_eq!(
+            of_left.data_buffers().iter().map(arrow_buffer::Buffer::len).sum::<usize>(),
+            used,
+            "{lengths:?}"
+        );
+        let same = |at: usize| of_left.value(at).as_ptr() == of_batch.value(at).as_ptr();
+        let long = || (0..lengths.len()).filter(|at| lengths[*at].is_some_and(|length| length > 12));
+        assert!(long().all(|at| same(at) == is_left), "{lengths:?}");
+    }
+}
+
 // FX-B10
 #[test]
 fn readers_see_every_byte_while_space_is_used_again_around_them() {
