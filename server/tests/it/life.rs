@@ -62,7 +62,9 @@ fn a_store_that_is_only_read_is_ready() {
 
 #[test]
 fn shutting_down_frees_the_address_and_the_store() {
-    let Served { store, server, .. } = Served::new(Server::builder());
+    let Served { store, .. } = Served::new(Server::builder());
+    // Of an address that no other test uses, so that none of them takes the port in between.
+    let server = Server::bind(store.clone(), "127.0.0.73:0".parse().unwrap()).unwrap();
     let address = server.address().unwrap();
     assert!(matches!(Server::bind(store.clone(), address), Err(Error::Listen { .. })), "taken by the first");
     server.shutdown();
