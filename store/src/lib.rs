@@ -107,8 +107,8 @@ pub use error::{Cause, Error, Kind, Result};
 pub use extent::{ExtentInfo, PinInfo, ValueBytes};
 pub use limits::{BudgetChange, Budgets};
 pub use local::{
-    Copied, ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Slab, SlabFiller, Spot,
-    ValuePlace, ValueReader,
+    CellName, Copied, ExtentFiller, Hold, LentExtent, Loan, Placed, PlacedKind, Places, Slab, SlabFiller,
+    Spot, ValuePlace, ValueReader,
 };
 pub use object::{
     CopiedObject, Dtype, Exchanged, Expected, Filling, FillingRange, Get, Held, HeldFuture, HostFolder,
@@ -131,6 +131,7 @@ pub use schema::{
 };
 pub use snapshot::{
     Kinds, Lists, Part, Peek, ScanColumn, ScanOrder, Snapshot, TableSnapshot, VersionRows, compact,
+    compact_to_copy,
 };
 pub use state::ConsumerInfo;
 pub use stats::Stats;

@@ -10,20 +10,27 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use forebay_store::{ExtentFiller, Loan};
+use forebay_store::{CellName, ExtentFiller, Loan, Spot};
 
+use super::layouts::Layout;
 use crate::error::Result;
 
 /// The most extents that lie here unused; the one used longest ago is given back when there are more.
 const IDLE_MAX: usize = 16;
 /// What is asked for of a version at first, and at most, in bytes. Each further extent is twice as large.
-const FIRST_BYTES: u64 = 1 << 20;
+const FIRST_BYTES: u64 = (4 << 20) - 2 * AROUND_BYTES; // with its header 4 MiB
 const MOST_BYTES: u64 = 64 << 20;
 /// What a value takes beside its bytes: its trailer, and the way to the next multiple of 64.
 const AROUND_BYTES: u64 = 96;
 
-/// Who lends extents: a version, how many bytes at least, and what is given back for it.
-pub(crate) type Lender<'l> = dyn Fn(u64, u64, Vec<Loan>) -> Result<Loan> + 'l;
+/// The server, as far as it is asked for what a call fills.
+pub(crate) trait Lender {
+    /// Lends an extent of a version with so many bytes at least. What is not needed any more is given back for it.
+    fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan>;
+
+    /// Tells how the cells of a table are named; none where it does not.
+    fn layout(&self, table: &str) -> Result<Option<Layout>>;
+}
 
 /// The extents that this client was lent.
 #[derive(Debug)]
@@ -47,6 +54,16 @@ struct Pool {
 pub(super) struct Filler {
     pub(super) policy_version: u64,
     pub(super) extent: ExtentFiller,
+}
+
+impl Filler {
+    /// Puts a value behind the others, with the trailer of its cell where that is known; none where there is no room.
+    pub(super) fn place(&mut self, bytes: &[u8], cell: Option<CellName>) -> Result<Option<Spot>> {
+        Ok(match cell {
+            Some(cell) => self.extent.place_of(bytes, cell)?,
+            None => self.extent.place(bytes)?,
+        })
+    }
 }
 
 impl Fillers {
@@ -74,11 +91,11 @@ impl Fillers {
         policy_version: u64,
         bytes: u64,
         last: Option<Loan>,
-        lender: &Lender<'_>,
+        lender: &dyn Lender,
     ) -> Result<Filler> {
         let wished = last.map_or(FIRST_BYTES, |last| (2 * u64::from(last.capacity)).min(MOST_BYTES));
         let back = std::mem::take(&mut self.pool().back);
-        let loan = lender(policy_version, wished.max(bytes + AROUND_BYTES), back)?;
+        let loan = lender.lend(policy_version, wished.max(bytes + AROUND_BYTES), back)?;
         let extent = ExtentFiller::open(&self.directory, self.store_id, loan)?;
         Ok(Filler { policy_version, extent })
     }

@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::{Loan, Spot, Value};
+use forebay_store::{CellName, Loan, Spot, Value};
 
 use super::fillers::{Filler, Lender};
-use super::{Neighbour, placeable};
+use super::{Layout, Neighbour, placeable};
 use crate::changes::Changes;
 use crate::error::Result;
-use crate::wire::{from_changes, from_changes_placed, from_placed, malformed, proto, to_spot, unplace};
+use crate::wire::{
+    CellOf, from_changes, from_changes_placed, from_placed, malformed, proto, to_spot, unplace,
+};
 
 /// The extents that one call fills, until it is over.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Filling {
     taken: Vec<Filler>,
     /// Nothing more fits into these.
     full: Vec<Filler>,
+    /// What is known of the table whose value came last.
+    layout: Option<(Arc<str>, Option<Arc<Layout>>)>,
     /// Something could not be written: nothing of the call may be named.
     failed: bool,
 }
@@ -30,20 +34,21 @@ pub(crate) struct Filling {
 impl Filling {
     /// Begins a call of a session.
     pub(crate) fn begin(neighbour: Arc<Neighbour>, session: Bytes) -> Self {
-        Filling { neighbour, session, taken: Vec::new(), full: Vec::new(), failed: false }
+        Filling { neighbour, session, taken: Vec::new(), full: Vec::new(), layout: None, failed: false }
     }
 
     /// Changes on the wire, with their larger values in extents. Where that cannot be they are sent.
-    pub(crate) fn message(&mut self, changes: &Changes<'_>, lender: &Lender<'_>) -> proto::Changes {
-        let message = from_changes_placed(changes, &mut |version, value| self.place(version, value, lender));
+    pub(crate) fn message(&mut self, changes: &Changes<'_>, lender: &dyn Lender) -> proto::Changes {
+        let message = from_changes_placed(changes, &mut |cell, value| self.place(cell, value, lender));
         if self.flush() { message } else { from_changes(changes) }
     }
 
     /// Puts a value into an extent, and says where; none to have it sent.
-    fn place(&mut self, policy_version: u64, value: &Value<'_>, lender: &Lender<'_>) -> Option<proto::Value> {
+    fn place(&mut self, of: CellOf<'_>, value: &Value<'_>, lender: &dyn Lender) -> Option<proto::Value> {
         let (kind, bytes) = placeable(value).filter(|_| !self.failed)?;
-        let at = self.filler(policy_version, bytes.len() as u64, lender)?;
-        match self.put_into(at, bytes, lender) {
+        let cell = self.cell(of, lender);
+        let at = self.filler(of.row.policy_version(), bytes.len() as u64, lender)?;
+        match self.put_into(at, bytes, cell, lender) {
             Ok(placed) => placed.map(|(loan, spot)| from_placed(loan, kind, spot)),
             Err(error) => {
                 tracing::warn!(%error, "a value could not be put into its extent; it is sent");
@@ -53,10 +58,32 @@ impl Filling {
         }
     }
 
+    /// How a trailer names that cell, as far as it is known.
+    fn cell(&mut self, CellOf { table, row, column }: CellOf<'_>, lender: &dyn Lender) -> Option<CellName> {
+        let layouts = &self.neighbour.layouts;
+        let layout = match &self.layout {
+            Some((last, layout)) if last == table => layout.as_ref(),
+            _ => self.layout.insert((table.clone(), layouts.of(table, lender))).1.as_ref(),
+        }?;
+        match layout.column(column) {
+            Some(column) => layout.cell(row, column),
+            None => {
+                layouts.forget(table);
+                None
+            }
+        }
+    }
+
     /// Puts a value into an extent, or into the one that follows; none where that is not to be had.
-    fn put_into(&mut self, at: usize, bytes: &[u8], lender: &Lender<'_>) -> Result<Option<(Loan, Spot)>> {
+    fn put_into(
+        &mut self,
+        at: usize,
+        bytes: &[u8],
+        cell: Option<CellName>,
+        lender: &dyn Lender,
+    ) -> Result<Option<(Loan, Spot)>> {
         let filler = &mut self.taken[at];
-        if let Some(spot) = filler.extent.place(bytes)? {
+        if let Some(spot) = filler.place(bytes, cell)? {
             return Ok(Some((filler.extent.loan(), spot)));
         }
         let full = self.taken.swap_remove(at);
@@ -65,12 +92,12 @@ impl Filling {
         let Some(at) = self.next(policy_version, bytes.len() as u64, Some(loan), lender) else {
             return Ok(None);
         };
-        let next = &mut self.taken[at].extent;
-        Ok(next.place(bytes)?.map(|spot| (next.loan(), spot)))
+        let next = &mut self.taken[at];
+        Ok(next.place(bytes, cell)?.map(|spot| (next.extent.loan(), spot)))
     }
 
     /// The place of the version's filler among those that are taken.
-    fn filler(&mut self, policy_version: u64, bytes: u64, lender: &Lender<'_>) -> Option<usize> {
+    fn filler(&mut self, policy_version: u64, bytes: u64, lender: &dyn Lender) -> Option<usize> {
         if let Some(at) = self.taken.iter().position(|filler| filler.policy_version == policy_version) {
             return Some(at);
         }
@@ -88,7 +115,7 @@ impl Filling {
         policy_version: u64,
         bytes: u64,
         last: Option<Loan>,
-        lender: &Lender<'_>,
+        lender: &dyn Lender,
     ) -> Option<usize> {
         match self.neighbour.fillers.next(policy_version, bytes, last, lender) {
             Ok(filler) => {

@@ -7,6 +7,7 @@
 
 mod fillers;
 mod filling;
+mod layouts;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use forebay_store::{Hold, Lists, PlacedKind, Places, ValuePlace, ValueReader};
 
-pub(crate) use fillers::Fillers;
+pub(crate) use fillers::{Fillers, Lender};
 pub(crate) use filling::Filling;
+pub(crate) use layouts::{Layout, Layouts};
 
 use crate::error::Result;
 use crate::wire::{self, proto};
@@ -29,6 +31,7 @@ pub(crate) const PLACED_BYTES_MIN: usize = 1 << 10;
 pub(crate) struct Neighbour {
     pub(crate) reader: Arc<ValueReader>,
     pub(crate) fillers: Fillers,
+    pub(crate) layouts: Layouts,
 }
 
 impl Neighbour {
@@ -39,7 +42,8 @@ impl Neighbour {
             Ok(reader) => {
                 reader.knows(found.commits);
                 reader.check_values(found.check_values);
-                Some(Neighbour { reader, fillers: Fillers::new(directory, store_id) })
+                let (fillers, layouts) = (Fillers::new(directory, store_id), Layouts::default());
+                Some(Neighbour { reader, fillers, layouts })
             }
             Err(error) => {
                 tracing::info!(%error, "the store's files cannot be opened from here, so values are sent");

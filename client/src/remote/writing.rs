@@ -19,7 +19,7 @@ use super::line::{Encoded, Unary};
 use super::{Again, Link, Remote, check_process, gone};
 use crate::changes::Changes;
 use crate::error::{Error, Result};
-use crate::neighbour::Filling;
+use crate::neighbour::{Filling, Layout, Lender};
 use crate::slabs::Stowed;
 use crate::wire::proto::change_reply::Outcome;
 use crate::wire::{self, FLOW_ROWS_MAX, new_call, proto};
@@ -30,8 +30,8 @@ const WRITES_AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: usize = 64 << 20;
 /// What a write counts for at least.
 const LEAST_BYTES: usize = BYTES_AT_ONCE / WRITES_AT_ONCE;
-/// A permit stands for so many bytes.
-const PERMIT_BYTES: usize = 1 << 10;
+/// A permit stands for so many bytes: what is around values does not count, so four writes of a quarter are under way at once.
+const PERMIT_BYTES: usize = 64 << 10;
 /// How many there are.
 pub(super) const PERMITS: u32 = (BYTES_AT_ONCE / PERMIT_BYTES) as u32;
 /// The longest message that is with the kernel at once: a socket takes so much whoever reads it.
@@ -167,8 +167,7 @@ impl Remote {
         let (message, placing) = match (&self.neighbour, &self.slabs) {
             (Some(neighbour), _) => {
                 let mut filling = Filling::begin(neighbour.clone(), link.session());
-                let lender = |version, bytes, back| self.lend(version, bytes, back);
-                (filling.message(changes, &lender), Some(Placing::InExtents(filling)))
+                (filling.message(changes, self), Some(Placing::InExtents(filling)))
             }
             (None, Some(slabs)) => {
                 let mut stowed = Stowed::begin(slabs.clone(), link.session());
@@ -194,13 +193,6 @@ impl Remote {
     ) -> Result<Q::Reply> {
         let parcel = self.parcel(changes, of)?;
         self.wait(parcel.send())
-    }
-
-    /// Has the server lend an extent.
-    fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan> {
-        let back = back.into_iter().map(wire::from_loan).collect();
-        let request = proto::LendRequest { policy_version, bytes, back };
-        Ok(wire::to_loan(&self.call(&request)?))
     }
 
     pub(super) fn write_now(&self, changes: &Changes<'_>) -> Result<Vec<Row>> {
@@ -239,6 +231,20 @@ impl Remote {
         driver.send_off(task, bytes <= SHORT_BYTES).ok_or_else(gone)?;
         let (driver, tasks) = (Arc::downgrade(driver), self.link.tasks.clone());
         Ok(Writing::of(UnderWay { answer, driver, tasks, wanted: None, process: self.process }))
+    }
+}
+
+impl Lender for Remote {
+    fn lend(&self, policy_version: u64, bytes: u64, back: Vec<Loan>) -> Result<Loan> {
+        let back = back.into_iter().map(wire::from_loan).collect();
+        let request = proto::LendRequest { policy_version, bytes, back };
+        Ok(wire::to_loan(&self.call(&request)?))
+    }
+
+    fn layout(&self, table: &str) -> Result<Option<Layout>> {
+        let told = self.describe(proto::describe_request::What::Table(table.to_owned()))?;
+        let Some((number, schema)) = told.number.zip(told.schema) else { return Ok(None) };
+        Ok(Some(Layout { number, schema: wire::to_schema(schema)? }))
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use forebay_store::NewRow;
 
-use super::changes::{Place, from_new_row, sample_id_of, to_new_row};
+use super::changes::{self, Place, from_new_row, sample_id_of, to_new_row};
 use super::lent::Lent;
-use super::value::{from_rows, from_value, rows_in, to_value};
+use super::value::{from_rows, rows_in, to_value};
 use super::{malformed, proto};
 use crate::changes::{Cells, Change, What};
 use crate::error::Result;
@@ -83,13 +83,7 @@ fn columns_of(cells: &Cells<'_>) -> Vec<String> {
 fn values_of(run: &[Change<'_>], place: &mut Place<'_>) -> Vec<proto::Value> {
     let mut values = Vec::new();
     for change in run {
-        let (version, cells) = match &change.what {
-            What::Insert { row, cells, .. } => (row.policy_version, cells),
-            What::Write { row, cells } => (row.policy_version(), cells),
-            _ => continue,
-        };
-        let value = |(_, value): &(_, _)| place(version, value).unwrap_or_else(|| from_value(value));
-        values.extend(cells.iter().map(value));
+        values.extend(changes::values_of(change, place));
     }
     values
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_store::{NewRow, Origin, Purpose, Value, Wait};
+use forebay_store::{NewRow, Origin, Purpose, Row, Value, Wait};
 
 use super::alike;
 use super::begun::check_inserts;
@@ -15,8 +15,62 @@ use super::{malformed, milliseconds, proto, to_durability};
 use crate::changes::{Cells, Change, Changes, GroupChange, What};
 use crate::error::Result;
 
-/// Puts a value of a row of a policy version where its receiver finds it, and says where; none to have it sent.
-pub type Place<'p> = dyn FnMut(u64, &Value<'_>) -> Option<proto::Value> + 'p;
+/// Puts a value where its receiver finds it, and says where; none to have it sent.
+pub type Place<'p> = dyn FnMut(CellOf<'_>, &Value<'_>) -> Option<proto::Value> + 'p;
+
+/// The cell that a value of a change is for.
+#[derive(Clone, Copy, Debug)]
+pub struct CellOf<'c> {
+    /// The name of the table.
+    pub table: &'c Arc<str>,
+    /// The row.
+    pub row: RowOf<'c>,
+    /// The name of the column.
+    pub column: &'c str,
+}
+
+/// The row that a value of a change is for.
+#[derive(Clone, Copy, Debug)]
+pub enum RowOf<'c> {
+    /// One that is inserted.
+    New(&'c NewRow),
+    /// That and its replicas.
+    Several(&'c NewRow),
+    /// One that is there.
+    There(Row),
+}
+
+impl RowOf<'_> {
+    /// The policy version that its rollout started under.
+    pub fn policy_version(&self) -> u64 {
+        match self {
+            RowOf::New(row) | RowOf::Several(row) => row.policy_version,
+            RowOf::There(row) => row.policy_version(),
+        }
+    }
+}
+
+/// The row of a change that brings cells, and these.
+pub(super) fn row_and_cells<'c, 'v>(what: &'c What<'v>) -> Option<(RowOf<'c>, &'c Cells<'v>)> {
+    match what {
+        What::Insert { row, rollouts: 1, cells } => Some((RowOf::New(row), cells)),
+        What::Insert { row, cells, .. } => Some((RowOf::Several(row), cells)),
+        What::Write { row, cells } => Some((RowOf::There(*row), cells)),
+        _ => None,
+    }
+}
+
+/// The values of a change as they go, in the order of its cells.
+pub(super) fn values_of<'c>(
+    change: &'c Change<'_>,
+    place: &'c mut Place<'_>,
+) -> impl Iterator<Item = proto::Value> + 'c {
+    let found = row_and_cells(&change.what).into_iter();
+    let cells = found.flat_map(|(row, cells)| cells.iter().map(move |(column, value)| (row, *column, value)));
+    cells.map(move |(row, column, value)| {
+        place(CellOf { table: &change.table, row, column }, value).unwrap_or_else(|| from_value(value))
+    })
+}
 
 /// Changes on the wire. They borrow nothing: values are copied once.
 pub fn from_changes(changes: &Changes<'_>) -> proto::Changes {
@@ -141,11 +195,10 @@ fn from_change(change: &Change<'_>, place: &mut Place<'_>) -> proto::Change {
         What::Insert { row, rollouts, cells } => Wire::Insert(proto::Insert {
             row: Some(from_new_row(row)),
             rollouts: Some(*rollouts),
-            cells: from_cells(cells, row.policy_version, place),
+            cells: from_cells(change, cells, place),
         }),
         What::Write { row, cells } => {
-            let cells = from_cells(cells, row.policy_version(), place);
-            Wire::Write(proto::WriteCells { row: from_row(*row), cells })
+            Wire::Write(proto::WriteCells { row: from_row(*row), cells: from_cells(change, cells, place) })
         }
         What::Span { row, start, version } => {
             Wire::Span(proto::Span { row: from_row(*row), start: *start, version: *version })
@@ -206,12 +259,10 @@ fn to_change<'v>(wire: &'v proto::Change, lent: &'v Lent, list: &mut Vec<Change<
     Ok(())
 }
 
-fn from_cells(cells: &Cells<'_>, policy_version: u64, place: &mut Place<'_>) -> Vec<proto::Cell> {
-    let cell = |(column, value): &(&str, Value<'_>)| proto::Cell {
-        column: column.to_string(),
-        value: Some(place(policy_version, value).unwrap_or_else(|| from_value(value))),
-    };
-    cells.iter().map(cell).collect()
+fn from_cells(change: &Change<'_>, cells: &Cells<'_>, place: &mut Place<'_>) -> Vec<proto::Cell> {
+    let columns = cells.iter().map(|(column, _)| (*column).to_owned());
+    let cell = |(column, value)| proto::Cell { column, value: Some(value) };
+    columns.zip(values_of(change, place)).map(cell).collect()
 }
 
 fn to_cells<'v>(cells: &'v [proto::Cell], lent: &'v Lent) -> Result<Cells<'v>> {

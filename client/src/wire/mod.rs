@@ -37,7 +37,8 @@ pub use arrow_message::check_message;
 pub use begun::{inserted_in, said_of_all};
 pub use cells::{SentCell, bytes_of_cells, from_cells, to_cells};
 pub use changes::{
-    Place, from_changes, from_changes_placed, name_inserts, placed_bytes, to_changes, unplace, values_in,
+    CellOf, Place, RowOf, from_changes, from_changes_placed, name_inserts, placed_bytes, to_changes, unplace,
+    values_in,
 };
 pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted, to_micro_batch};
 pub use codec::{BoundedCodec, BoundedDecoder};

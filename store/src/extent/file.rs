@@ -398,6 +398,11 @@ impl Extent {
         self.file.write_at(offset, bytes)
     }
 
+    /// Notes that another process has written to it; called before any record names what it wrote.
+    pub(crate) fn filled_by_other(&self) {
+        self.file.changed();
+    }
+
     /// The bytes of a range that was written before, and does not change while this generation is held.
     pub(crate) fn stable(&self, offset: usize, length: usize) -> Option<&[u8]> {
         self.file.mapping.stable(offset, length)

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::cell_name::CellName;
 use super::gathered::{Gathered, Unread};
 use super::lent::ALIGN_BYTES;
 use super::loan::Loan;
@@ -11,7 +12,7 @@ use super::placed::Spot;
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LocalDisk};
 use crate::error::{Cause, Result};
-use crate::extent::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES};
+use crate::extent::{ExtentHeader, HEADER_BYTES, TRAILER_BYTES, Trailer};
 
 /// Fills an extent that a store of another process has lent to this one. Values lie behind each other; none is read or
 /// moved again. Dropping it lets go of the extent.
@@ -60,13 +61,34 @@ impl ExtentFiller {
         self.loan
     }
 
-    /// Puts a value behind the others; none where there is no room. It is there after [`flush`](Self::flush).
+    /// Puts a value behind the others; none where there is no room. It is there after [`flush`](Self::flush). The store writes the trailer
+    /// behind it when it takes the value.
     ///
     /// # Errors
     /// `capacity` and `state` as the disk has them.
     pub fn place(&mut self, bytes: &[u8]) -> Result<Option<Spot>> {
-        // The trailer's place behind it: the store writes it when it takes the value.
-        let spot = self.gathered.place(bytes, TRAILER_BYTES);
+        self.put(bytes, |_| [0; TRAILER_BYTES])
+    }
+
+    /// The same with the trailer of a value of that cell, so that the store has only to look at it. Where it would write another one, it
+    /// does.
+    ///
+    /// # Errors
+    /// As for [`place`](Self::place).
+    pub fn place_of(&mut self, bytes: &[u8], cell: CellName) -> Result<Option<Spot>> {
+        let Loan { extent, generation, .. } = self.loan;
+        let trailer = |Spot { length, crc32c, .. }| {
+            Trailer { length, crc32c, owner: cell.0, generation }.encode(extent)
+        };
+        self.put(bytes, trailer)
+    }
+
+    fn put(
+        &mut self,
+        bytes: &[u8],
+        trailer: impl FnOnce(Spot) -> [u8; TRAILER_BYTES],
+    ) -> Result<Option<Spot>> {
+        let spot = self.gathered.place(bytes, trailer);
         if self.gathered.is_much() {
             self.flush()?;
         }

@@ -32,17 +32,31 @@ impl Gathered {
         Gathered { next: first, bytes: Vec::new(), from: first, end }
     }
 
-    /// Puts a value behind the others, with room for `behind` bytes after it; says where, or none where there is no room.
-    pub(super) fn place(&mut self, value: &[u8], behind: usize) -> Option<Spot> {
-        let end = (self.next + value.len()).next_multiple_of(8) + behind;
-        if end > self.end {
+    /// Begins anew at the first place, in the memory that it has.
+    pub(super) fn restart(&mut self, first: usize) {
+        self.bytes.clear();
+        (self.next, self.from) = (first, first);
+    }
+
+    /// Puts a value behind the others, and what is to follow it at the next multiple of 8; says where, or none where there is no
+    /// room.
+    pub(super) fn place<const BEHIND: usize>(
+        &mut self,
+        value: &[u8],
+        behind: impl FnOnce(Spot) -> [u8; BEHIND],
+    ) -> Option<Spot> {
+        let start_behind = (self.next + value.len()).next_multiple_of(8);
+        if start_behind + BEHIND > self.end {
             return None;
         }
         let (offset, length) = (self.next as u32, value.len() as u32);
+        let spot = Spot { offset, length, crc32c: crate::checksum::crc32c(value) };
         self.bytes.extend_from_slice(value);
-        self.next = end.next_multiple_of(ALIGN_BYTES);
+        self.bytes.resize(start_behind - self.from, 0);
+        self.bytes.extend_from_slice(&behind(spot));
+        self.next = (start_behind + BEHIND).next_multiple_of(ALIGN_BYTES);
         self.bytes.resize(self.next - self.from, 0);
-        Some(Spot { offset, length, crc32c: crate::checksum::crc32c(value) })
+        Some(spot)
     }
 
     /// Whether it is time to hand them to the kernel.

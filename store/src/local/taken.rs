@@ -1,8 +1,9 @@
 //! The values of one call that lie in lent extents: checked and closed together.
 //!
 //! A neighbour puts the values of a call behind each other. Such a run is read as a whole, each value in it is held against
-//! its checksum and given its trailer, and the run is written back: what the store names is what it has checked. That is two
-//! calls to the kernel for a run instead of two for each value, of which the small write was the dearer one: it costs as
+//! its checksum, and what lies behind it against the trailer that the store would write. A neighbour that knows whose the values are
+//! has put it there ([`CellName`](super::CellName)); where one is not there, they are put in and the run is written back. That
+//! is two calls to the kernel for a run instead of two for each value, of which the small write was the dearer one: it costs as
 //! much as the folio of the page cache is large that it falls into.
 
 use std::io::ErrorKind;
@@ -75,21 +76,34 @@ fn run_of(values: &[Taken]) -> usize {
 fn close_run(run: &[Taken], buffer: &mut Vec<u8>) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
     let start = first.spot.offset as usize;
-    buffer.clear();
-    buffer.resize(last.end() - start, 0);
-    if first.lent.extent.read_at(buffer, start).is_err() {
+    let bytes_of_run = scratch(buffer, last.end() - start);
+    if first.lent.extent.read_at(bytes_of_run, start).is_err() {
         return run.iter().try_for_each(|value| value.close_alone(buffer)); // the one that fails is named
     }
+    let mut is_closed = true;
     for value in run {
         let at = value.spot.offset as usize - start;
-        let (bytes, behind) = buffer[at..at + value.place_bytes()].split_at_mut(value.spot.length as usize);
+        let (bytes, behind) =
+            bytes_of_run[at..at + value.place_bytes()].split_at_mut(value.spot.length as usize);
         value.check(crate::checksum::crc32c(bytes))?;
         if value.is_text && std::str::from_utf8(bytes).is_err() {
             return Err(value.misplaced("its bytes are no UTF-8"));
         }
-        behind.copy_from_slice(&value.trailer()[TRAILED_BYTES_MAX - behind.len()..]);
+        is_closed &= !value.put_behind(behind);
     }
-    first.write(buffer, start)
+    if is_closed {
+        first.lent.extent.filled_by_other();
+        return Ok(());
+    }
+    first.write(bytes_of_run, start)
+}
+
+/// So many bytes to read into. What was there before is not made zeros again.
+fn scratch(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+    &mut buffer[..bytes]
 }
 
 /// The most that lies behind a value: the zeros up to its trailer, and that.
@@ -127,18 +141,32 @@ impl Taken {
         let (mut crc, mut at) = (0, 0);
         let mut text = TextCheck::default();
         while at < length {
-            buffer.clear();
-            buffer.resize(RUN_BYTES_MAX.min(length - at), 0);
-            self.read(buffer, offset + at)?;
-            crc = crate::checksum::crc32c_append(crc, buffer);
-            at += buffer.len();
-            if self.is_text && !text.goes_on(buffer, at == length) {
+            let piece = scratch(buffer, RUN_BYTES_MAX.min(length - at));
+            self.read(piece, offset + at)?;
+            crc = crate::checksum::crc32c_append(crc, piece);
+            at += piece.len();
+            if self.is_text && !text.goes_on(piece, at == length) {
                 return Err(self.misplaced("its bytes are no UTF-8"));
             }
         }
         self.check(crc)?;
-        let behind = &self.trailer()[TRAILED_BYTES_MAX - (self.place_bytes() - length)..];
-        self.write(behind, offset + length)
+        let mut behind = [0; TRAILED_BYTES_MAX];
+        let behind = &mut behind[..self.place_bytes() - length];
+        self.read(behind, offset + length)?;
+        if self.put_behind(behind) {
+            return self.write(behind, offset + length);
+        }
+        self.lent.extent.filled_by_other();
+        Ok(())
+    }
+
+    /// Puts what follows the value where it is to be. Whether something else was there.
+    fn put_behind(&self, behind: &mut [u8]) -> bool {
+        let trailer = self.trailer();
+        let expected = &trailer[TRAILED_BYTES_MAX - behind.len()..];
+        let differs = *behind != *expected;
+        behind.copy_from_slice(expected);
+        differs
     }
 
     fn read(&self, into: &mut [u8], offset: usize) -> Result<()> {

@@ -50,6 +50,11 @@ impl Table {
         Table { store, id: *id, name, schema, schema_version }
     }
 
+    /// Its number in the store: tables are numbered as they were created, from 0.
+    pub fn number(&self) -> u32 {
+        self.id
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
