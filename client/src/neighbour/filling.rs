@@ -14,7 +14,7 @@ use super::{Layout, Neighbour, placeable};
 use crate::changes::Changes;
 use crate::error::Result;
 use crate::wire::{
-    CellOf, from_changes, from_changes_placed, from_placed, malformed, proto, to_spot, unplace,
+    CellOf, RowOf, from_changes, from_changes_placed, from_placed, malformed, proto, to_spot, unplace,
 };
 
 /// The extents that one call fills, until it is over.
@@ -45,6 +45,9 @@ impl Filling {
 
     /// Puts a value into an extent, and says where; none to have it sent.
     fn place(&mut self, of: CellOf<'_>, value: &Value<'_>, lender: &dyn Lender) -> Option<proto::Value> {
+        if matches!(of.row, RowOf::Several(_)) {
+            return None; // each of the rows has a value of its own, and the store makes them
+        }
         let (kind, bytes) = placeable(value).filter(|_| !self.failed)?;
         let cell = self.cell(of, lender);
         let at = self.filler(of.row.policy_version(), bytes.len() as u64, lender)?;

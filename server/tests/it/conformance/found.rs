@@ -1,5 +1,6 @@
 //! Rows that are looked for by policy version and sample id: the same on every way.
 
+use forebay_client::CellValue;
 use forebay_store::SampleId;
 
 use super::*;
@@ -27,5 +28,23 @@ fn many_rows_are_found_in_the_order_in_which_they_are_asked_for() {
         table.delete(&forebay_store::Delete::rows([later])).unwrap();
         assert_eq!(table.find_all(&asked[2..6]).unwrap(), [meant[2], None, None, meant[5]]);
         assert_eq!(client.table_named("gone").find_all(&asked[..1]).unwrap_err().cause(), "Unknown");
+    });
+}
+
+// Where a neighbour puts values into its own extent, each row of several has one of its own all the same.
+#[test]
+fn rollouts_of_one_row_have_their_values_however_long_these_are() {
+    on_every_way(|world| {
+        let client = world.client();
+        let table = solver(&client);
+        for bytes in [5, 1_000, 5_000, 300_000] {
+            let prompt = "p".repeat(bytes);
+            let new = NewRow::new(bytes as u64, "q_0_?").unwrap();
+            let rows = table.insert_rollouts(new, 3, [("prompt", prompt.as_str().into())]).unwrap();
+            for row in &rows {
+                let cell = table.cell(*row, "prompt").unwrap();
+                assert!(matches!(&cell, CellValue::Bytes(text) if **text == *prompt.as_bytes()), "{bytes}");
+            }
+        }
     });
 }
