@@ -17,8 +17,8 @@ use crate::error::Result;
 
 /// The most extents that lie here unused; the one used longest ago is given back when there are more.
 const IDLE_MAX: usize = 16;
-/// What is asked for of a version at first, and at most, in bytes. Each further extent is twice as large.
-const FIRST_BYTES: u64 = (4 << 20) - 2 * AROUND_BYTES; // with its header 4 MiB
+/// How large the first extent of a version is wished, and the largest, in bytes. Each further one is four times as large.
+const FIRST_BYTES: u64 = 4 << 20;
 const MOST_BYTES: u64 = 64 << 20;
 /// What a value takes beside its bytes: its trailer, and the way to the next multiple of 64.
 const AROUND_BYTES: u64 = 96;
@@ -85,7 +85,7 @@ impl Fillers {
         Some(pool.idle.remove(at))
     }
 
-    /// A new extent for values of a version, twice as large as the last one that is full.
+    /// A new extent for values of a version, four times as large as the last one that is full.
     pub(super) fn next(
         &self,
         policy_version: u64,
@@ -93,7 +93,8 @@ impl Fillers {
         last: Option<Loan>,
         lender: &dyn Lender,
     ) -> Result<Filler> {
-        let wished = last.map_or(FIRST_BYTES, |last| (2 * u64::from(last.capacity)).min(MOST_BYTES));
+        let wished = last.map_or(FIRST_BYTES, |last| (4 * u64::from(last.capacity)).min(MOST_BYTES));
+        let wished = wished - 2 * AROUND_BYTES; // with its header that many
         let back = std::mem::take(&mut self.pool().back);
         let loan = lender.lend(policy_version, wished.max(bytes + AROUND_BYTES), back)?;
         let extent = ExtentFiller::open(&self.directory, self.store_id, loan)?;

@@ -1,6 +1,8 @@
 //! What this client knows of the tables that it writes to: their numbers and columns, as the trailers behind values name them.
 //!
-//! Nothing depends on it. What is not known, or is not so any more, the server writes itself when it takes a value.
+//! Nothing depends on it. What is not known, or is not so any more, the server writes itself when it takes a value. A table is asked for
+//! when it is written to first, and again when it lacks a column that is named; where a name has passed from one column to another, the
+//! server goes on writing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,7 @@ use super::Lender;
 use crate::wire::RowOf;
 
 /// For how long a table is not asked for after it was not told.
-const QUIET: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(60);
 
 /// Tables by name.
 #[derive(Debug, Default)]
@@ -43,7 +45,7 @@ impl Layout {
         match row {
             RowOf::There(row) => Some(CellName::of(row, column)),
             RowOf::New(row) => CellName::of_new(self.number, row, column),
-            RowOf::Several(_) => None, // whose value it will be is the store's to say
+            RowOf::Several(_) => None, // whose value it is is the store's to say
         }
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn read_cells(stream: Assembler, hold: Option<&Hold>) -> Result<Vec<V
 }
 
 impl Remote {
-    pub(super) fn describe(&self, what: proto::describe_request::What) -> Result<proto::DescribeReply> {
+    fn describe(&self, what: proto::describe_request::What) -> Result<proto::DescribeReply> {
         self.call(&proto::DescribeRequest { what: Some(what) })
     }
 

@@ -3,8 +3,8 @@
 //! Nothing depends on a flow, and nothing waits for one. The first change of a session is a call of its own, and has the flow begun
 //! beside it; others go over it once the server has answered it. Where it breaks, what was not answered becomes a call of its own
 //! under the same name, which the server does once, and the next change has another flow begun. So all that is said of calls that are cut
-//! off holds of changes, too. A change that is not answered in its time ends the flow, so that the server does not read it, and do it,
-//! when nobody expects it any more.
+//! off holds of changes, too. A change that is not answered in its time ends the flow: where the server has not read it yet, it is
+//! not made when nobody expects it any more.
 //!
 //! A task of the client's runtime reads the answers, and gives each to whoever waits for it. One lock, held for a look-up.
 
@@ -21,7 +21,7 @@ use tonic::{Request, Status};
 use super::line::{Encoded, Line};
 use super::session::PAUSE_MAX;
 use super::writing::Changing;
-use super::{Again, Link, gone, hitch, told};
+use super::{Again, LAST_PART, Link, gone, hitch, told};
 use crate::error::Result;
 use crate::wire::proto::ChangeReply;
 use crate::wire::proto::change_reply::Outcome;
@@ -153,7 +153,7 @@ impl Link {
         match self.flowed(name, &message, time).await {
             Some(answer) => answer,
             None => {
-                let left = time.saturating_sub(begun.elapsed());
+                let left = time.saturating_sub(begun.elapsed()).max(time / LAST_PART);
                 self.unary(name, message, left, Again::Always).await
             }
         }

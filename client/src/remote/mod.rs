@@ -70,6 +70,8 @@ use objects::RemoteObjects;
 use session::{PAUSE_MAX, PAUSE_MIN, Standing};
 use waits::WAITS_AT_ONCE;
 
+/// One part in so many of a call's time is left for what is asked last: it is not asked again for so little that no answer can come.
+const LAST_PART: u32 = 8;
 /// How long the server has to hear that this client goes.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -280,14 +282,14 @@ impl Link {
             if matches!(hitch, Some(Hitch::Away)) || wire::is_late(&status) {
                 maybe_done = Some(session.clone());
             }
-            let answered = matches!(hitch, None | Some(Hitch::NoRoom(_))) && failure_of(&status).is_some();
+            let answered = hitch.is_none() && failure_of(&status).is_some();
             let over = || match (again, &maybe_done) {
                 (Again::WithinASession, Some(_)) if !answered => uncertain(),
                 _ => told::call_error(&self.address, time, status.clone()),
             };
             match hitch {
                 None => return Err(over()),
-                Some(Hitch::NoRoom(pause)) if begun.elapsed() + pause < time => {
+                Some(Hitch::NoRoom(pause)) if begun.elapsed() + pause + time / LAST_PART < time => {
                     tokio::time::sleep(pause).await;
                     left = time.saturating_sub(begun.elapsed()); // it waits for room within its time
                     continue;
@@ -296,6 +298,7 @@ impl Link {
                 Some(Hitch::Away) => {}
                 Some(Hitch::SessionLost) => self.until_another_session(&session).await,
             }
+            left = time; // an outage has a time of its own
             let since = *away_since.get_or_insert_with(Instant::now);
             if since.elapsed() + pause > self.options.outage_time_max {
                 return Err(over());

@@ -9,8 +9,9 @@ use std::mem::take;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use forebay_store::{Loan, Row};
+use forebay_store::{Kind, Loan, Row};
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -28,6 +29,8 @@ use crate::writing::{Answer, Writing};
 /// How many writes may be under way that nobody waits for, and how many bytes of them.
 const WRITES_AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: usize = 64 << 20;
+/// How long the server has to tell how a table is laid out, without which a write goes as well.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// What a write counts for at least.
 const LEAST_BYTES: usize = BYTES_AT_ONCE / WRITES_AT_ONCE;
 /// A permit stands for so many bytes: what is around values does not count, so four writes of a quarter are under way at once.
@@ -178,7 +181,7 @@ impl Remote {
         let message = named(message)?;
         // What is copied out of slabs is better copied beside what comes behind it than before.
         let is_copied = self.neighbour.is_none() && wire::placed_bytes(&message) > 0;
-        let is_little = wire::inserted_in(&message) <= FLOW_ROWS_MAX && !is_copied;
+        let is_little = wire::flow_rows_of(&message) <= FLOW_ROWS_MAX && !is_copied;
         let request = of(message);
         let message = Encoded::new(&request);
         let is_short = is_little && message.length() <= SHORT_BYTES;
@@ -242,7 +245,19 @@ impl Lender for Remote {
     }
 
     fn layout(&self, table: &str) -> Result<Option<Layout>> {
-        let told = self.describe(proto::describe_request::What::Table(table.to_owned()))?;
+        let what = Some(proto::describe_request::What::Table(table.to_owned()));
+        let (link, message) = (self.link.clone(), Encoded::new(&proto::DescribeRequest { what }));
+        let asked = async move { link.unary(new_call(), message, TOLD_WITHIN, Again::Always).await };
+        let told = self.wait(async move {
+            let late = |_| {
+                Error::new(
+                    Kind::Retry,
+                    "Deadline",
+                    "the server did not tell in time how the table is laid out",
+                )
+            };
+            tokio::time::timeout(TOLD_WITHIN, asked).await.map_err(late)?
+        })?;
         let Some((number, schema)) = told.number.zip(told.schema) else { return Ok(None) };
         Ok(Some(Layout { number, schema: wire::to_schema(schema)? }))
     }

@@ -4,12 +4,18 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::{Code, Status};
 
-use super::proto::FailedCall;
+use super::inserted_in;
+use super::proto::{Changes, FailedCall};
 
-/// The longest message of such a call, in bytes.
-pub const FLOW_BYTES_MAX: usize = 128 << 10;
-/// The most rows that one of its changes may insert: the answer names them.
+/// The longest message of such a call, in bytes: a call's own of 64 KiB, with its name before it.
+pub const FLOW_BYTES_MAX: usize = (64 << 10) + 64;
+/// The most changes that one of its messages may be of, and rows that these may insert: the answer names them.
 pub const FLOW_ROWS_MAX: u64 = 4096;
+
+/// What [`FLOW_ROWS_MAX`] is held against.
+pub fn flow_rows_of(changes: &Changes) -> u64 {
+    inserted_in(changes).max(changes.changes.len() as u64)
+}
 
 /// The number of `ChangeRequest.name`.
 const NAME: u32 = 1;

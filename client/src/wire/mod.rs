@@ -44,7 +44,7 @@ pub use claims::{from_gang, from_granted, from_micro_batch, to_gang, to_granted,
 pub use codec::{BoundedCodec, BoundedDecoder};
 pub use consumer::{from_consumer, from_declared, to_consumer, to_declared};
 pub(crate) use flow::change_message;
-pub use flow::{FLOW_BYTES_MAX, FLOW_ROWS_MAX, from_status, to_status};
+pub use flow::{FLOW_BYTES_MAX, FLOW_ROWS_MAX, flow_rows_of, from_status, to_status};
 pub(crate) use frame::FrameWriter;
 pub use frame::{Frame, frame_of, kept_by};
 pub use history::{

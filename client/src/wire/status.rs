@@ -33,6 +33,7 @@ pub fn from_error(error: &Error) -> Status {
         message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
         message.push('…');
     }
+    message.shrink_to_fit(); // it is kept for who asks again
     let retry_after_ms = error.wait_before_retry().map(|time| time.as_millis() as u64);
     let (kind, cause) = (error.kind().as_str().to_owned(), error.cause().to_owned());
     let failure = Failure { kind, cause, message: message.clone(), retry_after_ms };
