@@ -16,7 +16,7 @@ use super::sessions::Session;
 use super::turns::Turning;
 
 /// The longest wait for room that a message may ask for. It keeps a thread, and nothing ends it before.
-const WAIT_MAX: Duration = Duration::from_secs(300);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Service {
     /// Makes changes, with what came behind them.

@@ -23,7 +23,7 @@ use forebay_client::wire::proto::change_request::Change;
 use forebay_client::wire::proto::flow_server::Flow;
 use forebay_client::wire::proto::settle_request::How;
 use forebay_client::wire::proto::{ChangeReply, ChangeRequest, Changes};
-use forebay_client::wire::{FLOW_ROWS_MAX, failure_of, from_error, from_status, inserted_in, malformed};
+use forebay_client::wire::{FLOW_ROWS_MAX, failure_of, flow_rows_of, from_error, from_status, malformed};
 use forebay_store::Kind;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
@@ -180,14 +180,14 @@ async fn made(service: &Service, of: &Call, name: &[u8], change: Option<Change>)
     }
 }
 
-/// Refuses more rows than are answered here.
+/// Refuses more than is done here.
 fn check_rows(changes: Option<&Changes>) -> Result<(), Status> {
-    let rows = changes.map_or(0, inserted_in);
+    let rows = changes.map_or(0, flow_rows_of);
     if rows <= FLOW_ROWS_MAX {
         return Ok(());
     }
     let message = format!(
-        "{rows} rows are more than the {FLOW_ROWS_MAX} of one change here; make it by a call of its own"
+        "{rows} changes or rows are more than the {FLOW_ROWS_MAX} of one message here; make them by a call of their own"
     );
     Err(from_error(&Error::new(Kind::Input, "TooLarge", message)))
 }

@@ -6,9 +6,11 @@
 
 use forebay_client::wire::from_error;
 use forebay_client::{Error, Holder};
+use forebay_store::Kind;
 use tonic::{Response, Status};
 
 use super::call::{Call, Reply, Service, blocking};
+use super::changing::WAIT_MAX;
 use super::turns::{Turning, Turns};
 
 /// How a change is made.
@@ -97,12 +99,22 @@ impl Service {
     }
 }
 
-/// Does what may wait for room, once its session and all of them together have a turn for it.
+/// Does what may wait for room, once its session and all of them together have a turn for it. It does not wait for that longer than it
+/// may for room: it has that of its message meanwhile.
 async fn in_turn<T: Send + 'static>(
     (own, all): (Turns, Turns),
     what: Turning,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Status> {
-    let _turns = (own.take(what).await, all.take(what).await);
+    let turns = async { (own.take(what).await, all.take(what).await) };
+    let _turns = tokio::time::timeout(WAIT_MAX, turns).await.map_err(|_| from_error(&held_back()))?;
     blocking(work).await
+}
+
+fn held_back() -> Error {
+    let message = format!(
+        "as many calls as may have waited for room before this one for {} seconds; make room, and ask again",
+        WAIT_MAX.as_secs()
+    );
+    Error::new(Kind::Retry, "HeldBack", message)
 }

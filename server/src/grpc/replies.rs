@@ -7,7 +7,7 @@
 //! # What is forgotten
 //! Of the answers that were found the latest [`KEPT`] stay, however old, and all that are younger than [`YOUNG`], however many: a
 //! client whose line broke asks again within that time. There are two ends to that, so that memory has a bound: [`YOUNG_MAX`] answers, of about
-//! 400 bytes each, and [`ROWS_KEPT`] rows that they name.
+//! 400 bytes each, and [`ROWS_KEPT`] rows that they name, as which the words of failures count too.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +30,8 @@ const YOUNG: Duration = Duration::from_secs(30);
 const YOUNG_MAX: usize = 64 << 10;
 /// How many rows they may name in all, before the oldest are forgotten sooner.
 const ROWS_KEPT: usize = 1 << 20;
+/// As many bytes of what a failure says count as a row.
+const ROW_BYTES: usize = 64;
 
 type Reply<T> = Result<T, Status>;
 type Pending<T> = Shared<BoxFuture<'static, Reply<T>>>;
@@ -44,8 +46,12 @@ struct Giver<T> {
 
 impl<T> Giver<T> {
     fn give(self, reply: Reply<T>) {
-        drop(self.found); // so that whoever has the answer finds it counted
-        let _ = self.give.send(reply); // the other end is with the answers, unless the session is gone
+        let Giver { give, mut found } = self;
+        if let Err(status) = &reply {
+            found.rows += (status.message().len() + status.details().len()) / ROW_BYTES;
+        }
+        drop(found); // so that whoever has the answer finds it counted
+        let _ = give.send(reply); // the other end is with the answers, unless the session is gone
     }
 }
 
