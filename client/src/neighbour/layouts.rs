@@ -40,12 +40,11 @@ impl Layout {
         self.schema.index_of(name).ok().map(|index| index as u32) // a table has few
     }
 
-    /// The cell of a row in a column; none where its name is not known.
+    /// The cell of a row in a column; none where the store is to name the row.
     pub(super) fn cell(&self, row: RowOf<'_>, column: u32) -> Option<CellName> {
         match row {
             RowOf::There(row) => Some(CellName::of(row, column)),
-            RowOf::New(row) => CellName::of_new(self.number, row, column),
-            RowOf::Several(_) => None, // whose value it is is the store's to say
+            RowOf::New(row) | RowOf::Several(row) => CellName::of_new(self.number, row, column),
         }
     }
 }

@@ -157,30 +157,14 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
     use std::convert::Infallible;
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
 
+    use futures_util::stream;
     use http_body::Frame;
+    use http_body_util::StreamBody;
     use tonic::codegen::http::{HeaderMap, HeaderValue};
 
     use super::*;
-
-    /// An answer that is there.
-    struct Answer(VecDeque<Frame<Bytes>>);
-
-    impl http_body::Body for Answer {
-        type Data = Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            Poll::Ready(self.0.pop_front().map(Ok))
-        }
-    }
 
     fn piece(bytes: &'static [u8]) -> Vec<u8> {
         let piece = ArrowPiece { bytes: Bytes::from_static(bytes) };
@@ -197,8 +181,8 @@ mod tests {
     /// All pieces of an answer, and how it ended.
     async fn read(data: Vec<Vec<u8>>, trailers: Option<HeaderMap>) -> (Vec<Bytes>, Result<(), Code>) {
         let frames = data.into_iter().map(|data| Frame::data(data.into()));
-        let frames = frames.chain(trailers.map(Frame::trailers)).collect();
-        let mut plain = Plain { body: Body::new(Answer(frames)), come: Rope::default() };
+        let frames = stream::iter(frames.chain(trailers.map(Frame::trailers)).map(Ok::<_, Infallible>));
+        let mut plain = Plain { body: Body::new(StreamBody::new(frames)), come: Rope::default() };
         let mut pieces = Vec::new();
         loop {
             match plain.next().await {

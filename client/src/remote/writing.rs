@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use forebay_store::{Kind, Loan, Row};
+use forebay_store::{Loan, Row};
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -248,17 +248,11 @@ impl Lender for Remote {
         let what = Some(proto::describe_request::What::Table(table.to_owned()));
         let (link, message) = (self.link.clone(), Encoded::new(&proto::DescribeRequest { what }));
         let asked = async move { link.unary(new_call(), message, TOLD_WITHIN, Again::Always).await };
-        let told = self.wait(async move {
-            let late = |_| {
-                Error::new(
-                    Kind::Retry,
-                    "Deadline",
-                    "the server did not tell in time how the table is laid out",
-                )
-            };
-            tokio::time::timeout(TOLD_WITHIN, asked).await.map_err(late)?
-        })?;
-        let Some((number, schema)) = told.number.zip(told.schema) else { return Ok(None) };
+        let told =
+            self.wait(async move { tokio::time::timeout(TOLD_WITHIN, asked).await.ok().transpose() })?;
+        let Some((number, schema)) = told.and_then(|told| told.number.zip(told.schema)) else {
+            return Ok(None);
+        };
         Ok(Some(Layout { number, schema: wire::to_schema(schema)? }))
     }
 }

@@ -69,6 +69,7 @@ mod tests {
                 ChangeRequest { name: Bytes::copy_from_slice(&name.to_le_bytes()), change: Some(change) };
             assert_eq!(ChangeRequest::decode(change_message(name, field, &message)), Ok(expected));
         }
+        assert!(change_message(name, 3, &[0; 64 << 10]).len() <= FLOW_BYTES_MAX, "the longest that goes so");
     }
 
     #[test]

@@ -275,8 +275,7 @@ impl Protocol for ObjectService {
             held(of, with, call.name, finders).await
         };
         // Of an answer that is asked for again the numbers alone are kept: a manifest may be large.
-        session.changed.check_unknown(call.name)?;
-        let leases = session.replies.once(call.name, 1, hold)?.await?;
+        let leases = call.answers()?.once(call.name, 1, hold)?.await?;
         let mut known: HashSet<u64> = request.known.into_iter().take(KNOWN_MAX).collect();
         let mut told = |lease: &u64| -> Result<HeldObject, Error> {
             let held = session.objects.held(*lease)?;

@@ -11,6 +11,7 @@ use tonic::{Response, Status};
 
 use super::call::{Call, Reply, Service, blocking};
 use super::changing::WAIT_MAX;
+use super::replies::Replies;
 use super::turns::{Turning, Turns};
 
 /// How a change is made.
@@ -25,6 +26,12 @@ pub(super) enum Manner {
 }
 
 impl Call {
+    /// The answers of its session to calls that are no changes; refused where its name is that of a change.
+    pub(super) fn answers(&self) -> Result<&Replies, Status> {
+        self.session.changed.check_unknown(self.name)?;
+        Ok(&self.session.replies)
+    }
+
     /// Work that has the room of the call's message until it is done: it keeps what the message brought, and goes on also when the call
     /// is over.
     pub(super) fn holding<T, W>(&self, work: W) -> impl FnOnce() -> T + Send + use<T, W>
@@ -56,9 +63,8 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        call.session.changed.check_unknown(call.name)?;
         let work = call.held_work(work);
-        let pending = call.session.replies.once(call.name, 1, move || blocking(work))?;
+        let pending = call.answers()?.once(call.name, 1, move || blocking(work))?;
         pending.await.map(Response::new)
     }
 
@@ -68,9 +74,8 @@ impl Service {
         T: Clone + Send + Sync + 'static,
         F: FnOnce(&Holder) -> Result<T, Error> + Send + 'static,
     {
-        call.session.changed.check_unknown(call.name)?;
         let (work, turns) = (call.held_work(work), (call.session.turns.clone(), self.writers.clone()));
-        let pending = call.session.replies.once(call.name, 1, move || in_turn(turns, what, work))?;
+        let pending = call.answers()?.once(call.name, 1, move || in_turn(turns, what, work))?;
         pending.await.map(Response::new)
     }
 

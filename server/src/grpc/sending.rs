@@ -25,9 +25,6 @@ use crate::gathered::{Gathered, Taken};
 
 /// Room for what a piece has beside its values.
 const HEADERS_BYTES: usize = 4096;
-/// Room for what goes behind a value to its alignment, and how long those are at least that may be aligned.
-const ALIGNED_BYTES: usize = 64;
-const ALIGNED_BYTES_MIN: usize = 4096;
 
 /// What is left of a batch that is being sent.
 pub(super) struct Sending {
@@ -158,8 +155,7 @@ fn bytes_of(rows: &RecordBatch) -> usize {
 fn bytes_of_column(column: &ArrayRef) -> usize {
     const VIEW_BYTES: usize = size_of::<u128>();
     let views = |lengths: &mut dyn Iterator<Item = u32>| {
-        let aligned = |length: usize| length + if length < ALIGNED_BYTES_MIN { 0 } else { ALIGNED_BYTES };
-        column.len() * VIEW_BYTES + lengths.map(|length| aligned(length as usize)).sum::<usize>()
+        column.len() * VIEW_BYTES + lengths.map(|length| length as usize).sum::<usize>()
     };
     match column.data_type() {
         DataType::Utf8View => views(&mut column.as_string_view().lengths()),

@@ -195,7 +195,7 @@ impl Protocol for Service {
                     let excluded = counts.excluded.into_iter().collect();
                     let counts = Counts { written: counts.written, consumed: counts.consumed, excluded };
                     let schema = Some(wire::from_schema(table.schema()));
-                    DescribeReply { schema, counts: Some(counts), number: Some(table.number()), ..none }
+                    DescribeReply { schema, counts: Some(counts), number: Some(table.id()), ..none }
                 }
                 What::Policy(name) => {
                     self.check_policy(&caller, &name)?;

@@ -90,8 +90,7 @@ impl Service {
             });
             Ok(begun)
         };
-        call.session.changed.check_unknown(call.name)?;
-        let work = call.session.replies.once_begun(call.name, 1, begin)?.await?;
+        let work = call.answers()?.once_begun(call.name, 1, begin)?.await?;
         self.answer(work.events())
     }
 }

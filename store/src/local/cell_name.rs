@@ -16,7 +16,7 @@ impl CellName {
         CellName(row.owner(column))
     }
 
-    /// A cell of a row that is about to be inserted into the table of that [number](crate::Table::number); none where the store is to
+    /// A cell of a row that is about to be inserted into the table of that [number](crate::Table::id); none where the store is to
     /// give its trajectory a number.
     pub fn of_new(table: u32, row: &NewRow, column: u32) -> Option<Self> {
         let row_key = Row::key(row.policy_version, row.sample.key());

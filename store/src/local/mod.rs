@@ -9,7 +9,8 @@
 //! # What the store believes
 //! Nothing. A value that is said to lie in a lent extent is read with `read`, so that a file that was cut short is an error
 //! and no signal, held against its checksum, and has behind it what the store would write there: where its filler has put something
-//! else there, or nothing, the store writes it ([`TakenValues`]). Ranges that were taken before are refused. What a neighbour does to its extent after that is what it could do to any file.
+//! else there, or nothing, the store writes it ([`TakenValues`]). Ranges that were taken before are refused. What a neighbour
+//! does to its extent after that is what it could do to any file.
 //!
 //! # When a file may be used again
 //! A neighbour that is slow, stopped, or cut off from the server must not write into, or read, what has become somebody

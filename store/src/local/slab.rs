@@ -6,14 +6,11 @@
 //! slab meanwhile, and no fault of a mapping can come of it. A slab belongs to one client until both have let go of it.
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::buffer::spare_capacity;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::{Errno, pread};
 
 use super::gathered::{Gathered, Unread};
 use super::placed::{PlacedKind, Spot};
@@ -62,23 +59,10 @@ impl Slab {
         if range.end > self.bytes || range.start > range.end {
             return Err(misplaced(from, bytes, "the slab is not so long"));
         }
-        let copied = self.read(from, bytes as usize).map_err(|error| Cause::io("read", "a slab", error))?;
+        let mut copied = vec![0; bytes as usize];
+        let read = self.file.read_exact_at(&mut copied, from.into());
+        read.map_err(|error| Cause::io("read", "a slab", error))?;
         Ok(Copied { from, bytes: copied })
-    }
-
-    /// So many bytes from there on, in memory that is not made zeros first.
-    fn read(&self, from: u32, bytes: usize) -> std::io::Result<Vec<u8>> {
-        let mut copied = Vec::with_capacity(bytes);
-        while copied.len() < bytes {
-            let at = u64::from(from) + copied.len() as u64;
-            match pread(&self.file, spare_capacity(&mut copied), at) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()), // which its seals leave to nobody
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        copied.truncate(bytes); // there may have been room for more
-        Ok(copied)
     }
 }
 

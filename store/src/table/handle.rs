@@ -51,11 +51,7 @@ impl Table {
     }
 
     /// Its number in the store: tables are numbered as they were created, from 0.
-    pub fn number(&self) -> u32 {
-        self.id
-    }
-
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.id
     }
 

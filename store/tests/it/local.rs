@@ -56,8 +56,8 @@ fn insert(world: &World, store: &Store, table: &Table, version: u64, rows: std::
         let row = NewRow::new(version, &format!("q{i}_0_0")).unwrap();
         let mut place = |column: u32, bytes: &[u8]| {
             let spot = match i % 3 {
-                0 => filler.place_of(bytes, CellName::of_new(table.number(), &row, column).unwrap()),
-                1 => filler.place_of(bytes, CellName::of_new(table.number(), &row, column + 1).unwrap()),
+                0 => filler.place_of(bytes, CellName::of_new(table.id(), &row, column).unwrap()),
+                1 => filler.place_of(bytes, CellName::of_new(table.id(), &row, column + 1).unwrap()),
                 _ => filler.place(bytes),
             };
             spot.unwrap().unwrap()

@@ -1,8 +1,6 @@
 //! Room for messages: one that is not short is held back until there is some, and nobody waits for what another caller has taken.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +9,9 @@ use forebay_client::wire::{self, failure_of};
 use forebay_client::{Changes, Client};
 use forebay_server::{Grant, Scope, Server, Token};
 use forebay_store::{Consumer, NewRow, RateLimiter, Wait};
+use futures_util::{StreamExt, stream};
 use http_body::Frame;
+use http_body_util::StreamBody;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
@@ -29,22 +29,12 @@ const LONGEST: usize = 256 << 10;
 const SOON: Duration = Duration::from_millis(10);
 const BUSY: &str = "forebay_calls_failed_total{cause=\"Busy\"}";
 
-/// What a call brings: that, and then no more and no end, or the end.
-struct Brought(Option<Bytes>, bool);
-
-impl http_body::Body for Brought {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.0.take() {
-            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            None if self.1 => Poll::Ready(None),
-            None => Poll::Pending,
-        }
+/// What a call brings: that, and then the end, or no more and no end.
+fn body(bytes: Bytes, ends: bool) -> Body {
+    let frames = stream::iter([Ok::<_, Infallible>(Frame::data(bytes))]);
+    match ends {
+        true => Body::new(StreamBody::new(frames)),
+        false => Body::new(StreamBody::new(frames.chain(stream::pending()))),
     }
 }
 
@@ -69,7 +59,7 @@ impl Caller {
         let mut bytes = vec![0];
         bytes.extend((length as u32).to_be_bytes());
         bytes.resize(5 + comes, 0xFF);
-        let mut request = Request::new(Body::new(Brought(Some(bytes.into()), length == comes)));
+        let mut request = Request::new(body(bytes.into(), length == comes));
         (*request.method_mut(), *request.version_mut()) = ("POST".parse().unwrap(), Version::HTTP_2);
         *request.uri_mut() = Uri::from_static("/forebay.v1.Store/Find");
         request.headers_mut().insert(header::CONTENT_TYPE, "application/grpc".parse().unwrap());
