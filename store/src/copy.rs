@@ -6,6 +6,12 @@
 //! quicker summed up after they were copied, so that is the order. Of large ranges a piece is summed up first: 12.6 in pieces of
 //! 4 KiB, beside 10.2 the other way round, when a bare `memcpy` is 12.2. The destination is not read again soon, so past the cache
 //! is where it belongs.
+//!
+//! A fence behind stores past the cache has what comes next wait for them, and so has a locked instruction, or a load of what was
+//! stored in smaller pieces. One fence serves for all values of a row ([`StoreFence`]), and neither of the others comes between values.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// How many bytes are copied, then summed up: they are in the nearest cache when they are looked at again.
 const PIECE_BYTES: usize = 8 << 10;
@@ -14,17 +20,36 @@ const LARGE_BYTES_MIN: usize = 256 << 10;
 /// How many bytes of a large range are summed up before they are copied.
 const LARGE_PIECE_BYTES: usize = 4 << 10;
 
+/// Orders stores past the cache before whatever its thread does once it is dropped; until then others may see what comes later
+/// and not the stores. One serves for many copies of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct StoreFence {
+    went_past_cache: Cell<bool>,
+    /// It stays with the thread that stores: another's fence orders nothing of it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for StoreFence {
+    fn drop(&mut self) {
+        if self.went_past_cache.get() {
+            fence();
+        }
+    }
+}
+
 /// Copies `bytes` to `to` and adds them to a crc32c. From `past_cache_bytes_min` on they go past the cache: below, whoever
 /// writes so little may well read it next.
 ///
 /// # Safety
-/// `to` is valid for writes of `bytes.len()` bytes, nobody else reads or writes them now, and they do not overlap `bytes`.
+/// `to` is valid for writes of `bytes.len()` bytes, nobody else reads or writes them before `ordered` is dropped, and they do not
+/// overlap `bytes`.
 #[allow(unsafe_code, reason = "stores into shared memory")]
 pub(crate) unsafe fn copy_summed(
     bytes: &[u8],
     to: *mut u8,
     mut crc: u32,
     past_cache_bytes_min: usize,
+    ordered: &StoreFence,
 ) -> u32 {
     let past_cache = CAN_GO_PAST_CACHE && bytes.len() >= past_cache_bytes_min;
     let is_large = bytes.len() >= LARGE_BYTES_MIN;
@@ -42,7 +67,7 @@ pub(crate) unsafe fn copy_summed(
         at += piece.len();
     }
     if past_cache {
-        fence();
+        ordered.went_past_cache.set(true);
     }
     crc
 }
@@ -109,7 +134,9 @@ mod tests {
                 let bytes = &source[from..from + length];
                 #[allow(unsafe_code, reason = "the copy under test")]
                 // SAFETY: `place` has 64 bytes more than are copied, and nobody else knows it.
-                let crc = unsafe { copy_summed(bytes, place.as_mut_ptr().add(to), 0, 8192) };
+                let crc = unsafe {
+                    copy_summed(bytes, place.as_mut_ptr().add(to), 0, 8192, &StoreFence::default())
+                };
                 assert_eq!(crc, crate::checksum::crc32c(bytes), "{length} bytes from {from} to {to}");
                 assert_eq!(&place[to..to + length], bytes);
                 assert!(place[..to].iter().chain(&place[to + length..]).all(|byte| *byte == 0xAA));

@@ -6,6 +6,7 @@ pub use new_row::NewRow;
 
 use crate::aside::Aside;
 use crate::consumer::{ConsumerHandle, Wait};
+use crate::copy::StoreFence;
 use crate::durability::Durability;
 use crate::error::{Cause, Error, Result};
 use crate::extent::{Compared, Lifetime, NewContents, ValueOwner, ValueWriter, View};
@@ -277,6 +278,7 @@ impl<'a> WriteBatch<'a> {
     ) -> Result<Vec<CellRecord>> {
         self.store.0.check_writable("write to it")?;
         let mut records: Vec<CellRecord> = Vec::new();
+        let ordered = StoreFence::default();
         for (name, value) in cells {
             let index = schema.index_of(name)?;
             if records.iter().any(|record| usize::from(record.column) == index) {
@@ -288,7 +290,7 @@ impl<'a> WriteBatch<'a> {
                 Encoded::Inline(bits) => StoredValue::Inline(bits),
                 Encoded::Bytes(bytes) => {
                     let owner = ValueOwner { column: index as u32, ..owner };
-                    StoredValue::View(self.store_value(&bytes, column, lifetime, owner)?.0)
+                    StoredValue::View(self.store_value(&bytes, column, lifetime, owner, &ordered)?.0)
                 }
                 Encoded::Placed(placed) => {
                     let owner = ValueOwner { column: index as u32, ..owner };
@@ -306,12 +308,13 @@ impl<'a> WriteBatch<'a> {
         column: &DataColumn,
         lifetime: Lifetime,
         owner: ValueOwner,
+        ordered: &StoreFence,
     ) -> Result<View> {
         let class = column.data_type.storage_class();
         if column.shared {
             return self.contents.store(&self.store.0, &mut self.values, bytes, class, owner);
         }
-        self.values.write(&[bytes], class, lifetime, owner)
+        self.values.write_among(&[bytes], class, lifetime, owner, ordered)
     }
 
     /// A value that lies in an extent already, and stays there unless its column shares values.
@@ -324,7 +327,7 @@ impl<'a> WriteBatch<'a> {
     ) -> Result<View> {
         placed.check_store(self.store)?;
         if column.shared {
-            return self.store_value(&placed.read()?, column, lifetime, owner);
+            return self.store_value(&placed.read()?, column, lifetime, owner, &StoreFence::default());
         }
         placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner)
     }

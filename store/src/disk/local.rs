@@ -236,6 +236,7 @@ impl Disk for LocalDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::StoreFence;
 
     #[test]
     fn pages_that_are_let_go_of_come_back_with_what_was_stored_and_take_more() {
@@ -246,7 +247,8 @@ mod tests {
         let (mapping, _) = file.map_to_fill(length).unwrap();
         let value: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
         for offset in [0, 4096, length - value.len()] {
-            assert_eq!(mapping.write_summed(offset, &value, 0), crate::checksum::crc32c(&value));
+            let crc = mapping.write_summed(offset, &value, 0, &StoreFence::default());
+            assert_eq!(crc, crate::checksum::crc32c(&value));
             file.sync().unwrap(); // protects the pages
             mapping.let_go_of_pages();
             assert_eq!(

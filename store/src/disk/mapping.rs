@@ -14,7 +14,7 @@ use std::sync::Arc;
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::memory::Memory;
-use crate::copy::copy_summed;
+use crate::copy::{StoreFence, copy_summed};
 
 /// From here on a value goes past the cache: it is read when its row is trained on, or by nobody.
 const PAST_CACHE_BYTES_MIN: usize = 1 << 10;
@@ -130,8 +130,9 @@ impl Mapping {
         }
     }
 
-    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the processor.
-    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32) -> u32 {
+    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the processor. Others see them once
+    /// `ordered` is dropped.
+    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32, ordered: &StoreFence) -> u32 {
         if !matches!(self.backing, Backing::File { .. }) {
             self.write(offset, bytes); // one store, whatever its length
             return crate::checksum::crc32c_append(crc, bytes);
@@ -140,7 +141,7 @@ impl Mapping {
         #[allow(unsafe_code, reason = "stores into shared memory")]
         // SAFETY: as for `write`.
         unsafe {
-            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN)
+            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN, ordered)
         }
     }
 

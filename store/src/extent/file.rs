@@ -14,6 +14,7 @@ use arrow_buffer::Buffer;
 
 use super::layout::{ExtentHeader, HEADER_BYTES};
 use super::liveness::Place;
+use crate::copy::StoreFence;
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
 use crate::sync::Mutex;
@@ -267,9 +268,9 @@ impl ExtentFile {
         self.mapping.write(offset, bytes);
     }
 
-    /// As [`store`](Self::store), and adds the bytes to a crc32c.
-    pub(super) fn store_summed(&self, offset: usize, bytes: &[u8], crc: u32) -> u32 {
-        self.mapping.write_summed(offset, bytes, crc)
+    /// As [`store`](Self::store), and adds the bytes to a crc32c. Others see them once `ordered` is dropped.
+    pub(super) fn store_summed(&self, offset: usize, bytes: &[u8], crc: u32, ordered: &StoreFence) -> u32 {
+        self.mapping.write_summed(offset, bytes, crc, ordered)
     }
 
     /// As [`changed`](Self::changed), for stores through the mapping.

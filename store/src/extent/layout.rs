@@ -71,16 +71,15 @@ impl Trailer {
     /// The stored form. The trailer's own checksum covers the extent's number too, so that one that was copied from
     /// another extent is found out.
     pub(crate) fn encode(&self, extent: u32) -> [u8; TRAILER_BYTES] {
-        let mut bytes = [0; TRAILER_BYTES];
-        bytes[..4].copy_from_slice(&self.length.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.crc32c.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.owner.row_key.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.owner.table.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.owner.column.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.generation.to_le_bytes());
-        let crc = own_crc(&bytes, extent);
-        bytes[28..].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        let Trailer { length, crc32c, owner, generation } = *self;
+        let mut words = [
+            pair(length, crc32c),
+            owner.row_key.to_le(),
+            pair(owner.table, owner.column),
+            pair(generation, extent),
+        ];
+        words[3] = pair(generation, crate::checksum::crc32c(bytemuck::bytes_of(&words)));
+        bytemuck::cast(words)
     }
 
     /// The trailer that lies in `extent`, where its own checksum is right.
@@ -98,6 +97,12 @@ impl Trailer {
     pub(crate) fn is_of(&self, view: View) -> bool {
         (self.length as usize, self.generation) == (view.length(), view.generation())
     }
+}
+
+/// Two numbers in the order in which they are stored, as one. The checksum takes eight bytes at a time: had they been stored in
+/// smaller pieces, a processor would not read them before all stores that came earlier, the value's own, had left it.
+fn pair(first: u32, second: u32) -> u64 {
+    (u64::from(second) << 32 | u64::from(first)).to_le()
 }
 
 fn own_crc(bytes: &[u8; TRAILER_BYTES], extent: u32) -> u32 {

@@ -19,6 +19,7 @@ use super::sizing::Sizing;
 use super::view::{INLINE_BYTES_MAX, View};
 use super::writer::{Lifetime, Writer};
 use crate::aside::Aside;
+use crate::copy::StoreFence;
 use crate::directory::Directory;
 use crate::error::{Cause, Result};
 use crate::limits::Budgets;
@@ -104,6 +105,8 @@ pub(crate) struct ValueWriter<'a> {
     held: Vec<Arc<Extent>>,
     /// Values of this call that another process has put where they lie.
     taken: TakenValues,
+    /// Bytes of values that are counted when the writer is dropped: a shared count would have each value wait for its stores.
+    written_bytes: u64,
     /// Values that were written before did not get into their extent: the call may not be recorded, whoever goes on with it.
     is_lost: bool,
 }
@@ -182,6 +185,7 @@ impl ValueSource {
             writers: Vec::new(),
             held: Vec::new(),
             taken: TakenValues::default(),
+            written_bytes: 0,
             is_lost: false,
         }
     }
@@ -422,6 +426,18 @@ impl ValueWriter<'_> {
         lifetime: Lifetime,
         owner: ValueOwner,
     ) -> Result<View> {
+        self.write_among(parts, class, lifetime, owner, &StoreFence::default())
+    }
+
+    /// As [`write`](Self::write), of one of several values: it can be read once `ordered` is dropped, too.
+    pub(crate) fn write_among(
+        &mut self,
+        parts: &[&[u8]],
+        class: StorageClass,
+        lifetime: Lifetime,
+        owner: ValueOwner,
+        ordered: &StoreFence,
+    ) -> Result<View> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if class == StorageClass::View && length <= INLINE_BYTES_MAX {
             return Ok(View::inline(&parts.concat()));
@@ -434,9 +450,9 @@ impl ValueWriter<'_> {
         if HEADER_BYTES + length + 64 + TRAILER_BYTES > limit {
             return Err(Cause::ValueTooLarge { bytes: length, limit }.into());
         }
-        let view = self.writer(lifetime, length, align)?.write(parts, align, owner);
+        let view = self.writer(lifetime, length, align)?.write(parts, align, owner, ordered);
         let view = view.inspect_err(|_| self.is_lost = true)?;
-        self.source.written_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.written_bytes += length as u64;
         Ok(view)
     }
 
@@ -491,8 +507,8 @@ impl ValueWriter<'_> {
     }
 
     /// Counts bytes that came to lie in an extent in another way.
-    pub(crate) fn count(&self, bytes: u64) {
-        self.source.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.written_bytes += bytes;
     }
 
     /// Values that lie in an extent already.
@@ -508,6 +524,7 @@ impl ValueWriter<'_> {
 
 impl Drop for ValueWriter<'_> {
     fn drop(&mut self) {
+        self.source.written_bytes.fetch_add(self.written_bytes, Ordering::Relaxed);
         for mut writer in self.writers.drain(..) {
             writer.discard();
             self.source.check_in(writer);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::file::Extent;
 use super::layout::{HEADER_BYTES, TRAILER_BYTES, Trailer, ValueOwner};
 use super::view::View;
+use crate::copy::StoreFence;
 use crate::error::{Cause, Result};
 
 /// Values that are expected to die together, and so share extents.
@@ -109,12 +110,19 @@ impl Writer {
         self.place(length, align).1 + TRAILER_BYTES <= self.extent.capacity()
     }
 
-    /// Writes a value that fits, made of `parts` in a row. It can be read after [`flush`](Self::flush).
-    pub(super) fn write(&mut self, parts: &[&[u8]], align: usize, owner: ValueOwner) -> Result<View> {
+    /// Writes a value that fits, made of `parts` in a row. It can be read after [`flush`](Self::flush), once `ordered` is
+    /// dropped.
+    pub(super) fn write(
+        &mut self,
+        parts: &[&[u8]],
+        align: usize,
+        owner: ValueOwner,
+        ordered: &StoreFence,
+    ) -> Result<View> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let (start, end) = self.place(length, align);
         if self.path == Path::Mapped {
-            self.store(parts, (start, end), owner);
+            self.store(parts, (start, end), owner, ordered);
         } else {
             self.gather(parts, (start, end), owner)?;
         }
@@ -147,11 +155,11 @@ impl Writer {
     }
 
     /// Each part straight to its place, zeros and trailer in one store behind them.
-    fn store(&self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner) {
+    fn store(&self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner, ordered: &StoreFence) {
         let file = self.extent.file();
         let (mut at, mut crc) = (start, 0);
         for part in parts {
-            crc = file.store_summed(at, part, crc);
+            crc = file.store_summed(at, part, crc, ordered);
             at += part.len();
         }
         let mut behind = [0; 8 + TRAILER_BYTES];
