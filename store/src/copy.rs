@@ -8,7 +8,7 @@
 //! is where it belongs.
 //!
 //! A fence behind stores past the cache has what comes next wait for them, and so has a locked instruction, or a load of what was
-//! stored in smaller pieces. One fence serves for all values of a row ([`StoreFence`]), and neither of the others comes between values.
+//! stored in smaller pieces. So one fence serves for all values of a row ([`StoreFence`]), and nothing is counted behind each.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -20,8 +20,8 @@ const LARGE_BYTES_MIN: usize = 256 << 10;
 /// How many bytes of a large range are summed up before they are copied.
 const LARGE_PIECE_BYTES: usize = 4 << 10;
 
-/// Orders stores past the cache before whatever its thread does once it is dropped; until then others may see what comes later
-/// and not the stores. One serves for many copies of one thread.
+/// Orders stores past the cache before whatever its thread does once it is dropped, or [asked](Self::order) to; until then others
+/// may see what comes later and not the stores. One serves for many copies of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct StoreFence {
     went_past_cache: Cell<bool>,
@@ -29,11 +29,18 @@ pub(crate) struct StoreFence {
     _thread: PhantomData<*const ()>,
 }
 
+impl StoreFence {
+    /// Orders the stores so far.
+    pub(crate) fn order(&self) {
+        if self.went_past_cache.take() {
+            order_stores();
+        }
+    }
+}
+
 impl Drop for StoreFence {
     fn drop(&mut self) {
-        if self.went_past_cache.get() {
-            fence();
-        }
+        self.order();
     }
 }
 
@@ -41,7 +48,7 @@ impl Drop for StoreFence {
 /// writes so little may well read it next.
 ///
 /// # Safety
-/// `to` is valid for writes of `bytes.len()` bytes, nobody else reads or writes them before `ordered` is dropped, and they do not
+/// `to` is valid for writes of `bytes.len()` bytes, nobody else reads or writes them before `fence` has ordered the stores, and they do not
 /// overlap `bytes`.
 #[allow(unsafe_code, reason = "stores into shared memory")]
 pub(crate) unsafe fn copy_summed(
@@ -49,7 +56,7 @@ pub(crate) unsafe fn copy_summed(
     to: *mut u8,
     mut crc: u32,
     past_cache_bytes_min: usize,
-    ordered: &StoreFence,
+    fence: &StoreFence,
 ) -> u32 {
     let past_cache = CAN_GO_PAST_CACHE && bytes.len() >= past_cache_bytes_min;
     let is_large = bytes.len() >= LARGE_BYTES_MIN;
@@ -67,7 +74,7 @@ pub(crate) unsafe fn copy_summed(
         at += piece.len();
     }
     if past_cache {
-        ordered.went_past_cache.set(true);
+        fence.went_past_cache.set(true);
     }
     crc
 }
@@ -75,16 +82,16 @@ pub(crate) unsafe fn copy_summed(
 /// Whether there are such stores here.
 const CAN_GO_PAST_CACHE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Stores past the cache are ordered with nothing but this.
+/// Nothing else is sure to order stores past the cache.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[allow(unsafe_code, reason = "the instruction has no safe interface")]
-fn fence() {
+fn order_stores() {
     // SAFETY: the instruction is part of every x86-64.
     unsafe { std::arch::x86_64::_mm_sfence() };
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-fn fence() {}
+fn order_stores() {}
 
 /// # Safety
 /// As for [`copy_summed`].

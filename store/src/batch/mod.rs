@@ -278,7 +278,7 @@ impl<'a> WriteBatch<'a> {
     ) -> Result<Vec<CellRecord>> {
         self.store.0.check_writable("write to it")?;
         let mut records: Vec<CellRecord> = Vec::new();
-        let ordered = StoreFence::default();
+        let fence = StoreFence::default();
         for (name, value) in cells {
             let index = schema.index_of(name)?;
             if records.iter().any(|record| usize::from(record.column) == index) {
@@ -290,11 +290,11 @@ impl<'a> WriteBatch<'a> {
                 Encoded::Inline(bits) => StoredValue::Inline(bits),
                 Encoded::Bytes(bytes) => {
                     let owner = ValueOwner { column: index as u32, ..owner };
-                    StoredValue::View(self.store_value(&bytes, column, lifetime, owner, &ordered)?.0)
+                    StoredValue::View(self.store_value(&bytes, column, lifetime, owner, &fence)?.0)
                 }
                 Encoded::Placed(placed) => {
                     let owner = ValueOwner { column: index as u32, ..owner };
-                    StoredValue::View(self.store_placed(&placed, column, lifetime, owner)?.0)
+                    StoredValue::View(self.store_placed(&placed, column, lifetime, owner, &fence)?.0)
                 }
             };
             records.push(CellRecord { column: index as u16, value });
@@ -308,13 +308,14 @@ impl<'a> WriteBatch<'a> {
         column: &DataColumn,
         lifetime: Lifetime,
         owner: ValueOwner,
-        ordered: &StoreFence,
+        fence: &StoreFence,
     ) -> Result<View> {
         let class = column.data_type.storage_class();
         if column.shared {
+            fence.order(); // it may flush what came before it
             return self.contents.store(&self.store.0, &mut self.values, bytes, class, owner);
         }
-        self.values.write_among(&[bytes], class, lifetime, owner, ordered)
+        self.values.write_among(&[bytes], class, lifetime, owner, fence)
     }
 
     /// A value that lies in an extent already, and stays there unless its column shares values.
@@ -324,12 +325,13 @@ impl<'a> WriteBatch<'a> {
         column: &DataColumn,
         lifetime: Lifetime,
         owner: ValueOwner,
+        fence: &StoreFence,
     ) -> Result<View> {
         placed.check_store(self.store)?;
         if column.shared {
-            return self.store_value(&placed.read()?, column, lifetime, owner, &StoreFence::default());
+            return self.store_value(&placed.read()?, column, lifetime, owner, fence);
         }
-        placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner)
+        placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner, fence)
     }
 }
 

@@ -130,18 +130,19 @@ impl Mapping {
         }
     }
 
-    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the processor. Others see them once
-    /// `ordered` is dropped.
-    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32, ordered: &StoreFence) -> u32 {
+    /// As [`write`](Self::write), and adds `bytes` to a crc32c on their one way through the processor. Others may look
+    /// at them once `fence` has ordered the stores.
+    pub(crate) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32, fence: &StoreFence) -> u32 {
         if !matches!(self.backing, Backing::File { .. }) {
             self.write(offset, bytes); // one store, whatever its length
             return crate::checksum::crc32c_append(crc, bytes);
         }
         self.check(offset, bytes.len());
         #[allow(unsafe_code, reason = "stores into shared memory")]
-        // SAFETY: as for `write`.
+        // SAFETY: as for `write`. Nobody looks at the range before the record that names it, and whoever makes that has the
+        // stores ordered first; so has whoever ends the call that made them.
         unsafe {
-            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN, ordered)
+            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN, fence)
         }
     }
 

@@ -268,9 +268,10 @@ impl ExtentFile {
         self.mapping.write(offset, bytes);
     }
 
-    /// As [`store`](Self::store), and adds the bytes to a crc32c. Others see them once `ordered` is dropped.
-    pub(super) fn store_summed(&self, offset: usize, bytes: &[u8], crc: u32, ordered: &StoreFence) -> u32 {
-        self.mapping.write_summed(offset, bytes, crc, ordered)
+    /// As [`store`](Self::store), and adds the bytes to a crc32c. Others may look at them once `fence` has
+    /// ordered the stores.
+    pub(super) fn store_summed(&self, offset: usize, bytes: &[u8], crc: u32, fence: &StoreFence) -> u32 {
+        self.mapping.write_summed(offset, bytes, crc, fence)
     }
 
     /// As [`changed`](Self::changed), for stores through the mapping.

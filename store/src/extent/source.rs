@@ -105,7 +105,7 @@ pub(crate) struct ValueWriter<'a> {
     held: Vec<Arc<Extent>>,
     /// Values of this call that another process has put where they lie.
     taken: TakenValues,
-    /// Bytes of values that are counted when the writer is dropped: a shared count would have each value wait for its stores.
+    /// Bytes of values that are yet to be counted: a count that is shared would have each value wait for the stores before.
     written_bytes: u64,
     /// Values that were written before did not get into their extent: the call may not be recorded, whoever goes on with it.
     is_lost: bool,
@@ -429,14 +429,15 @@ impl ValueWriter<'_> {
         self.write_among(parts, class, lifetime, owner, &StoreFence::default())
     }
 
-    /// As [`write`](Self::write), of one of several values: it can be read once `ordered` is dropped, too.
+    /// As [`write`](Self::write), of one of several values: before a [`flush`](Self::flush) `fence` has to order the
+    /// stores.
     pub(crate) fn write_among(
         &mut self,
         parts: &[&[u8]],
         class: StorageClass,
         lifetime: Lifetime,
         owner: ValueOwner,
-        ordered: &StoreFence,
+        fence: &StoreFence,
     ) -> Result<View> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if class == StorageClass::View && length <= INLINE_BYTES_MAX {
@@ -450,17 +451,24 @@ impl ValueWriter<'_> {
         if HEADER_BYTES + length + 64 + TRAILER_BYTES > limit {
             return Err(Cause::ValueTooLarge { bytes: length, limit }.into());
         }
-        let view = self.writer(lifetime, length, align)?.write(parts, align, owner, ordered);
+        let view = self.writer(lifetime, length, align, fence)?.write(parts, align, owner, fence);
         let view = view.inspect_err(|_| self.is_lost = true)?;
         self.written_bytes += length as u64;
         Ok(view)
     }
 
     /// The open extent for a value; one that is full makes way for the next.
-    fn writer(&mut self, lifetime: Lifetime, length: usize, align: usize) -> Result<&mut Writer> {
+    fn writer(
+        &mut self,
+        lifetime: Lifetime,
+        length: usize,
+        align: usize,
+        fence: &StoreFence,
+    ) -> Result<&mut Writer> {
         let index = match self.writers.iter().position(|writer| writer.lifetime == lifetime) {
             Some(index) if self.writers[index].fits(length, align) => return Ok(&mut self.writers[index]),
             Some(index) => {
+                fence.order(); // from here on it is anybody's to sync
                 let mut full = self.writers.swap_remove(index);
                 if let Err(error) = full.flush() {
                     self.is_lost = true;
@@ -493,12 +501,18 @@ impl ValueWriter<'_> {
             let reason = io::Error::other("an earlier write of the same batch failed");
             Cause::io("write to", self.source.directory.extents(), reason).into()
         };
+        self.count_written();
         let mut outcome = self.taken.close().and(if self.is_lost { Err(lost()) } else { Ok(()) });
         for mut writer in self.writers.drain(..) {
             outcome = outcome.and(writer.flush());
             self.source.check_in(writer);
         }
         outcome
+    }
+
+    fn count_written(&mut self) {
+        let bytes = std::mem::take(&mut self.written_bytes);
+        self.source.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Has waits for room run aside.
@@ -524,7 +538,7 @@ impl ValueWriter<'_> {
 
 impl Drop for ValueWriter<'_> {
     fn drop(&mut self) {
-        self.source.written_bytes.fetch_add(self.written_bytes, Ordering::Relaxed);
+        self.count_written();
         for mut writer in self.writers.drain(..) {
             writer.discard();
             self.source.check_in(writer);

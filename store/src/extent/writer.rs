@@ -110,19 +110,19 @@ impl Writer {
         self.place(length, align).1 + TRAILER_BYTES <= self.extent.capacity()
     }
 
-    /// Writes a value that fits, made of `parts` in a row. It can be read after [`flush`](Self::flush), once `ordered` is
-    /// dropped.
+    /// Writes a value that fits, made of `parts` in a row. It can be read after [`flush`](Self::flush), once `fence`
+    /// has ordered the stores.
     pub(super) fn write(
         &mut self,
         parts: &[&[u8]],
         align: usize,
         owner: ValueOwner,
-        ordered: &StoreFence,
+        fence: &StoreFence,
     ) -> Result<View> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let (start, end) = self.place(length, align);
         if self.path == Path::Mapped {
-            self.store(parts, (start, end), owner, ordered);
+            self.store(parts, (start, end), owner, fence);
         } else {
             self.gather(parts, (start, end), owner)?;
         }
@@ -155,11 +155,11 @@ impl Writer {
     }
 
     /// Each part straight to its place, zeros and trailer in one store behind them.
-    fn store(&self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner, ordered: &StoreFence) {
+    fn store(&self, parts: &[&[u8]], (start, end): (usize, usize), owner: ValueOwner, fence: &StoreFence) {
         let file = self.extent.file();
         let (mut at, mut crc) = (start, 0);
         for part in parts {
-            crc = file.store_summed(at, part, crc, ordered);
+            crc = file.store_summed(at, part, crc, fence);
             at += part.len();
         }
         let mut behind = [0; 8 + TRAILER_BYTES];

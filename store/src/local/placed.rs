@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::lent::{ALIGN_BYTES, LentExtent};
 use super::loan::Loan;
 use super::taken::Taken;
+use crate::copy::StoreFence;
 use crate::error::{Cause, Result};
 use crate::extent::{HEADER_BYTES, Lifetime, TRAILER_BYTES, ValueOwner, ValueWriter, View};
 use crate::schema::{DataType, Element, StorageClass};
@@ -99,10 +100,11 @@ impl Placed<'_> {
         class: StorageClass,
         lifetime: Lifetime,
         owner: ValueOwner,
+        fence: &StoreFence,
     ) -> Result<View> {
         let (view, place) = (self.view(), self.place()?);
         if view.is_inline(class) || lifetime != Lifetime::Version(self.lent.policy_version()) {
-            return writer.write(&[&self.read()?], class, lifetime, owner);
+            return writer.write_among(&[&self.read()?], class, lifetime, owner, fence);
         }
         if !self.lent.0.taken.lock().take(place) {
             return Err(self.misplaced("another value lies there"));

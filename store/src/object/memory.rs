@@ -146,12 +146,12 @@ impl Memory {
     /// When the range does not lie inside.
     pub(super) fn write_summed(&self, offset: usize, bytes: &[u8], crc: u32) -> u32 {
         self.check(offset, bytes.len());
-        let ordered = StoreFence::default();
+        let fence = StoreFence::default();
         #[allow(unsafe_code, reason = "stores into shared memory")]
         // SAFETY: the range was just checked to lie inside; rule 2 keeps all others away from it, so `bytes` cannot overlap
         // it either, for references are given only to ranges that are not written any more.
         unsafe {
-            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN, &ordered)
+            copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN, &fence)
         }
     }
 
