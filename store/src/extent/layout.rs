@@ -72,24 +72,21 @@ impl Trailer {
     /// another extent is found out.
     pub(crate) fn encode(&self, extent: u32) -> [u8; TRAILER_BYTES] {
         let Trailer { length, crc32c, owner, generation } = *self;
-        let mut words = [
-            pair(length, crc32c),
-            owner.row_key.to_le(),
-            pair(owner.table, owner.column),
-            pair(generation, extent),
-        ];
-        words[3] = pair(generation, crate::checksum::crc32c(bytemuck::bytes_of(&words)));
-        bytemuck::cast(words)
+        let words @ [lengths, key, cell] =
+            [pair(length, crc32c), owner.row_key.to_le(), pair(owner.table, owner.column)];
+        bytemuck::cast([lengths, key, cell, pair(generation, own_crc(words, generation, extent))])
     }
 
     /// The trailer that lies in `extent`, where its own checksum is right.
     pub(crate) fn decode(bytes: &[u8; TRAILER_BYTES], extent: u32) -> Option<Self> {
-        if own_crc(bytes, extent) != u32_at(bytes, 28) {
+        let [lengths, key, cell, _]: [u64; 4] = bytemuck::cast(*bytes);
+        let generation = u32_at(bytes, 24);
+        if own_crc([lengths, key, cell], generation, extent) != u32_at(bytes, 28) {
             return None;
         }
         let owner =
             ValueOwner { row_key: u64_at(bytes, 8), table: u32_at(bytes, 16), column: u32_at(bytes, 20) };
-        let (length, crc32c, generation) = (u32_at(bytes, 0), u32_at(bytes, 4), u32_at(bytes, 24));
+        let (length, crc32c) = (u32_at(bytes, 0), u32_at(bytes, 4));
         Some(Trailer { length, crc32c, owner, generation })
     }
 
@@ -105,8 +102,10 @@ fn pair(first: u32, second: u32) -> u64 {
     (u64::from(second) << 32 | u64::from(first)).to_le()
 }
 
-fn own_crc(bytes: &[u8; TRAILER_BYTES], extent: u32) -> u32 {
-    crate::checksum::crc32c_append(crate::checksum::crc32c(&bytes[..28]), &extent.to_le_bytes())
+/// Of a trailer's first three words as they are stored, of the generation, and of the extent's number, which stands in the checksum's
+/// own place.
+fn own_crc([lengths, key, cell]: [u64; 3], generation: u32, extent: u32) -> u32 {
+    crate::checksum::crc32c(bytemuck::bytes_of(&[lengths, key, cell, pair(generation, extent)]))
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl Memory {
         let fence = StoreFence::default();
         #[allow(unsafe_code, reason = "stores into shared memory")]
         // SAFETY: the range was just checked to lie inside; rule 2 keeps all others away from it, so `bytes` cannot overlap
-        // it either, for references are given only to ranges that are not written any more.
+        // it either, for references are given only to ranges that are not written any more. The stores are ordered when this returns.
         unsafe {
             copy_summed(bytes, self.start.as_ptr().add(offset), crc, PAST_CACHE_BYTES_MIN, &fence)
         }
