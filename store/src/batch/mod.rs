@@ -284,20 +284,21 @@ impl<'a> WriteBatch<'a> {
             if records.iter().any(|record| usize::from(record.column) == index) {
                 return Err(Cause::ColumnTwice { column: name.to_owned() }.into());
             }
-            let column = &schema.data_columns()[index];
-            let value = match value.encode(column)? {
-                Encoded::Null => StoredValue::Null,
-                Encoded::Inline(bits) => StoredValue::Inline(bits),
+            let (column, owner) =
+                (&schema.data_columns()[index], ValueOwner { column: index as u32, ..owner });
+            let at = records.len();
+            records.push(CellRecord { column: index as u16, value: StoredValue::Null });
+            let place = &mut records[at].value;
+            match value.encode(column)? {
+                Encoded::Null => {}
+                Encoded::Inline(bits) => *place = StoredValue::Inline(bits),
                 Encoded::Bytes(bytes) => {
-                    let owner = ValueOwner { column: index as u32, ..owner };
-                    StoredValue::View(self.store_value(&bytes, column, lifetime, owner, &fence)?.0)
+                    self.store_value(&bytes, column, lifetime, owner, &fence, View::within(place))?;
                 }
                 Encoded::Placed(placed) => {
-                    let owner = ValueOwner { column: index as u32, ..owner };
-                    StoredValue::View(self.store_placed(&placed, column, lifetime, owner, &fence)?.0)
+                    *View::within(place) = self.store_placed(&placed, column, lifetime, owner, &fence)?;
                 }
-            };
-            records.push(CellRecord { column: index as u16, value });
+            }
         }
         Ok(records)
     }
@@ -309,13 +310,15 @@ impl<'a> WriteBatch<'a> {
         lifetime: Lifetime,
         owner: ValueOwner,
         fence: &StoreFence,
-    ) -> Result<View> {
+        view: &mut View,
+    ) -> Result<()> {
         let class = column.data_type.storage_class();
         if column.shared {
             fence.order(); // it may flush what came before it
-            return self.contents.store(&self.store.0, &mut self.values, bytes, class, owner);
+            *view = self.contents.store(&self.store.0, &mut self.values, bytes, class, owner)?;
+            return Ok(());
         }
-        self.values.write_among(&[bytes], class, lifetime, owner, fence)
+        self.values.write_among(&[bytes], class, lifetime, owner, fence, view)
     }
 
     /// A value that lies in an extent already, and stays there unless its column shares values.
@@ -329,7 +332,9 @@ impl<'a> WriteBatch<'a> {
     ) -> Result<View> {
         placed.check_store(self.store)?;
         if column.shared {
-            return self.store_value(&placed.read()?, column, lifetime, owner, fence);
+            let mut view = View::default();
+            self.store_value(&placed.read()?, column, lifetime, owner, fence, &mut view)?;
+            return Ok(view);
         }
         placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner, fence)
     }

@@ -1,5 +1,8 @@
 //! The 16 bytes in a table that stand for a value elsewhere.
 
+use bytemuck::TransparentWrapper;
+
+use super::layout::pair;
 use crate::log::record::StoredValue;
 use crate::schema::StorageClass;
 
@@ -10,7 +13,8 @@ use crate::schema::StorageClass;
 /// length u32 | extent u32 | generation u32 | offset u32  everything else
 /// ```
 /// Which of the two it is follows from the column's storage class and the length, never from a flag.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, TransparentWrapper)]
+#[repr(transparent)]
 pub(crate) struct View(pub(crate) [u8; 16]);
 
 /// The most bytes that fit into a view.
@@ -27,11 +31,17 @@ impl View {
 
     /// A value in an extent.
     pub(crate) fn located(length: u32, extent: u32, generation: u32, offset: u32) -> Self {
-        let mut view = [0; 16];
-        for (slot, part) in view.chunks_exact_mut(4).zip([length, extent, generation, offset]) {
-            slot.copy_from_slice(&part.to_le_bytes());
+        View(bytemuck::cast([pair(length, extent), pair(generation, offset)]))
+    }
+
+    /// Makes `value` a view, to be filled in where it stays: one that is moved as soon as it was put together has the processor wait
+    /// for all stores before it.
+    pub(crate) fn within(value: &mut StoredValue) -> &mut Self {
+        *value = StoredValue::View([0; 16]);
+        match value {
+            StoredValue::View(view) => View::wrap_mut(view),
+            _ => unreachable!("made a view just now"),
         }
-        View(view)
     }
 
     /// What stands for a value in a column of views; none where it is null or lies in the table.

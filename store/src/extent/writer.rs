@@ -110,7 +110,7 @@ impl Writer {
         self.place(length, align).1 + TRAILER_BYTES <= self.extent.capacity()
     }
 
-    /// Writes a value that fits, made of `parts` in a row. It can be read after [`flush`](Self::flush), once `fence`
+    /// Writes a value that fits, made of `parts` in a row, and tells `view` where. It can be read after [`flush`](Self::flush), once `fence`
     /// has ordered the stores.
     pub(super) fn write(
         &mut self,
@@ -118,7 +118,8 @@ impl Writer {
         align: usize,
         owner: ValueOwner,
         fence: &StoreFence,
-    ) -> Result<View> {
+        view: &mut View,
+    ) -> Result<()> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let (start, end) = self.place(length, align);
         if self.path == Path::Mapped {
@@ -131,7 +132,8 @@ impl Writer {
             self.flush()?;
         }
         let (number, generation) = (self.extent.number(), self.extent.generation());
-        Ok(View::located(length as u32, number, generation, start as u32))
+        *view = View::located(length as u32, number, generation, start as u32);
+        Ok(())
     }
 
     fn syncs_at_once(&self) -> bool {

@@ -104,7 +104,9 @@ impl Placed<'_> {
     ) -> Result<View> {
         let (view, place) = (self.view(), self.place()?);
         if view.is_inline(class) || lifetime != Lifetime::Version(self.lent.policy_version()) {
-            return writer.write_among(&[&self.read()?], class, lifetime, owner, fence);
+            let mut view = View::default();
+            writer.write_among(&[&self.read()?], class, lifetime, owner, fence, &mut view)?;
+            return Ok(view);
         }
         if !self.lent.0.taken.lock().take(place) {
             return Err(self.misplaced("another value lies there"));

@@ -52,11 +52,13 @@ impl<'a> ValueWriter<'a> {
         lifetime: Lifetime,
         owner: ValueOwner,
     ) -> Result<View> {
-        self.write_among(parts, class, lifetime, owner, &StoreFence::default())
+        let mut view = View::default();
+        self.write_among(parts, class, lifetime, owner, &StoreFence::default(), &mut view)?;
+        Ok(view)
     }
 
     /// As [`write`](Self::write), of one of several values: before a [`flush`](Self::flush) `fence` has to order the
-    /// stores.
+    /// stores. Where it will lie goes to `view`.
     pub(crate) fn write_among(
         &mut self,
         parts: &[&[u8]],
@@ -64,23 +66,26 @@ impl<'a> ValueWriter<'a> {
         lifetime: Lifetime,
         owner: ValueOwner,
         fence: &StoreFence,
-    ) -> Result<View> {
+        view: &mut View,
+    ) -> Result<()> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if class == StorageClass::View && length <= INLINE_BYTES_MAX {
-            return Ok(View::inline(&parts.concat()));
+            *view = View::inline(&parts.concat());
+            return Ok(());
         }
         if length == 0 {
-            return Ok(View::default());
+            *view = View::default();
+            return Ok(());
         }
         let align = if class == StorageClass::Slice { 64 } else { 8 };
         let limit = self.source.bytes_max;
         if HEADER_BYTES + length + 64 + TRAILER_BYTES > limit {
             return Err(Cause::ValueTooLarge { bytes: length, limit }.into());
         }
-        let view = self.writer(lifetime, length, align, fence)?.write(parts, align, owner, fence);
-        let view = view.inspect_err(|_| self.is_lost = true)?;
+        let written = self.writer(lifetime, length, align, fence)?.write(parts, align, owner, fence, view);
+        written.inspect_err(|_| self.is_lost = true)?;
         self.written_bytes += length as u64;
-        Ok(view)
+        Ok(())
     }
 
     /// The open extent for a value; one that is full makes way for the next.
