@@ -68,7 +68,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when [`advance`](SimulatedClock::advance)d, or when a caller waits: a wait that nobody
+/// A clock that moves only when [`advance`](SimulatedClock::advance)d or [`set`](SimulatedClock::set), or when a caller waits: a wait that nobody
 /// ends takes no real time and moves the clock to its deadline.
 #[derive(Debug)]
 pub struct SimulatedClock(AtomicI64);
@@ -82,6 +82,11 @@ impl SimulatedClock {
     /// Moves the clock forward.
     pub fn advance(&self, duration: Duration) {
         self.0.store(self.now().after(duration).0, Ordering::SeqCst);
+    }
+
+    /// Sets the clock, also back, as an operator or a time server does with the system's.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::SeqCst);
     }
 }
 

@@ -279,9 +279,10 @@ impl Shared {
             return Ok(None);
         }
         let now = self.options.clock.now();
-        let due = Timestamp(self.synced_at.load(Ordering::Relaxed)).after(interval);
-        if now < due {
-            return Ok(Some(due));
+        let last = Timestamp(self.synced_at.load(Ordering::Relaxed));
+        let due = last.after(interval);
+        if (last..due).contains(&now) {
+            return Ok(Some(due)); // the system's time may have been set back behind the last one: then it counts from now on
         }
         self.synced_at.store(now.0, Ordering::Relaxed);
         let done = if wants_sync { self.sync_all() } else { self.flush_all() };

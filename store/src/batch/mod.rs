@@ -277,7 +277,9 @@ impl<'a> WriteBatch<'a> {
         cells: impl IntoIterator<Item = (&'v str, Value<'v>)>,
     ) -> Result<Vec<CellRecord>> {
         self.store.0.check_writable("write to it")?;
-        let mut records: Vec<CellRecord> = Vec::new();
+        let cells = cells.into_iter();
+        let expected = cells.size_hint().0.min(schema.data_columns().len());
+        let mut records: Vec<CellRecord> = Vec::with_capacity(expected);
         let fence = StoreFence::default();
         for (name, value) in cells {
             let index = schema.index_of(name)?;

@@ -96,8 +96,9 @@ impl Trailer {
     }
 }
 
-/// Two numbers in the order in which they are stored, as one. A checksum or a move takes eight bytes or more at a time: had they been
-/// stored in smaller pieces, a processor would not read them before all stores that came earlier, the value's own, had left it.
+/// Two numbers in the order in which they are stored, as one. Whoever reads them next, a checksum first, takes eight bytes at a time:
+/// had they been stored in smaller pieces, a processor would not read them before all stores that came earlier, the value's own, had
+/// left it.
 pub(super) fn pair(first: u32, second: u32) -> u64 {
     (u64::from(second) << 32 | u64::from(first)).to_le()
 }

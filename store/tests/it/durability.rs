@@ -212,6 +212,29 @@ fn the_background_duty_syncs_what_has_waited_long_enough() {
     assert_eq!(store.stats().durable_commits, store.stats().commits);
 }
 
+/// Nothing waits until the system's time has come back to where it was.
+#[test]
+fn the_background_duty_syncs_also_after_the_time_was_set_back() {
+    let world = World::new();
+    let (probe, store, table) = probed(&world, world.options().sync_interval(Duration::from_secs(1)));
+    let start = world.clock.now();
+    world.clock.advance(Duration::from_secs(7200));
+    insert_at(&store, &table, Durability::Logged, "m_0_0", LONG).unwrap();
+    store.run_once().unwrap();
+    insert_at(&store, &table, Durability::Logged, "m_1_0", LONG).unwrap();
+    probe.take();
+    world.clock.set(start);
+    store.run_once().unwrap();
+    assert_eq!(probe.take().last().map(String::as_str), Some("sync 00000001.log"));
+    assert_eq!(store.stats().durable_commits, store.stats().commits);
+    insert_at(&store, &table, Durability::Logged, "m_2_0", LONG).unwrap();
+    assert_eq!(
+        store.run_once().unwrap(),
+        Some(start.after(Duration::from_secs(1))),
+        "it counts from there on"
+    );
+}
+
 #[test]
 fn a_disk_that_refuses_closes_the_store_with_the_reason_or_leaves_it_usable() {
     let full = io::ErrorKind::StorageFull;
