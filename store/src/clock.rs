@@ -4,6 +4,7 @@
 //! time that only moves when told to (or when somebody waits), so every deadline can be tested without sleeping.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::sync::EventListener;
@@ -47,14 +48,21 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool;
 }
 
-/// The machine's clock.
+/// The machine's clock, which never goes back within a process: where an operator or a time server sets the system's time back, it
+/// goes on from where it was, so that no wait, lease or interval lasts longer for that. Forward it follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
+/// The time of this process.
+static TIME: OnwardTime = OnwardTime(AtomicI64::new(i64::MIN));
+
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(0).after(since_epoch)
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        let begun = *BEGUN.get_or_init(Instant::now);
+        // The system's time first: who is interrupted in between finds it behind, and that counts for nothing.
+        let system = Timestamp(0).after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        TIME.at(begun.elapsed(), system)
     }
 
     fn wait(&self, listener: EventListener, deadline: Option<Timestamp>) -> bool {
@@ -65,6 +73,24 @@ impl Clock for SystemClock {
             }
             Some(deadline) => listener.wait_deadline(Instant::now() + deadline.since(self.now())).is_some(),
         }
+    }
+}
+
+/// Goes with the machine's steady clock, and follows the system's time forward: what the one is ahead of the other by, in
+/// microseconds, grows and never shrinks.
+#[derive(Debug)]
+struct OnwardTime(AtomicI64);
+
+impl OnwardTime {
+    /// As little as this is how far apart two clocks are read, and is not followed.
+    const APART_US: i64 = 1_000;
+
+    fn at(&self, steady: Duration, system: Timestamp) -> Timestamp {
+        let ahead = system.0.saturating_sub(Timestamp(0).after(steady).0);
+        let known = self.0.load(Ordering::Relaxed);
+        let follows = ahead > known.saturating_add(Self::APART_US);
+        let known = if follows { self.0.fetch_max(ahead, Ordering::Relaxed).max(ahead) } else { known };
+        Timestamp(known).after(steady)
     }
 }
 
@@ -121,6 +147,19 @@ mod tests {
         let deadline = clock.now().after(Duration::from_secs(170));
         assert!(!clock.wait(event.listen(), Some(deadline)));
         assert_eq!(clock.now(), deadline);
+    }
+
+    #[test]
+    fn time_goes_on_where_the_systems_is_set_back_and_follows_where_it_is_set_forward() {
+        let (time, hour) = (OnwardTime(AtomicI64::new(i64::MIN)), 3_600_000_000);
+        let at = |steady_us: u64, system: i64| time.at(Duration::from_micros(steady_us), Timestamp(system)).0;
+        let start = 500 * hour;
+        assert_eq!(at(0, start), start);
+        assert_eq!(at(1_000_000, start + 1_000_000), start + 1_000_000);
+        assert_eq!(at(2_000_000, start + 2_000_500), start + 2_000_000, "read half a millisecond apart");
+        assert_eq!(at(3_000_000, start - 2 * hour), start + 3_000_000, "set back");
+        assert_eq!(at(4_000_000, start + hour), start + hour, "set forward");
+        assert_eq!(at(5_000_000, start), start + hour + 1_000_000, "and back again");
     }
 
     #[test]
