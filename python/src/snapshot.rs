@@ -90,7 +90,7 @@ impl Snapshot {
         self.commit
     }
 
-    /// When it ends, in seconds since the Unix epoch.
+    /// When it ends, in seconds since 1970, by the clock of the store.
     #[getter]
     fn deadline(&self, py: Python<'_>) -> Result<f64> {
         py.detach(|| with(&self.held, |held| Ok(seconds(held.deadline()))))

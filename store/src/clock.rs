@@ -49,7 +49,8 @@ pub trait Clock: Send + Sync + fmt::Debug {
 }
 
 /// The machine's clock, which never goes back within a process: where an operator or a time server sets the system's time back, it
-/// goes on from where it was, so that no wait, lease or interval lasts longer for that. Forward it follows.
+/// goes on from where it was, so that no wait, lease or interval lasts longer for that. Forward it follows, into an error as well. What
+/// it is ahead by it stays ahead by until the process ends; the next one begins at the system's time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -60,7 +61,7 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         let begun = *BEGUN.get_or_init(Instant::now);
-        // The system's time first: who is interrupted in between finds it behind, and that counts for nothing.
+        // The system's time first: who is interrupted in between finds it behind, which the next one puts right.
         let system = Timestamp(0).after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         TIME.at(begun.elapsed(), system)
     }
@@ -82,14 +83,11 @@ impl Clock for SystemClock {
 struct OnwardTime(AtomicI64);
 
 impl OnwardTime {
-    /// As little as this is how far apart two clocks are read, and is not followed.
-    const APART_US: i64 = 1_000;
-
     fn at(&self, steady: Duration, system: Timestamp) -> Timestamp {
         let ahead = system.0.saturating_sub(Timestamp(0).after(steady).0);
         let known = self.0.load(Ordering::Relaxed);
-        let follows = ahead > known.saturating_add(Self::APART_US);
-        let known = if follows { self.0.fetch_max(ahead, Ordering::Relaxed).max(ahead) } else { known };
+        // Written where it grows alone: everybody reads it all the time.
+        let known = if ahead > known { self.0.fetch_max(ahead, Ordering::Relaxed).max(ahead) } else { known };
         Timestamp(known).after(steady)
     }
 }
@@ -156,7 +154,7 @@ mod tests {
         let start = 500 * hour;
         assert_eq!(at(0, start), start);
         assert_eq!(at(1_000_000, start + 1_000_000), start + 1_000_000);
-        assert_eq!(at(2_000_000, start + 2_000_500), start + 2_000_000, "read half a millisecond apart");
+        assert_eq!(at(2_000_000, start + 1_999_500), start + 2_000_000, "read half a millisecond apart");
         assert_eq!(at(3_000_000, start - 2 * hour), start + 3_000_000, "set back");
         assert_eq!(at(4_000_000, start + hour), start + hour, "set forward");
         assert_eq!(at(5_000_000, start), start + hour + 1_000_000, "and back again");

@@ -278,11 +278,10 @@ impl Shared {
         if interval == Duration::MAX || !(wants_sync || self.log.is_unflushed()) {
             return Ok(None);
         }
-        let now = self.options.clock.now();
-        let last = Timestamp(self.synced_at.load(Ordering::Relaxed));
-        let due = last.after(interval);
+        let last = Timestamp(self.synced_at.load(Ordering::Relaxed)); // before the clock: a later moment of somebody else's is no setback
+        let (now, due) = (self.options.clock.now(), last.after(interval));
         if (last..due).contains(&now) {
-            return Ok(Some(due)); // the system's time may have been set back behind the last one: then it counts from now on
+            return Ok(Some(due)); // a clock may have gone back behind the last one: then it counts from now on
         }
         self.synced_at.store(now.0, Ordering::Relaxed);
         let done = if wants_sync { self.sync_all() } else { self.flush_all() };

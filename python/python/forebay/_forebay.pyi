@@ -886,7 +886,7 @@ class Snapshot:
         """How many records made what it shows: of two snapshots the one with more is the later."""
     @property
     def deadline(self) -> float:
-        """When it ends, in seconds since the Unix epoch."""
+        """When it ends, in seconds since 1970, by the clock of the store."""
     @property
     def tables(self) -> list[str]: ...
     def table(self, name: str) -> SnapshotTable: ...
