@@ -1,6 +1,6 @@
 //! The clock seam: what time it is, and how a thread waits.
 //!
-//! Nothing in the engine asks the operating system for the time. A store built with [`SimulatedClock`] lives in a
+//! Nothing in the engine asks the operating system for the time of day. A store built with [`SimulatedClock`] lives in a
 //! time that only moves when told to (or when somebody waits), so every deadline can be tested without sleeping.
 
 use std::fmt;
@@ -92,8 +92,8 @@ impl OnwardTime {
     }
 }
 
-/// A clock that moves only when [`advance`](SimulatedClock::advance)d or [`set`](SimulatedClock::set), or when a caller waits: a wait that nobody
-/// ends takes no real time and moves the clock to its deadline.
+/// A clock that moves only when [`advance`](SimulatedClock::advance)d or [`set`](SimulatedClock::set), or when a caller waits: a wait
+/// that nobody ends takes no real time and moves the clock to its deadline.
 #[derive(Debug)]
 pub struct SimulatedClock(AtomicI64);
 

@@ -298,7 +298,7 @@ impl<'a> WriteBatch<'a> {
                     self.store_value(&bytes, column, lifetime, owner, &fence, View::within(place))?;
                 }
                 Encoded::Placed(placed) => {
-                    *View::within(place) = self.store_placed(&placed, column, lifetime, owner, &fence)?;
+                    self.store_placed(&placed, column, lifetime, owner, &fence, View::within(place))?;
                 }
             }
         }
@@ -331,14 +331,13 @@ impl<'a> WriteBatch<'a> {
         lifetime: Lifetime,
         owner: ValueOwner,
         fence: &StoreFence,
-    ) -> Result<View> {
+        view: &mut View,
+    ) -> Result<()> {
         placed.check_store(self.store)?;
         if column.shared {
-            let mut view = View::default();
-            self.store_value(&placed.read()?, column, lifetime, owner, fence, &mut view)?;
-            return Ok(view);
+            return self.store_value(&placed.read()?, column, lifetime, owner, fence, view);
         }
-        placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner, fence)
+        placed.take(&mut self.values, column.data_type.storage_class(), lifetime, owner, fence, view)
     }
 }
 

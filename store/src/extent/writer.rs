@@ -110,8 +110,8 @@ impl Writer {
         self.place(length, align).1 + TRAILER_BYTES <= self.extent.capacity()
     }
 
-    /// Writes a value that fits, made of `parts` in a row, and tells `view` where. It can be read after [`flush`](Self::flush), once `fence`
-    /// has ordered the stores.
+    /// Writes a value that fits, made of `parts` in a row. Where it lies goes to `view`. It can be read after
+    /// [`flush`](Self::flush), once `fence` has ordered the stores.
     pub(super) fn write(
         &mut self,
         parts: &[&[u8]],

@@ -93,7 +93,7 @@ impl Placed<'_> {
     }
 
     /// Makes the value part of the store, where it lies, once the writer is flushed. Where it cannot stay there its bytes are
-    /// copied.
+    /// copied. Where it will lie goes to `view`.
     pub(crate) fn take(
         &self,
         writer: &mut ValueWriter<'_>,
@@ -101,12 +101,12 @@ impl Placed<'_> {
         lifetime: Lifetime,
         owner: ValueOwner,
         fence: &StoreFence,
-    ) -> Result<View> {
-        let (view, place) = (self.view(), self.place()?);
+        view: &mut View,
+    ) -> Result<()> {
+        let place = self.place()?;
+        *view = self.view();
         if view.is_inline(class) || lifetime != Lifetime::Version(self.lent.policy_version()) {
-            let mut view = View::default();
-            writer.write_among(&[&self.read()?], class, lifetime, owner, fence, &mut view)?;
-            return Ok(view);
+            return writer.write_among(&[&self.read()?], class, lifetime, owner, fence, view);
         }
         if !self.lent.0.taken.lock().take(place) {
             return Err(self.misplaced("another value lies there"));
@@ -115,7 +115,7 @@ impl Placed<'_> {
         writer.hold(lent.extent.clone());
         writer.count(u64::from(self.spot.length));
         writer.taken().push(Taken { lent, spot: self.spot, is_text, owner });
-        Ok(view)
+        Ok(())
     }
 
     /// The bytes, in memory of their own, held against their checksum.

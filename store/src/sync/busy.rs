@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{Mutex, MutexGuard, Rank};
 
 /// For how long a lock that is held is looked at before its turn is slept for: a little more than going to sleep and being woken
-/// took where writers slept for it (90 us), so that whoever watches in vain has waited twice as long as he had to, at worst.
+/// took where writers slept for it (90 us), so that a watch in vain costs little more than the sleep that follows it.
 #[cfg(not(feature = "shuttle"))]
 const WATCH: Duration = Duration::from_micros(120);
 /// How often it is looked at between two looks at the time.
